@@ -1,0 +1,119 @@
+"""What an operation of the driver protocol is, and the registry of all of them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+Answer = TypeVar("Answer")
+
+
+class Nothing(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer without content: that the operation happened is all there is to say."""
+
+
+class JobRef(msgspec.Struct, frozen=True, kw_only=True):
+    """The id of a job, as the client reports it."""
+
+    id: str
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as the client sees it. Times are Unix ms; `*_raw` are JSON texts; None: the client has no value.
+
+    `data_raw` and `returnvalue_raw` are what the client would hand to its user, written as JSON.
+    """
+
+    id: str
+    name: str
+    data_raw: str
+    opts: dict[str, Any] = {}
+    timestamp: float | None = None
+    delay: float | None = None
+    priority: float | None = None
+    attempts_made: int | None = None
+    attempts_started: int | None = None
+    stalled_counter: int | None = None
+    progress_raw: str | None = None
+    returnvalue_raw: str | None = None
+    failed_reason: str | None = None
+    stacktrace_length: int | None = None
+    processed_on: float | None = None
+    finished_on: float | None = None
+    processed_by: str | None = None
+    parent_key: str | None = None
+    deduplication_id: str | None = None
+
+
+class MaybeJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, or None where the client found none."""
+
+    job: JobView | None
+
+
+class Jobs(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs in the client's order; None stands where the client returned a hole."""
+
+    jobs: list[JobView | None]
+
+
+class Ids(msgspec.Struct, frozen=True, kw_only=True):
+    """Job ids in the client's order."""
+
+    ids: list[str]
+
+
+class Count(msgspec.Struct, frozen=True, kw_only=True):
+    """A number of things."""
+
+    count: int
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers of jobs by state name (or by priority, as text)."""
+
+    counts: dict[str, int]
+
+
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """Yes or no."""
+
+    value: bool
+
+
+class JsonText(msgspec.Struct, frozen=True, kw_only=True):
+    """A value as JSON text."""
+
+    value_raw: str
+
+
+class Op(msgspec.Struct, Generic[Answer], frozen=True):
+    """One operation: the fields are its arguments, `answer` is the type of its result.
+
+    Every field is always sent; null means "not given".
+    """
+
+    op: ClassVar[str]
+    on: ClassVar[str]
+    """The kind of handle it is called on: queue, worker, events, flow, or `driver` for none."""
+    answer: ClassVar[type[Any]]
+
+
+REGISTRY: dict[str, type[Op[Any]]] = {}
+"""All operations by name, filled by the `@operation` decorator."""
+
+OpType = TypeVar("OpType", bound=type[Op[Any]])
+
+
+def operation(name: str, *, on: str, answer: type[Any]) -> Any:
+    """Register an operation under its protocol name."""
+
+    def register(cls: OpType) -> OpType:
+        if name in REGISTRY:
+            raise ValueError(f"operation {name} is defined twice")
+        cls.op, cls.on, cls.answer = name, on, answer
+        REGISTRY[name] = cls
+        return cls
+
+    return register

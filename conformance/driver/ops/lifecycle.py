@@ -1,0 +1,52 @@
+"""Operations that open and close handles. A handle is one object of the client: a queue, a worker, ..."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from conformance.driver.messages import RedisAddress
+from conformance.driver.ops.base import Nothing, Op, operation
+
+Role = Literal["queue", "worker", "events", "flow"]
+Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "progress", "steps"]
+"""What a worker does with a job.
+
+`manual`: nothing by itself; the kit claims and finishes with single calls. `ask`: the client's real loop; each job is
+sent to the kit as event `job`, which answers with `resolve`. The others run inside the driver, with `processor_args`:
+`noop` returns null; `echo` returns the data; `sleep` waits `ms`, then returns null; `fail` throws an Error with `message`
+on the first `times` attempts, then returns null; `throw` always throws `message`; `progress` reports each of `values`,
+then returns null; `steps` does what the job's own data says: `{"steps": [{"do": "progress", "value": v} |
+{"do": "log", "row": s} | {"do": "sleep", "ms": n} | {"do": "fail", "message": s, "until_attempt": n} |
+{"do": "unrecoverable", "message": s} | {"do": "return", "value": v}]}`.
+"""
+
+
+@operation("open", on="driver", answer=Nothing)
+class Open(Op[Nothing]):
+    """Create a client object under the handle named in the call, connected and ready when answered.
+
+    `options` are BullMQ's own option names (QueueOptions, WorkerOptions, QueueEventsOptions) without `connection` and
+    `prefix`. `processor` and `processor_args` are for role worker only. A worker of processor `manual` must not start
+    its loop, its stalled check or its lock renewal; others start at once unless `options.autorun` is false.
+    For role flow, `queue` is ignored: the queue names are in the flow.
+    """
+
+    role: Role
+    queue: str
+    prefix: str
+    redis: RedisAddress
+    processor: Processor | None = None
+    processor_args: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+
+
+@operation("close", on="any", answer=Nothing)
+class Close(Op[Nothing]):
+    """Close the handle as the client's user would. `force` (workers): do not wait for running jobs."""
+
+    force: bool = False
+
+
+@operation("reset", on="driver", answer=Nothing)
+class Reset(Op[Nothing]):
+    """Close every handle without waiting for jobs, forget unresolved jobs, and let the clock run again."""

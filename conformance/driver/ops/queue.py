@@ -1,0 +1,306 @@
+"""Operations on a queue handle: adding, controlling, reading. Names are those of BullMQ's class Queue."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from conformance.driver.ops.base import Count, Counts, Flag, Ids, JobRef, Jobs, MaybeJob, Nothing, Op, operation
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """One job of a bulk: `data_raw` is JSON text, `opts` are BullMQ's JobsOptions."""
+
+    name: str
+    data_raw: str = "{}"
+    opts: dict[str, Any] = {}
+
+
+@operation("queue.add", on="queue", answer=JobRef)
+class Add(Op[JobRef]):
+    """Queue.add. With capability raw-data, `data_raw` reaches the hash byte for byte."""
+
+    name: str
+    data_raw: str = "{}"
+    opts: dict[str, Any] = {}
+
+
+@operation("queue.addBulk", on="queue", answer=Ids)
+class AddBulk(Op[Ids]):
+    """Queue.addBulk."""
+
+    jobs: list[NewJob]
+
+
+@operation("queue.pause", on="queue", answer=Nothing)
+class Pause(Op[Nothing]):
+    """Queue.pause: the whole queue, for every worker."""
+
+
+@operation("queue.resume", on="queue", answer=Nothing)
+class Resume(Op[Nothing]):
+    """Queue.resume."""
+
+
+@operation("queue.isPaused", on="queue", answer=Flag)
+class IsPaused(Op[Flag]):
+    """Queue.isPaused."""
+
+
+@operation("queue.getJob", on="queue", answer=MaybeJob)
+class GetJob(Op[MaybeJob]):
+    """Queue.getJob."""
+
+    job: str
+
+
+@operation("queue.getJobs", on="queue", answer=Jobs)
+class GetJobs(Op[Jobs]):
+    """Queue.getJobs(types, start, end, asc). Types are BullMQ's JobType names (`waiting`, `active`, ...)."""
+
+    types: list[str]
+    start: int = 0
+    end: int = -1
+    asc: bool = False
+
+
+@operation("queue.getJobCounts", on="queue", answer=Counts)
+class GetJobCounts(Op[Counts]):
+    """Queue.getJobCounts(...types)."""
+
+    types: list[str]
+
+
+@operation("queue.getJobCountByTypes", on="queue", answer=Count)
+class GetJobCountByTypes(Op[Count]):
+    """Queue.getJobCountByTypes(...types): the sum."""
+
+    types: list[str]
+
+
+@operation("queue.count", on="queue", answer=Count)
+class CountPending(Op[Count]):
+    """Queue.count: jobs that still wait to be processed (waiting, paused, delayed, prioritized, waiting-children)."""
+
+
+@operation("queue.getCountsPerPriority", on="queue", answer=Counts)
+class GetCountsPerPriority(Op[Counts]):
+    """Queue.getCountsPerPriority."""
+
+    priorities: list[int]
+
+
+class StateName(msgspec.Struct, frozen=True, kw_only=True):
+    """A state as the client names it."""
+
+    state: str
+
+
+@operation("queue.getJobState", on="queue", answer=StateName)
+class GetJobState(Op[StateName]):
+    """Queue.getJobState: `waiting`, `active`, ..., or `unknown`."""
+
+    job: str
+
+
+class JobLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """Log rows in the order asked for, and how many there are in all."""
+
+    logs: list[str]
+    count: int
+
+
+@operation("queue.getJobLogs", on="queue", answer=JobLogs)
+class GetJobLogs(Op[JobLogs]):
+    """Queue.getJobLogs(id, start, end, asc)."""
+
+    job: str
+    start: int = 0
+    end: int = -1
+    asc: bool = True
+
+
+@operation("queue.drain", on="queue", answer=Nothing)
+class Drain(Op[Nothing]):
+    """Queue.drain(delayed)."""
+
+    delayed: bool = False
+
+
+@operation("queue.clean", on="queue", answer=Ids)
+class Clean(Op[Ids]):
+    """Queue.clean(grace, limit, type). `grace_ms`: only jobs older than this. `limit` 0: no limit."""
+
+    grace_ms: int
+    limit: int
+    type: Literal["completed", "wait", "active", "paused", "prioritized", "delayed", "failed"] = "completed"
+
+
+@operation("queue.obliterate", on="queue", answer=Nothing)
+class Obliterate(Op[Nothing]):
+    """Queue.obliterate({force, count})."""
+
+    force: bool = False
+    count: int = 1000
+
+
+@operation("queue.remove", on="queue", answer=Count)
+class Remove(Op[Count]):
+    """Queue.remove(id, {removeChildren}): 1 removed, 0 locked."""
+
+    job: str
+    remove_children: bool = True
+
+
+@operation("queue.retryJobs", on="queue", answer=Nothing)
+class RetryJobs(Op[Nothing]):
+    """Queue.retryJobs({count, state, timestamp}). `timestamp` (Unix ms): only jobs finished before it."""
+
+    count: int = 1000
+    state: Literal["completed", "failed"] = "failed"
+    timestamp: int | None = None
+
+
+@operation("queue.promoteJobs", on="queue", answer=Nothing)
+class PromoteJobs(Op[Nothing]):
+    """Queue.promoteJobs({count})."""
+
+    count: int = 1000
+
+
+@operation("queue.trimEvents", on="queue", answer=Count)
+class TrimEvents(Op[Count]):
+    """Queue.trimEvents(maxLength): how many entries went."""
+
+    max_length: int
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """Queue.getMetrics: `data` are counts per minute, newest first; `count` is the number of points."""
+
+    meta: dict[str, float]
+    data: list[float]
+    count: int
+
+
+@operation("queue.getMetrics", on="queue", answer=Metrics)
+class GetMetrics(Op[Metrics]):
+    """Queue.getMetrics(type, start, end)."""
+
+    type: Literal["completed", "failed"]
+    start: int = 0
+    end: int = -1
+
+
+@operation("queue.setGlobalConcurrency", on="queue", answer=Nothing)
+class SetGlobalConcurrency(Op[Nothing]):
+    """Queue.setGlobalConcurrency."""
+
+    concurrency: int
+
+
+@operation("queue.removeGlobalConcurrency", on="queue", answer=Nothing)
+class RemoveGlobalConcurrency(Op[Nothing]):
+    """Queue.removeGlobalConcurrency."""
+
+
+class MaybeNumber(msgspec.Struct, frozen=True, kw_only=True):
+    """A number, or None where none is set."""
+
+    value: float | None
+
+
+@operation("queue.getGlobalConcurrency", on="queue", answer=MaybeNumber)
+class GetGlobalConcurrency(Op[MaybeNumber]):
+    """Queue.getGlobalConcurrency."""
+
+
+@operation("queue.setGlobalRateLimit", on="queue", answer=Nothing)
+class SetGlobalRateLimit(Op[Nothing]):
+    """Queue.setGlobalRateLimit(max, duration): at most `max` starts per `duration_ms`."""
+
+    max: int
+    duration_ms: int
+
+
+@operation("queue.removeGlobalRateLimit", on="queue", answer=Nothing)
+class RemoveGlobalRateLimit(Op[Nothing]):
+    """Queue.removeGlobalRateLimit."""
+
+
+class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue-wide rate limit; both None where none is set."""
+
+    max: int | None
+    duration_ms: int | None
+
+
+@operation("queue.getGlobalRateLimit", on="queue", answer=RateLimit)
+class GetGlobalRateLimit(Op[RateLimit]):
+    """Queue.getGlobalRateLimit."""
+
+
+@operation("queue.rateLimit", on="queue", answer=Nothing)
+class SetRateLimit(Op[Nothing]):
+    """Queue.rateLimit(expireTimeMs): overrides the limit for this long."""
+
+    expire_ms: int
+
+
+@operation("queue.removeRateLimitKey", on="queue", answer=Nothing)
+class RemoveRateLimitKey(Op[Nothing]):
+    """Queue.removeRateLimitKey."""
+
+
+@operation("queue.getRateLimitTtl", on="queue", answer=Count)
+class GetRateLimitTtl(Op[Count]):
+    """Queue.getRateLimitTtl(maxJobs): ms until the next start is allowed; `count` holds it."""
+
+    max_jobs: int | None = None
+
+
+@operation("queue.isMaxed", on="queue", answer=Flag)
+class IsMaxed(Op[Flag]):
+    """Queue.isMaxed: the queue-wide concurrency is used up."""
+
+
+class MaybeText(msgspec.Struct, frozen=True, kw_only=True):
+    """A text, or None where there is none."""
+
+    value: str | None
+
+
+@operation("queue.getVersion", on="queue", answer=MaybeText)
+class GetVersion(Op[MaybeText]):
+    """Queue.getVersion: the library that last wrote `meta`, as `<library>:<version>`."""
+
+
+@operation("queue.getDeduplicationJobId", on="queue", answer=MaybeText)
+class GetDeduplicationJobId(Op[MaybeText]):
+    """Queue.getDeduplicationJobId."""
+
+    id: str
+
+
+@operation("queue.removeDeduplicationKey", on="queue", answer=Count)
+class RemoveDeduplicationKey(Op[Count]):
+    """Queue.removeDeduplicationKey: number of keys removed."""
+
+    id: str
+
+
+class WorkerNames(msgspec.Struct, frozen=True, kw_only=True):
+    """Names of the workers that are connected to the queue."""
+
+    names: list[str]
+
+
+@operation("queue.getWorkers", on="queue", answer=WorkerNames)
+class GetWorkers(Op[WorkerNames]):
+    """Queue.getWorkers."""
+
+
+@operation("queue.getWorkersCount", on="queue", answer=Count)
+class GetWorkersCount(Op[Count]):
+    """Queue.getWorkersCount."""

@@ -1,0 +1,133 @@
+"""Operations on a worker handle: one step at a time (manual), or answers to its loop (ask)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from conformance.driver.ops.base import Flag, Ids, MaybeJob, Nothing, Op, operation
+
+Outcome = Literal["complete", "fail", "unrecoverable", "delay", "wait", "waiting-children", "rate-limit"]
+
+
+@operation("worker.getNextJob", on="worker", answer=MaybeJob)
+class GetNextJob(Op[MaybeJob]):
+    """Worker.getNextJob(token, {block: false}): claim the next job under this lock token, or answer null at once."""
+
+    token: str
+
+
+@operation("worker.moveToCompleted", on="worker", answer=MaybeJob)
+class MoveToCompleted(Op[MaybeJob]):
+    """Job.moveToCompleted(value, token, fetchNext). The answer is the next job, if one was fetched."""
+
+    job: str
+    token: str
+    value_raw: str = "null"
+    fetch_next: bool = False
+
+
+@operation("worker.moveToFailed", on="worker", answer=MaybeJob)
+class MoveToFailed(Op[MaybeJob]):
+    """Job.moveToFailed(error, token, fetchNext): the client decides between retry, delay and final failure.
+
+    `unrecoverable`: the error is BullMQ's UnrecoverableError.
+    """
+
+    job: str
+    token: str
+    message: str
+    unrecoverable: bool = False
+    fetch_next: bool = False
+
+
+@operation("worker.moveToDelayed", on="worker", answer=Nothing)
+class MoveToDelayed(Op[Nothing]):
+    """Job.moveToDelayed(timestamp, token): `timestamp` is the absolute due time in Unix ms."""
+
+    job: str
+    token: str
+    timestamp: int
+
+
+@operation("worker.moveToWait", on="worker", answer=Nothing)
+class MoveToWait(Op[Nothing]):
+    """Job.moveToWait(token)."""
+
+    job: str
+    token: str
+
+
+@operation("worker.moveToWaitingChildren", on="worker", answer=Flag)
+class MoveToWaitingChildren(Op[Flag]):
+    """Job.moveToWaitingChildren(token): true when it now waits, false when nothing was pending."""
+
+    job: str
+    token: str
+
+
+@operation("worker.extendLock", on="worker", answer=Flag)
+class ExtendLock(Op[Flag]):
+    """Job.extendLock(token, duration): false when the token does not own the lock."""
+
+    job: str
+    token: str
+    duration_ms: int
+
+
+@operation("worker.extendLocks", on="worker", answer=Ids)
+class ExtendLocks(Op[Ids]):
+    """The worker's renewal of several locks in one call; answers the ids that could not be renewed."""
+
+    jobs: list[str]
+    tokens: list[str]
+    duration_ms: int
+
+
+@operation("worker.checkStalled", on="worker", answer=Ids)
+class CheckStalled(Op[Ids]):
+    """One stalled check, now (script moveStalledJobsToWait); answers the recovered ids."""
+
+
+@operation("worker.pause", on="worker", answer=Nothing)
+class PauseWorker(Op[Nothing]):
+    """Worker.pause(doNotWaitActive)."""
+
+    do_not_wait_active: bool = False
+
+
+@operation("worker.resume", on="worker", answer=Nothing)
+class ResumeWorker(Op[Nothing]):
+    """Worker.resume."""
+
+
+@operation("worker.isPaused", on="worker", answer=Flag)
+class IsWorkerPaused(Op[Flag]):
+    """Worker.isPaused."""
+
+
+@operation("worker.isRunning", on="worker", answer=Flag)
+class IsWorkerRunning(Op[Flag]):
+    """Worker.isRunning."""
+
+
+@operation("worker.rateLimit", on="worker", answer=Nothing)
+class WorkerRateLimit(Op[Nothing]):
+    """Worker.rateLimit(expireTimeMs)."""
+
+    expire_ms: int
+
+
+@operation("resolve", on="worker", answer=Nothing)
+class Resolve(Op[Nothing]):
+    """How a job of processor `ask` ends. Answered when the processor has been told, not when the job has moved.
+
+    `complete` returns `value_raw`; `fail` and `unrecoverable` throw `message`; `delay` moves the job to delayed for
+    `ms` and throws DelayedError; `wait` and `waiting-children` do the like; `rate-limit` limits the worker for `ms` and
+    throws RateLimitError.
+    """
+
+    job: str
+    outcome: Outcome
+    value_raw: str = "null"
+    message: str = "failed on request"
+    ms: int = 0

@@ -1,0 +1,136 @@
+"""The lines of a run: what the gate writes down and every report is computed from.
+
+A run file is append-only JSONL: one `Header`, one `ScenarioRecord` per scenario (and direction), one `Footer`.
+A file without a footer is an incomplete run and every report says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+FORMAT = 1
+
+Verdict = Literal["pass", "fail", "warn", "unsupported", "inconclusive", "error"]
+"""`warn`: fails a SHOULD. `unsupported`: an op or capability that the client does not declare. `inconclusive`: a
+deadline of the kit or an `info` answer left the question open. `error`: the kit, the oracle or the set-up broke."""
+
+Overlay = Literal["expected-fail", "stale", "flaky"]
+"""`expected-fail`: listed in known.toml and failed as listed. `stale`: listed, but it passes now."""
+
+Severity = Literal["breaks-others", "wrong-behaviour", "missing", "cosmetic"]
+"""In this order: other clients break on it; this client behaves wrongly; an event or field is missing; only looks."""
+
+Level = Literal["MUST", "SHOULD", "MAY"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as required, located.
+
+    `requirement` is the ledger id that it speaks against. `source`: which observer saw it. `kind` is the class of the
+    difference (`missing-job`, `wrong-value`, ...) or the name of the check. `where` is a locator such as
+    `job.timestamp`, `event.added`, `membership.wait.order`; `key` the Redis key or job id. `expected` is what the oracle
+    did or the scenario states, `actual` what the client did, both as short texts.
+    """
+
+    requirement: str
+    source: Literal["snapshot", "answer", "events", "assertion", "invariant", "oracle-health", "protocol"]
+    kind: str
+    severity: Severity
+    where: str
+    key: str
+    expected: str
+    actual: str
+    message: str
+
+
+class Party(msgspec.Struct, frozen=True, kw_only=True):
+    """A client that took part: what its handshake said, and how it was started."""
+
+    name: str
+    language: str
+    version: str
+    targets: str
+    command: list[str]
+    capabilities: list[str]
+    ops: list[str]
+
+
+class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Where Redis came from, and what it is. `settings`: the CONFIG values that matter to BullMQ."""
+
+    source: str
+    version: str
+    mode: Literal["standalone", "cluster"]
+    settings: dict[str, str]
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
+    """First line of a run. Times are Unix ms."""
+
+    format: int
+    kit: str
+    run: str
+    started_ms: int
+    seed: int
+    tier: str
+    command: list[str]
+    requirement_set: str
+    client: Party
+    oracle: Party
+    redis: RedisInfo
+    environment: dict[str, str]
+    planned: int
+
+
+class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="scenario"):
+    """What one scenario found.
+
+    `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those that
+    known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
+    """
+
+    id: str
+    title: str
+    area: str
+    tier: str
+    verdict: Verdict
+    requirements: dict[str, Verdict]
+    findings: list[Finding] = []
+    known: dict[str, str] = {}
+    stale: dict[str, str] = {}
+    reason: str = ""
+    timings_ms: dict[str, float] = {}
+    reproduce: str = ""
+    log: list[str] = []
+
+
+class Footer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
+    """Last line of a run. `exit_code` as in the README; `problems` are run-wide (stale or unmatched known entries)."""
+
+    finished_ms: int
+    exit_code: int
+    verdicts: dict[str, int]
+    problems: list[str] = []
+    startup_ms: dict[str, float] = {}
+
+
+Record = Header | ScenarioRecord | Footer
+
+
+def encode(record: Record) -> bytes:
+    """One JSONL line, newline included."""
+    return msgspec.json.encode(record) + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    """Read one line. Raises msgspec.ValidationError for anything that is not a record of this format."""
+    decoded: Record = msgspec.json.decode(line, type=Record)
+    return decoded
+
+
+def plain(record: Record) -> dict[str, Any]:
+    """The record as JSON values, for templates."""
+    converted: dict[str, Any] = msgspec.to_builtins(record)
+    return converted
