@@ -1,0 +1,38 @@
+"""Problems that a user can do something about. They are printed as one line and never as a traceback."""
+
+from __future__ import annotations
+
+
+class Problem(Exception):
+    """Something outside the kit is not as it must be.
+
+    `what` says what is wrong and where, `hint` what to do next. Each subclass fixes the exit code of the program.
+    """
+
+    exit_code = 3
+
+    def __init__(self, what: str, *, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.what} — {self.hint}" if self.hint else self.what
+
+
+class UsageProblem(Problem):
+    """The command line, or a file named on it, is wrong: exit code 2."""
+
+    exit_code = 2
+
+
+class EnvironmentProblem(Problem):
+    """Node, Redis, a driver or the disk is not as it must be: exit code 3."""
+
+    exit_code = 3
+
+
+class NothingSelected(Problem):
+    """The selection matches no scenario: exit code 5."""
+
+    exit_code = 5
