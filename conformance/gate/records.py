@@ -99,7 +99,6 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     requirements: dict[str, Verdict]
     findings: list[Finding] = []
     known: dict[str, str] = {}
-    stale: dict[str, str] = {}
     reason: str = ""
     timings_ms: dict[str, float] = {}
     reproduce: str = ""
@@ -107,11 +106,16 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
 
 class Footer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
-    """Last line of a run. `exit_code` as in the README; `problems` are run-wide (stale or unmatched known entries)."""
+    """Last line of a run. `exit_code` as in the README.
+
+    `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: run-wide sentences
+    (known entries that matched nothing, a driver that could not be started again, ...).
+    """
 
     finished_ms: int
     exit_code: int
     verdicts: dict[str, int]
+    stale: dict[str, str] = {}
     problems: list[str] = []
     startup_ms: dict[str, float] = {}
 
