@@ -1,0 +1,1 @@
+"""Invariants: what must hold in any single snapshot, whatever client wrote it. Pure."""

@@ -1,9 +1,9 @@
 """The lines of the driver protocol, version 1: JSON objects, one per line, told apart by their `type`.
 
-Kit to driver: `Hello`, `Call`. Driver to kit: `Ready`, `Result`, `Event`. Field names are snake_case; operation names and
-everything inside `options` and `opts` keep BullMQ's own spelling. Every line is validated when it is read: an unknown
-`type`, a missing field or a field of the wrong type is a protocol violation, unknown extra fields are ignored so that a
-driver can be newer than the kit.
+Kit to driver: `Hello`, `Call`. Driver to kit: `Ready`, `Result`, `Event`. Field names are snake_case; operation names
+and everything inside `options` and `opts` keep BullMQ's own spelling. Every line is validated when it is read: an
+unknown `type`, a missing field or a field of the wrong type is a protocol violation, unknown extra fields are ignored
+so that a driver can be newer than the kit.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Capability = Literal["clock", "manual-worker", "managed-worker", "cluster", "raw
 """
 
 ErrorCode = Literal[
-    "missing-job",           # -1: the job hash does not exist
-    "missing-lock",          # -2
-    "wrong-state",           # -3: the job is not in the container that the operation needs
+    "missing-job",  # -1: the job hash does not exist
+    "missing-lock",  # -2
+    "wrong-state",  # -3: the job is not in the container that the operation needs
     "pending-dependencies",  # -4
-    "missing-parent",        # -5
-    "lock-mismatch",         # -6: another token owns the lock
-    "parent-replaced",       # -7
-    "scheduler-job",         # -8: the job is the current iteration of a scheduler
-    "failed-children",       # -9
-    "scheduler-collision",   # -10 and -11
-    "invalid-argument",      # refused by the client before anything was sent to Redis
-    "job-failed",            # waitUntilFinished: the job ended as failed
-    "timeout",               # the client gave up waiting
-    "connection-lost",       # usually with definite=false
+    "missing-parent",  # -5
+    "lock-mismatch",  # -6: another token owns the lock
+    "parent-replaced",  # -7
+    "scheduler-job",  # -8: the job is the current iteration of a scheduler
+    "failed-children",  # -9
+    "scheduler-collision",  # -10 and -11
+    "invalid-argument",  # refused by the client before anything was sent to Redis
+    "job-failed",  # waitUntilFinished: the job ended as failed
+    "timeout",  # the client gave up waiting
+    "connection-lost",  # usually with definite=false
     "other",
 ]
 

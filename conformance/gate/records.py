@@ -20,7 +20,7 @@ Overlay = Literal["expected-fail", "stale", "flaky"]
 """`expected-fail`: listed in known.toml and failed as listed. `stale`: listed, but it passes now."""
 
 Severity = Literal["breaks-others", "wrong-behaviour", "missing", "cosmetic"]
-"""In this order: other clients break on it; this client behaves wrongly; an event or field is missing; only looks."""
+"""In this order: others break on it; the client behaves wrongly; an event or field is missing; it only looks odd."""
 
 Level = Literal["MUST", "SHOULD", "MAY"]
 
@@ -30,8 +30,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     `requirement` is the ledger id that it speaks against. `source`: which observer saw it. `kind` is the class of the
     difference (`missing-job`, `wrong-value`, ...) or the name of the check. `where` is a locator such as
-    `job.timestamp`, `event.added`, `membership.wait.order`; `key` the Redis key or job id. `expected` is what the oracle
-    did or the scenario states, `actual` what the client did, both as short texts.
+    `job.timestamp`, `event.added`, `membership.wait.order`; `key` the Redis key or job id. `expected` is what the
+    oracle did or the scenario states, `actual` what the client did, both as short texts.
     """
 
     requirement: str
@@ -87,8 +87,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="h
 class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="scenario"):
     """What one scenario found.
 
-    `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those that
-    known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
+    `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
+    that known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
     """
 
     id: str

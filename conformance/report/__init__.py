@@ -1,0 +1,1 @@
+"""Reports: each is a pure function of a run file."""

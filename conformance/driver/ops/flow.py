@@ -40,21 +40,21 @@ class MaybeFlow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("flow.add", on="flow", answer=FlowNode)
-class AddFlow(Op[FlowNode]):
+class AddFlow(Op[FlowNode], frozen=True):
     """FlowProducer.add."""
 
     flow: FlowJob
 
 
 @operation("flow.addBulk", on="flow", answer=FlowNodes)
-class AddFlows(Op[FlowNodes]):
+class AddFlows(Op[FlowNodes], frozen=True):
     """FlowProducer.addBulk."""
 
     flows: list[FlowJob]
 
 
 @operation("flow.getFlow", on="flow", answer=MaybeFlow)
-class GetFlow(Op[MaybeFlow]):
+class GetFlow(Op[MaybeFlow], frozen=True):
     """FlowProducer.getFlow({id, queueName, depth, maxChildren})."""
 
     job: str
@@ -94,7 +94,7 @@ class Schedulers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.upsertJobScheduler", on="queue", answer=MaybeJob)
-class UpsertJobScheduler(Op[MaybeJob]):
+class UpsertJobScheduler(Op[MaybeJob], frozen=True):
     """Queue.upsertJobScheduler(id, repeat, {name, data, opts}); answers the first job."""
 
     id: str
@@ -105,14 +105,14 @@ class UpsertJobScheduler(Op[MaybeJob]):
 
 
 @operation("queue.getJobScheduler", on="queue", answer=MaybeScheduler)
-class GetJobScheduler(Op[MaybeScheduler]):
+class GetJobScheduler(Op[MaybeScheduler], frozen=True):
     """Queue.getJobScheduler."""
 
     id: str
 
 
 @operation("queue.getJobSchedulers", on="queue", answer=Schedulers)
-class GetJobSchedulers(Op[Schedulers]):
+class GetJobSchedulers(Op[Schedulers], frozen=True):
     """Queue.getJobSchedulers(start, end, asc)."""
 
     start: int = 0
@@ -121,12 +121,12 @@ class GetJobSchedulers(Op[Schedulers]):
 
 
 @operation("queue.getJobSchedulersCount", on="queue", answer=Count)
-class GetJobSchedulersCount(Op[Count]):
+class GetJobSchedulersCount(Op[Count], frozen=True):
     """Queue.getJobSchedulersCount."""
 
 
 @operation("queue.removeJobScheduler", on="queue", answer=Flag)
-class RemoveJobScheduler(Op[Flag]):
+class RemoveJobScheduler(Op[Flag], frozen=True):
     """Queue.removeJobScheduler: true when it existed."""
 
     id: str

@@ -11,7 +11,7 @@ from conformance.driver.ops.queue import StateName
 
 
 @operation("job.updateData", on="queue", answer=Nothing)
-class UpdateData(Op[Nothing]):
+class UpdateData(Op[Nothing], frozen=True):
     """Job.updateData."""
 
     job: str
@@ -19,7 +19,7 @@ class UpdateData(Op[Nothing]):
 
 
 @operation("job.updateProgress", on="queue", answer=Nothing)
-class UpdateProgress(Op[Nothing]):
+class UpdateProgress(Op[Nothing], frozen=True):
     """Job.updateProgress."""
 
     job: str
@@ -27,7 +27,7 @@ class UpdateProgress(Op[Nothing]):
 
 
 @operation("job.log", on="queue", answer=Count)
-class Log(Op[Count]):
+class Log(Op[Count], frozen=True):
     """Queue.addJobLog(id, row, keepLogs): number of rows kept."""
 
     job: str
@@ -36,7 +36,7 @@ class Log(Op[Count]):
 
 
 @operation("job.clearLogs", on="queue", answer=Nothing)
-class ClearLogs(Op[Nothing]):
+class ClearLogs(Op[Nothing], frozen=True):
     """Job.clearLogs(keepLogs)."""
 
     job: str
@@ -44,14 +44,14 @@ class ClearLogs(Op[Nothing]):
 
 
 @operation("job.promote", on="queue", answer=Nothing)
-class Promote(Op[Nothing]):
+class Promote(Op[Nothing], frozen=True):
     """Job.promote."""
 
     job: str
 
 
 @operation("job.changeDelay", on="queue", answer=Nothing)
-class ChangeDelay(Op[Nothing]):
+class ChangeDelay(Op[Nothing], frozen=True):
     """Job.changeDelay."""
 
     job: str
@@ -59,7 +59,7 @@ class ChangeDelay(Op[Nothing]):
 
 
 @operation("job.changePriority", on="queue", answer=Nothing)
-class ChangePriority(Op[Nothing]):
+class ChangePriority(Op[Nothing], frozen=True):
     """Job.changePriority({priority, lifo})."""
 
     job: str
@@ -68,7 +68,7 @@ class ChangePriority(Op[Nothing]):
 
 
 @operation("job.retry", on="queue", answer=Nothing)
-class Retry(Op[Nothing]):
+class Retry(Op[Nothing], frozen=True):
     """Job.retry(state)."""
 
     job: str
@@ -76,7 +76,7 @@ class Retry(Op[Nothing]):
 
 
 @operation("job.remove", on="queue", answer=Nothing)
-class RemoveJob(Op[Nothing]):
+class RemoveJob(Op[Nothing], frozen=True):
     """Job.remove({removeChildren}). A locked job is a failure (Node: `could not be removed because it is locked`)."""
 
     job: str
@@ -84,22 +84,22 @@ class RemoveJob(Op[Nothing]):
 
 
 @operation("job.getState", on="queue", answer=StateName)
-class GetState(Op[StateName]):
+class GetState(Op[StateName], frozen=True):
     """Job.getState."""
 
     job: str
 
 
 @operation("job.isFinished", on="queue", answer=Flag)
-class IsFinished(Op[Flag]):
+class IsFinished(Op[Flag], frozen=True):
     """Job.isCompleted or Job.isFailed."""
 
     job: str
 
 
 @operation("job.waitUntilFinished", on="queue", answer=JsonText)
-class WaitUntilFinished(Op[JsonText]):
-    """Job.waitUntilFinished(queueEvents, ttl) on a QueueEvents handle named `events`; fails with job-failed or timeout."""
+class WaitUntilFinished(Op[JsonText], frozen=True):
+    """Job.waitUntilFinished(queueEvents, ttl) on the QueueEvents handle `events`; fails with job-failed or timeout."""
 
     job: str
     events: str
@@ -116,7 +116,7 @@ class Dependencies(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("job.getDependencies", on="queue", answer=Dependencies)
-class GetDependencies(Op[Dependencies]):
+class GetDependencies(Op[Dependencies], frozen=True):
     """Job.getDependencies."""
 
     job: str
@@ -132,7 +132,7 @@ class DependenciesCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("job.getDependenciesCount", on="queue", answer=DependenciesCount)
-class GetDependenciesCount(Op[DependenciesCount]):
+class GetDependenciesCount(Op[DependenciesCount], frozen=True):
     """Job.getDependenciesCount({processed, unprocessed, ignored, failed})."""
 
     job: str
@@ -145,35 +145,35 @@ class ChildTexts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("job.getChildrenValues", on="queue", answer=ChildTexts)
-class GetChildrenValues(Op[ChildTexts]):
+class GetChildrenValues(Op[ChildTexts], frozen=True):
     """Job.getChildrenValues; each value as JSON text."""
 
     job: str
 
 
 @operation("job.getIgnoredChildrenFailures", on="queue", answer=ChildTexts)
-class GetIgnoredChildrenFailures(Op[ChildTexts]):
+class GetIgnoredChildrenFailures(Op[ChildTexts], frozen=True):
     """Job.getIgnoredChildrenFailures; each value is the plain failure reason."""
 
     job: str
 
 
 @operation("job.removeChildDependency", on="queue", answer=Flag)
-class RemoveChildDependency(Op[Flag]):
+class RemoveChildDependency(Op[Flag], frozen=True):
     """Job.removeChildDependency: true when a relation was removed."""
 
     job: str
 
 
 @operation("job.removeUnprocessedChildren", on="queue", answer=Nothing)
-class RemoveUnprocessedChildren(Op[Nothing]):
+class RemoveUnprocessedChildren(Op[Nothing], frozen=True):
     """Job.removeUnprocessedChildren."""
 
     job: str
 
 
 @operation("job.removeDeduplicationKey", on="queue", answer=Flag)
-class RemoveJobDeduplicationKey(Op[Flag]):
+class RemoveJobDeduplicationKey(Op[Flag], frozen=True):
     """Job.removeDeduplicationKey: true when the key was this job's and is gone."""
 
     job: str

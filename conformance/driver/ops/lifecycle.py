@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import msgspec
+
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops.base import Nothing, Op, operation
 
@@ -13,16 +15,16 @@ Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "
 
 `manual`: nothing by itself; the kit claims and finishes with single calls. `ask`: the client's real loop; each job is
 sent to the kit as event `job`, which answers with `resolve`. The others run inside the driver, with `processor_args`:
-`noop` returns null; `echo` returns the data; `sleep` waits `ms`, then returns null; `fail` throws an Error with `message`
-on the first `times` attempts, then returns null; `throw` always throws `message`; `progress` reports each of `values`,
-then returns null; `steps` does what the job's own data says: `{"steps": [{"do": "progress", "value": v} |
+`noop` returns null; `echo` returns the data; `sleep` waits `ms`, then returns null; `fail` throws an Error with
+`message` on the first `times` attempts, then returns null; `throw` always throws `message`; `progress` reports each of
+`values`, then returns null; `steps` does what the job's own data says: `{"steps": [{"do": "progress", "value": v} |
 {"do": "log", "row": s} | {"do": "sleep", "ms": n} | {"do": "fail", "message": s, "until_attempt": n} |
 {"do": "unrecoverable", "message": s} | {"do": "return", "value": v}]}`.
 """
 
 
 @operation("open", on="driver", answer=Nothing)
-class Open(Op[Nothing]):
+class Open(Op[Nothing], frozen=True):
     """Create a client object under the handle named in the call, connected and ready when answered.
 
     `options` are BullMQ's own option names (QueueOptions, WorkerOptions, QueueEventsOptions) without `connection` and
@@ -36,17 +38,17 @@ class Open(Op[Nothing]):
     prefix: str
     redis: RedisAddress
     processor: Processor | None = None
-    processor_args: dict[str, Any] = {}
-    options: dict[str, Any] = {}
+    processor_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @operation("close", on="any", answer=Nothing)
-class Close(Op[Nothing]):
+class Close(Op[Nothing], frozen=True):
     """Close the handle as the client's user would. `force` (workers): do not wait for running jobs."""
 
     force: bool = False
 
 
 @operation("reset", on="driver", answer=Nothing)
-class Reset(Op[Nothing]):
+class Reset(Op[Nothing], frozen=True):
     """Close every handle without waiting for jobs, forget unresolved jobs, and let the clock run again."""

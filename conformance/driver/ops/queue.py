@@ -18,45 +18,45 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.add", on="queue", answer=JobRef)
-class Add(Op[JobRef]):
+class Add(Op[JobRef], frozen=True):
     """Queue.add. With capability raw-data, `data_raw` reaches the hash byte for byte."""
 
     name: str
     data_raw: str = "{}"
-    opts: dict[str, Any] = {}
+    opts: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @operation("queue.addBulk", on="queue", answer=Ids)
-class AddBulk(Op[Ids]):
+class AddBulk(Op[Ids], frozen=True):
     """Queue.addBulk."""
 
     jobs: list[NewJob]
 
 
 @operation("queue.pause", on="queue", answer=Nothing)
-class Pause(Op[Nothing]):
+class Pause(Op[Nothing], frozen=True):
     """Queue.pause: the whole queue, for every worker."""
 
 
 @operation("queue.resume", on="queue", answer=Nothing)
-class Resume(Op[Nothing]):
+class Resume(Op[Nothing], frozen=True):
     """Queue.resume."""
 
 
 @operation("queue.isPaused", on="queue", answer=Flag)
-class IsPaused(Op[Flag]):
+class IsPaused(Op[Flag], frozen=True):
     """Queue.isPaused."""
 
 
 @operation("queue.getJob", on="queue", answer=MaybeJob)
-class GetJob(Op[MaybeJob]):
+class GetJob(Op[MaybeJob], frozen=True):
     """Queue.getJob."""
 
     job: str
 
 
 @operation("queue.getJobs", on="queue", answer=Jobs)
-class GetJobs(Op[Jobs]):
+class GetJobs(Op[Jobs], frozen=True):
     """Queue.getJobs(types, start, end, asc). Types are BullMQ's JobType names (`waiting`, `active`, ...)."""
 
     types: list[str]
@@ -66,26 +66,26 @@ class GetJobs(Op[Jobs]):
 
 
 @operation("queue.getJobCounts", on="queue", answer=Counts)
-class GetJobCounts(Op[Counts]):
+class GetJobCounts(Op[Counts], frozen=True):
     """Queue.getJobCounts(...types)."""
 
     types: list[str]
 
 
 @operation("queue.getJobCountByTypes", on="queue", answer=Count)
-class GetJobCountByTypes(Op[Count]):
+class GetJobCountByTypes(Op[Count], frozen=True):
     """Queue.getJobCountByTypes(...types): the sum."""
 
     types: list[str]
 
 
 @operation("queue.count", on="queue", answer=Count)
-class CountPending(Op[Count]):
+class CountPending(Op[Count], frozen=True):
     """Queue.count: jobs that still wait to be processed (waiting, paused, delayed, prioritized, waiting-children)."""
 
 
 @operation("queue.getCountsPerPriority", on="queue", answer=Counts)
-class GetCountsPerPriority(Op[Counts]):
+class GetCountsPerPriority(Op[Counts], frozen=True):
     """Queue.getCountsPerPriority."""
 
     priorities: list[int]
@@ -98,7 +98,7 @@ class StateName(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.getJobState", on="queue", answer=StateName)
-class GetJobState(Op[StateName]):
+class GetJobState(Op[StateName], frozen=True):
     """Queue.getJobState: `waiting`, `active`, ..., or `unknown`."""
 
     job: str
@@ -112,7 +112,7 @@ class JobLogs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.getJobLogs", on="queue", answer=JobLogs)
-class GetJobLogs(Op[JobLogs]):
+class GetJobLogs(Op[JobLogs], frozen=True):
     """Queue.getJobLogs(id, start, end, asc)."""
 
     job: str
@@ -122,14 +122,14 @@ class GetJobLogs(Op[JobLogs]):
 
 
 @operation("queue.drain", on="queue", answer=Nothing)
-class Drain(Op[Nothing]):
+class Drain(Op[Nothing], frozen=True):
     """Queue.drain(delayed)."""
 
     delayed: bool = False
 
 
 @operation("queue.clean", on="queue", answer=Ids)
-class Clean(Op[Ids]):
+class Clean(Op[Ids], frozen=True):
     """Queue.clean(grace, limit, type). `grace_ms`: only jobs older than this. `limit` 0: no limit."""
 
     grace_ms: int
@@ -138,7 +138,7 @@ class Clean(Op[Ids]):
 
 
 @operation("queue.obliterate", on="queue", answer=Nothing)
-class Obliterate(Op[Nothing]):
+class Obliterate(Op[Nothing], frozen=True):
     """Queue.obliterate({force, count})."""
 
     force: bool = False
@@ -146,7 +146,7 @@ class Obliterate(Op[Nothing]):
 
 
 @operation("queue.remove", on="queue", answer=Count)
-class Remove(Op[Count]):
+class Remove(Op[Count], frozen=True):
     """Queue.remove(id, {removeChildren}): 1 removed, 0 locked."""
 
     job: str
@@ -154,7 +154,7 @@ class Remove(Op[Count]):
 
 
 @operation("queue.retryJobs", on="queue", answer=Nothing)
-class RetryJobs(Op[Nothing]):
+class RetryJobs(Op[Nothing], frozen=True):
     """Queue.retryJobs({count, state, timestamp}). `timestamp` (Unix ms): only jobs finished before it."""
 
     count: int = 1000
@@ -163,14 +163,14 @@ class RetryJobs(Op[Nothing]):
 
 
 @operation("queue.promoteJobs", on="queue", answer=Nothing)
-class PromoteJobs(Op[Nothing]):
+class PromoteJobs(Op[Nothing], frozen=True):
     """Queue.promoteJobs({count})."""
 
     count: int = 1000
 
 
 @operation("queue.trimEvents", on="queue", answer=Count)
-class TrimEvents(Op[Count]):
+class TrimEvents(Op[Count], frozen=True):
     """Queue.trimEvents(maxLength): how many entries went."""
 
     max_length: int
@@ -185,7 +185,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.getMetrics", on="queue", answer=Metrics)
-class GetMetrics(Op[Metrics]):
+class GetMetrics(Op[Metrics], frozen=True):
     """Queue.getMetrics(type, start, end)."""
 
     type: Literal["completed", "failed"]
@@ -194,14 +194,14 @@ class GetMetrics(Op[Metrics]):
 
 
 @operation("queue.setGlobalConcurrency", on="queue", answer=Nothing)
-class SetGlobalConcurrency(Op[Nothing]):
+class SetGlobalConcurrency(Op[Nothing], frozen=True):
     """Queue.setGlobalConcurrency."""
 
     concurrency: int
 
 
 @operation("queue.removeGlobalConcurrency", on="queue", answer=Nothing)
-class RemoveGlobalConcurrency(Op[Nothing]):
+class RemoveGlobalConcurrency(Op[Nothing], frozen=True):
     """Queue.removeGlobalConcurrency."""
 
 
@@ -212,12 +212,12 @@ class MaybeNumber(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.getGlobalConcurrency", on="queue", answer=MaybeNumber)
-class GetGlobalConcurrency(Op[MaybeNumber]):
+class GetGlobalConcurrency(Op[MaybeNumber], frozen=True):
     """Queue.getGlobalConcurrency."""
 
 
 @operation("queue.setGlobalRateLimit", on="queue", answer=Nothing)
-class SetGlobalRateLimit(Op[Nothing]):
+class SetGlobalRateLimit(Op[Nothing], frozen=True):
     """Queue.setGlobalRateLimit(max, duration): at most `max` starts per `duration_ms`."""
 
     max: int
@@ -225,7 +225,7 @@ class SetGlobalRateLimit(Op[Nothing]):
 
 
 @operation("queue.removeGlobalRateLimit", on="queue", answer=Nothing)
-class RemoveGlobalRateLimit(Op[Nothing]):
+class RemoveGlobalRateLimit(Op[Nothing], frozen=True):
     """Queue.removeGlobalRateLimit."""
 
 
@@ -237,31 +237,31 @@ class RateLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.getGlobalRateLimit", on="queue", answer=RateLimit)
-class GetGlobalRateLimit(Op[RateLimit]):
+class GetGlobalRateLimit(Op[RateLimit], frozen=True):
     """Queue.getGlobalRateLimit."""
 
 
 @operation("queue.rateLimit", on="queue", answer=Nothing)
-class SetRateLimit(Op[Nothing]):
+class SetRateLimit(Op[Nothing], frozen=True):
     """Queue.rateLimit(expireTimeMs): overrides the limit for this long."""
 
     expire_ms: int
 
 
 @operation("queue.removeRateLimitKey", on="queue", answer=Nothing)
-class RemoveRateLimitKey(Op[Nothing]):
+class RemoveRateLimitKey(Op[Nothing], frozen=True):
     """Queue.removeRateLimitKey."""
 
 
 @operation("queue.getRateLimitTtl", on="queue", answer=Count)
-class GetRateLimitTtl(Op[Count]):
+class GetRateLimitTtl(Op[Count], frozen=True):
     """Queue.getRateLimitTtl(maxJobs): ms until the next start is allowed; `count` holds it."""
 
     max_jobs: int | None = None
 
 
 @operation("queue.isMaxed", on="queue", answer=Flag)
-class IsMaxed(Op[Flag]):
+class IsMaxed(Op[Flag], frozen=True):
     """Queue.isMaxed: the queue-wide concurrency is used up."""
 
 
@@ -272,19 +272,19 @@ class MaybeText(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.getVersion", on="queue", answer=MaybeText)
-class GetVersion(Op[MaybeText]):
+class GetVersion(Op[MaybeText], frozen=True):
     """Queue.getVersion: the library that last wrote `meta`, as `<library>:<version>`."""
 
 
 @operation("queue.getDeduplicationJobId", on="queue", answer=MaybeText)
-class GetDeduplicationJobId(Op[MaybeText]):
+class GetDeduplicationJobId(Op[MaybeText], frozen=True):
     """Queue.getDeduplicationJobId."""
 
     id: str
 
 
 @operation("queue.removeDeduplicationKey", on="queue", answer=Count)
-class RemoveDeduplicationKey(Op[Count]):
+class RemoveDeduplicationKey(Op[Count], frozen=True):
     """Queue.removeDeduplicationKey: number of keys removed."""
 
     id: str
@@ -297,10 +297,10 @@ class WorkerNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @operation("queue.getWorkers", on="queue", answer=WorkerNames)
-class GetWorkers(Op[WorkerNames]):
+class GetWorkers(Op[WorkerNames], frozen=True):
     """Queue.getWorkers."""
 
 
 @operation("queue.getWorkersCount", on="queue", answer=Count)
-class GetWorkersCount(Op[Count]):
+class GetWorkersCount(Op[Count], frozen=True):
     """Queue.getWorkersCount."""

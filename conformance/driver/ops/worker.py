@@ -10,14 +10,14 @@ Outcome = Literal["complete", "fail", "unrecoverable", "delay", "wait", "waiting
 
 
 @operation("worker.getNextJob", on="worker", answer=MaybeJob)
-class GetNextJob(Op[MaybeJob]):
+class GetNextJob(Op[MaybeJob], frozen=True):
     """Worker.getNextJob(token, {block: false}): claim the next job under this lock token, or answer null at once."""
 
     token: str
 
 
 @operation("worker.moveToCompleted", on="worker", answer=MaybeJob)
-class MoveToCompleted(Op[MaybeJob]):
+class MoveToCompleted(Op[MaybeJob], frozen=True):
     """Job.moveToCompleted(value, token, fetchNext). The answer is the next job, if one was fetched."""
 
     job: str
@@ -27,7 +27,7 @@ class MoveToCompleted(Op[MaybeJob]):
 
 
 @operation("worker.moveToFailed", on="worker", answer=MaybeJob)
-class MoveToFailed(Op[MaybeJob]):
+class MoveToFailed(Op[MaybeJob], frozen=True):
     """Job.moveToFailed(error, token, fetchNext): the client decides between retry, delay and final failure.
 
     `unrecoverable`: the error is BullMQ's UnrecoverableError.
@@ -41,7 +41,7 @@ class MoveToFailed(Op[MaybeJob]):
 
 
 @operation("worker.moveToDelayed", on="worker", answer=Nothing)
-class MoveToDelayed(Op[Nothing]):
+class MoveToDelayed(Op[Nothing], frozen=True):
     """Job.moveToDelayed(timestamp, token): `timestamp` is the absolute due time in Unix ms."""
 
     job: str
@@ -50,7 +50,7 @@ class MoveToDelayed(Op[Nothing]):
 
 
 @operation("worker.moveToWait", on="worker", answer=Nothing)
-class MoveToWait(Op[Nothing]):
+class MoveToWait(Op[Nothing], frozen=True):
     """Job.moveToWait(token)."""
 
     job: str
@@ -58,7 +58,7 @@ class MoveToWait(Op[Nothing]):
 
 
 @operation("worker.moveToWaitingChildren", on="worker", answer=Flag)
-class MoveToWaitingChildren(Op[Flag]):
+class MoveToWaitingChildren(Op[Flag], frozen=True):
     """Job.moveToWaitingChildren(token): true when it now waits, false when nothing was pending."""
 
     job: str
@@ -66,7 +66,7 @@ class MoveToWaitingChildren(Op[Flag]):
 
 
 @operation("worker.extendLock", on="worker", answer=Flag)
-class ExtendLock(Op[Flag]):
+class ExtendLock(Op[Flag], frozen=True):
     """Job.extendLock(token, duration): false when the token does not own the lock."""
 
     job: str
@@ -75,7 +75,7 @@ class ExtendLock(Op[Flag]):
 
 
 @operation("worker.extendLocks", on="worker", answer=Ids)
-class ExtendLocks(Op[Ids]):
+class ExtendLocks(Op[Ids], frozen=True):
     """The worker's renewal of several locks in one call; answers the ids that could not be renewed."""
 
     jobs: list[str]
@@ -84,41 +84,41 @@ class ExtendLocks(Op[Ids]):
 
 
 @operation("worker.checkStalled", on="worker", answer=Ids)
-class CheckStalled(Op[Ids]):
+class CheckStalled(Op[Ids], frozen=True):
     """One stalled check, now (script moveStalledJobsToWait); answers the recovered ids."""
 
 
 @operation("worker.pause", on="worker", answer=Nothing)
-class PauseWorker(Op[Nothing]):
+class PauseWorker(Op[Nothing], frozen=True):
     """Worker.pause(doNotWaitActive)."""
 
     do_not_wait_active: bool = False
 
 
 @operation("worker.resume", on="worker", answer=Nothing)
-class ResumeWorker(Op[Nothing]):
+class ResumeWorker(Op[Nothing], frozen=True):
     """Worker.resume."""
 
 
 @operation("worker.isPaused", on="worker", answer=Flag)
-class IsWorkerPaused(Op[Flag]):
+class IsWorkerPaused(Op[Flag], frozen=True):
     """Worker.isPaused."""
 
 
 @operation("worker.isRunning", on="worker", answer=Flag)
-class IsWorkerRunning(Op[Flag]):
+class IsWorkerRunning(Op[Flag], frozen=True):
     """Worker.isRunning."""
 
 
 @operation("worker.rateLimit", on="worker", answer=Nothing)
-class WorkerRateLimit(Op[Nothing]):
+class WorkerRateLimit(Op[Nothing], frozen=True):
     """Worker.rateLimit(expireTimeMs)."""
 
     expire_ms: int
 
 
 @operation("resolve", on="worker", answer=Nothing)
-class Resolve(Op[Nothing]):
+class Resolve(Op[Nothing], frozen=True):
     """How a job of processor `ask` ends. Answered when the processor has been told, not when the job has moved.
 
     `complete` returns `value_raw`; `fail` and `unrecoverable` throw `message`; `delay` moves the job to delayed for

@@ -1,0 +1,115 @@
+"""What a check over one snapshot is, and what it finds. No I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from conformance.observe.differences import Severity
+from conformance.observe.layout import STATES
+from conformance.observe.tables import Job, Membership, Snapshot
+
+EARLIEST_MS = 1_400_000_000_000
+"""Unix ms, 2014: an earlier time is in another unit, or zero."""
+LATEST_MS = 4_100_000_000_000
+"""Unix ms, 2099: a later time is in another unit. Wide, because participants may run on a clock set by the kit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """One place where an invariant does not hold. `where` and `key` as in a difference."""
+
+    check: str
+    severity: Severity
+    where: str
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.check} [{self.severity}] {self.where} at {self.key}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a check yields: `where`, `key` and `message` of a violation; the check adds its name and severity."""
+
+    where: str
+    key: str
+    message: str
+
+
+class View:
+    """A snapshot with the lookups that checks need, each built once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+    @cached_property
+    def jobs(self) -> dict[tuple[str, str], Job]:
+        """Job hashes by queue and id."""
+        return {(job.queue, job.id): job for job in self.snapshot.jobs}
+
+    @cached_property
+    def states(self) -> dict[tuple[str, str], list[str]]:
+        """The containers of each id, one entry per occurrence, `stalled` aside."""
+        found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+        for row in self.snapshot.memberships:
+            if row.container in STATES:
+                found[row.queue, row.job].append(row.container)
+        return dict(found)
+
+    @cached_property
+    def containers(self) -> dict[tuple[str, str], list[Membership]]:
+        """The rows of each container by queue and name, in their order."""
+        found: defaultdict[tuple[str, str], list[Membership]] = defaultdict(list)
+        for row in self.snapshot.memberships:
+            found[row.queue, row.container].append(row)
+        return dict(found)
+
+    def members(self, queue: str, container: str) -> list[Membership]:
+        """The rows of one container; empty where the key does not exist."""
+        return self.containers.get((queue, container), [])
+
+    def state_of(self, job: Job) -> str | None:
+        """The job's container where it is in exactly one; None otherwise (which is another check's business)."""
+        states = self.states.get((job.queue, job.id), [])
+        return states[0] if len(states) == 1 else None
+
+
+Predicate: TypeAlias = Callable[[View], Iterator[Found]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A named invariant. `source`: the upstream script or file that establishes it; `doc`: the rule and exceptions."""
+
+    name: str
+    severity: Severity
+    source: str
+    predicate: Predicate = field(repr=False)
+
+    @property
+    def doc(self) -> str:
+        """The rule in words."""
+        return (self.predicate.__doc__ or "").strip()
+
+    def run(self, view: View) -> Iterator[Violation]:
+        """All places where the invariant does not hold."""
+        for found in self.predicate(view):
+            yield Violation(
+                check=self.name, severity=self.severity, where=found.where, key=found.key, message=found.message
+            )
+
+
+def is_plausible_ms(number: float | None) -> bool:
+    """Whether a number can be a Unix time in ms."""
+    return number is not None and EARLIEST_MS <= number <= LATEST_MS
+
+
+def has_chosen_timestamp(job: Job) -> bool:
+    """Whether the user set the timestamp (option `timestamp`): BullMQ then stores any number whatever."""
+    return "timestamp" in job.opts and "rjk" not in job.fields

@@ -1,0 +1,113 @@
+"""`bullmq-conformance driver`: for those who write a driver. `new` writes a skeleton, `check` tries a driver."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from conformance.driver.check import CheckStep, check_driver
+from conformance.driver.messages import RedisAddress
+from conformance.driver.process import ChildProcess
+from conformance.driver.skeleton import SKELETONS, write_skeleton
+from conformance.servers import FORMS, Server, open_server
+from conformance.servers.connection import explained
+
+OK, NOT_OK, BROKEN = 0, 1, 3
+
+
+@click.group("driver")
+def driver() -> None:
+    """Write a driver for your client, and check it."""
+
+
+@driver.command("check", context_settings={"ignore_unknown_options": True})
+@click.option("--redis", "setting", metavar="WHERE", help=f"{FORMS}.  [default: what this machine has]")
+@click.option("--seed", type=int, default=1, show_default=True, help="Chooses what is random in the check.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+def check(setting: str | None, seed: int, command: tuple[str, ...]) -> None:
+    """Try the driver that COMMAND starts: handshake, honesty, a queue, a job, workers, events.
+
+    Exit codes: 0 everything that is declared works, 1 something does not, 2 wrong usage, 3 the driver is broken or
+    there is no Redis.
+    """
+    console = Console()
+    with open_server(setting, announce=lambda line: console.print(line, style="dim", markup=False)) as server:
+        steps = _check(command, server, seed)
+    for step in steps:
+        _print_step(console, step)
+    _print_summary(console, steps)
+    click.get_current_context().exit(_exit_code(steps))
+
+
+@driver.command("new")
+@click.argument("language", type=click.Choice(list(SKELETONS)))
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to write to.  [default: LANGUAGE-driver]")
+def new(language: str, out: Path | None) -> None:
+    """Write a commented skeleton of a driver in LANGUAGE; it passes the handshake and refuses everything else."""
+    folder = out or Path(f"{language}-driver")
+    for path in write_skeleton(language, folder):
+        click.echo(f"wrote {path}")
+    skeleton = SKELETONS[language]
+    build = f"{shlex.join(skeleton.build)} && " if skeleton.build else ""
+    click.echo("\nnext:")
+    click.echo(f"  cd {shlex.quote(str(folder))}")
+    click.echo(f"  {build}bullmq-conformance driver check -- {shlex.join(skeleton.command)}")
+
+
+def _check(command: Sequence[str], server: Server, seed: int) -> list[CheckStep]:
+    prefix = server.fresh_prefix()
+    with ExitStack() as stack:
+        stack.enter_context(explained(server))
+        redis: Any = stack.enter_context(server.connect())
+        stack.callback(server.remove_prefix, prefix)
+        return check_driver(
+            lambda: ChildProcess.start(command, seed=seed),
+            address=_address(server),
+            redis=redis,
+            prefix=prefix,
+            seed=seed,
+        )
+
+
+def _address(server: Server) -> RedisAddress:
+    return RedisAddress(
+        mode=server.mode,
+        nodes=list(server.nodes),
+        db=server.db,
+        username=server.username,
+        password=server.password,
+        tls=server.tls,
+    )
+
+
+def _print_step(console: Console, step: CheckStep) -> None:
+    """Print a step in plain text; what the driver said is never taken for markup."""
+    mark, style = ("ok  ", "green") if step.ok else ("FAIL", "bold red")
+    if not step.tried:
+        mark, style = "-   ", "dim"
+    console.print(Text.assemble((mark, style), f"  {step.name:<15} ", step.detail), soft_wrap=True)
+    if step.hint:
+        console.print(Text(f"{'':<22}{step.hint}", style="yellow" if not step.ok else "dim"), soft_wrap=True)
+
+
+def _print_summary(console: Console, steps: Sequence[CheckStep]) -> None:
+    failed = [step.name for step in steps if not step.ok]
+    if steps[-1].broken:
+        console.print(Text("the driver is broken; fix the last step first", style="bold red"))
+    elif failed:
+        console.print(Text(f"not yet: {', '.join(failed)}", style="bold red"))
+    else:
+        console.print(Text("the driver works as far as it declares", style="bold green"))
+
+
+def _exit_code(steps: Sequence[CheckStep]) -> int:
+    if steps[-1].broken:
+        return BROKEN
+    return OK if all(step.ok for step in steps) else NOT_OK

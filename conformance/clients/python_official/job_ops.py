@@ -1,0 +1,179 @@
+"""Operations on one job, and the single steps of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bullmq import Job, UnrecoverableError
+from handles import Handle
+from processors import FailedOnRequestError, throw
+from views import json_text, maybe_job, parse
+
+Json = dict[str, Any]
+JobOp = Callable[[Job, Json], Awaitable[Json | None]]
+WorkerOp = Callable[[Handle, Json], Awaitable[Json | None]]
+
+
+async def _update_data(job: Job, args: Json) -> None:
+    await job.updateData(parse(args["data_raw"]))
+
+
+async def _update_progress(job: Job, args: Json) -> None:
+    await job.updateProgress(parse(args["value_raw"]))
+
+
+async def _promote(job: Job, _args: Json) -> None:
+    await job.promote()
+
+
+async def _change_priority(job: Job, args: Json) -> None:
+    await job.changePriority({"priority": args["priority"], "lifo": args["lifo"]})
+
+
+async def _retry(job: Job, args: Json) -> None:
+    await job.retry(args["state"])
+
+
+async def _remove(job: Job, args: Json) -> None:
+    await job.remove({"removeChildren": args["remove_children"]})
+
+
+async def _get_state(job: Job, _args: Json) -> Json:
+    return {"state": await job.getState()}
+
+
+async def _is_finished(job: Job, _args: Json) -> Json:
+    return {"value": bool(await job.isCompleted() or await job.isFailed())}
+
+
+async def _get_children_values(job: Job, _args: Json) -> Json:
+    return {"values": {key: json_text(value) for key, value in (await job.getChildrenValues()).items()}}
+
+
+JOB_OPS: dict[str, JobOp] = {
+    "job.changePriority": _change_priority,
+    "job.getChildrenValues": _get_children_values,
+    "job.getState": _get_state,
+    "job.isFinished": _is_finished,
+    "job.promote": _promote,
+    "job.remove": _remove,
+    "job.retry": _retry,
+    "job.updateData": _update_data,
+    "job.updateProgress": _update_progress,
+}
+"""Work on queue handles, and on worker handles for jobs that are bound to the worker."""
+
+
+async def log(handle: Handle, args: Json) -> Json:
+    """Job.addJobLog, a static method: the job need not exist."""
+    return {"count": await Job.addJobLog(handle.object, args["job"], args["row"], args["keep_logs"] or 0)}
+
+
+async def _get_next_job(handle: Handle, args: Json) -> Json:
+    """Worker.getNextJob blocks once the queue was seen empty; what it does after that wait is `moveToActive`."""
+    worker = handle.object
+    claim = worker.moveToActive if worker.drained else worker.getNextJob
+    return maybe_job(handle.hold(await claim(args["token"])))
+
+
+async def _move_to_completed(handle: Handle, args: Json) -> Json:
+    job = await _taken(handle, args)
+    reply = await job.moveToCompleted(parse(args["value_raw"]), args["token"], args["fetch_next"])
+    return await _fetched(handle, args, reply)
+
+
+async def _move_to_failed(handle: Handle, args: Json) -> Json:
+    job = await _taken(handle, args)
+    kind = UnrecoverableError if args["unrecoverable"] else FailedOnRequestError
+    try:
+        throw(kind(args["message"]))
+    except kind as error:
+        # Called where the error is being handled, as the worker's loop does: the stack trace is taken from there.
+        reply = await job.moveToFailed(error, args["token"], args["fetch_next"])
+    return await _fetched(handle, args, reply)
+
+
+async def _move_to_delayed(handle: Handle, args: Json) -> None:
+    job = await _taken(handle, args)
+    await job.moveToDelayed(args["timestamp"], args["token"])
+
+
+async def _move_to_waiting_children(handle: Handle, args: Json) -> Json:
+    job = await _taken(handle, args)
+    return {"value": bool(await job.moveToWaitingChildren(args["token"], {}))}
+
+
+async def _extend_lock(handle: Handle, args: Json) -> Json:
+    return {"value": bool(await handle.object.backend.extendLock(args["job"], args["token"], args["duration_ms"]))}
+
+
+async def _extend_locks(handle: Handle, args: Json) -> Json:
+    failed = await handle.object.backend.extendLocks(args["jobs"], args["tokens"], args["duration_ms"])
+    return {"ids": [str(job_id) for job_id in failed or []]}
+
+
+async def _check_stalled(handle: Handle, _args: Json) -> Json:
+    """Run the loop's own check, which tells what it recovered, and what went wrong, only by local events."""
+    recovered: list[str] = []
+    errors: list[Exception] = []
+    worker = handle.object
+    listeners = {"stalled": recovered.append, "error": lambda error, *_rest: errors.append(error)}
+    for name, listener in listeners.items():
+        worker.on(name, listener)
+    try:
+        await worker.runStalledJobsCheck()
+    finally:
+        for name, listener in listeners.items():
+            worker.off(name, listener)
+    if errors:
+        raise errors[0]
+    return {"ids": [str(job_id) for job_id in recovered]}
+
+
+async def _pause(handle: Handle, args: Json) -> None:
+    await handle.object.pause(args["do_not_wait_active"])
+
+
+async def _resume(handle: Handle, _args: Json) -> None:
+    handle.object.resume()
+
+
+async def _is_paused(handle: Handle, _args: Json) -> Json:
+    return {"value": bool(handle.object.paused)}
+
+
+async def _is_running(handle: Handle, _args: Json) -> Json:
+    return {"value": bool(handle.object.running)}
+
+
+async def _taken(handle: Handle, args: Json) -> Job:
+    """Return the job for an operation that ends what the worker does with it, and forget it."""
+    job = await handle.find_job(args["job"])
+    handle.held.pop(args["job"], None)
+    return job
+
+
+async def _fetched(handle: Handle, args: Json, reply: Any) -> Json:
+    """Let the worker make the next job of what a finish replies: [fields, id, rate limit, next due]."""
+    if not reply or not reply[0]:
+        return {"job": None}
+    fields, job_id, limit_until, delay_until = reply
+    job = await handle.object.nextJobFromJobData(fields, job_id, limit_until, delay_until, args["token"])
+    return maybe_job(handle.hold(job))
+
+
+WORKER_OPS: dict[str, WorkerOp] = {
+    "worker.checkStalled": _check_stalled,
+    "worker.extendLock": _extend_lock,
+    "worker.extendLocks": _extend_locks,
+    "worker.getNextJob": _get_next_job,
+    "worker.isPaused": _is_paused,
+    "worker.isRunning": _is_running,
+    "worker.moveToCompleted": _move_to_completed,
+    "worker.moveToDelayed": _move_to_delayed,
+    "worker.moveToFailed": _move_to_failed,
+    "worker.moveToWaitingChildren": _move_to_waiting_children,
+    "worker.pause": _pause,
+    "worker.resume": _resume,
+}

@@ -1,0 +1,239 @@
+"""Operations on a queue handle: the client's class Queue, its job schedulers, and FlowProducer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from bullmq import FlowProducer, Queue
+from kit import Unsupported
+from views import flow_view, job_view, maybe_job, parse, scheduler_view
+
+Json = dict[str, Any]
+QueueOp = Callable[[Queue, Json], Awaitable[Json | None]]
+FlowOp = Callable[[FlowProducer, Json], Awaitable[Json | None]]
+
+OBLITERATE_COUNT = 1000
+"""The client's own number; its method has no parameter for it."""
+
+
+def _counted(number: Any) -> Json:
+    return {"count": int(number)}
+
+
+async def _add(queue: Queue, args: Json) -> Json:
+    job = await queue.add(args["name"], parse(args["data_raw"]), args["opts"])
+    return {"id": str(job.id)}
+
+
+async def _add_bulk(queue: Queue, args: Json) -> Json:
+    jobs = [{"name": job["name"], "data": parse(job["data_raw"]), "opts": job["opts"]} for job in args["jobs"]]
+    return {"ids": [str(job.id) for job in await queue.addBulk(jobs)]}
+
+
+async def _pause(queue: Queue, _args: Json) -> None:
+    await queue.pause()
+
+
+async def _resume(queue: Queue, _args: Json) -> None:
+    await queue.resume()
+
+
+async def _is_paused(queue: Queue, _args: Json) -> Json:
+    return {"value": bool(await queue.isPaused())}
+
+
+async def _get_job(queue: Queue, args: Json) -> Json:
+    return maybe_job(await queue.getJob(args["job"]))
+
+
+async def _get_jobs(queue: Queue, args: Json) -> Json:
+    jobs = await queue.getJobs(args["types"], args["start"], args["end"], args["asc"])
+    return {"jobs": [job if job is None else job_view(job) for job in jobs]}
+
+
+async def _get_job_counts(queue: Queue, args: Json) -> Json:
+    return {"counts": await queue.getJobCounts(*args["types"])}
+
+
+async def _get_job_count_by_types(queue: Queue, args: Json) -> Json:
+    return _counted(await queue.getJobCountByTypes(*args["types"]))
+
+
+async def _get_counts_per_priority(queue: Queue, args: Json) -> Json:
+    return {"counts": await queue.getCountsPerPriority(args["priorities"])}
+
+
+async def _get_job_state(queue: Queue, args: Json) -> Json:
+    return {"state": await queue.getJobState(args["job"])}
+
+
+async def _get_job_logs(queue: Queue, args: Json) -> Json:
+    found = await queue.getJobLogs(args["job"], args["start"], args["end"], args["asc"])
+    return {"logs": found["logs"], "count": found["count"]}
+
+
+async def _drain(queue: Queue, args: Json) -> None:
+    await queue.drain(args["delayed"])
+
+
+async def _clean(queue: Queue, args: Json) -> Json:
+    return {"ids": [str(job_id) for job_id in await queue.clean(args["grace_ms"], args["limit"], args["type"])]}
+
+
+async def _obliterate(queue: Queue, args: Json) -> None:
+    if args["count"] != OBLITERATE_COUNT:
+        raise Unsupported("this client's Queue.obliterate takes no count")
+    await queue.obliterate(args["force"])
+
+
+async def _remove(queue: Queue, args: Json) -> Json:
+    return _counted(await queue.remove(args["job"], {"removeChildren": args["remove_children"]}))
+
+
+async def _retry_jobs(queue: Queue, args: Json) -> None:
+    await queue.retryJobs({key: args[key] for key in ("count", "state", "timestamp") if args[key] is not None})
+
+
+async def _promote_jobs(queue: Queue, args: Json) -> None:
+    await queue.promoteJobs({"count": args["count"]})
+
+
+async def _trim_events(queue: Queue, args: Json) -> Json:
+    return _counted(await queue.trimEvents(args["max_length"]))
+
+
+async def _set_global_concurrency(queue: Queue, args: Json) -> None:
+    await queue.setGlobalConcurrency(args["concurrency"])
+
+
+async def _remove_global_concurrency(queue: Queue, _args: Json) -> None:
+    await queue.removeGlobalConcurrency()
+
+
+async def _get_global_concurrency(queue: Queue, _args: Json) -> Json:
+    return {"value": await queue.getGlobalConcurrency()}
+
+
+async def _set_global_rate_limit(queue: Queue, args: Json) -> None:
+    await queue.setGlobalRateLimit(args["max"], args["duration_ms"])
+
+
+async def _remove_global_rate_limit(queue: Queue, _args: Json) -> None:
+    await queue.removeGlobalRateLimit()
+
+
+async def _get_global_rate_limit(queue: Queue, _args: Json) -> Json:
+    limit = await queue.getGlobalRateLimit() or {}
+    return {"max": limit.get("max"), "duration_ms": limit.get("duration")}
+
+
+async def _rate_limit(queue: Queue, args: Json) -> None:
+    await queue.rateLimit(args["expire_ms"])
+
+
+async def _remove_rate_limit_key(queue: Queue, _args: Json) -> None:
+    await queue.removeRateLimitKey()
+
+
+async def _get_rate_limit_ttl(queue: Queue, args: Json) -> Json:
+    if args["max_jobs"] is not None:
+        raise Unsupported("this client's Queue.getRateLimitTtl takes no number of jobs")
+    return _counted(await queue.getRateLimitTtl())
+
+
+async def _get_deduplication_job_id(queue: Queue, args: Json) -> Json:
+    return {"value": await queue.getDeduplicationJobId(args["id"])}
+
+
+async def _get_workers(queue: Queue, _args: Json) -> Json:
+    workers = await queue.get_workers()
+    return {"names": [worker.get("rawname", "").partition(":w:")[2] for worker in workers]}
+
+
+async def _get_workers_count(queue: Queue, _args: Json) -> Json:
+    return _counted(await queue.get_workers_count())
+
+
+async def _upsert_job_scheduler(queue: Queue, args: Json) -> Json:
+    data = None if args["data_raw"] is None else parse(args["data_raw"])
+    return maybe_job(await queue.upsertJobScheduler(args["id"], args["repeat"], args["name"], data, args["opts"]))
+
+
+async def _get_job_scheduler(queue: Queue, args: Json) -> Json:
+    found = await queue.getJobScheduler(args["id"])
+    return {"scheduler": None if found is None else scheduler_view(found)}
+
+
+async def _get_job_schedulers(queue: Queue, args: Json) -> Json:
+    found = await queue.getJobSchedulers(args["start"], args["end"], args["asc"])
+    return {"schedulers": [scheduler_view(scheduler) for scheduler in found]}
+
+
+async def _get_job_schedulers_count(queue: Queue, _args: Json) -> Json:
+    return _counted(await queue.getJobSchedulersCount())
+
+
+async def _remove_job_scheduler(queue: Queue, args: Json) -> Json:
+    return {"value": await queue.removeJobScheduler(args["id"]) == 0}
+
+
+def _flow_node(node: Json) -> Json:
+    """Return a node of a flow as FlowProducer takes it."""
+    return {
+        "name": node["name"],
+        "queueName": node["queue"],
+        "data": parse(node["data_raw"]),
+        "opts": node["opts"],
+        "children": [_flow_node(child) for child in node["children"]],
+    }
+
+
+async def _add_flow(flow: FlowProducer, args: Json) -> Json:
+    return flow_view(await flow.add(_flow_node(args["flow"])))
+
+
+async def _add_flows(flow: FlowProducer, args: Json) -> Json:
+    return {"flows": [flow_view(tree) for tree in await flow.addBulk([_flow_node(node) for node in args["flows"]])]}
+
+
+QUEUE_OPS: dict[str, QueueOp] = {
+    "queue.add": _add,
+    "queue.addBulk": _add_bulk,
+    "queue.clean": _clean,
+    "queue.drain": _drain,
+    "queue.getCountsPerPriority": _get_counts_per_priority,
+    "queue.getDeduplicationJobId": _get_deduplication_job_id,
+    "queue.getGlobalConcurrency": _get_global_concurrency,
+    "queue.getGlobalRateLimit": _get_global_rate_limit,
+    "queue.getJob": _get_job,
+    "queue.getJobCountByTypes": _get_job_count_by_types,
+    "queue.getJobCounts": _get_job_counts,
+    "queue.getJobLogs": _get_job_logs,
+    "queue.getJobScheduler": _get_job_scheduler,
+    "queue.getJobSchedulers": _get_job_schedulers,
+    "queue.getJobSchedulersCount": _get_job_schedulers_count,
+    "queue.getJobState": _get_job_state,
+    "queue.getJobs": _get_jobs,
+    "queue.getRateLimitTtl": _get_rate_limit_ttl,
+    "queue.getWorkers": _get_workers,
+    "queue.getWorkersCount": _get_workers_count,
+    "queue.isPaused": _is_paused,
+    "queue.obliterate": _obliterate,
+    "queue.pause": _pause,
+    "queue.promoteJobs": _promote_jobs,
+    "queue.rateLimit": _rate_limit,
+    "queue.remove": _remove,
+    "queue.removeGlobalConcurrency": _remove_global_concurrency,
+    "queue.removeGlobalRateLimit": _remove_global_rate_limit,
+    "queue.removeJobScheduler": _remove_job_scheduler,
+    "queue.removeRateLimitKey": _remove_rate_limit_key,
+    "queue.resume": _resume,
+    "queue.retryJobs": _retry_jobs,
+    "queue.setGlobalConcurrency": _set_global_concurrency,
+    "queue.setGlobalRateLimit": _set_global_rate_limit,
+    "queue.trimEvents": _trim_events,
+    "queue.upsertJobScheduler": _upsert_job_scheduler,
+}
+
+FLOW_OPS: dict[str, FlowOp] = {"flow.add": _add_flow, "flow.addBulk": _add_flows}

@@ -1,0 +1,40 @@
+"""`pytest conformance/`: wires the gate to pytest, and its records to the run file, the live view and the reports."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from conformance.gate.config import RunConfig, add_options, from_pytest
+from conformance.gate.plugin import GatePlugin, Listener
+from conformance.problems import Problem
+from conformance.report.listening import listeners_for
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options of a run."""
+    add_options(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the gate, unless the program that called pytest has brought one along."""
+    if any(isinstance(plugin, GatePlugin) for plugin in config.pluginmanager.get_plugins()):
+        return
+    try:
+        run = from_pytest(config)
+        plugin = GatePlugin(run, _listeners(config, run), _announce)
+    except Problem as problem:
+        pytest.exit(str(problem), returncode=problem.exit_code)
+    config.pluginmanager.register(plugin)
+
+
+def _listeners(config: pytest.Config, run: RunConfig) -> list[Listener]:
+    if hasattr(config, "workerinput"):
+        return []
+    return listeners_for(Path(run.out) if run.out else None, run.formats, live=False)
+
+
+def _announce(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,275 @@
+"""The kit's side of one driver: calls and events, synchronous and safe to use from several threads.
+
+`ChildProcess` (driver/process.py) and `InProcess` (driver/inprocess.py) are the two transports of a `Session`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from conformance.driver.errors import (
+    ConnectionClosed,
+    DriverBroken,
+    DriverCrashed,
+    DriverDishonest,
+    DriverHung,
+    DriverNotFound,
+    EventTimeout,
+    HandshakeFailed,
+    NotJson,
+    OperationFailed,
+    OperationIndeterminate,
+    OperationUnsupported,
+    OversizedLine,
+    SchemaViolation,
+    StdoutClosed,
+    StdoutPollution,
+    WrongId,
+)
+from conformance.driver.lines import convert, encode
+from conformance.driver.mailbox import Mailbox
+from conformance.driver.messages import MAX_LINE_BYTES, PROTOCOL_VERSION, Call, DriverError, Event, Hello, Ready, Result
+from conformance.driver.ops.base import Nothing, Op
+from conformance.driver.ops.lifecycle import Open, Reset
+from conformance.problems import UsageProblem
+
+__all__ = [
+    "ConnectionClosed",
+    "DriverBroken",
+    "DriverConnection",
+    "DriverCrashed",
+    "DriverDishonest",
+    "DriverHung",
+    "DriverNotFound",
+    "EventTimeout",
+    "HandshakeFailed",
+    "NotJson",
+    "OperationFailed",
+    "OperationIndeterminate",
+    "OperationUnsupported",
+    "OversizedLine",
+    "SchemaViolation",
+    "Session",
+    "StdoutClosed",
+    "StdoutPollution",
+    "WrongId",
+]
+
+DEFAULT_DEADLINE_MS = 5000
+HANDSHAKE_DEADLINE_MS = 20_000
+LOG_LINES = 20
+
+Answer = TypeVar("Answer")
+
+
+class DriverConnection(Protocol):
+    """What the gate, the probe and the checks know of a driver."""
+
+    @property
+    def ready(self) -> Ready:
+        """What the driver said of itself in the handshake."""
+        ...
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can still be answered."""
+        ...
+
+    def call(
+        self,
+        op: Op[Answer],
+        *,
+        handle: str | None = None,
+        deadline_ms: int = DEFAULT_DEADLINE_MS,
+        now_ms: int | None = None,
+    ) -> Answer:
+        """Carry out one operation.
+
+        `deadline_ms`: a driver that has not answered by then is killed. `now_ms` (Unix ms) is sent to drivers with the
+        capability `clock` only. Raises OperationUnsupported (without sending anything when the driver does not declare
+        the operation), OperationFailed, OperationIndeterminate or a DriverBroken.
+        """
+        ...
+
+    def call_raw(
+        self, op: str, args: dict[str, Any], *, handle: str | None = None, deadline_ms: int = DEFAULT_DEADLINE_MS
+    ) -> Result:
+        """Send any operation name, declared or not, and return the result as it came. Raises DriverBroken."""
+        ...
+
+    def wait_event(
+        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[Event], bool] | None = None
+    ) -> Event:
+        """Take the first event with one of the names for which `where` holds; others stay queued in order.
+
+        Raises EventTimeout or a DriverBroken.
+        """
+        ...
+
+    def take_events(self, handle: str) -> list[Event]:
+        """All events of the handle that nobody has taken yet."""
+        ...
+
+    def log_tail(self, lines: int = LOG_LINES) -> list[str]:
+        """Return the last lines of the driver's log."""
+        ...
+
+    def close(self) -> bool:
+        """End the driver: first by the end of its stdin, then by force. True when it left by itself."""
+        ...
+
+    def kill(self) -> None:
+        """End the driver by force, as in a crash."""
+        ...
+
+
+class Session(ABC):
+    """A `DriverConnection` without its transport: the handshake, calls, answers and what they must look like."""
+
+    def __init__(self, label: str, *, seed: int) -> None:
+        self.label = label
+        """How messages name this driver."""
+        self._mailbox = Mailbox(seed)
+        self._seed = seed
+        self._ready: Ready | None = None
+
+    @property
+    def ready(self) -> Ready:
+        """What the driver said of itself in the handshake."""
+        if self._ready is None:
+            raise self._broken(HandshakeFailed("the handshake is not done"))
+        return self._ready
+
+    @property
+    def alive(self) -> bool:
+        """Whether calls can still be answered."""
+        return self._mailbox.broken is None and self._ending() is None
+
+    def call(
+        self,
+        op: Op[Answer],
+        *,
+        handle: str | None = None,
+        deadline_ms: int = DEFAULT_DEADLINE_MS,
+        now_ms: int | None = None,
+    ) -> Answer:
+        """See `DriverConnection.call`."""
+        name = type(op).op
+        if name not in self.ready.ops:
+            raise OperationUnsupported(name, "the driver does not declare it")
+        if isinstance(op, Open) and handle is not None:
+            self._mailbox.take_events(handle)  # of an earlier object under the same name
+        clock = now_ms if "clock" in self.ready.capabilities else None
+        result = self._exchange(name, msgspec.to_builtins(op), handle, deadline_ms, clock)
+        answer = self._answer(op, result)
+        if isinstance(op, Reset):
+            self._mailbox.forget_events()
+        return answer
+
+    def call_raw(
+        self, op: str, args: dict[str, Any], *, handle: str | None = None, deadline_ms: int = DEFAULT_DEADLINE_MS
+    ) -> Result:
+        """See `DriverConnection.call_raw`."""
+        return self._exchange(op, args, handle, deadline_ms, None)
+
+    def wait_event(
+        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[Event], bool] | None = None
+    ) -> Event:
+        """See `DriverConnection.wait_event`."""
+        return self._mailbox.wait_event(handle, names, deadline_ms, where)
+
+    def take_events(self, handle: str) -> list[Event]:
+        """See `DriverConnection.take_events`."""
+        return self._mailbox.take_events(handle)
+
+    @abstractmethod
+    def log_tail(self, lines: int = LOG_LINES) -> list[str]:
+        """Return the last lines of the driver's log."""
+
+    @abstractmethod
+    def close(self) -> bool:
+        """End the driver: first by the end of its stdin, then by force. True when it left by itself."""
+
+    @abstractmethod
+    def kill(self) -> None:
+        """End the driver by force, as in a crash."""
+
+    @abstractmethod
+    def _send(self, line: bytes) -> None:
+        """Hand a line to the driver without ever blocking: a driver that does not read must not hold up the kit."""
+
+    @abstractmethod
+    def _ending(self) -> DriverBroken | None:
+        """Return what to say when the driver has ended by itself; None while it runs."""
+
+    def _shake_hands(self, deadline_ms: int) -> None:
+        """Say hello and wait for a usable `ready`. Raises DriverBroken; the driver is killed then."""
+        self._send(encode(Hello(protocol=PROTOCOL_VERSION, seed=self._seed)))
+        ready = self._mailbox.wait_ready(deadline_ms)
+        if ready is None:
+            raise self._give_up(self._ending() or _no_ready(deadline_ms))
+        if ready.protocol != PROTOCOL_VERSION:
+            raise self._give_up(_other_version(ready.protocol))
+        self._ready = ready
+
+    def _exchange(
+        self, op: str, args: dict[str, Any], handle: str | None, deadline_ms: int, now_ms: int | None
+    ) -> Result:
+        if self._mailbox.broken is not None:
+            raise self._mailbox.broken.with_traceback(None)
+        call_id = self._mailbox.open_call(op)
+        line = encode(Call(id=call_id, op=op, args=args, handle=handle, deadline_ms=deadline_ms, now_ms=now_ms))
+        if len(line) > MAX_LINE_BYTES:
+            raise UsageProblem(f"a call of {op} takes {len(line)} bytes, the protocol allows {MAX_LINE_BYTES}")
+        self._send(line)
+        result = self._mailbox.wait_result(call_id, deadline_ms)
+        if result is None:
+            raise self._give_up(self._ending() or DriverHung(op, deadline_ms))
+        return result
+
+    def _answer(self, op: Op[Answer], result: Result) -> Answer:
+        """Return the typed answer of an `ok`; raise for everything else."""
+        name = type(op).op
+        if result.status == "unsupported":
+            raise OperationUnsupported(name, result.reason or "the driver gives no reason")
+        if result.status != "ok":
+            error = result.error or DriverError(message="the driver gives no reason")
+            if result.status == "info" or not error.definite:
+                raise OperationIndeterminate(name, error)
+            raise OperationFailed(name, error)
+        wanted = type(op).answer
+        value = {} if result.value is None and wanted is Nothing else result.value
+        try:
+            return cast("Answer", convert(value, wanted, f"the answer to {name}"))
+        except SchemaViolation as problem:
+            raise self._broken(problem) from None
+
+    def _broken(self, problem: DriverBroken) -> DriverBroken:
+        """Add the name of the driver and the end of its log to a problem."""
+        problem.driver = self.label
+        problem.log = tuple(self.log_tail())
+        return problem
+
+    def _give_up(self, problem: DriverBroken) -> DriverBroken:
+        """Make the problem the final one of this driver and end the driver. Returns what to raise."""
+        first = self._mailbox.break_with(self._broken(problem))
+        self.kill()
+        return first
+
+
+def _no_ready(deadline_ms: int) -> HandshakeFailed:
+    return HandshakeFailed(
+        f"it did not answer `hello` within {deadline_ms} ms and was killed",
+        hint="read a line from stdin and answer with `ready`; flush stdout after every line",
+    )
+
+
+def _other_version(version: int) -> HandshakeFailed:
+    return HandshakeFailed(
+        f"it speaks version {version} of the driver protocol, this kit speaks version {PROTOCOL_VERSION}",
+        hint="the field `protocol` of `ready` is the version of the driver protocol, not of the client",
+    )

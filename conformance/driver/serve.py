@@ -1,0 +1,234 @@
+"""The driver's side of the protocol for clients written in Python.
+
+A driver fills `DriverServer` with one async handler per operation and calls `run()`:
+
+    async def add(handle: str | None, args: dict[str, Any]) -> dict[str, Any]:
+        job = await queues[handle].add(args["name"], json.loads(args["data_raw"]), args["opts"])
+        return {"id": job.id}
+
+    DriverServer(client={"name": "mine", "language": "python", "version": "1.0"}, capabilities=[],
+                 ops={"open": open_handle, "close": close_handle, "reset": reset, "queue.add": add}).run()
+
+Only the standard library is imported (Python 3.10 or newer), so that the file can be loaded by its path, or copied, in
+an environment that does not have the kit. Everything that the driver or the client prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+PROTOCOL_VERSION = 1
+MAX_LINE_BYTES = 16 * 1024 * 1024
+"""The longest line of the protocol (bytes, the newline included)."""
+
+Json = dict[str, Any]
+Handler = Callable[["str | None", Json], Awaitable["Json | None"]]
+"""Carries out one operation on a handle (None for operations of the driver itself) and returns the answer's fields."""
+
+
+class OpError(Exception):
+    """The operation did not succeed.
+
+    `code` is one of the protocol's error codes. `status` is `fail` (it certainly did not happen) or `info` (nobody
+    knows); `definite` says the same about the single error and is False for every `info`.
+    """
+
+    def __init__(self, code: str, message: str, definite: bool = True, status: str = "fail") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+        self.definite = definite and status == "fail"
+
+
+class Unsupported(Exception):
+    """The client has no such operation, or not with these arguments."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class DriverServer:
+    """Answers the kit's calls. Every call is a task of its own: a slow one never holds up another.
+
+    `client` is the `client` object of the line `ready`. The keys of `ops` are the operations that are declared.
+    `on_clock` is told the instant (Unix ms) at which the client's clock has to stand still before the operation starts,
+    and None when it runs again (after `reset`); without it, do not declare the capability `clock`.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Mapping[str, str],
+        capabilities: Sequence[str],
+        ops: Mapping[str, Handler],
+        on_clock: Callable[[int | None], None] | None = None,
+    ) -> None:
+        self.client = dict(client)
+        self.capabilities = list(capabilities)
+        self.ops = dict(ops)
+        self.seed = 0
+        self._on_clock = on_clock
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._stopping = False
+        self._write_lock = threading.Lock()
+        self._write: Callable[[bytes], None] = _discard
+
+    def run(self) -> None:
+        """Serve stdin and stdout until stdin ends, then leave the process at once: the kit may be dead by then."""
+        output = _take_stdout()
+        asyncio.run(self._serve_stdin(output))
+
+    def emit(self, handle: str, name: str, args: Json | None = None) -> None:
+        """Send an event of a handle. May be called from any thread."""
+        self._send({"type": "event", "handle": handle, "name": name, "args": args or {}})
+
+    def attach(self, write: Callable[[bytes], None]) -> None:
+        """Send all lines to `write` (a line per call, newline included) instead of stdout."""
+        self._write = write
+
+    def receive(self, line: bytes) -> None:
+        """Handle one line of the kit; needs a running event loop, because a call becomes a task of it."""
+        message = json.loads(line)
+        if message["type"] == "hello":
+            self.seed = message["seed"]
+            self._send(self._ready())
+        elif message["type"] == "call":
+            task = asyncio.get_running_loop().create_task(self._answer(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def cancel(self) -> None:
+        """Cancel every call that is not answered yet; they stay unanswered."""
+        self._stopping = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _ready(self) -> Json:
+        return {
+            "type": "ready",
+            "protocol": PROTOCOL_VERSION,
+            "client": self.client,
+            "ops": sorted(self.ops),
+            "capabilities": self.capabilities,
+        }
+
+    async def _answer(self, call: Json) -> None:
+        outcome = await self._outcome(call)
+        try:
+            self._send({"type": "result", "id": call["id"], **outcome})
+        except (TypeError, ValueError):  # the handler returned something that is not JSON
+            traceback.print_exc(file=sys.stderr)
+            failure = _failure("other", f"the driver's answer to {call['op']} is not JSON", status="info")
+            self._send({"type": "result", "id": call["id"], **failure})
+
+    async def _outcome(self, call: Json) -> Json:
+        op = call["op"]
+        handler = self.ops.get(op)
+        if handler is None:
+            return {"status": "unsupported", "reason": f"no operation {op}"}
+        try:
+            # Set here and not in `receive`: the handler has to start before a later call moves the clock on.
+            self._set_clock(call.get("now_ms"))
+            value = await handler(call.get("handle"), call.get("args") or {})
+        except Unsupported as unsupported:
+            return {"status": "unsupported", "reason": unsupported.reason}
+        except OpError as error:
+            return _failure(error.code, error.message, status=error.status, definite=error.definite)
+        except asyncio.CancelledError:
+            if self._stopping:
+                raise
+            return _failure("other", f"{op} was cancelled inside the client", status="info")
+        except Exception as error:  # noqa: BLE001 - whatever a client throws is an answer
+            traceback.print_exc(file=sys.stderr)
+            return _failure("other", f"{type(error).__name__}: {error}")
+        finally:
+            if op == "reset":
+                self._run_clock()
+        return {"status": "ok", "value": {} if value is None else value}
+
+    def _set_clock(self, now_ms: int | None) -> None:
+        if now_ms is not None and self._on_clock is not None:
+            self._on_clock(now_ms)
+
+    def _run_clock(self) -> None:
+        if self._on_clock is not None:
+            self._on_clock(None)
+
+    def _send(self, message: Json) -> None:
+        line = json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        # A lone surrogate cannot be UTF-8; as an escape it would be refused by the kit, so it becomes a question mark.
+        encoded = line.encode("utf-8", errors="replace") + b"\n"
+        if len(encoded) > MAX_LINE_BYTES:
+            raise ValueError(f"a line of {len(encoded)} bytes is longer than the protocol allows")
+        with self._write_lock:
+            self._write(encoded)
+
+    async def _serve_stdin(self, output: int) -> None:
+        self.attach(lambda line: _write_all(output, line))
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[int] = loop.create_future()
+        threading.Thread(
+            target=_read_lines, args=(sys.stdin.buffer, loop, self._receive_safely, ended), daemon=True
+        ).start()
+        exit_code = await ended
+        self.cancel()
+        await asyncio.sleep(0)  # one turn of the loop, in which the tasks see that they are cancelled
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        # Not sys.exit: a client's threads or open connections must not keep a driver alive that nobody talks to.
+        os._exit(exit_code)
+
+    def _receive_safely(self, line: bytes) -> None:
+        try:
+            self.receive(line)
+        except (ValueError, KeyError, TypeError) as error:
+            print(f"not a line of the protocol: {error!r}: {line[:200]!r}", file=sys.stderr)
+
+
+def _failure(code: str, message: str, *, status: str = "fail", definite: bool | None = None) -> Json:
+    sure = status == "fail" if definite is None else definite
+    return {"status": status, "error": {"code": code, "message": message, "definite": sure}}
+
+
+def _read_lines(
+    source: BinaryIO, loop: asyncio.AbstractEventLoop, receive: Callable[[bytes], None], ended: asyncio.Future[int]
+) -> None:
+    """Hand every line of the kit to the loop; runs in its own thread, because reading a pipe blocks."""
+    exit_code = 0
+    while line := source.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
+            exit_code = 1
+            break
+        loop.call_soon_threadsafe(receive, line)
+    loop.call_soon_threadsafe(ended.set_result, exit_code)
+
+
+def _take_stdout() -> int:
+    """Keep stdout for the protocol: from here on everything printed, also by C code and children, goes to stderr."""
+    sys.stdout.flush()
+    output = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return output
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write to the kit. A kit that is gone is no error here: the end of stdin is about to be noticed."""
+    view = memoryview(data)
+    with contextlib.suppress(BrokenPipeError):
+        while view:
+            view = view[os.write(descriptor, view) :]
+
+
+def _discard(_line: bytes) -> None:
+    """Before the server is attached to an output there is nobody to send to."""

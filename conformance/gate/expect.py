@@ -1,0 +1,57 @@
+"""How a scenario says what must be: each check states a sentence, and a failure carries what was expected and seen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+class Mismatch(AssertionError):
+    """A scenario's statement does not hold.
+
+    `what` is the sentence, `where` the locator that it speaks about ('' if none).
+    """
+
+    def __init__(self, what: str, *, expected: Any, actual: Any, where: str = "") -> None:
+        self.what = what
+        self.expected = shown(expected)
+        self.actual = shown(actual)
+        self.where = where
+        super().__init__(f"{what}: expected {self.expected}, got {self.actual}")
+
+
+def shown(value: Any) -> str:
+    """A short text of a value: JSON where it is JSON."""
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def equal(actual: Value, expected: Value, what: str, *, where: str = "") -> None:
+    """`actual` is exactly `expected`."""
+    if actual != expected:
+        raise Mismatch(what, expected=expected, actual=actual, where=where)
+
+
+def one_of(actual: Value, allowed: Sequence[Value], what: str) -> None:
+    """`actual` is one of `allowed`."""
+    if actual not in allowed:
+        raise Mismatch(what, expected=f"one of {shown(list(allowed))}", actual=actual)
+
+
+def between(actual: float, low: float, high: float, what: str, *, where: str = "") -> None:
+    """`low` <= `actual` <= `high`."""
+    if not low <= actual <= high:
+        raise Mismatch(what, expected=f"{low} .. {high}", actual=actual, where=where)
+
+
+def holds(condition: object, what: str, *, seen: Any = None, where: str = "") -> None:
+    """`condition` is true; `seen` is shown when it is not."""
+    if not condition:
+        raise Mismatch(what, expected="true", actual=seen if seen is not None else condition, where=where)

@@ -1,0 +1,188 @@
+"""Running one scenario: the same steps on oracle and client, then everything that is looked at afterwards."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.gate.bench import Bench, Seat
+from conformance.gate.clock import RunningClock
+from conformance.gate.expect import Mismatch
+from conformance.gate.health import oracle_health
+from conformance.gate.judge import ORACLE_HEALTH, Judge
+from conformance.gate.participant import Participant
+from conformance.gate.records import Finding
+from conformance.gate.scenario import Scenario
+from conformance.ledger.loader import Ledger
+from conformance.observe.reader import read_snapshot
+from conformance.observe.tables import Snapshot
+
+
+@dataclass
+class Evidence:
+    """What a trial brought to light.
+
+    `error` is set when the kit or the oracle broke: then nothing is said about the client.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    reached_end: bool = True
+    error: str = ""
+    unsupported: str = ""
+    inconclusive: str = ""
+    timings_ms: dict[str, float] = field(default_factory=dict)
+    log: list[str] = field(default_factory=list)
+
+
+def run_trial(scenario: Scenario, arguments: Mapping[str, Any], bench: Bench, ledger: Ledger) -> Evidence:
+    """Run one scenario once and gather the evidence. Never raises for what a client does."""
+    started = time.perf_counter()
+    trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger))
+    try:
+        trial.run()
+    except DriverBroken as broken:
+        trial.evidence.error = f"a driver could not be used: {broken}"
+    except Exception as failure:  # noqa: BLE001  (a defect of the kit is shown as such, and the run goes on)
+        trial.evidence.error = f"the kit itself broke: {type(failure).__name__}: {failure}"
+        trial.evidence.log += traceback.format_exc().splitlines()
+    finally:
+        trial.finish()
+    trial.evidence.timings_ms["total"] = (time.perf_counter() - started) * 1000
+    return trial.evidence
+
+
+class _Trial:
+    def __init__(self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge) -> None:
+        self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
+        self.evidence = Evidence()
+        self.participants: list[Participant] = []
+
+    def run(self) -> None:
+        if self.scenario.style == "differential":
+            self._side_by_side()
+        else:
+            self._together()
+
+    def finish(self) -> None:
+        for seat in (self.bench.oracle, self.bench.client):
+            seat.reset()
+        self.bench.clear(sorted({participant.prefix for participant in self.participants}))
+        for participant in self.participants:
+            name, spent = participant.role, participant.busy_seconds * 1000
+            self.evidence.timings_ms[name] = self.evidence.timings_ms.get(name, 0.0) + spent
+
+    # Differential: one prefix each, compared.
+
+    def _side_by_side(self) -> None:
+        frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
+        oracle = self._seat("oracle", self.bench.oracle, self.bench.prefix(), frozen=frozen)
+        client = self._seat("client", self.bench.client, self.bench.prefix(), frozen=frozen)
+        with ThreadPoolExecutor(max_workers=2) as pool:
+            on_oracle = pool.submit(self._steps, {"client": oracle})
+            on_client = pool.submit(self._steps, {"client": client})
+        self._judge_oracle(on_oracle.exception())
+        if not self.evidence.error:
+            self._judge_client(on_client.exception(), self.bench.client)
+            self._look(oracle, client, frozen=frozen)
+
+    def _look(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
+        started = time.perf_counter()
+        self._quiet()
+        theirs, ours = self._snapshot(oracle), self._snapshot(client)
+        broken = self.judge.invariants(theirs)
+        if broken:
+            self.evidence.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
+        if self.evidence.reached_end:
+            self.evidence.findings += self.judge.answers(oracle, client)
+            if self.scenario.compare:
+                managed = oracle.managed or client.managed
+                self.evidence.findings += self.judge.states(theirs, ours, frozen=frozen, managed=managed)
+        self._victims(ours, client.prefix)
+        self.evidence.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+
+    # Hand-over and shared: one prefix, no comparison; the invariants and Node's health judge.
+
+    def _together(self) -> None:
+        prefix = self.bench.prefix()
+        client = self._seat("client", self.bench.client, prefix, frozen=False)
+        oracle = self._seat("oracle", self.bench.oracle, prefix, frozen=False)
+        failure = _caught(lambda: self._steps(self._cast(client, oracle)))
+        if isinstance(failure, DriverBroken) and not self.bench.oracle.driver().alive:
+            self._judge_oracle(failure)
+        else:
+            self._judge_client(failure, self.bench.client)
+        started = time.perf_counter()
+        self._quiet()
+        self._victims(self._snapshot(client), prefix)
+        self.evidence.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+
+    def _cast(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
+        if self.scenario.style == "shared":
+            return {"client": client, "oracle": oracle}
+        if self.arguments.pop("direction") == "client-to-oracle":
+            return {"producer": client, "consumer": oracle}
+        return {"producer": oracle, "consumer": client}
+
+    # Both.
+
+    def _seat(self, role: str, seat: Seat, prefix: str, *, frozen: bool) -> Participant:
+        participant = self.bench.participant(role, seat, prefix, self.bench.clock(frozen=frozen))
+        self.participants.append(participant)
+        return participant
+
+    def _steps(self, cast: dict[str, Participant]) -> None:
+        self.scenario.function(**cast, **self.arguments)
+
+    def _quiet(self) -> None:
+        """Close all handles, so that nobody writes while the kit reads."""
+        for seat in (self.bench.oracle, self.bench.client):
+            seat.reset()
+
+    def _snapshot(self, participant: Participant) -> Snapshot:
+        return read_snapshot(self.bench.redis, participant.prefix)
+
+    def _victims(self, snapshot: Snapshot, prefix: str) -> None:
+        """What the client left must keep the invariants, and Node must be able to read it."""
+        self.evidence.findings += self.judge.invariants(snapshot)
+        if ORACLE_HEALTH not in self.scenario.without:
+            reader = self.bench.participant("oracle", self.bench.oracle, prefix, RunningClock())
+            requirement = self.judge.blame("oracle.health")
+            self.evidence.findings += oracle_health(reader, snapshot.queues, requirement)
+
+    def _judge_oracle(self, failure: BaseException | None) -> None:
+        if failure is not None:
+            self.evidence.error = (
+                f"the oracle itself did not do as the scenario says: {type(failure).__name__}: {failure}"
+            )
+
+    def _judge_client(self, failure: BaseException | None, seat: Seat) -> None:
+        self.evidence.reached_end = failure is None
+        match failure:
+            case None:
+                return
+            case Mismatch():
+                self.evidence.findings.append(self.judge.mismatch(failure))
+            case OperationUnsupported():
+                self.evidence.unsupported = str(failure)
+            case OperationIndeterminate():
+                self.evidence.inconclusive = str(failure)
+            case OperationFailed():
+                self.evidence.findings.append(self.judge.broken("operation-failed", str(failure)))
+            case DriverBroken():
+                self.evidence.findings.append(self.judge.broken("driver-broken", str(failure)))
+                self.evidence.log += seat.connection.log_tail() if seat.connection else []
+            case _:
+                self.evidence.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
+
+
+def _caught(action: Callable[[], None]) -> BaseException | None:
+    try:
+        action()
+    except Exception as failure:  # noqa: BLE001  (whatever it is, it is evidence)
+        return failure
+    return None

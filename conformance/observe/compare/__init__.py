@@ -1,0 +1,1 @@
+"""The comparisons of single tables; `conformance.observe.diff` puts them together."""

@@ -1,0 +1,67 @@
+"""Puts the operations together and serves them on stdin and stdout."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Final
+
+from conformance.driver.serve import DriverServer
+from conformance.problems import Problem
+from conformance.reference_impl.clock import AdjustableClock
+from conformance.reference_impl.driver.errors import Handler, translating
+from conformance.reference_impl.driver.handles import Handles
+from conformance.reference_impl.driver.job_ops import job_handlers
+from conformance.reference_impl.driver.queue_ops import queue_handlers
+from conformance.reference_impl.driver.views import Json
+from conformance.reference_impl.driver.worker_ops import worker_handlers
+from conformance.reference_impl.official_scripts import official_scripts
+from conformance.reference_impl.script_runner import ScriptTexts
+
+CLIENT: Final = {"name": "bullmq-reference", "language": "python", "version": "0.1.0", "targets": "5.62.0"}
+CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")
+
+_DEEPEST_JSON: Final = 10_000
+"""Nesting of job data that the driver can still read; Python's own limit is 1000 calls."""
+
+
+def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
+    """Make a driver of the reference client; `scripts` is asked once for the Lua scripts."""
+    clock = AdjustableClock()
+    server_of: list[DriverServer] = []
+
+    def emit(handle: str, name: str, args: Json | None = None) -> None:
+        server_of[0].emit(handle, name, args)
+
+    handles = Handles(emit, clock, cache(scripts))
+    operations: dict[str, Handler] = {
+        "open": handles.open,
+        "close": handles.close,
+        "reset": handles.reset,
+        **queue_handlers(handles),
+        **job_handlers(handles),
+        **worker_handlers(handles),
+    }
+    server = DriverServer(
+        client=CLIENT,
+        capabilities=CAPABILITIES,
+        ops={name: translating(handler) for name, handler in operations.items()},
+        on_clock=clock.stop_at,
+    )
+    server_of.append(server)
+    return server
+
+
+def main() -> int:
+    """Serve until stdin ends. A missing package or Node is told on stderr: exit code 3."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
+    sys.setrecursionlimit(_DEEPEST_JSON)
+    try:
+        scripts = official_scripts()
+    except Problem as problem:
+        print(problem, file=sys.stderr)
+        return problem.exit_code
+    make_server(lambda: scripts).run()
+    return 0

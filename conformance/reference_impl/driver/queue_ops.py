@@ -1,0 +1,136 @@
+"""Operations on a queue handle."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from conformance.protocol.keys import NAMED_WORKER_INFIX
+from conformance.reference_impl.driver.errors import Handler
+from conformance.reference_impl.driver.handles import Handles
+from conformance.reference_impl.driver.views import Json, job_view, maybe_job, new_job
+from conformance.reference_impl.queue import Queue
+
+QueueOperation = Callable[[Queue, Json], Awaitable[Any]]
+
+
+async def _add(queue: Queue, args: Json) -> Json:
+    entry = new_job(args)
+    return {"id": (await queue.add(entry["name"], entry["data"], entry["opts"])).id}
+
+
+async def _add_bulk(queue: Queue, args: Json) -> Json:
+    jobs = await queue.addBulk([new_job(entry) for entry in args["jobs"]])
+    return {"ids": [job.id for job in jobs]}
+
+
+async def _clean(queue: Queue, args: Json) -> Json:
+    return {"ids": await queue.clean(args["grace_ms"], args["limit"], args.get("type", "completed"))}
+
+
+async def _remove(queue: Queue, args: Json) -> Json:
+    return {"count": await queue.remove(args["job"], {"removeChildren": args.get("remove_children", True)})}
+
+
+async def _retry_jobs(queue: Queue, args: Json) -> None:
+    await queue.retryJobs({name: args.get(name) for name in ("count", "state", "timestamp")})
+
+
+async def _get_job(queue: Queue, args: Json) -> Json:
+    return maybe_job(await queue.getJob(args["job"]))
+
+
+async def _get_jobs(queue: Queue, args: Json) -> Json:
+    jobs = await queue.getJobs(args["types"], *_range(args), args.get("asc", False))
+    return {"jobs": [None if job is None else job_view(job) for job in jobs]}
+
+
+async def _get_logs(queue: Queue, args: Json) -> Json:
+    return await queue.getJobLogs(args["job"], *_range(args), args.get("asc", True))
+
+
+async def _get_rate_limit(queue: Queue, _args: Json) -> Json:
+    limit = await queue.getGlobalRateLimit() or {}
+    return {"max": _whole(limit.get("max")), "duration_ms": _whole(limit.get("duration"))}
+
+
+async def _get_workers(queue: Queue, _args: Json) -> Json:
+    workers = await queue.getWorkers()
+    return {"names": [worker["rawname"].partition(NAMED_WORKER_INFIX)[2] for worker in workers]}
+
+
+def _range(args: Json) -> tuple[int, int]:
+    return args.get("start", 0), args.get("end", -1)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _plain(operation: QueueOperation) -> QueueOperation:
+    async def run(queue: Queue, args: Json) -> None:
+        await operation(queue, args)
+
+    return run
+
+
+def _as(field: str, operation: QueueOperation) -> QueueOperation:
+    async def run(queue: Queue, args: Json) -> Json:
+        return {field: await operation(queue, args)}
+
+    return run
+
+
+_OPERATIONS: dict[str, QueueOperation] = {
+    "add": _add,
+    "addBulk": _add_bulk,
+    "pause": _plain(lambda queue, _: queue.pause()),
+    "resume": _plain(lambda queue, _: queue.resume()),
+    "isPaused": _as("value", lambda queue, _: queue.isPaused()),
+    "drain": _plain(lambda queue, args: queue.drain(args.get("delayed", False))),
+    "clean": _clean,
+    "obliterate": _plain(
+        lambda queue, args: queue.obliterate({"force": args.get("force", False), "count": args.get("count", 1000)})
+    ),
+    "remove": _remove,
+    "retryJobs": _retry_jobs,
+    "promoteJobs": _plain(lambda queue, args: queue.promoteJobs({"count": args.get("count")})),
+    "trimEvents": _as("count", lambda queue, args: queue.trimEvents(args["max_length"])),
+    "getJob": _get_job,
+    "getJobs": _get_jobs,
+    "getJobCounts": _as("counts", lambda queue, args: queue.getJobCounts(*args["types"])),
+    "getJobCountByTypes": _as("count", lambda queue, args: queue.getJobCountByTypes(*args["types"])),
+    "count": _as("count", lambda queue, _: queue.count()),
+    "getCountsPerPriority": _as("counts", lambda queue, args: queue.getCountsPerPriority(args["priorities"])),
+    "getJobState": _as("state", lambda queue, args: queue.getJobState(args["job"])),
+    "getJobLogs": _get_logs,
+    "getMetrics": lambda queue, args: queue.getMetrics(args["type"], *_range(args)),
+    "setGlobalConcurrency": _plain(lambda queue, args: queue.setGlobalConcurrency(args["concurrency"])),
+    "removeGlobalConcurrency": _plain(lambda queue, _: queue.removeGlobalConcurrency()),
+    "getGlobalConcurrency": _as("value", lambda queue, _: queue.getGlobalConcurrency()),
+    "setGlobalRateLimit": _plain(lambda queue, args: queue.setGlobalRateLimit(args["max"], args["duration_ms"])),
+    "removeGlobalRateLimit": _plain(lambda queue, _: queue.removeGlobalRateLimit()),
+    "getGlobalRateLimit": _get_rate_limit,
+    "rateLimit": _plain(lambda queue, args: queue.rateLimit(args["expire_ms"])),
+    "removeRateLimitKey": _plain(lambda queue, _: queue.removeRateLimitKey()),
+    "getRateLimitTtl": _as("count", lambda queue, args: queue.getRateLimitTtl(args.get("max_jobs"))),
+    "isMaxed": _as("value", lambda queue, _: queue.isMaxed()),
+    "getVersion": _as("value", lambda queue, _: queue.getVersion()),
+    "getDeduplicationJobId": _as("value", lambda queue, args: queue.getDeduplicationJobId(args["id"])),
+    "removeDeduplicationKey": _as("count", lambda queue, args: queue.removeDeduplicationKey(args["id"])),
+    "getWorkers": _get_workers,
+    "getWorkersCount": _as("count", lambda queue, _: queue.getWorkersCount()),
+}
+
+
+def queue_handlers(handles: Handles) -> dict[str, Handler]:
+    """Handlers by the protocol's names."""
+
+    def handler(operation: QueueOperation) -> Handler:
+        async def handle(name: str | None, args: Json) -> Json | None:
+            answer: Json | None = await operation(handles.client(name, Queue), args)
+            return answer
+
+        return handle
+
+    return {f"queue.{name}": handler(operation) for name, operation in _OPERATIONS.items()}

@@ -1,0 +1,73 @@
+"""A job that is bound to the queue or worker on whose connection it acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from conformance.protocol.keys import QueueKeys
+from conformance.reference_impl.clock import Clock
+from conformance.reference_impl.connection import Connection
+from conformance.reference_impl.errors import BullMQError
+from conformance.reference_impl.job_record import JobRecord
+from conformance.reference_impl.scripts import Scripts
+
+
+class JobOwner(Protocol):
+    """A queue or worker, seen from its jobs."""
+
+    connection: Connection
+    scripts: Scripts
+
+    @property
+    def keys(self) -> QueueKeys:
+        """Key names of the queue."""
+        ...
+
+    @property
+    def opts(self) -> Mapping[str, Any]:
+        """QueueOptions or WorkerOptions; a job that finishes takes the worker's settings from here."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The client's clock."""
+        ...
+
+    def emit(self, event: str, *args: Any) -> None:
+        """Tell the owner's listeners."""
+        ...
+
+    async def waitUntilReady(self) -> None:
+        """Wait until connected, and until whatever must be written first is written."""
+        ...
+
+
+class BoundJob(JobRecord):
+    """Base of the groups of job operations. `token` is the lock token of a job that a worker fetched."""
+
+    owner: JobOwner
+    token: str | None
+    discarded: bool
+
+    def bind(self, owner: JobOwner) -> None:
+        """Let the job act on this owner's connection."""
+        self.owner = owner
+        self.token = None
+        self.discarded = False
+
+    @property
+    def known_id(self) -> str:
+        """The job's id. Raises BullMQError for a job that was not added yet."""
+        if self.id is None:
+            raise BullMQError(f"job {self.name} has no id: it was not added")
+        return self.id
+
+    @property
+    def scripts(self) -> Scripts:
+        """The owner's script calls."""
+        return self.owner.scripts
+
+    def key(self, suffix: str) -> str:
+        """Redis key of a companion of the job."""
+        return self.owner.keys.of_job(self.known_id, suffix)

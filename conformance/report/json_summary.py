@@ -1,0 +1,228 @@
+"""The summary for programs: one JSON document, described by `schema/summary.schema.json`.
+
+Stable: within a `format`, fields are added but never renamed, removed or given another meaning. Every word of
+`Shown` is a key of every count, so that a reader needs no defaults.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import msgspec
+
+from conformance.gate.records import Finding, Level, Party, RedisInfo, Verdict
+from conformance.report.conclusion import State
+from conformance.report.findings import FindingGroup
+from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
+from conformance.report.verdicts import SHOWN, Shown
+
+FORMAT = 1
+
+
+class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run this is. Times are Unix ms; `finished_ms` and `exit_code` are null for a run that was cut."""
+
+    run: str
+    kit: str
+    requirement_set: str
+    tier: str
+    seed: int
+    command: list[str]
+    started_ms: int
+    finished_ms: int | None
+    exit_code: int | None
+    client: Party
+    oracle: Party
+    redis: RedisInfo
+    environment: dict[str, str]
+
+
+class JsonConclusion(msgspec.Struct, frozen=True, kw_only=True):
+    """The conclusion. `complete` is false for a run that was cut or stopped early; then `conformant` is false too."""
+
+    state: State
+    conformant: bool
+    complete: bool
+    planned: int
+    recorded: int
+    reasons: list[str]
+    sentence: str
+
+
+class JsonFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """Equal findings, once. `example` is the first one; `scenarios` are the ids of those that met it."""
+
+    example: Finding
+    occurrences: int
+    scenarios: list[str]
+    reproduce: str
+
+
+class JsonRequirement(msgspec.Struct, frozen=True, kw_only=True):
+    """One requirement over all its scenarios.
+
+    `verdict` as recorded, `shown` after level and known.toml. `blocks`: it keeps the run from being conformant. `level`
+    is null and texts are empty where the ledger does not have the id.
+    """
+
+    id: str
+    area: str
+    level: Level | None
+    statement: str
+    source: str
+    verdict: Verdict
+    shown: Shown
+    blocks: bool
+    known: list[str]
+    reasons: list[str]
+    scenarios: list[str]
+    findings: list[JsonFinding]
+
+
+class JsonScenario(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario. `unattributed`: its verdict speaks against no requirement."""
+
+    id: str
+    title: str
+    area: str
+    tier: str
+    verdict: Verdict
+    shown: Shown
+    unattributed: bool
+    requirements: dict[str, Verdict]
+    reason: str
+    reproduce: str
+    timings_ms: dict[str, float]
+
+
+class JsonArea(msgspec.Struct, frozen=True, kw_only=True):
+    """Requirements of one area, counted by shown word."""
+
+    name: str
+    shown: Shown
+    counts: dict[Shown, int]
+
+
+class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The document. `counts` are of requirements; `untested` are ids that the run did not touch."""
+
+    kind: Literal["bullmq-conformance-summary"] = "bullmq-conformance-summary"
+    format: int
+    run: JsonRun
+    conclusion: JsonConclusion
+    counts: dict[Shown, int]
+    scenario_counts: dict[Shown, int]
+    areas: list[JsonArea]
+    requirements: list[JsonRequirement]
+    scenarios: list[JsonScenario]
+    problems: list[str]
+    untested: list[str]
+
+
+def render(summary: Summary) -> str:
+    """Render the document, indented so that two of them can be compared line by line.
+
+    It is ASCII: readers get the exact texts, and a terminal that it is printed to gets no control characters.
+    """
+    return json.dumps(msgspec.to_builtins(document(summary)), indent=2) + "\n"
+
+
+def schema() -> dict[str, Any]:
+    """Build the JSON Schema of the document, as published in `schema/summary.schema.json`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(JsonSummary)}
+
+
+def document(summary: Summary) -> JsonSummary:
+    """Build the document of a summary."""
+    return JsonSummary(
+        format=FORMAT,
+        run=_run(summary),
+        conclusion=_conclusion(summary),
+        counts=_all_words(summary.counts),
+        scenario_counts=_all_words(summary.scenario_counts),
+        areas=[JsonArea(name=one.name, shown=one.shown, counts=_all_words(one.counts)) for one in summary.areas],
+        requirements=[_requirement(one) for one in summary.requirements],
+        scenarios=[_scenario(one) for one in summary.scenarios],
+        problems=list(summary.problems),
+        untested=list(summary.untested),
+    )
+
+
+def _all_words(counts: Counts) -> dict[Shown, int]:
+    return {word: counts.get(word, 0) for word in SHOWN}
+
+
+def _run(summary: Summary) -> JsonRun:
+    header, footer = summary.run.header, summary.run.footer
+    return JsonRun(
+        run=header.run,
+        kit=header.kit,
+        requirement_set=header.requirement_set,
+        tier=header.tier,
+        seed=header.seed,
+        command=header.command,
+        started_ms=header.started_ms,
+        finished_ms=footer.finished_ms if footer else None,
+        exit_code=footer.exit_code if footer else None,
+        client=header.client,
+        oracle=header.oracle,
+        redis=header.redis,
+        environment=header.environment,
+    )
+
+
+def _conclusion(summary: Summary) -> JsonConclusion:
+    conclusion, completeness = summary.conclusion, summary.completeness
+    return JsonConclusion(
+        state=conclusion.state,
+        conformant=conclusion.conformant,
+        complete=completeness.complete,
+        planned=completeness.planned,
+        recorded=completeness.recorded,
+        reasons=list(conclusion.reasons),
+        sentence=conclusion.sentence,
+    )
+
+
+def _requirement(requirement: RequirementSummary) -> JsonRequirement:
+    return JsonRequirement(
+        id=requirement.id,
+        area=requirement.area,
+        level=requirement.level,
+        statement=requirement.statement,
+        source=requirement.source,
+        verdict=requirement.verdict,
+        shown=requirement.shown,
+        blocks=requirement.blocks,
+        known=list(requirement.known),
+        reasons=list(requirement.reasons),
+        scenarios=[one.id for one in requirement.scenarios],
+        findings=[_finding(one) for one in requirement.findings],
+    )
+
+
+def _finding(group: FindingGroup) -> JsonFinding:
+    return JsonFinding(
+        example=group.example,
+        occurrences=group.occurrences,
+        scenarios=list(group.scenarios),
+        reproduce=group.reproduce,
+    )
+
+
+def _scenario(scenario: ScenarioSummary) -> JsonScenario:
+    record = scenario.record
+    return JsonScenario(
+        id=record.id,
+        title=record.title,
+        area=record.area,
+        tier=record.tier,
+        verdict=record.verdict,
+        shown=scenario.shown,
+        unattributed=scenario.unattributed,
+        requirements=record.requirements,
+        reason=record.reason,
+        reproduce=record.reproduce,
+        timings_ms=record.timings_ms,
+    )

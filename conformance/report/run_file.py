@@ -1,0 +1,188 @@
+"""Writes and reads run files: append-only JSONL of `conformance.gate.records`.
+
+A run can be cut at any byte (a killed CI job, a full disk). The writer hands every record to the operating system as
+one line, so at most the last line is torn; the reader drops a torn last line and the run counts as incomplete.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from conformance.gate.records import FORMAT, Footer, Header, Record, ScenarioRecord, decode, encode, plain
+from conformance.problems import EnvironmentProblem, UsageProblem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run as it was written down. `footer` is None for a run that was cut."""
+
+    header: Header
+    scenarios: tuple[ScenarioRecord, ...]
+    footer: Footer | None
+
+
+class RunWriter:
+    """Appends records to a new run file; usable from several threads and as a context manager.
+
+    The file is created at once, so that an unwritable path is known before the first scenario and not after the last.
+    Raises EnvironmentProblem where the path cannot be written, UsageProblem where it already holds something: a run is
+    evidence and is never overwritten.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._descriptor: int | None = _create(path)
+
+    def write(self, record: Record) -> None:
+        """Append one record. Raises EnvironmentProblem when the disk refuses it."""
+        line = _encode_anything(record)
+        with self._lock:
+            if self._descriptor is None:
+                raise ValueError(f"{self.path} is already closed")
+            try:
+                _write_all(self._descriptor, line)
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"cannot write to the run file {self.path}: {error.strerror}",
+                    hint="free some space, or choose another output folder",
+                ) from error
+
+    def close(self) -> None:
+        """Close the file; closing twice is fine."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_run(path: Path) -> Run:
+    """Read a run file. Raises UsageProblem, naming the line, for a file that is not a run."""
+    records: list[Record] = []
+    for number, line in enumerate(_whole_lines(path), start=1):
+        record = _decode_line(path, number, line)
+        _check_place(path, number, record, records)
+        records.append(record)
+    if not records or not isinstance(records[0], Header):
+        raise UsageProblem(f"{path} holds no run", hint="the run was cut before its first record was written")
+    return Run(
+        header=records[0],
+        scenarios=tuple(record for record in records if isinstance(record, ScenarioRecord)),
+        footer=records[-1] if isinstance(records[-1], Footer) else None,
+    )
+
+
+def find_run(path: Path) -> Path:
+    """Find the run file that a path means: itself, `run.jsonl` in a folder, or the only `*.jsonl` there.
+
+    Raises UsageProblem where there is none or more than one.
+    """
+    if not path.is_dir():
+        return path
+    if (path / "run.jsonl").is_file():
+        return path / "run.jsonl"
+    candidates = sorted(path.glob("*.jsonl"))
+    if not candidates:
+        raise UsageProblem(f"there is no run file (*.jsonl) in {path}", hint="name the folder that the run wrote to")
+    if len(candidates) > 1:
+        names = ", ".join(candidate.name for candidate in candidates)
+        raise UsageProblem(f"{path} holds several run files: {names}", hint="name one of them")
+    return candidates[0]
+
+
+def _create(path: Path) -> int:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"cannot write the run file {path}: {error.strerror}", hint="choose an output folder that you may write to"
+        ) from error
+    if os.fstat(descriptor).st_size:
+        os.close(descriptor)
+        raise UsageProblem(f"{path} already holds a run", hint="choose another output folder, or move the file away")
+    return descriptor
+
+
+def _write_all(descriptor: int, line: bytes) -> None:
+    rest = memoryview(line)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _encode_anything(record: Record) -> bytes:
+    """Job data may hold lone surrogates, which UTF-8 cannot carry; losing the whole record would be worse."""
+    try:
+        return encode(record)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_without_surrogates(plain(record))) + b"\n"
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
+    return value
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    """All lines, without a last one that was torn: it has no newline and is no whole record."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UsageProblem(
+            f"cannot read the run file {path}: {error.strerror}", hint="name a run.jsonl that a run wrote"
+        ) from error
+    *lines, last = content.split(b"\n")
+    return [*lines, last] if last and _is_record(last) else lines
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _decode_line(path: Path, number: int, line: bytes) -> Record:
+    try:
+        return decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageProblem(
+            f"{path}, line {number}: not a record of a run ({error})", hint="name a run.jsonl that a run wrote"
+        ) from error
+
+
+def _check_place(path: Path, number: int, record: Record, before: list[Record]) -> None:
+    """One header first, one footer last. Raises UsageProblem for anything else, and for a format of another kit."""
+    if isinstance(record, Header) and record.format != FORMAT:
+        raise UsageProblem(
+            f"{path}: a run of format {record.format}, and this kit reads format {FORMAT}",
+            hint=f"render it with the kit that wrote it ({record.kit})",
+        )
+    if isinstance(record, Header) == bool(before):
+        raise UsageProblem(
+            f"{path}, line {number}: {'a second header' if before else 'a record before the header'}",
+            hint="a run file holds exactly one run",
+        )
+    if before and isinstance(before[-1], Footer):
+        raise UsageProblem(f"{path}, line {number}: a record after the footer", hint="a run file holds exactly one run")

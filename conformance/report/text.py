@@ -1,0 +1,109 @@
+"""Text that comes from clients and jobs, made safe to print, short enough to read, and compared.
+
+Findings carry job data, and job data may be hostile: terminal escape sequences, control characters, markup. Every
+renderer passes such text through `visible` before its own escaping.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+ELLIPSIS = "…"
+
+
+class Parted(NamedTuple):
+    """A text split around the part that differs from its counterpart: `before` and `after` are common to both."""
+
+    before: str
+    different: str
+    after: str
+
+
+def visible(text: str, *, keep_newlines: bool = True) -> str:
+    r"""Write out every control, format and surrogate character (`\x1b`, `\u202e`).
+
+    Terminals would obey them, XML forbids some of them, and bidirectional overrides make a reader see another text
+    than the one that is there.
+    """
+    return "".join(_visible_character(character, keep_newlines) for character in text)
+
+
+def _visible_character(character: str, keep_newlines: bool) -> str:
+    if character == "\n" and keep_newlines:
+        return character
+    # Noncharacters (Cn: U+FFFE, U+FFFF) are not allowed in XML either.
+    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Cn"):
+        return character
+    code = ord(character)
+    short = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}.get(character)
+    return short or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def clip(text: str, limit: int) -> str:
+    """Cut after `limit` characters, the cut shown by an ellipsis and the full length."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}{ELLIPSIS} ({len(text)} characters)"
+
+
+def part(expected: str, actual: str) -> tuple[Parted, Parted]:
+    """Split both texts into what they share at the start, where they differ, and what they share at the end."""
+    shorter = min(len(expected), len(actual))
+    start = 0
+    while start < shorter and expected[start] == actual[start]:
+        start += 1
+    end = 0
+    while end < shorter - start and expected[-1 - end] == actual[-1 - end]:
+        end += 1
+    return _parted(expected, start, end), _parted(actual, start, end)
+
+
+def clip_parted(parted: Parted, limit: int) -> Parted:
+    """Shorten the common parts of a split to what surrounds the difference; `limit` per part."""
+    before, different, after = parted
+    if len(before) > limit:
+        before = ELLIPSIS + before[-limit:]
+    if len(after) > limit:
+        after = after[:limit] + ELLIPSIS
+    return Parted(before, clip(different, limit * 2), after)
+
+
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+_LONG_NUMBER = re.compile(r"\d{5,}")
+_LONG_HEX = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{8,}\b", re.IGNORECASE)
+
+
+def shape(text: str) -> str:
+    """Take out what changes from scenario to scenario: UUIDs, hashes and long numbers such as times.
+
+    Short numbers stay, because they are mostly the point (`-1` against `-2`).
+    """
+    return _LONG_NUMBER.sub("<number>", _LONG_HEX.sub("<hex>", _UUID.sub("<uuid>", text)))
+
+
+def moment(unix_ms: int) -> str:
+    """Write a Unix time in ms for people: `2023-11-14 22:13:20 UTC`."""
+    return datetime.fromtimestamp(unix_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def duration(milliseconds: float) -> str:
+    """Write a duration in ms for people: `87 ms`, `3.4 s`, `2 min 05 s`."""
+    if milliseconds < 1000:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:.1f} s"
+    minutes, seconds = divmod(round(milliseconds / 1000), 60)
+    return f"{minutes} min {seconds:02d} s"
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
+    """Count things: `1 requirement`, `2 requirements`."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def _parted(text: str, start: int, end: int) -> Parted:
+    stop = len(text) - end
+    return Parted(text[:start], text[start:stop], text[stop:])

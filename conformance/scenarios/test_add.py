@@ -1,0 +1,241 @@
+"""Adding jobs: where they go, under which id, with which options, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.gate.expect import equal
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+@scenario("add.plain.waits", "add.id.counter", tier="smoke")
+def test_a_plain_job_enters_wait_at_the_left(client: Participant) -> None:
+    """Plain jobs get the ids 1, 2, ... and the oldest is at the right end of `wait`."""
+    queue = client.queue()
+    equal([queue.add("first", {"n": 1}), queue.add("second", {"n": 2})], ["1", "2"], "ids count from 1")
+    equal(queue.redis.elements("wait"), ["2", "1"], "the newest job is at the left end of `wait`")
+
+
+@scenario("add.id.counter")
+def test_the_counter_also_counts_jobs_with_ids_of_their_own(client: Participant) -> None:
+    """An add with a custom id, or of a duplicate, takes a number too."""
+    queue = client.queue()
+    queue.add("own", {}, jobId="mine")
+    queue.add("again", {}, jobId="mine")
+    equal(queue.add("generated"), "3", "the third add has the number 3")
+
+
+@scenario("add.lifo")
+def test_a_lifo_job_enters_wait_at_the_right(client: Participant) -> None:
+    """`lifo` puts a job where it runs next."""
+    queue = client.queue()
+    for name, lifo in (("a", False), ("b", True), ("c", False), ("d", True)):
+        queue.add(name, {}, lifo=lifo)
+    equal(queue.redis.elements("wait"), ["3", "1", "2", "4"], "lifo jobs are at the right end of `wait`")
+
+
+@scenario("add.delayed.set", "job.hash.delay", tier="smoke")
+def test_a_delayed_job_is_in_delayed_only(client: Participant) -> None:
+    """A delay keeps a job out of `wait`."""
+    queue = client.queue()
+    job = queue.add("later", {}, delay=60_000)
+    equal(queue.redis.state(job), ["delayed"], "the job is in `delayed` and nowhere else")
+    equal(queue.redis.field(job, "delay"), "60000", "the hash keeps the delay in ms", where="job.delay")
+
+
+@scenario("add.delayed.negative")
+def test_a_negative_delay_waits_at_once(client: Participant) -> None:
+    """Only a delay above 0 delays."""
+    queue = client.queue()
+    job = queue.add("now", {}, delay=-5)
+    equal(queue.redis.state(job), ["wait"], "the job waits at once")
+
+
+@scenario("add.prioritized.set", "job.hash.priority", tier="smoke")
+def test_a_prioritized_job_is_in_prioritized_only(client: Participant) -> None:
+    """A priority keeps a job out of `wait`."""
+    queue = client.queue()
+    job = queue.add("urgent", {}, priority=7)
+    equal(queue.redis.state(job), ["prioritized"], "the job is in `prioritized` and nowhere else")
+
+
+@scenario("add.priority.zero")
+def test_priority_zero_is_no_priority(client: Participant) -> None:
+    """A job of priority 0 waits like any other."""
+    queue = client.queue()
+    equal(queue.redis.state(queue.add("plain", {}, priority=0)), ["wait"], "the job is in `wait`")
+
+
+@scenario("add.prioritized.set")
+def test_lifo_means_nothing_to_a_prioritized_job(client: Participant) -> None:
+    """The order inside a priority is first in, first out."""
+    queue = client.queue()
+    queue.add("a", {}, priority=3)
+    queue.add("b", {}, priority=3, lifo=True)
+    equal(queue.redis.members("prioritized"), ["1", "2"], "the older job is first")
+
+
+def _refused(client: Participant, opts: dict[str, Any]) -> None:
+    queue = client.queue()
+    queue.add("before")
+    with client.refuses("invalid-argument", f"options {opts} are refused"):
+        queue.add("refused", {}, **opts)
+    equal(queue.add("after"), "2", "the refused job took no number and left nothing behind")
+
+
+@scenario("add.priority.limit")
+def test_a_priority_above_the_limit_is_refused(client: Participant) -> None:
+    """2097152 is the highest priority."""
+    client.queue("limit").add("highest", {}, priority=2_097_152)
+    _refused(client, {"priority": 2_097_153})
+
+
+@scenario("add.priority.integer")
+def test_a_priority_with_a_fraction_is_refused(client: Participant) -> None:
+    """Priorities are integers."""
+    _refused(client, {"priority": 1.5})
+
+
+@pytest.mark.parametrize("job_id", ["12", "-5"])
+@scenario("add.custom-id.integer-refused")
+def test_an_integer_id_is_refused(client: Participant, job_id: str) -> None:
+    """Integers are for the counter."""
+    _refused(client, {"jobId": job_id})
+
+
+@pytest.mark.parametrize("job_id", ["a:b", "a:b:c:d"])
+@scenario("add.custom-id.colon-refused")
+def test_an_id_with_a_colon_is_refused(client: Participant, job_id: str) -> None:
+    """Colons separate the parts of keys."""
+    _refused(client, {"jobId": job_id})
+
+
+@pytest.mark.parametrize("job_id", ["mine", "012", "1.0", "ö-日本-🎉", "with space", "a:b:c"])
+@scenario("add.custom-id")
+def test_a_custom_id_is_kept_exactly(client: Participant, job_id: str) -> None:
+    """The id that the user gave is the id in Redis and in the answer."""
+    queue = client.queue()
+    equal(queue.add("named", {"n": 1}, jobId=job_id), job_id, "the answer is the id that was given")
+    equal(queue.redis.elements("wait"), [job_id], "`wait` holds the id that was given")
+    equal(queue.redis.type(job_id), "hash", "the job's hash is under the id that was given")
+
+
+@scenario("add.duplicate.ignored", tier="smoke")
+def test_a_duplicate_changes_nothing(client: Participant) -> None:
+    """The second add of an id leaves the first job as it is."""
+    queue = client.queue()
+    queue.add("first", {"n": 1}, jobId="mine")
+    queue.add("other", {"n": 0})
+    equal(queue.add("second", {"n": 2}, jobId="mine", priority=3), "mine", "the answer is the id")
+    equal(queue.redis.field("mine", "name"), "first", "the stored job is the first one")
+    equal(queue.redis.elements("wait"), ["2", "mine"], "the job keeps its place")
+
+
+@scenario("add.bulk.order")
+def test_bulk_keeps_the_order(client: Participant) -> None:
+    """A bulk is the same as the single adds in this order."""
+    queue = client.queue()
+    ids = queue.add_bulk(
+        ("a", {"n": 1}, {}),
+        ("b", {"n": 2}, {"delay": 5000}),
+        ("c", {"n": 3}, {"priority": 2}),
+        ("d", {"n": 4}, {"jobId": "named"}),
+        ("e", {"n": 5}, {"lifo": True}),
+    )
+    equal(ids, ["1", "2", "3", "named", "5"], "ids come in the order of the jobs")
+    equal(queue.redis.elements("wait"), ["named", "1", "5"], "plain jobs are in `wait` in order")
+
+
+@scenario("add.bulk.all-or-nothing-validation")
+def test_a_bulk_with_one_invalid_job_adds_none(client: Participant) -> None:
+    """Validation comes before the first write."""
+    queue = client.queue()
+    with client.refuses("invalid-argument", "a bulk with an invalid job is refused"):
+        queue.add_bulk(("good", {}, {}), ("bad", {}, {"priority": 1.5}))
+    equal(queue.redis.elements("wait"), [], "no job was added")
+
+
+@scenario("add.size-limit")
+def test_size_limit_counts_utf8_bytes(client: Participant) -> None:
+    """`sizeLimit` counts the bytes of the JSON text, not its characters."""
+    queue = client.queue()
+    queue.add("fits", raw='"éé"', sizeLimit=6)
+    with client.refuses("invalid-argument", "seven bytes do not fit into six"):
+        queue.add("too large", raw='"ééa"', sizeLimit=6)
+    equal(queue.redis.elements("wait"), ["1"], "only the job that fits was added")
+
+
+@scenario("add.default-options")
+def test_default_job_options_apply(client: Participant) -> None:
+    """What a job does not say, the queue says."""
+    queue = client.queue(defaultJobOptions={"attempts": 5, "delay": 1000, "removeOnComplete": True})
+    queue.add("defaults")
+    queue.add("own", {}, delay=0, attempts=2)
+    equal(queue.redis.state("1"), ["delayed"], "the default delay applies")
+    equal(queue.redis.state("2"), ["wait"], "the job's own delay wins")
+
+
+@pytest.mark.parametrize(
+    "opts",
+    [
+        {},
+        {"attempts": 3},
+        {"backoff": 100},
+        {"backoff": {"type": "exponential", "delay": 250}},
+        {"backoff": {"type": "fixed", "delay": 250, "jitter": 0.5}},
+        {"removeOnComplete": True, "removeOnFail": False},
+        {"removeOnComplete": 10, "removeOnFail": {"age": 3600, "count": 5}},
+        {"stackTraceLimit": 2},
+        {"timestamp": 1_600_000_000_000},
+        {"unknownOption": {"deep": [1, "two", None, {"three": True}]}},
+    ],
+    ids=lambda opts: "-".join(opts) or "none",
+)
+@scenario("add.options.kept", "add.options.attempts-default", "add.options.backoff-number")
+def test_options_are_stored_as_node_stores_them(client: Participant, opts: dict[str, Any]) -> None:
+    """The field `opts` holds what the user gave, in BullMQ's form."""
+    client.queue().add("with options", {"n": 1}, **opts)
+
+
+@pytest.mark.parametrize(
+    "opts",
+    [
+        {"keepLogs": 5},
+        {"deduplication": {"id": "once"}},
+        {"deduplication": {"id": "once", "ttl": 60_000}},
+        {"failParentOnFailure": True},
+        {"continueParentOnFailure": True},
+        {"ignoreDependencyOnFailure": True},
+        {"removeDependencyOnFailure": True},
+    ],
+    ids="-".join,
+)
+@scenario("add.options.short-names")
+def test_options_with_short_names(client: Participant, opts: dict[str, Any]) -> None:
+    """Long option names of the API are short in Redis."""
+    client.queue().add("short", {"n": 1}, **opts)
+
+
+@scenario("add.paused.parks")
+def test_a_plain_job_is_parked_while_paused(client: Participant) -> None:
+    """A paused queue collects its jobs in `paused`."""
+    queue = client.queue()
+    queue.pause()
+    job = queue.add("parked")
+    equal(queue.redis.state(job), ["paused"], "the job is in `paused`")
+    equal(queue.redis.type("marker"), "none", "no marker wakes a worker")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    ["{}", "null", "0", '"text"', "[1,2,3]", '{"a":{"b":[1,{"c":null}]}}', '{"emoji":"🎉","path":"a/b","quote":"\\""}'],
+)
+@scenario("job.hash.data", "job.hash.name", "job.hash.timestamp")
+def test_data_is_stored_as_its_json_text(client: Participant, raw: str) -> None:
+    """The field `data` is the JSON text and nothing else."""
+    queue = client.queue()
+    job = queue.add("name with / and é", raw=raw)
+    equal(queue.redis.field(job, "data"), raw, "the field `data` is the JSON text", where="job.data")

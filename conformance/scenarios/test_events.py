@@ -1,0 +1,190 @@
+"""The event stream: what each step leaves in it, and what the client's own reader makes of it.
+
+The comparison with the oracle covers every field of every entry; the statements here name the order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.gate.expect import equal
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+@scenario("event.added", "event.waiting", "event.order", tier="smoke")
+def test_adding_leaves_added_and_waiting(client: Participant) -> None:
+    """First the job exists, then it waits."""
+    queue = client.queue()
+    queue.add("named", {"n": 1})
+    equal(
+        queue.redis.events(),
+        [{"event": "added", "jobId": "1", "name": "named"}, {"event": "waiting", "jobId": "1"}],
+        "the stream tells that the job was added and waits",
+    )
+
+
+@scenario("event.delayed")
+def test_a_delayed_job_leaves_its_due_time(client: Participant) -> None:
+    """The event holds the absolute time, not the delay."""
+    queue = client.queue()
+    queue.add("later", {}, delay=5000, timestamp=1_700_000_000_123)
+    equal(
+        queue.redis.events()[-1],
+        {"event": "delayed", "jobId": "1", "delay": "1700000005123"},
+        "the event holds the due time in ms",
+    )
+
+
+@scenario("event.waiting", "event.added")
+def test_a_prioritized_job_leaves_waiting(client: Participant) -> None:
+    """No event tells the priority."""
+    queue = client.queue()
+    queue.add("urgent", {}, priority=3)
+    equal(queue.redis.event_names(), ["added", "waiting"], "a prioritized job waits like any other")
+
+
+@scenario("event.active", "event.completed", "event.drained", "event.order", tier="smoke")
+def test_one_job_through_the_queue(client: Participant) -> None:
+    """From added to drained."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work")
+    worker.claim_one()
+    worker.complete("1", {"ok": [1, "é"]})
+    names = ["added", "waiting", "active", "completed", "drained"]
+    equal(queue.redis.event_names(), names, "the stream tells the job's whole life")
+
+
+@scenario("event.drained")
+def test_drained_comes_after_the_last_job_only(client: Participant) -> None:
+    """As long as a job waits, the queue is not drained."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("first")
+    queue.add("second")
+    worker.claim_one()
+    worker.complete("1", fetch_next=True)
+    equal(queue.redis.event_names()[-1], "active", "the next job is active, the queue not drained")
+    worker.complete("2", fetch_next=True)
+    equal(queue.redis.event_names()[-1], "drained", "now the queue is drained")
+
+
+@scenario("event.failed", "event.retries-exhausted", "event.order")
+def test_a_final_failure_leaves_failed_and_exhausted(client: Participant) -> None:
+    """A job without attempts left has exhausted them."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("doomed", {}, attempts=2)
+    worker.claim_one()
+    worker.fail("1", "first")
+    worker.claim_one()
+    worker.fail("1", "second")
+    names = ["added", "waiting", "active", "waiting", "active", "failed", "retries-exhausted", "drained"]
+    equal(queue.redis.event_names(), names, "only the last failure is in the stream")
+
+
+@scenario("event.failed", "event.retries-exhausted")
+def test_an_unrecoverable_failure_exhausts_nothing(client: Participant) -> None:
+    """With attempts left over there is no `retries-exhausted`."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("hopeless", {}, attempts=3)
+    worker.claim_one()
+    worker.fail("1", "no use", unrecoverable=True)
+    equal(queue.redis.event_names()[-2:], ["failed", "drained"], "the retries are not exhausted")
+
+
+@scenario("event.delayed", "event.waiting")
+def test_a_delayed_retry(client: Participant) -> None:
+    """A back-off leaves `delayed`, its end `waiting` with prev `delayed`."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", {}, attempts=2, backoff=20)
+    worker.claim_one()
+    worker.fail("1")
+    client.pass_time(40)
+    worker.claim_one()
+    worker.complete("1")
+    names = ["added", "waiting", "active", "delayed", "waiting", "active", "completed", "drained"]
+    equal(queue.redis.event_names(), names, "the stream tells the delayed retry")
+
+
+@pytest.mark.parametrize(
+    ("opts", "container"),
+    [({}, "wait"), ({"delay": 60_000}, "delayed"), ({"priority": 2}, "prioritized")],
+    ids=["wait", "delayed", "prioritized"],
+)
+@scenario("event.removed")
+def test_removing_leaves_removed(client: Participant, opts: dict[str, Any], container: str) -> None:
+    """The event names the container that the job was in."""
+    queue = client.queue()
+    queue.add("unwanted", {}, **opts)
+    queue.remove("1")
+    equal(
+        queue.redis.events()[-1],
+        {"event": "removed", "jobId": "1", "prev": container},
+        "the event names where the job was",
+    )
+
+
+@scenario("event.paused")
+def test_pausing_leaves_paused_and_resumed(client: Participant) -> None:
+    """Every pause and every resume is told."""
+    queue = client.queue()
+    queue.pause()
+    queue.resume()
+    equal(queue.redis.events(), [{"event": "paused"}, {"event": "resumed"}], "both are in the stream")
+
+
+@scenario("event.waiting")
+def test_promoting_leaves_waiting_from_delayed(client: Participant) -> None:
+    """A promoted job waits, and comes from `delayed`."""
+    queue = client.queue()
+    queue.add("later", {}, delay=60_000)
+    queue.promote("1")
+    equal(
+        queue.redis.events()[-1],
+        {"event": "waiting", "jobId": "1", "prev": "delayed"},
+        "the event names where the job came from",
+    )
+
+
+@scenario("event.reader", tier="smoke")
+def test_the_reader_delivers_a_jobs_life(client: Participant) -> None:
+    """The client's own reader hands its user every entry, from the id that was asked for."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work", {"n": 1})
+    worker.claim_one()
+    queue.progress("1", {"percent": 50})
+    worker.complete("1", {"ok": True})
+    reader = client.events(lastEventId="0-0")
+    progress = reader.wait_for("progress", "1")
+    equal(progress.fields.get("data"), {"percent": 50}, "progress is parsed from JSON")
+    completed = reader.wait_for("completed", "1")
+    equal(completed.fields.get("returnvalue"), {"ok": True}, "the result is parsed from JSON")
+
+
+@scenario("event.reader", clock="real")
+def test_the_reader_delivers_what_is_new(client: Participant) -> None:
+    """Without an id the reader starts with what comes next."""
+    queue = client.queue()
+    queue.add("before")
+    reader = client.events()
+    queue.add("after")
+    added = reader.wait_for("added")
+    equal(added.fields.get("jobId"), "2", "the first entry delivered is the first one after the reader was ready")
+
+
+@scenario("event.readable-by-node")
+def test_node_reads_what_was_left(client: Participant) -> None:
+    """After jobs of every kind, Node's event reader and getters still work (checked after every scenario as well)."""
+    queue, worker = client.queue(), client.worker()
+    for number in range(3):
+        queue.add(f"job {number}", {"n": number, "text": "é🎉"})
+    queue.add("later", {}, delay=60_000)
+    queue.add("urgent", {}, priority=1)
+    worker.claim_one("token-1")
+    queue.progress("1", {"percent": 10})
+    worker.complete("1", {"ok": True}, "token-1")
+    worker.claim_one("token-2")
+    worker.fail("2", "boom é", "token-2")
+    queue.remove("5")
+    equal(queue.redis.state("3"), ["wait"], "one job is left to run")

@@ -1,0 +1,192 @@
+"""Counts, getters, and what an operator does with the jobs of a queue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import queue as queue_ops
+from conformance.gate.expect import equal, holds
+from conformance.gate.handles import QueueHandle, WorkerHandle
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+STATES = ("waiting", "active", "delayed", "prioritized", "completed", "failed")
+
+
+def _one_of_each(client: Participant) -> tuple[QueueHandle, WorkerHandle]:
+    """Jobs 1 completed, 2 failed, 3 active, 4 and 5 waiting, 6 delayed, 7 prioritized."""
+    queue, worker = client.queue(), client.worker()
+    for name in ("completed", "failed", "active", "waiting", "waiting too"):
+        queue.add(name, {"is": name})
+    queue.add("delayed", {}, delay=60_000)
+    queue.add("prioritized", {}, priority=3)
+    worker.complete(worker.claim_one("token-1").id, {"ok": 1}, "token-1")
+    worker.fail(worker.claim_one("token-2").id, "boom", "token-2")
+    worker.claim_one("token-3")
+    return queue, worker
+
+
+@scenario("getters.counts", "getters.count-pending", tier="smoke")
+def test_counts_agree_with_redis(client: Participant) -> None:
+    """Every state is counted from its container."""
+    queue, _ = _one_of_each(client)
+    wanted = {"waiting": 2, "paused": 0, "active": 1, "delayed": 1, "prioritized": 1, "completed": 1, "failed": 1}
+    equal(queue.counts(*STATES), wanted, "each state is counted")
+    equal(queue.call(queue_ops.CountPending()).count, 4, "four jobs still wait to be processed")
+    queue.call(queue_ops.GetJobCountByTypes(types=["waiting", "delayed"]))
+
+
+@scenario("getters.counts-per-priority")
+def test_counts_per_priority(client: Participant) -> None:
+    """Priority 0 is what waits without priority."""
+    queue = client.queue()
+    for priority in (0, 0, 1, 3, 3):
+        queue.add("job", {}, priority=priority)
+    counts = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 1, 2, 3])).counts
+    equal(counts, {"0": 2, "1": 1, "2": 0, "3": 2}, "each priority is counted")
+
+
+@scenario("getters.state", tier="smoke")
+def test_the_state_is_the_container(client: Participant) -> None:
+    """The client names the state that Redis holds."""
+    queue, _ = _one_of_each(client)
+    states = [queue.state(str(number)) for number in range(1, 9)]
+    expected = ["completed", "failed", "active", "waiting", "waiting", "delayed", "prioritized", "unknown"]
+    equal(states, expected, "each job's state is its container")
+
+
+@scenario("getters.job")
+def test_a_job_is_read_back(client: Participant) -> None:
+    """What one asks for is what is in Redis."""
+    queue, _ = _one_of_each(client)
+    for number in range(1, 8):
+        found = queue.job(str(number))
+        equal(found.id if found else None, str(number), "the job is found")
+    equal(queue.job("nobody"), None, "a missing job is none")
+
+
+@pytest.mark.parametrize("asc", [True, False], ids=["oldest-first", "newest-first"])
+@pytest.mark.parametrize("state", ["waiting", "delayed", "prioritized", "completed"])
+@scenario("getters.order")
+def test_jobs_are_listed_in_order(client: Participant, state: str, asc: bool) -> None:
+    """Whole lists and pages come in the same order."""
+    queue, worker = client.queue(), client.worker()
+    opts: dict[str, Any] = {"delayed": {"delay": 60_000}, "prioritized": {"priority": 2}}.get(state, {})
+    for number in range(5):
+        queue.add(f"job {number}", {}, **opts)
+    for _ in range(5 if state == "completed" else 0):
+        client.pass_time(3)
+        worker.complete(worker.claim_one().id)
+    everything = queue.jobs(state, asc=asc)
+    equal(sorted(map(str, everything)), ["1", "2", "3", "4", "5"], "all jobs are listed")
+    queue.jobs(state, start=1, end=2, asc=asc)
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 4}], ids=["plain", "prioritized"])
+@scenario("getters.promote")
+def test_promoting_a_delayed_job(client: Participant, opts: dict[str, Any]) -> None:
+    """A promoted job can be claimed at once."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("later", {}, delay=60_000, **opts)
+    queue.promote("1")
+    equal(queue.redis.state("1"), ["prioritized" if opts else "wait"], "the job is where its options put it")
+    equal(queue.redis.field("1", "delay"), "0", "it has no delay any more", where="job.delay")
+    equal(worker.claim_one().id, "1", "it can be claimed")
+
+
+@scenario("getters.promote.wrong-state")
+def test_only_delayed_jobs_are_promoted(client: Participant) -> None:
+    """A waiting job cannot be promoted."""
+    queue = client.queue()
+    queue.add("waiting")
+    with client.refuses("wrong-state", "a waiting job cannot be promoted"):
+        queue.promote("1")
+    equal(queue.redis.elements("wait"), ["1"], "the job waits once")
+
+
+@scenario("getters.change-delay")
+def test_changing_a_delay(client: Participant) -> None:
+    """The new delay counts from now."""
+    queue = client.queue()
+    queue.add("later", {}, delay=60_000)
+    queue.add("waiting")
+    client.pass_time(50)
+    queue.call(job_ops.ChangeDelay(job="1", delay_ms=5000))
+    equal(queue.redis.field("1", "delay"), "5000", "the hash holds the new delay", where="job.delay")
+    with client.refuses("wrong-state", "a waiting job has no delay to change"):
+        queue.call(job_ops.ChangeDelay(job="2", delay_ms=5000))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 5), (5, 0), (5, 2), (5, 5)])
+@scenario("getters.change-priority")
+def test_changing_a_priority(client: Participant, before: int, after: int) -> None:
+    """The job moves to where its new priority belongs."""
+    queue = client.queue()
+    queue.add("moving", {}, priority=before)
+    queue.add("other", {}, priority=5)
+    queue.call(job_ops.ChangePriority(job="1", priority=after))
+    equal(queue.redis.state("1"), ["prioritized" if after else "wait"], "the job is where its priority belongs")
+    equal(queue.redis.field("1", "priority"), str(after), "the hash holds the priority", where="job.priority")
+
+
+@pytest.mark.parametrize("delayed", [False, True], ids=["keep-delayed", "with-delayed"])
+@scenario("getters.drain")
+def test_draining(client: Participant, delayed: bool) -> None:
+    """Only what has not begun is removed."""
+    queue, _ = _one_of_each(client)
+    queue.call(queue_ops.Drain(delayed=delayed))
+    left = [number for number in range(1, 8) if queue.redis.exists(str(number))]
+    equal(left, [1, 2, 3] if delayed else [1, 2, 3, 6], "what waited is gone")
+
+
+@pytest.mark.parametrize("state", ["completed", "failed", "wait", "delayed", "prioritized"])
+@scenario("getters.clean")
+def test_cleaning_a_state(client: Participant, state: Any) -> None:
+    """Cleaning takes one state and leaves the others."""
+    queue, _ = _one_of_each(client)
+    client.pass_time(50)
+    cleaned = queue.call(queue_ops.Clean(grace_ms=0, limit=100, type=state)).ids
+    expected = {"completed": ["1"], "failed": ["2"], "wait": ["4", "5"], "delayed": ["6"], "prioritized": ["7"]}[state]
+    equal(sorted(cleaned), expected, "the jobs of this state are cleaned")
+    equal([queue.redis.exists(job) for job in expected], [False] * len(expected), "their hashes are gone")
+
+
+@scenario("getters.clean")
+def test_cleaning_respects_grace_and_limit(client: Participant) -> None:
+    """Young jobs stay, and the oldest go first."""
+    queue, worker = client.queue(), client.worker()
+    for number in range(4):
+        queue.add(f"job {number}")
+        worker.complete(worker.claim_one().id)
+        client.pass_time(10)
+    equal(queue.call(queue_ops.Clean(grace_ms=3_600_000, limit=100)).ids, [], "young jobs stay")
+    cleaned = queue.call(queue_ops.Clean(grace_ms=0, limit=2)).ids
+    equal(sorted(cleaned), ["1", "2"], "the oldest two are cleaned")
+
+
+@scenario("getters.obliterate")
+def test_obliterating(client: Participant) -> None:
+    """Active jobs protect a queue, unless it is forced."""
+    queue, _ = _one_of_each(client)
+    with client.refuses("other", "a queue with an active job is not obliterated"):
+        queue.call(queue_ops.Obliterate())
+    queue.call(queue_ops.Obliterate(force=True))
+    left = [
+        name
+        for name in ("wait", "paused", "active", "delayed", "completed", "failed", "meta", "id", "events", "3")
+        if queue.redis.exists(name)
+    ]
+    equal(left, [], "nothing of the queue is left")
+
+
+@scenario("getters.obliterate")
+def test_obliterating_an_idle_queue(client: Participant) -> None:
+    """Without active jobs no force is needed."""
+    queue = client.queue()
+    queue.add("waiting")
+    queue.add("later", {}, delay=60_000)
+    queue.call(queue_ops.Obliterate())
+    holds(not queue.redis.exists("1"), "the jobs are gone")

@@ -1,0 +1,91 @@
+"""Nothing hangs: the real loop of a worker, on the real clock."""
+
+from __future__ import annotations
+
+from conformance.gate.expect import between, equal
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+@scenario("liveness.pickup", clock="real", tier="smoke")
+def test_an_idle_worker_picks_up_a_job(client: Participant) -> None:
+    """The marker wakes a sleeping worker."""
+    queue, worker = client.queue(), client.worker("noop", drainDelay=5)
+    queue.add("warm up")
+    worker.wait_local("completed", "1")
+    queue.add("work")
+    worker.wait_local("completed", "2", within_ms=4000)
+    waited = float(queue.redis.field("2", "processedOn") or 0) - float(queue.redis.field("2", "timestamp") or 0)
+    between(waited, 0, 1000, "the job is started in less than 1000 ms")
+    worker.close()
+
+
+@scenario("liveness.delayed", clock="real", slow=True)
+def test_delayed_jobs_run_in_time(client: Participant) -> None:
+    """Delays shorter and longer than the worker's longest sleep."""
+    queue, worker = client.queue(), client.worker("noop")
+    delays = {queue.add(f"after {delay} ms", {}, delay=delay): delay for delay in (12_000, 1000, 8000, 3000)}
+    for job, delay in sorted(delays.items(), key=lambda one: one[1]):
+        worker.wait_local("completed", job, within_ms=delay + 3000)
+        fields = queue.redis.hash(job)
+        late = float(fields["processedOn"]) - float(fields["timestamp"]) - delay
+        between(late, 0, 1000, f"the job delayed by {delay} ms is started within 1000 ms of its time")
+    worker.close()
+
+
+@scenario("liveness.close", clock="real")
+def test_closing_waits_for_the_running_job(client: Participant) -> None:
+    """A graceful close loses nothing."""
+    queue = client.queue()
+    queue.add("running", {})
+    queue.add("waiting", {})
+    worker = client.worker("sleep", processor_args={"ms": 300})
+    client.eventually(
+        lambda: queue.redis.elements("active"), lambda active: active == ["1"], "the first job is running"
+    )
+    worker.close()
+    equal(queue.redis.state("1"), ["completed"], "the running job was finished")
+    equal(queue.redis.state("2"), ["wait"], "the other one was left to others")
+
+
+@scenario("liveness.idle-after-work", clock="real")
+def test_a_drained_worker_takes_the_next_job(client: Participant) -> None:
+    """Running out of work is not the end."""
+    queue, worker = client.queue(), client.worker("noop")
+    for number in range(1, 6):
+        queue.add(f"job {number}")
+        worker.wait_local("completed", str(number), within_ms=2000)
+    worker.close()
+
+
+@scenario("liveness.concurrency", clock="real")
+def test_concurrency_is_used_and_kept(client: Participant) -> None:
+    """Three jobs at once, and a fourth only when one is done."""
+    queue = client.queue()
+    for number in range(4):
+        queue.add(f"job {number}")
+    worker = client.worker("ask", concurrency=3)
+    running = {worker.next_job().job.id for _ in range(3)}
+    equal(running, {"1", "2", "3"}, "three jobs run at once")
+    equal(queue.redis.state("4"), ["wait"], "the fourth waits")
+    worker.resolve("1")
+    equal(worker.next_job().job.id, "4", "it follows when one is done")
+    for job in ("2", "3", "4"):
+        worker.resolve(job)
+    client.eventually(lambda: queue.redis.elements("active"), lambda active: not active, "all jobs are finished")
+    worker.close()
+
+
+@scenario("liveness.error-in-job", clock="real")
+def test_an_error_fails_one_job_only(client: Participant) -> None:
+    """The worker survives what its processor throws."""
+    queue = client.queue()
+    queue.add("doomed")
+    queue.add("fine")
+    worker = client.worker("ask")
+    worker.resolve(worker.next_job().job.id, "fail", message="thrown")
+    worker.resolve(worker.next_job().job.id, "complete", value_raw='"fine"')
+    worker.wait_local("completed", "2")
+    equal((queue.redis.state("1"), queue.redis.state("2")), (["failed"], ["completed"]), "only one job failed")
+    equal(queue.redis.field("1", "failedReason"), "thrown", "the reason is what was thrown")
+    worker.close()

@@ -1,0 +1,114 @@
+"""Locks and tokens: who may touch an active job, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.gate.expect import between, equal, holds
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+@scenario("lock.token", "lock.duration", tier="smoke")
+def test_a_claim_sets_the_lock(client: Participant) -> None:
+    """The lock holds the token and lives for `lockDuration`."""
+    queue, worker = client.queue(), client.worker(lockDuration=40_000)
+    queue.add("work")
+    worker.claim_one("token-mine")
+    equal(queue.redis.string("1:lock"), "token-mine", "the lock holds the token", where="lock.token")
+    between(queue.redis.ttl_ms("1:lock"), 30_000, 40_000, "the lock lives for lockDuration", where="lock.ttl")
+
+
+@scenario("lock.extend")
+def test_the_owner_extends_its_lock(client: Participant) -> None:
+    """An extension restarts the time to live."""
+    queue, worker = client.queue(), client.worker(lockDuration=10_000)
+    queue.add("work")
+    worker.claim_one()
+    equal(worker.extend_lock("1", 90_000), True, "the owner may extend")
+    between(queue.redis.ttl_ms("1:lock"), 80_000, 90_000, "the lock lives for the new duration")
+
+
+@scenario("lock.extend.stale-token-refused")
+def test_another_token_cannot_extend(client: Participant) -> None:
+    """Neither a foreign nor a missing lock can be extended."""
+    queue, worker = client.queue(), client.worker(lockDuration=10_000)
+    queue.add("work")
+    worker.claim_one("token-mine")
+    equal(worker.extend_lock("1", 90_000, "token-other"), False, "a foreign token may not extend")
+    between(queue.redis.ttl_ms("1:lock"), 0, 10_000, "the lock keeps its time to live")
+    queue.redis.delete("1:lock")
+    equal(worker.extend_lock("1", 90_000, "token-mine"), False, "a lock that is gone stays gone")
+    holds(not queue.redis.exists("1:lock"), "no lock was made anew")
+
+
+@scenario("lock.extend-many")
+def test_a_common_renewal_names_the_locks_that_were_lost(client: Participant) -> None:
+    """One call renews many locks and answers the ids that it could not renew."""
+    queue, worker = client.queue(), client.worker(lockDuration=10_000)
+    for number in range(3):
+        queue.add(f"job {number}")
+        worker.claim_one(f"token-{number + 1}")
+    queue.redis.delete("2:lock")
+    queue.redis.set_string("3:lock", "token-other", ttl_ms=10_000)
+    lost = worker.extend_locks(["1", "2", "3"], ["token-1", "token-2", "token-3"], 90_000)
+    equal(sorted(lost), ["2", "3"], "the missing and the foreign lock are named")
+    between(queue.redis.ttl_ms("1:lock"), 80_000, 90_000, "the first lock was renewed")
+
+
+@pytest.mark.parametrize("finish", ["complete", "fail"])
+@scenario("lock.stale-token-refused")
+def test_a_stale_token_cannot_finish(client: Participant, finish: str) -> None:
+    """A late worker does not finish what another one holds."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("contended")
+    worker.claim_one("token-late")
+    queue.redis.set_string("1:lock", "token-new", ttl_ms=60_000)
+    with client.refuses("lock-mismatch", "the late worker is refused"):
+        worker.complete("1", "late", "token-late") if finish == "complete" else worker.fail("1", "late", "token-late")
+    equal(queue.redis.state("1"), ["active"], "the job is still active")
+    equal(queue.redis.string("1:lock"), "token-new", "the lock still belongs to the other worker")
+    worker.complete("1", "right", "token-new")
+    equal(queue.redis.field("1", "returnvalue"), '"right"', "the owner's result counts")
+
+
+@pytest.mark.parametrize("finish", ["complete", "fail"])
+@scenario("lock.missing-refused")
+def test_a_lost_lock_cannot_finish(client: Participant, finish: str) -> None:
+    """A worker whose lock expired does not finish the job."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("slow")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    with client.refuses("missing-lock", "the worker without lock is refused"):
+        worker.complete("1", "late") if finish == "complete" else worker.fail("1", "late")
+    equal(queue.redis.state("1"), ["active"], "the job is still active")
+
+
+@pytest.mark.parametrize("finish", ["complete", "fail", "retry"])
+@scenario("lock.released")
+def test_the_lock_goes_with_the_activity(client: Participant, finish: str) -> None:
+    """However a job leaves `active`, its lock is gone."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work", {}, attempts=2 if finish == "retry" else 1)
+    worker.claim_one()
+    worker.complete("1") if finish == "complete" else worker.fail("1")
+    holds(not queue.redis.exists("1:lock"), "the lock is gone")
+
+
+@scenario("lock.renewed-by-worker", clock="real", slow=True)
+def test_a_running_worker_renews_its_lock(client: Participant) -> None:
+    """A job may take several times as long as a lock lives."""
+    queue, worker = client.queue(), client.worker("ask", lockDuration=600, stalledInterval=300)
+    queue.add("long")
+    worker.next_job()
+    started = client.clock.now_ms()
+    client.eventually(
+        lambda: (queue.redis.exists("1:lock"), client.clock.now_ms() - started),
+        lambda seen: not seen[0] or seen[1] > 1500,
+        "the job runs for more than two lock durations",
+    )
+    holds(queue.redis.exists("1:lock"), "the lock is still there after 1500 ms")
+    worker.resolve("1", "complete", value_raw='"done"')
+    worker.wait_local("completed", "1")
+    equal(queue.redis.field("1", "stc"), None, "the job was never counted as stalled")

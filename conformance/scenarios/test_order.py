@@ -1,0 +1,123 @@
+"""Scores, order and markers: the numbers by which every client finds the next job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.gate.expect import equal, holds
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+DUE_FACTOR = 4096
+CLASS_WIDTH = 2**32
+
+
+@scenario("order.delayed.score", tier="smoke")
+def test_the_score_of_a_delayed_job(client: Participant) -> None:
+    """The due time in ms, times 4096."""
+    queue = client.queue()
+    queue.add("later", {}, delay=5000, timestamp=1_700_000_000_000)
+    equal(
+        queue.redis.score("delayed", "1"),
+        1_700_000_005_000 * DUE_FACTOR,
+        "the score is the due time times 4096",
+        where="membership.delayed.score",
+    )
+
+
+@scenario("order.delayed.same-ms")
+def test_jobs_due_in_the_same_ms_keep_their_order(client: Participant) -> None:
+    """The low bits count the jobs of one ms."""
+    queue = client.queue()
+    for name in ("a", "b", "c"):
+        queue.add(name, {}, delay=5000, timestamp=1_700_000_000_000)
+    first = 1_700_000_005_000 * DUE_FACTOR
+    equal(queue.redis.zset("delayed"), [("1", first), ("2", first + 1), ("3", first + 2)], "the scores are one apart")
+
+
+@scenario("order.prioritized.score", tier="smoke")
+def test_the_score_of_a_prioritized_job(client: Participant) -> None:
+    """Priority in the high bits, the counter in the low ones."""
+    queue = client.queue()
+    for priority in (5, 1, 5, 2_097_152):
+        queue.add("job", {}, priority=priority)
+    wanted = [("2", CLASS_WIDTH + 2), ("1", 5 * CLASS_WIDTH + 1), ("3", 5 * CLASS_WIDTH + 3)]
+    equal(queue.redis.zset("prioritized")[:3], wanted, "each score is priority and counter")
+
+
+@scenario("order.due.promoted", "event.waiting")
+def test_due_jobs_are_promoted_in_order(client: Participant) -> None:
+    """A claim promotes what is due, the earliest first, and nothing else."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("third", {}, delay=30)
+    queue.add("first", {}, delay=10)
+    queue.add("second", {}, delay=20)
+    queue.add("not yet", {}, delay=60_000)
+    client.pass_time(60)
+    order = [worker.claim_one(f"token-{number}").name for number in range(3)]
+    equal(order, ["first", "second", "third"], "due jobs run in the order of their due times")
+    equal(worker.claim("token-4"), None, "what is not due is not handed out")
+    equal(queue.redis.state("4"), ["delayed"], "it is still delayed")
+
+
+@scenario("order.due.prioritized")
+def test_a_due_prioritized_job_is_promoted_by_priority(client: Participant) -> None:
+    """After its delay a priority counts again."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("delayed and urgent", {}, delay=20, priority=1)
+    queue.add("less urgent", {}, priority=9)
+    client.pass_time(50)
+    equal(worker.claim_one("token-1").id, "1", "the more urgent job runs first")
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 2}, {"lifo": True}], ids=["plain", "prioritized", "lifo"])
+@scenario("order.marker.base")
+def test_a_runnable_job_sets_the_base_marker(client: Participant, opts: dict[str, Any]) -> None:
+    """Without marker an idle worker would sleep on."""
+    queue = client.queue()
+    queue.add("work", {}, **opts)
+    equal(queue.redis.zset("marker"), [("0", 0.0)], "the base marker is set", where="marker.base")
+
+
+@scenario("order.marker.delayed")
+def test_a_delayed_job_sets_the_delay_marker(client: Participant) -> None:
+    """The marker holds the ms of the earliest due job."""
+    queue = client.queue()
+    for delay in (9000, 5000, 7000):
+        queue.add("later", {}, delay=delay, timestamp=1_700_000_000_000)
+    wanted = [("1", 1_700_000_005_000.0)]
+    equal(queue.redis.zset("marker"), wanted, "the marker holds the earliest time", where="marker.delay")
+
+
+@scenario("order.meta", tier="smoke")
+def test_the_meta_of_a_queue(client: Participant) -> None:
+    """Meta tells the event limit and who wrote it."""
+    queue = client.queue()
+    queue.add("work")
+    meta = queue.redis.hash("meta")
+    equal(meta.get("opts.maxLenEvents"), "10000", "the default event limit", where="meta.opts.maxLenEvents")
+    holds(":" in meta.get("version", ""), "the version is `library:version`", seen=meta, where="meta.version")
+
+
+@scenario("order.meta")
+def test_the_event_limit_can_be_set(client: Participant) -> None:
+    """The queue's own setting goes to meta."""
+    queue = client.queue(streams={"events": {"maxLen": 500}})
+    queue.add("work")
+    stored = queue.redis.field("meta", "opts.maxLenEvents")
+    equal(stored, "500", "meta holds the setting", where="meta.opts.maxLenEvents")
+
+
+@scenario("order.no-other-keys")
+def test_no_other_keys(client: Participant) -> None:
+    """A queue that has been used leaves only BullMQ's keys."""
+    queue, worker = client.queue(), client.worker()
+    for number in range(2):
+        queue.add("work", {"n": number})
+    queue.add("work", {}, delay=60_000)
+    queue.add("work", {}, priority=2)
+    queue.add("work", {}, jobId="mine")
+    queue.log("1", "a row")
+    worker.complete(worker.claim_one().id)

@@ -1,0 +1,97 @@
+"""Pausing and resuming a whole queue."""
+
+from __future__ import annotations
+
+from conformance.gate.expect import equal, holds
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+@scenario("pause.moves-wait", "pause.meta", tier="smoke")
+def test_pausing_parks_the_waiting_jobs(client: Participant) -> None:
+    """All waiting jobs move to `paused` and back, in order."""
+    queue = client.queue()
+    for name in ("a", "b", "c"):
+        queue.add(name)
+    queue.pause()
+    equal(
+        (queue.redis.elements("paused"), queue.redis.elements("wait")),
+        (["3", "2", "1"], []),
+        "the jobs are in `paused`",
+    )
+    holds(queue.redis.field("meta", "paused") is not None, "meta says that the queue is paused", where="meta.paused")
+    queue.resume()
+    equal(
+        (queue.redis.elements("wait"), queue.redis.elements("paused")),
+        (["3", "2", "1"], []),
+        "the jobs are back in `wait`",
+    )
+    equal(queue.redis.field("meta", "paused"), None, "meta says no more that it is paused", where="meta.paused")
+
+
+@scenario("pause.marker")
+def test_resuming_wakes_idle_workers(client: Participant) -> None:
+    """A paused queue has no marker; a resumed one with jobs has."""
+    queue = client.queue()
+    queue.add("a")
+    queue.pause()
+    equal(queue.redis.type("marker"), "none", "pausing deletes the marker")
+    queue.resume()
+    equal(queue.redis.members("marker"), ["0"], "resuming sets the base marker")
+
+
+@scenario("pause.marker")
+def test_resuming_with_only_delayed_jobs_sets_their_marker(client: Participant) -> None:
+    """The marker of a delayed job comes back with its time."""
+    queue = client.queue()
+    queue.add("later", {}, delay=60_000)
+    queue.pause()
+    queue.resume()
+    equal(queue.redis.members("marker"), ["1"], "resuming sets the delay marker")
+
+
+@scenario("pause.running-goes-on")
+def test_an_active_job_can_be_finished_while_paused(client: Participant) -> None:
+    """Pausing stops what has not begun, and nothing else."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("running")
+    queue.add("waiting")
+    worker.claim_one()
+    queue.pause()
+    equal(worker.complete("1", "done", fetch_next=True), None, "finishing hands out no further job")
+    equal((queue.redis.state("1"), queue.redis.state("2")), (["completed"], ["paused"]), "only the active job moved")
+
+
+@scenario("pause.again")
+def test_pausing_twice_and_resuming_twice(client: Participant) -> None:
+    """Repeating changes no job."""
+    queue = client.queue()
+    queue.add("a")
+    queue.pause()
+    queue.pause()
+    equal(queue.redis.elements("paused"), ["1"], "the job is still in `paused`")
+    queue.resume()
+    queue.resume()
+    equal(queue.redis.elements("wait"), ["1"], "the job is back in `wait`")
+
+
+@scenario("pause.answer")
+def test_is_paused_tells(client: Participant) -> None:
+    """The getter follows what anyone did."""
+    queue = client.queue()
+    equal(queue.is_paused(), False, "a new queue runs")
+    queue.pause()
+    equal(queue.is_paused(), True, "a paused queue says so")
+    queue.resume()
+    equal(queue.is_paused(), False, "a resumed queue runs")
+
+
+@scenario("pause.delayed-promoted")
+def test_due_jobs_are_parked_while_paused(client: Participant) -> None:
+    """A delay that ends during a pause moves the job to `paused`, not to `wait`."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("due", {}, delay=30)
+    queue.pause()
+    client.pass_time(60)
+    equal(worker.claim(), None, "nothing is handed out")
+    equal(queue.redis.state("1"), ["paused"], "the job is parked")

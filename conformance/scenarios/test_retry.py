@@ -1,0 +1,161 @@
+"""Retries: at once, after a back-off, by hand, and the last one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.gate.expect import equal
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+@scenario("retry.immediately", "job.hash.attempts-made", "job.hash.attempts-started", tier="smoke")
+def test_a_failed_attempt_waits_again(client: Participant) -> None:
+    """Without back-off the job goes behind those that wait."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", {}, attempts=3)
+    queue.add("other")
+    worker.claim_one()
+    worker.fail("1", "first try")
+    equal(queue.redis.elements("wait"), ["1", "2"], "the job is at the left end of `wait`")
+    counted = (queue.redis.field("1", "ats"), queue.redis.field("1", "atm"))
+    equal(counted, ("1", "1"), "one attempt was started and made")
+
+
+@scenario("retry.lifo")
+def test_a_failed_lifo_job_runs_next(client: Participant) -> None:
+    """`lifo` also counts for a retry."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("other")
+    queue.add("last in", {}, attempts=2, lifo=True)
+    equal(worker.claim_one().id, "2", "the lifo job is first")
+    worker.fail("2")
+    equal(queue.redis.elements("wait"), ["1", "2"], "the job is at the right end of `wait`")
+
+
+@scenario("retry.prioritized")
+def test_a_failed_prioritized_job_goes_behind_its_equals(client: Participant) -> None:
+    """A retry gets a new place in its priority."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("a", {}, attempts=2, priority=5)
+    queue.add("b", {}, priority=5)
+    worker.claim_one()
+    worker.fail("1")
+    equal(queue.redis.members("prioritized"), ["2", "1"], "the job is behind the other of its priority")
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 2])
+@scenario("retry.exhausted", tier="smoke")
+def test_the_last_attempt_is_final(client: Participant, attempts: int) -> None:
+    """`attempts` counts all tries; 0 and 1 both mean one."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("doomed", {}, attempts=attempts)
+    for number in range(max(attempts, 1)):
+        equal(queue.redis.state("1"), ["wait"], "the job waits for its next try")
+        worker.claim_one()
+        worker.fail("1", f"try {number + 1}")
+    equal(queue.redis.state("1"), ["failed"], "after the last try the job is failed")
+
+
+@scenario("retry.unrecoverable")
+def test_an_unrecoverable_error_is_final(client: Participant) -> None:
+    """UnrecoverableError ends the job at its first attempt."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("hopeless", {}, attempts=5)
+    worker.claim_one()
+    worker.fail("1", "no use", unrecoverable=True)
+    equal(queue.redis.state("1"), ["failed"], "the job is failed")
+
+
+@pytest.mark.parametrize(
+    ("backoff", "delays"),
+    [(1000, [1000, 1000, 1000]), ({"type": "fixed", "delay": 700}, [700, 700, 700])],
+    ids=["number", "fixed"],
+)
+@scenario("retry.backoff.fixed")
+def test_a_fixed_backoff(client: Participant, backoff: Any, delays: list[int]) -> None:
+    """Every retry waits equally long."""
+    _fail_through(client, backoff, delays)
+
+
+@scenario("retry.backoff.exponential")
+def test_an_exponential_backoff(client: Participant) -> None:
+    """Every retry waits twice as long as the one before."""
+    _fail_through(client, {"type": "exponential", "delay": 300}, [300, 600, 1200])
+
+
+def _fail_through(client: Participant, backoff: Any, delays: list[int]) -> None:
+    """Fail a job again and again, and read the delay of each retry from its hash."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", {}, attempts=len(delays) + 1, backoff=backoff)
+    for delay in delays:
+        worker.claim_one()
+        worker.fail("1")
+        equal(queue.redis.state("1"), ["delayed"], "the retry is delayed")
+        equal(queue.redis.field("1", "delay"), str(delay), "the delay is what the back-off says", where="job.delay")
+        queue.promote("1")
+    worker.claim_one()
+    worker.fail("1")
+    equal(queue.redis.state("1"), ["failed"], "the last failure is final")
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+@scenario("retry.stacktrace-limit", "job.hash.stacktrace")
+def test_stack_traces_are_kept(client: Participant, limit: int | None) -> None:
+    """One stack trace per failed attempt, up to the limit."""
+    queue, worker = client.queue(), client.worker()
+    opts: dict[str, Any] = {"stackTraceLimit": limit} if limit else {}
+    queue.add("doomed", {}, attempts=4, **opts)
+    for number in range(4):
+        worker.claim_one()
+        worker.fail("1", f"try {number + 1}")
+
+
+@scenario("retry.manual", tier="smoke")
+def test_a_failed_job_is_retried_by_hand(client: Participant) -> None:
+    """`retry` makes a failed job wait as if it had never run."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("again")
+    worker.claim_one()
+    worker.fail("1")
+    queue.retry("1")
+    equal(queue.redis.state("1"), ["wait"], "the job waits")
+    gone = [queue.redis.field("1", field) for field in ("finishedOn", "processedOn", "failedReason")]
+    equal(gone, [None, None, None], "the traces of the failure are cleared")
+
+
+@scenario("retry.manual.completed")
+def test_a_completed_job_is_retried_by_hand(client: Participant) -> None:
+    """`retry` also takes a completed job."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("again")
+    worker.claim_one()
+    worker.complete("1", "once")
+    queue.retry("1", "completed")
+    equal(queue.redis.state("1"), ["wait"], "the job waits")
+    equal(queue.redis.field("1", "returnvalue"), None, "the result is cleared", where="job.returnvalue")
+
+
+@scenario("retry.manual.wrong-state")
+def test_a_waiting_job_is_not_retried(client: Participant) -> None:
+    """Only a job of the named state is retried."""
+    queue = client.queue()
+    queue.add("waiting")
+    with client.refuses("wrong-state", "a waiting job cannot be retried"):
+        queue.retry("1")
+    equal(queue.redis.elements("wait"), ["1"], "the job waits once")
+
+
+@scenario("retry.succeeds-later", "job.hash.failed-reason")
+def test_a_later_success_completes_the_job(client: Participant) -> None:
+    """The reason of the failed attempt stays readable."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", {}, attempts=2)
+    worker.claim_one()
+    worker.fail("1", "first try")
+    worker.claim_one()
+    worker.complete("1", "second try")
+    equal(queue.redis.state("1"), ["completed"], "the job is completed")
+    equal(queue.redis.field("1", "failedReason"), "first try", "the reason is kept", where="job.failedReason")

@@ -1,0 +1,99 @@
+"""Stalled jobs: found by two checks, put back to run next, and failed when it happens too often."""
+
+from __future__ import annotations
+
+from conformance.gate.expect import equal, holds
+from conformance.gate.handles import QueueHandle, WorkerHandle
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+def _check_again(queue: QueueHandle, worker: WorkerHandle) -> list[str]:
+    """One more stalled check, as after `stalledInterval`."""
+    queue.redis.delete("stalled-check")
+    return worker.check_stalled()
+
+
+def _stall(queue: QueueHandle, worker: WorkerHandle, job: str) -> list[str]:
+    """Lose the lock of an active job and let two checks pass."""
+    queue.redis.delete(f"{job}:lock")
+    return _check_again(queue, worker) + _check_again(queue, worker)
+
+
+@scenario("stalled.two-checks", "stalled.counter", "stalled.events", tier="smoke")
+def test_a_stalled_job_is_recovered_by_the_second_check(client: Participant) -> None:
+    """The first check marks what is active, the second takes what has no lock."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("lost")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    equal(_check_again(queue, worker), [], "the first check recovers nothing")
+    equal(queue.redis.state("1"), ["active"], "the job is still active")
+    equal(_check_again(queue, worker), ["1"], "the second check recovers the job")
+    equal(queue.redis.state("1"), ["wait"], "the job waits again")
+    equal(queue.redis.field("1", "stc"), "1", "it was counted once", where="job.stc")
+
+
+@scenario("stalled.locked-is-left")
+def test_a_locked_job_is_left_alone(client: Participant) -> None:
+    """As long as the lock lives, no check takes the job."""
+    queue, worker = client.queue(), client.worker(lockDuration=60_000)
+    queue.add("busy")
+    queue.add("lost")
+    worker.claim_one("token-1")
+    worker.claim_one("token-2")
+    equal(_stall(queue, worker, "2"), ["2"], "only the job without lock is recovered")
+    equal(queue.redis.state("1"), ["active"], "the job with a lock is still active")
+
+
+@scenario("stalled.runs-next")
+def test_a_recovered_job_runs_next(client: Participant) -> None:
+    """A stalled job goes before those that wait, also if it came from `prioritized`."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("urgent", {}, priority=5)
+    worker.claim_one()
+    queue.add("waiting")
+    _stall(queue, worker, "1")
+    equal(queue.redis.elements("wait"), ["2", "1"], "the recovered job is at the right end of `wait`")
+    equal(worker.claim_one("token-2").id, "1", "the recovered job runs next")
+
+
+@scenario("stalled.throttle")
+def test_only_one_check_per_interval_works(client: Participant) -> None:
+    """While `stalled-check` lives, another check changes nothing."""
+    queue, worker = client.queue(), client.worker(stalledInterval=60_000)
+    queue.add("lost")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    equal(worker.check_stalled(), [], "the first check marks the job")
+    equal(worker.check_stalled(), [], "the second is throttled")
+    equal(queue.redis.state("1"), ["active"], "the job is still active")
+    equal(_check_again(queue, worker), ["1"], "after the interval the job is recovered")
+
+
+@scenario("stalled.limit")
+def test_stalling_too_often_defers_a_failure(client: Participant) -> None:
+    """Above `maxStalledCount` the job is marked with the failure that it will get."""
+    queue, worker = client.queue(), client.worker(maxStalledCount=1)
+    queue.add("poison")
+    worker.claim_one()
+    _stall(queue, worker, "1")
+    equal(queue.redis.field("1", "defa"), None, "the first time is forgiven", where="job.defa")
+    worker.claim_one()
+    _stall(queue, worker, "1")
+    equal(queue.redis.field("1", "stc"), "2", "it was counted twice", where="job.stc")
+    holds(queue.redis.field("1", "defa"), "the second time defers a failure", where="job.defa")
+    equal(queue.redis.state("1"), ["wait"], "the check itself does not fail the job")
+
+
+@scenario("stalled.limit", clock="real")
+def test_the_next_worker_fails_a_job_that_stalled_too_often(client: Participant) -> None:
+    """The worker that takes a job with a deferred failure fails it without running it."""
+    queue, manual = client.queue(), client.worker(maxStalledCount=0)
+    queue.add("poison")
+    manual.claim_one()
+    _stall(queue, manual, "1")
+    worker = client.worker("noop")
+    client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["failed"], "the job is failed")
+    equal(queue.redis.field("1", "defa"), None, "the deferred failure is used up", where="job.defa")
+    worker.close()

@@ -1,0 +1,155 @@
+"""Redis in a container, through testcontainers (the extra `chaos`), which obeys DOCKER_HOST and TESTCONTAINERS_*.
+
+A container outlives a kit that is killed hard, unlike a local process, until Ryuk, the helper container of
+testcontainers, notices; with TESTCONTAINERS_RYUK_DISABLED=true nobody does.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from conformance.problems import EnvironmentProblem
+from conformance.servers.connection import connect_node, explained
+from conformance.servers.setting import DEFAULT_PORT, Address
+from conformance.servers.waiting import wait_until
+
+READY_DEADLINE_S = 60.0
+READY_STEP_S = 0.05
+
+_LOOPBACK = "127.0.0.1"
+_INSTALL_HINT = "pip install bullmq-conformance[chaos]"
+_ENGINE_HINT = (
+    "start the docker engine (`sudo systemctl start docker`, Docker Desktop, or point DOCKER_HOST at one),"
+    " or run without containers: redis-server on PATH or a redis:// URL"
+)
+_RYUK_HINT = "the helper image of testcontainers is missing: TESTCONTAINERS_RYUK_DISABLED=true does without it"
+_SHOWN_LOG_LINES = 20
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """What the kit uses of docker and testcontainers. `errors`: everything that they raise when something is wrong."""
+
+    container: Callable[[str], Any]
+    missing_image: type[Exception]
+    errors: tuple[type[Exception], ...]
+
+
+@contextmanager
+def container(image: str, announce: Callable[[str], None]) -> Iterator[Address]:
+    """Run a container for the duration of the block. `announce` is told before an image is fetched.
+
+    Raises EnvironmentProblem when the packages, the engine or the image are missing, or when Redis does not answer.
+    """
+    engine = _engine()
+    redis_container = _reach_engine(engine, image)
+    atexit.register(redis_container.stop)
+    try:
+        _announce_fetch(engine, redis_container, announce)
+        address = _start(engine, redis_container, image)
+        _wait_until_ready(redis_container, address, image)
+        _switch_off_persistence(address)
+        yield address
+    finally:
+        atexit.unregister(redis_container.stop)
+        _remove(engine, redis_container, announce)
+
+
+def _engine() -> _Engine:
+    try:
+        from docker.errors import DockerException, ImageNotFound  # noqa: PLC0415 - an extra, see above
+        from testcontainers.core.container import DockerContainer  # noqa: PLC0415
+    except ImportError as error:
+        raise EnvironmentProblem(f"containers need the Python package {error.name}", hint=_INSTALL_HINT) from error
+    except ValueError as error:  # testcontainers reads its variables when it is imported
+        raise EnvironmentProblem(str(error), hint="correct or unset the variable TESTCONTAINERS_...") from error
+    # testcontainers adds RuntimeError; OSError is what the HTTP package behind docker lets through.
+    return _Engine(DockerContainer, ImageNotFound, (DockerException, RuntimeError, OSError))
+
+
+def _reach_engine(engine: _Engine, image: str) -> Any:
+    try:
+        created = engine.container(image)
+        _publish(created)
+    except engine.errors as error:
+        raise EnvironmentProblem(f"no docker engine answers ({_short(error)})", hint=_ENGINE_HINT) from error
+    return created
+
+
+def _publish(created: Any) -> None:
+    """Publish the port, to this machine only where that is how the kit will reach it: this Redis has no password."""
+    client = created.get_docker_client()
+    local = client.get_connection_mode().value == "docker_host" and client.host() in {"localhost", _LOOPBACK}
+    # `with_exposed_ports` cannot express the address; docker itself takes a tuple here.
+    created.ports[f"{DEFAULT_PORT}/tcp"] = (_LOOPBACK,) if local else None
+
+
+def _announce_fetch(engine: _Engine, created: Any, announce: Callable[[str], None]) -> None:
+    try:
+        created.get_docker_client().client.images.get(created.image)
+    except engine.missing_image:
+        announce(f"fetching the container image {created.image}")
+    except engine.errors as error:
+        raise EnvironmentProblem(f"the docker engine refuses to work ({_short(error)})", hint=_ENGINE_HINT) from error
+
+
+def _start(engine: _Engine, created: Any, image: str) -> Address:
+    try:
+        created.start()
+        host = created.get_container_host_ip()
+        port = created.get_exposed_port(DEFAULT_PORT)
+    except engine.errors as error:
+        said = _short(error)
+        hint = _RYUK_HINT if "ryuk" in said.lower() else f"try `docker pull {image}`, or name another image"
+        raise EnvironmentProblem(f"no container of {image} could be started ({said})", hint=hint) from error
+    # Node may take `localhost` for ::1, where nothing is published.
+    return Address(mode="standalone", nodes=[f"{_LOOPBACK if host == 'localhost' else host}:{port}"])
+
+
+def _wait_until_ready(created: Any, address: Address, image: str) -> None:
+    node = address.nodes[0]
+
+    def running() -> bool:
+        wrapped = created.get_wrapped_container()
+        wrapped.reload()
+        return bool(wrapped.status in {"created", "running", "restarting"})
+
+    def answers() -> bool:
+        try:
+            with explained(address, node), connect_node(address, node, timeout_s=1.0) as client:
+                return bool(client.ping())
+        except EnvironmentProblem:
+            return False
+
+    if wait_until(lambda: answers() or not running(), deadline_s=READY_DEADLINE_S, step_s=READY_STEP_S) and answers():
+        return
+    output = b"".join(created.get_logs()).decode("utf-8", "replace").splitlines()
+    tail = "\n".join(output[-_SHOWN_LOG_LINES:])
+    raise EnvironmentProblem(
+        f"no Redis answers on port {DEFAULT_PORT} of a container of {image}; the end of its log:\n{tail}",
+        hint="the image must start Redis by itself, without a password",
+    )
+
+
+def _switch_off_persistence(address: Address) -> None:
+    """By command, because not every image takes arguments of redis-server."""
+    node = address.nodes[0]
+    with explained(address, node), connect_node(address, node) as client:
+        client.config_set("save", "")
+        client.config_set("appendonly", "no")
+
+
+def _remove(engine: _Engine, created: Any, announce: Callable[[str], None]) -> None:
+    try:
+        created.stop()
+    except engine.errors as error:
+        announce(f"a container of {created.image} could not be removed, see `docker ps` ({_short(error)})")
+
+
+def _short(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

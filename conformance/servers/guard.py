@@ -1,0 +1,68 @@
+"""Keeps one server process no longer than the kit: `python guard.py FOLDER PROGRAM ARGUMENT...`.
+
+The kit holds the other end of this program's stdin and never writes to it. When that end closes, because the kit closed
+it or because the kit is gone, however it went, the server is killed and its folder removed. If the server ends first,
+so does the guard, with the server's exit code, and leaves the folder (with the log) to the kit.
+
+A pipe instead of PR_SET_PDEATHSIG, because that exists on Linux only, needs code between fork and exec, and fires when
+the thread that started the process ends. Nothing but a few modules of the standard library is imported: the guard
+stands in the way of every start.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+from types import FrameType
+
+COULD_NOT_START = 127
+"""Exit code when the program cannot be executed at all."""
+
+
+def main(folder: str, argv: list[str]) -> int:
+    """Run the server until stdin closes or it ends. Returns the exit code of this program."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, _leave)
+    server: int | None = None
+    ended, held_by_server = os.pipe()
+    os.set_inheritable(held_by_server, True)
+    try:
+        server = _start(argv)
+        os.close(held_by_server)
+        readable, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
+        if ended in readable:
+            status = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+            server = None
+            return status if status >= 0 else 128 - status
+    except OSError as error:
+        print(f"cannot start {argv[0]}: {error}", file=sys.stderr)
+        return COULD_NOT_START
+    finally:
+        if server is not None:
+            _end(server, folder)
+    return 0
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _start(argv: list[str]) -> int:
+    """Start the server with an empty stdin; it inherits the log as stdout and stderr. Raises OSError."""
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    return os.posix_spawn(argv[0], argv, os.environ, file_actions=[nothing], setsigdef=[signal.SIGPIPE])
+
+
+def _end(server: int, folder: str) -> None:
+    # There is nothing that the server should save, so nothing is gained by asking it first.
+    os.kill(server, signal.SIGKILL)
+    os.waitpid(server, 0)
+    import shutil  # noqa: PLC0415 - half of the start-up time, and only needed at the end
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

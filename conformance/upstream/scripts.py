@@ -1,0 +1,112 @@
+"""The Lua scripts of the pinned bullmq for clients that run them: verified, and cached beside the package."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import msgspec
+
+from conformance.problems import EnvironmentProblem
+from conformance.upstream.extraction import RawScript, extract
+from conformance.upstream.manifest import MANIFEST, Manifest, load_manifest
+from conformance.upstream.node import Node
+from conformance.upstream.package import Package
+
+
+@dataclass(frozen=True)
+class Script:
+    """One Lua script: its name without the key count, the number of its KEYS, its exact text, its SHA-1 for EVALSHA."""
+
+    name: str
+    key_count: int
+    text: str
+    sha1: str
+
+
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The cache file. `taken_from` changes when a script file of the package changes."""
+
+    taken_from: str
+    scripts: dict[str, RawScript]
+
+
+def load_scripts(package: Package, node: Node, *, manifest: Path = MANIFEST) -> Mapping[str, Script]:
+    """Answer all scripts of the package by name, each one verified against the manifest.
+
+    Node is only needed the first time. Raises EnvironmentProblem that names the script if a text or key count is not
+    as pinned, or if a script is missing or too many.
+    """
+    expected = load_manifest(manifest)
+    if expected.version != package.version:
+        raise EnvironmentProblem(
+            f"the manifest is of bullmq {expected.version}, the package is {package.version}",
+            hint="write a new manifest with `python -m conformance.upstream.manifest`",
+        )
+    return verified(_kept_or_extracted(package, node), expected, package.root)
+
+
+def verified(found: Mapping[str, RawScript], expected: Manifest, root: Path) -> Mapping[str, Script]:
+    """Compare scripts with the manifest. Raises EnvironmentProblem on the first one that is not as it must be."""
+    for name in sorted(found.keys() ^ expected.scripts.keys()):
+        wrong = "is missing" if name in expected.scripts else "is not in the manifest"
+        raise _refused(name, wrong, root)
+    for name, entry in expected.scripts.items():
+        script = found[name]
+        if script.keys != entry.keys:
+            raise _refused(name, f"takes {script.keys} keys instead of {entry.keys}", root)
+        if hashlib.sha256(script.text.encode(errors="surrogatepass")).hexdigest() != entry.sha256:
+            raise _refused(name, "does not have the pinned text", root)
+    return MappingProxyType(
+        {name: Script(name, entry.keys, found[name].text, entry.sha1) for name, entry in expected.scripts.items()}
+    )
+
+
+def _kept_or_extracted(package: Package, node: Node) -> dict[str, RawScript]:
+    taken_from = _fingerprint(package.root / "node_modules" / "bullmq" / "dist" / "cjs" / "scripts")
+    path = package.root / "scripts.json"
+    kept = _read_kept(path)
+    if kept is not None and kept.taken_from == taken_from:
+        return kept.scripts
+    scripts = extract(node, package.root)
+    _keep(_Kept(taken_from=taken_from, scripts=scripts), path)
+    return scripts
+
+
+def _fingerprint(folder: Path) -> str:
+    """Names, sizes and times of the script files: cheap to take, and different after any change."""
+    try:
+        stats = sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(folder))
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the bullmq package has no scripts folder: {error}", hint="remove its folder and run again"
+        ) from error
+    return hashlib.sha256(repr(stats).encode()).hexdigest()
+
+
+def _read_kept(path: Path) -> _Kept | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _keep(kept: _Kept, path: Path) -> None:
+    """Write through a second file, so that a process that reads meanwhile sees the old or the new one."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(msgspec.json.encode(kept))
+        part.replace(path)
+    except OSError:
+        # A cache that cannot be written only costs time.
+        part.unlink(missing_ok=True)
+
+
+def _refused(name: str, wrong: str, root: Path) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        f"Lua script {name} of the bullmq package {wrong}", hint=f"remove {root} and run again to install it anew"
+    )

@@ -1,0 +1,365 @@
+"""The honesty probe and the check: an honest miniature passes, and each lie has its own step and message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from conformance.driver.check import CheckStep, check_driver
+from conformance.driver.connection import DriverDishonest, DriverHung
+from conformance.driver.inprocess import InProcess
+from conformance.driver.messages import RedisAddress
+from conformance.driver.probe import probe_honesty, probe_unknown_operations
+from conformance.driver.serve import DriverServer, Handler, OpError, Unsupported
+
+Args = dict[str, Any]
+Break = Callable[["Honest"], None]
+
+CAPABILITIES = ["manual-worker", "managed-worker"]
+
+
+class Honest:
+    """A client of a few commands that is no BullMQ at all, but says only what is true. Tests replace single ops."""
+
+    def __init__(self) -> None:
+        self.handles: dict[str, Args] = {}
+        self.unresolved: dict[str, asyncio.Future[None]] = {}
+        self.ops: dict[str, Handler] = {
+            "open": self.open,
+            "close": self.close,
+            "reset": self.reset,
+            "queue.add": self.add,
+            "queue.getJob": self.get_job,
+            "queue.getJobCounts": self.counts,
+            "worker.getNextJob": self.claim,
+            "worker.moveToCompleted": self.complete,
+            "worker.moveToFailed": self.complete,
+            "worker.extendLock": self.complete,
+            "resolve": self.resolve,
+        }
+        self.capabilities = list(CAPABILITIES)
+
+    def start(self) -> InProcess:
+        client = {"name": "mini", "language": "python", "version": "1"}
+        self.server = DriverServer(client=client, capabilities=self.capabilities, ops=self.ops)
+        return InProcess.start(self.server)
+
+    def redis(self, handle: str | None) -> Any:
+        host, port = self.handles[handle or ""]["redis"]["nodes"][0].split(":")
+        return Redis(host=host, port=int(port), decode_responses=True)
+
+    def key(self, handle: str | None, name: str) -> str:
+        opened = self.handles[handle or ""]
+        return f"{opened['prefix']}:{opened['queue']}:{name}"
+
+    async def open(self, handle: str | None, args: Args) -> None:
+        self.handles[handle or ""] = args
+
+    async def close(self, handle: str | None, _args: Args) -> None:
+        del self.handles[handle or ""]
+
+    async def reset(self, _handle: str | None, _args: Args) -> None:
+        self.handles.clear()
+
+    async def add(self, handle: str | None, args: Args) -> Args:
+        async with self.redis(handle) as redis:
+            await redis.hset(self.key(handle, "1"), mapping={"name": args["name"], "data": args["data_raw"]})
+            await redis.lpush(self.key(handle, "wait"), "1")
+        await self.wake(self.handles[handle or ""]["queue"])
+        return {"id": "1"}
+
+    async def wake(self, queue: str) -> None:
+        """What a worker or an event reader of the queue does about a new job."""
+        for name, opened in list(self.handles.items()):
+            if opened["queue"] == queue and opened["role"] == "events":
+                event = {"name": "waiting", "event_id": "1-0", "fields": {"jobId": "1"}}
+                self.server.emit(name, "queue-event", event)
+            if opened["queue"] == queue and opened.get("processor") == "noop":
+                await self.complete(name, {"job": "1"})
+                self.server.emit(name, "completed", {"job": "1"})
+            if opened["queue"] == queue and opened.get("processor") == "ask":
+                job = {"id": "1", "name": "check", "data_raw": "{}"}
+                self.server.emit(name, "job", {"job": job, "token": "t"})
+
+    async def get_job(self, handle: str | None, args: Args) -> Args:
+        async with self.redis(handle) as redis:
+            found = await redis.hgetall(self.key(handle, args["job"]))
+        return {"job": {"id": "1", "name": found["name"], "data_raw": found["data"]} if found else None}
+
+    async def counts(self, handle: str | None, _args: Args) -> Args:
+        async with self.redis(handle) as redis:
+            waiting = await redis.llen(self.key(handle, "wait"))
+        return {"counts": {"waiting": waiting, "completed": 0}}
+
+    async def claim(self, handle: str | None, _args: Args) -> Args:
+        async with self.redis(handle) as redis:
+            job = await redis.lmove(self.key(handle, "wait"), self.key(handle, "active"), "RIGHT", "LEFT")
+        return {"job": {"id": job, "name": "check", "data_raw": "{}"} if job else None}
+
+    async def complete(self, handle: str | None, args: Args) -> Args:
+        async with self.redis(handle) as redis:
+            await redis.zadd(self.key(handle, "completed"), {args["job"]: 1})
+        return {"job": None}
+
+    async def resolve(self, handle: str | None, args: Args) -> None:
+        await self.complete(handle, args)
+
+
+async def untrue(_handle: str | None, _args: Args) -> Args:
+    """Says what every check wants to hear, and does nothing."""
+    return {"id": "1", "job": None, "value": True}
+
+
+@pytest.fixture
+def check(address: RedisAddress, redis: Any, prefix: str) -> Callable[..., list[CheckStep]]:
+    def run(client: Honest) -> list[CheckStep]:
+        return check_driver(client.start, address=address, redis=redis, prefix=prefix, seed=3)
+
+    return run
+
+
+def failing(steps: list[CheckStep]) -> dict[str, str]:
+    return {step.name: step.detail for step in steps if not step.ok}
+
+
+def test_an_honest_driver_passes_every_step(check: Any) -> None:
+    steps = check(Honest())
+    assert failing(steps) == {}
+    assert [step.name for step in steps] == [
+        "handshake",
+        "honesty",
+        "open",
+        "add",
+        "getJob",
+        "counts",
+        "manual worker",
+        "managed worker",
+        "processor ask",
+        "events",
+        "reset",
+        "end",
+    ]
+    assert all(step.tried for step in steps)
+
+
+def test_an_honest_driver_passes_the_probe(address: RedisAddress, redis: Any, prefix: str) -> None:
+    connection = Honest().start()
+    assert probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1) == []
+    assert redis.type(f"{prefix}:honesty:1") == b"hash"
+    connection.kill()
+
+
+def test_ok_without_writing_is_dishonest(check: Any, address: RedisAddress, redis: Any, prefix: str) -> None:
+    client = Honest()
+    client.ops["queue.add"] = untrue
+    connection = client.start()
+    with pytest.raises(
+        DriverDishonest, match=r"`ok` to queue.add with the id '1', but Redis holds no hash .*:honesty:1"
+    ):
+        probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
+    connection.kill()
+    last = check(client)[-1]
+    assert (last.name, last.broken) == ("add", True)
+    assert "holds no hash" in last.detail
+
+
+class SaysYes(DriverServer):
+    """Answers `ok` to every operation."""
+
+    async def _outcome(self, call: Args) -> Args:
+        return {"status": "ok", "value": {"id": "1", "asked": call["op"]}}
+
+
+def test_ok_to_an_unknown_operation_is_dishonest(address: RedisAddress, redis: Any, prefix: str) -> None:
+    server = SaysYes(
+        client={"name": "yes", "language": "x", "version": "1"}, capabilities=[], ops={"queue.add": untrue}
+    )
+    connection = InProcess.start(server)
+    with pytest.raises(DriverDishonest, match=r"answered `ok` to the operation 'queue.z\w{7}', which does not exist"):
+        probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
+    connection.kill()
+    start = lambda: InProcess.start(server)  # noqa: E731
+    last = check_driver(start, address=address, redis=redis, prefix=prefix, seed=1)[-1]
+    assert (last.name, last.broken) == ("honesty", True)
+
+
+def test_fail_to_an_unknown_operation_is_not_what_was_asked_for(mini: Any) -> None:
+    body = "ready()\nwhile True: say(type='result', id=hear()['id'], status='fail', error={'message': 'what?'})"
+    with pytest.raises(DriverDishonest, match="answered `fail`"):
+        probe_unknown_operations(mini(body), seed=1)
+
+
+def test_the_seed_chooses_the_unknown_operations(mini: Any) -> None:
+    body = """
+ready()
+while True:
+    call = hear()
+    print(call['op'], file=sys.stderr, flush=True)
+    unsupported(call)
+"""
+    asked = []
+    for seed in (1, 1, 2):
+        connection = mini(body)
+        probe_unknown_operations(connection, seed=seed)
+        connection.close()
+        connection._log.wait_for_end(5)
+        asked.append(connection.log_tail())
+    assert asked[0] == asked[1] != asked[2]
+
+
+@pytest.mark.parametrize("refusal", [OpError("other", "no"), OpError("other", "no", status="info"), Unsupported("no")])
+def test_a_client_that_admits_it_cannot_add_is_honest(
+    refusal: Exception, address: RedisAddress, redis: Any, prefix: str
+) -> None:
+    async def add(_handle: str | None, _args: Args) -> None:
+        raise refusal
+
+    client = Honest()
+    client.ops["queue.add"] = add
+    connection = client.start()
+    notes = probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
+    assert "no write could be looked for in Redis" in notes[0]
+    connection.kill()
+
+
+def replaced(op: str, handler: Handler) -> Honest:
+    client = Honest()
+    client.ops[op] = handler
+    return client
+
+
+def test_a_job_that_cannot_be_read_back(check: Any) -> None:
+    assert "queue.getJob answered None" in failing(check(replaced("queue.getJob", untrue)))["getJob"]
+
+
+def test_a_job_that_is_found_though_it_does_not_exist(check: Any) -> None:
+    async def always(_handle: str | None, _args: Args) -> Args:
+        return {"job": {"id": "1", "name": "check", "data_raw": "{}"}}
+
+    assert "found a job that does not exist" in failing(check(replaced("queue.getJob", always)))["getJob"]
+
+
+def test_wrong_counts(check: Any) -> None:
+    async def wrong(_handle: str | None, _args: Args) -> Args:
+        return {"counts": {"wait": 1}}
+
+    assert "answered {'wait': 1}" in failing(check(replaced("queue.getJobCounts", wrong)))["counts"]
+
+
+def test_a_job_that_is_not_claimed(check: Any) -> None:
+    assert "worker.getNextJob answered None" in failing(check(replaced("worker.getNextJob", untrue)))["manual worker"]
+
+
+def test_a_completion_that_is_not_in_redis(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 50)
+    seen = failing(check(replaced("worker.moveToCompleted", untrue)))
+    assert list(seen) == ["manual worker"]
+    assert "job 1 is not in" in seen["manual worker"]
+    assert "it is in active" in seen["manual worker"]
+
+
+def test_silent_workers_and_readers(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 50)
+
+    class Silent(Honest):
+        async def wake(self, queue: str) -> None:
+            pass
+
+    seen = failing(check(Silent()))
+    assert list(seen) == ["managed worker", "processor ask", "events"]
+    assert "it is in wait" in seen["managed worker"]
+    assert "no event job of worker-ask" in seen["processor ask"]
+    assert "no event queue-event of events-events" in seen["events"]
+
+
+def test_what_is_not_declared_is_not_tried_and_no_failure(check: Any) -> None:
+    client = Honest()
+    client.capabilities = []
+    for op in [op for op in client.ops if op not in {"open", "close", "reset", "queue.add"}]:
+        del client.ops[op]
+    steps = check(client)
+    assert failing(steps) == {}
+    untried = {step.name: step.detail for step in steps if not step.tried}
+    assert list(untried) == ["getJob", "counts", "manual worker", "managed worker", "processor ask"]
+    assert untried["getJob"] == "not tried: queue.getJob not declared"
+    assert all(step.hint for step in steps if not step.tried)
+
+
+def test_a_role_that_is_unsupported_is_no_failure_except_queues(check: Any) -> None:
+    class Queues(Honest):
+        role = "queue"
+
+        async def open(self, handle: str | None, args: Args) -> None:
+            if args["role"] != self.role:
+                raise Unsupported(f"no {args['role']}s")
+            await super().open(handle, args)
+
+    steps = check(Queues())
+    assert failing(steps) == {}
+    assert "not tried: role events is unsupported: no eventss" in [step.detail for step in steps]
+    Queues.role = "none"
+    assert "open is unsupported: no queues" in failing(check(Queues()))["open"]
+
+
+def test_missing_basics_fail_the_handshake_and_oddities_are_noted(check: Any) -> None:
+    client = Honest()
+    del client.ops["reset"]
+    first = check(client)[0]
+    assert not first.ok
+    assert "declare reset" in first.hint
+    client = Honest()
+    client.capabilities.append("telepathy")
+    del client.ops["resolve"]
+    client.ops["queue.brandNew"] = untrue
+    first = check(client)[0]
+    assert first.ok
+    assert "does not know the operations queue.brandNew" in first.hint
+    assert "does not know the capabilities telepathy" in first.hint
+    assert "managed-worker is declared without resolve" in first.hint
+
+
+def test_a_declared_operation_that_never_answers_breaks_the_check(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.driver.smoke.DEADLINE_MS", 300)
+
+    async def never(_handle: str | None, _args: Args) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    last = check(replaced("queue.getJobCounts", never))[-1]
+    assert (last.name, last.broken) == ("counts", True)
+    assert last.detail == DriverHung("queue.getJobCounts", 300).what
+
+
+def test_a_driver_that_cannot_be_started_is_one_broken_step(
+    script: Any, address: RedisAddress, redis: Any, prefix: str
+) -> None:
+    from conformance.driver.process import ChildProcess
+
+    def start() -> ChildProcess:
+        return ChildProcess.start(script("print('why', file=sys.stderr); sys.exit(4)"), seed=1)
+
+    (step,) = check_driver(start, address=address, redis=redis, prefix=prefix, seed=1)
+    assert step.broken
+    assert "exit code 4" in step.detail
+    assert "| why" in step.detail
+
+
+def test_a_driver_that_stays_when_stdin_ends_fails_the_last_step(
+    script: Any, address: RedisAddress, redis: Any, prefix: str
+) -> None:
+    from conformance.driver.process import ChildProcess
+
+    body = """
+import threading
+ready('open', 'close', 'reset')
+threading.Thread(target=threading.Event().wait).start()
+while line := sys.stdin.readline():
+    call = json.loads(line)
+    ok(call) if call['op'] in ('open', 'close', 'reset') else unsupported(call)
+"""
+    start = lambda: ChildProcess.start(script(body), seed=1)  # noqa: E731
+    steps = check_driver(start, address=address, redis=redis, prefix=prefix, seed=1)
+    assert failing(steps) == {"end": "it did not leave when its stdin ended, and was killed"}

@@ -1,0 +1,252 @@
+"""Every way in which a driver can be broken is caught, within its deadline, with a message of its own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.driver.connection import (
+    ConnectionClosed,
+    DriverBroken,
+    DriverCrashed,
+    DriverHung,
+    DriverNotFound,
+    HandshakeFailed,
+    NotJson,
+    OversizedLine,
+    SchemaViolation,
+    StdoutClosed,
+    StdoutPollution,
+    WrongId,
+)
+from conformance.driver.ops import queue
+from conformance.driver.process import ChildProcess
+
+HANG_MS = 700
+DEADLINE_MS = 20_000
+PROMPT_SECONDS = 8.0
+"""On a busy machine; what is measured is that no deadline of 20 s was waited for."""
+
+
+@dataclass(frozen=True)
+class Liar:
+    """A broken driver, what it must be called, and words of the message."""
+
+    name: str
+    body: str
+    problem: type[DriverBroken]
+    words: str
+    deadline_ms: int = DEADLINE_MS
+
+
+AT_START = [
+    Liar("exits at once", "sys.exit(3)", DriverCrashed, r"ended \(exit code 3\) during the handshake"),
+    Liar("killed at start", "os.kill(os.getpid(), 9)", DriverCrashed, r"ended \(signal SIGKILL\) during the handshake"),
+    Liar("says nothing", "hang()", HandshakeFailed, r"did not answer `hello` within 700 ms and was killed", HANG_MS),
+    Liar("says garbage", r"os.write(1, b'{\x22type\n'); hang()", NotJson, r"not JSON \(.*\): '\{\"type'"),
+    Liar("says nothing on a line", r"os.write(1, b'\n'); hang()", NotJson, "the line is empty"),
+    Liar("says a number", r"os.write(1, b'42\n'); hang()", NotJson, "it is no object"),
+    Liar("says bytes", r"os.write(1, b'\xff\xfe\n'); hang()", NotJson, "invalid UTF-8 at byte 0"),
+    Liar(
+        "prints a banner",
+        r"os.write(1, b'Listening on redis://127.0.0.1\n'); hang()",
+        StdoutPollution,
+        r"printed text on stdout.*'Listening on redis.*stderr",
+    ),
+    Liar("other version", "ready(protocol=2); hang()", HandshakeFailed, "speaks version 2 .* kit speaks version 1"),
+    Liar(
+        "event first", "say(type='event', handle='a', name='b'); hang()", HandshakeFailed, "first line is not `ready`"
+    ),
+    Liar("no client", "say(type='ready', protocol=1, ops=[], capabilities=[])", SchemaViolation, "field `client`"),
+    Liar(
+        "ops is a text",
+        "hear(); say(type='ready', protocol=1, client={'name':'a','language':'b','version':'c'}, ops='x')\nhang()",
+        SchemaViolation,
+        r"line of type `ready`.*Expected `array`, got `str` - at `\$\.ops`",
+    ),
+    Liar("unknown type", "say(type='log', level=30); hang()", SchemaViolation, "Invalid value 'log'"),
+    Liar("closes stdout", "hear(); os.close(1); hang()", StdoutClosed, "closed its stdout during the handshake"),
+    Liar(
+        "unfinished", 'os.write(1, b\'{"type":"rea\'); sys.exit(1)', DriverCrashed, r"not finished: '\{\"type\":\"rea'"
+    ),
+]
+
+AT_CALL = [
+    Liar(
+        "never answers", "ready(); hang()", DriverHung, "did not answer queue.add within 700 ms and was killed", HANG_MS
+    ),
+    Liar("never reads", "ready()\nhang()", DriverHung, "did not answer queue.add", HANG_MS),
+    Liar("crashes", "ready(); hear(); sys.exit(7)", DriverCrashed, r"ended \(exit code 7\) during queue.add"),
+    Liar(
+        "crashes loudly",
+        "ready(); hear(); raise RuntimeError('out of cheese')",
+        DriverCrashed,
+        r"(?s)exit code 1.*last lines of its stderr.*out of cheese",
+    ),
+    Liar("killed", "ready(); hear(); os.kill(os.getpid(), 15)", DriverCrashed, "signal SIGTERM"),
+    Liar(
+        "closes stdout",
+        "ready(); hear(); os.close(1); hang()",
+        StdoutClosed,
+        "during queue.add, but the process lives on",
+    ),
+    Liar("prints", r"ready(); hear(); os.write(1, b'[info] adding job\n'); hang()", StdoutPollution, "adding job"),
+    Liar("prints colours", r"ready(); hear(); os.write(1, b'\x1b[31mwarn\x1b[0m\n'); hang()", StdoutPollution, "warn"),
+    Liar("garbage", r"ready(); hear(); os.write(1, b'\x00\x01\x02\n'); hang()", NotJson, "not JSON"),
+    Liar(
+        "invalid UTF-8", r"ready(); hear(); os.write(1, b'{\x22a\x22:\x22\xc3\x28\x22}\n'); hang()", NotJson, "UTF-8 at"
+    ),
+    Liar("deep", r"ready(); hear(); os.write(1, b'{\x22value\x22:' + b'[' * 100000 + b'\n'); hang()", NotJson, "JSON"),
+    Liar(
+        "counts ids",
+        "ready(); hear(); say(type='result', id=10**6, status='ok', value={}); hang()",
+        WrongId,
+        "id 1000000",
+    ),
+    Liar(
+        "long line", "ready(); hear(); os.write(1, b'{' + b' ' * 2**24); hang()", OversizedLine, "longer than 16777216"
+    ),
+    Liar("ready twice", "ready(); hear(); say_ready(); hang()", HandshakeFailed, "sent `ready` twice"),
+    Liar(
+        "fail, no error",
+        "ready(); say(type='result', id=hear()['id'], status='fail'); hang()",
+        SchemaViolation,
+        "`error`",
+    ),
+    Liar(
+        "bad status",
+        "ready(); say(type='result', id=hear()['id'], status='done'); hang()",
+        SchemaViolation,
+        r"\$\.status",
+    ),
+    Liar(
+        "id as text",
+        "ready(); say(type='result', id=str(hear()['id']), status='ok'); hang()",
+        SchemaViolation,
+        r"\$\.id",
+    ),
+    Liar(
+        "bad answer",
+        "ready(); ok(hear(), id=1); hang()",
+        SchemaViolation,
+        r"answer to queue.add.*`\$\.id`.*\{\"id\":1\}",
+    ),
+    Liar("no answer", "ready(); ok(hear()); hang()", SchemaViolation, "missing required field `id`"),
+    Liar(
+        "bad event",
+        "ready(); hear(); say(type='event', handle='w', name='completed', args={'job': 1}); hang()",
+        SchemaViolation,
+        r"event `completed` of w.*`\$\.job`",
+    ),
+]
+
+
+def start(script: Any, liar: Liar) -> ChildProcess:
+    return ChildProcess.start(script(liar.body), seed=1, handshake_deadline_ms=liar.deadline_ms)
+
+
+@pytest.mark.parametrize("liar", AT_START, ids=lambda liar: liar.name)
+def test_a_driver_that_breaks_the_handshake(script: Any, liar: Liar) -> None:
+    started = time.monotonic()
+    with pytest.raises(liar.problem, match=liar.words) as caught:
+        start(script, liar)
+    assert time.monotonic() - started < PROMPT_SECONDS
+    assert type(caught.value) is liar.problem
+    assert "driver `" in str(caught.value)
+    assert caught.value.hint
+    assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("liar", AT_CALL, ids=lambda liar: liar.name)
+def test_a_driver_that_breaks_a_call(mini: Any, liar: Liar) -> None:
+    connection = mini(liar.body)
+    started = time.monotonic()
+    with pytest.raises(liar.problem, match=liar.words) as caught:
+        connection.call(queue.Add(name="n"), handle="q", deadline_ms=liar.deadline_ms)
+    assert time.monotonic() - started < PROMPT_SECONDS
+    assert type(caught.value) is liar.problem
+    assert caught.value.hint
+
+
+def test_a_driver_that_answers_twice(mini: Any) -> None:
+    connection = mini("ready(); call = hear(); ok(call, id='1'); ok(call, id='1'); hang()")
+    assert connection.call(queue.Add(name="n")).id == "1"
+    with pytest.raises(WrongId, match=r"open calls are: (none|\d+) .*answer each call exactly once"):
+        connection.call(queue.Add(name="n"), deadline_ms=DEADLINE_MS)
+
+
+def test_a_closed_stdout_is_told_from_a_hang_even_with_a_short_deadline(mini: Any, eventually: Any) -> None:
+    connection = mini("ready(); hear(); os.close(1); hang()")
+    connection._send(b"{}\n")
+    eventually(lambda: connection._stdout_ended, seen=connection.log_tail)
+    with pytest.raises(StdoutClosed):
+        connection.call(queue.Add(name="n"), deadline_ms=20)
+
+
+def test_a_broken_driver_is_dead_and_stays_broken(mini: Any, eventually: Any) -> None:
+    connection = mini(r"ready(); hear(); os.write(1, b'oops\n'); hang()")
+    with pytest.raises(StdoutPollution) as first:
+        connection.call(queue.Add(name="n"))
+    eventually(lambda: connection._process.poll() is not None, seen=lambda: connection._process)
+    assert not connection.alive
+    with pytest.raises(StdoutPollution) as second:
+        connection.call(queue.Add(name="n"))
+    assert second.value is first.value
+
+
+def test_a_driver_that_does_not_read_its_stdin_does_not_hold_up_the_kit(mini: Any) -> None:
+    connection = mini("ready(); hang()")
+    with pytest.raises(DriverHung):
+        connection.call(queue.Add(name="n", data_raw='"' + "x" * 2_000_000 + '"'), deadline_ms=HANG_MS)
+
+
+def test_a_driver_that_ignores_the_end_of_stdin_is_killed_after_two_seconds(mini: Any) -> None:
+    connection = mini("ready(); signal.signal(15, signal.SIG_IGN); hang()")
+    started = time.monotonic()
+    assert connection.close() is False
+    assert 1.9 < time.monotonic() - started < PROMPT_SECONDS
+    assert not connection.alive
+
+
+def test_a_driver_that_leaves_at_the_end_of_stdin_is_not_killed(mini: Any) -> None:
+    connection = mini("ready(); hear()")
+    assert connection.close() is True
+    assert connection._process.returncode == 0
+    with pytest.raises(ConnectionClosed, match="the kit has ended it"):
+        connection.call(queue.Add(name="n"))
+
+
+def test_what_a_driver_started_is_ended_with_it(mini: Any, eventually: Any, tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    body = f"""
+import subprocess
+ready()
+child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
+open({str(pid_file)!r} + ".part", "w").write(str(child.pid))
+os.rename({str(pid_file)!r} + ".part", {str(pid_file)!r})
+hang()
+"""
+    connection = mini(body)
+    eventually(pid_file.exists, seen=connection.log_tail)
+    child = Path("/proc") / pid_file.read_text()
+    assert child.exists()
+    connection.kill()
+    eventually(lambda: not child.exists() or " Z " in (child / "stat").read_text(), seen=child.exists)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["/no/such/driver"], "cannot start '/no/such/driver': No such file or directory.*not a line for a shell"),
+        (["/etc/passwd"], "cannot start '/etc/passwd': Permission denied"),
+        ([""], "cannot start ''"),
+        ([], "cannot start ''"),
+    ],
+)
+def test_a_command_that_cannot_be_started(command: list[str], words: str) -> None:
+    with pytest.raises(DriverNotFound, match=words):
+        ChildProcess.start(command, seed=1)

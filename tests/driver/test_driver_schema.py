@@ -1,0 +1,148 @@
+"""The published schema is current, and real lines fit it."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from conformance.driver import operations_table, schema
+from conformance.driver.connection import OperationFailed
+from conformance.driver.inprocess import InProcess
+from conformance.driver.messages import Call, Event, Hello, Result
+from conformance.driver.ops import REGISTRY, lifecycle, queue, worker
+from conformance.driver.ops.base import JobView
+from conformance.driver.serve import DriverServer, OpError
+
+Validator: Any = importlib.import_module("jsonschema").Draft202012Validator  # it has no types
+
+
+@pytest.fixture(scope="module")
+def published() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(schema.SCHEMA_FILE.read_text("utf-8"))
+    return loaded
+
+
+def part(published: dict[str, Any], reference: dict[str, Any]) -> Any:
+    """A validator for something that refers into the published schema."""
+    return Validator({"$defs": published["$defs"], **reference})
+
+
+def test_the_files_in_the_tree_are_current() -> None:
+    assert schema.is_current()
+    assert operations_table.is_current()
+    assert schema.main([]) == 0
+
+
+def test_a_changed_operation_makes_the_files_stale(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    registry = dict(REGISTRY)
+    registry["queue.extra"] = registry["queue.add"]
+    monkeypatch.setattr(schema, "REGISTRY", registry)
+    monkeypatch.setattr(operations_table, "REGISTRY", {"queue.add": registry["queue.add"]})
+    assert not schema.is_current() or not operations_table.is_current()
+    assert schema.main([]) == 1
+    assert "--write" in capsys.readouterr().err
+
+
+def test_an_unknown_argument_is_wrong_usage() -> None:
+    assert schema.main(["--help-me"]) == 2
+
+
+def test_the_schema_is_a_schema_and_knows_every_operation(published: dict[str, Any]) -> None:
+    Validator.check_schema(published)
+    assert set(published["operations"]) == set(REGISTRY)
+    assert published["operations"]["queue.add"]["on"] == "queue"
+
+
+class Recorder:
+    """Stands between the kit and a server and keeps all lines."""
+
+    def __init__(self, server: DriverServer) -> None:
+        self.server = server
+        self.lines: list[bytes] = []
+
+    def attach(self, write: Callable[[bytes], None]) -> None:
+        def record(line: bytes) -> None:
+            self.lines.append(line)
+            write(line)
+
+        self.server.attach(record)
+
+    def receive(self, line: bytes) -> None:
+        self.lines.append(line)
+        self.server.receive(line)
+
+    def cancel(self) -> None:
+        self.server.cancel()
+
+
+def test_real_lines_fit(published: dict[str, Any]) -> None:
+    async def add(handle: str | None, _args: dict[str, Any]) -> dict[str, Any]:
+        server.emit(handle or "", "completed", {"job": "1"})
+        return {"id": "1"}
+
+    async def fail(_handle: str | None, _args: dict[str, Any]) -> None:
+        raise OpError("missing-job", "none")
+
+    server = DriverServer(
+        client={"name": "a", "language": "b", "version": "c"}, capabilities=[], ops={"queue.add": add, "reset": fail}
+    )
+    recorder = Recorder(server)
+    connection = InProcess.start(recorder)
+    connection.call(queue.Add(name="n"), handle="q")
+    connection.call_raw("queue.unknown", {"any": "thing"})
+    with pytest.raises(OperationFailed):
+        connection.call(lifecycle.Reset())
+    connection.kill()
+    kinds = []
+    for line in recorder.lines:
+        decoded = json.loads(line)
+        kinds.append(decoded["type"])
+        Validator(published).validate(decoded)
+    assert sorted(kinds) == ["call"] * 3 + ["event", "hello", "ready"] + ["result"] * 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"type": "call", "id": 1, "op": "queue.add", "args": {"data_raw": "{}"}},
+        {"type": "call", "id": "1", "op": "queue.pause", "args": {}},
+        {"type": "hello", "protocol": 1},
+        {"type": "ready", "protocol": 1, "client": {"name": "a"}, "ops": [], "capabilities": []},
+        {"type": "result", "id": 1, "status": "done"},
+        {"type": "event", "handle": "w", "name": "completed", "args": {"job": 1}},
+        {"type": "other"},
+    ],
+    ids=str,
+)
+def test_wrong_lines_do_not(published: dict[str, Any], line: dict[str, Any]) -> None:
+    assert not Validator(published).is_valid(line)
+
+
+def test_answers_are_described(published: dict[str, Any]) -> None:
+    view = msgspec.to_builtins(JobView(id="1", name="n", data_raw="{}"))
+    claim = part(published, published["operations"][worker.GetNextJob.op]["answer"])
+    claim.validate({"job": view})
+    claim.validate({"job": None})
+    broken = copy.deepcopy(view)
+    broken["attempts_made"] = "1"
+    assert not claim.is_valid({"job": broken})
+    event = part(published, published["events"]["job"])
+    assert event.is_valid({"job": view, "token": "t"})
+    assert not event.is_valid({"job": view})
+
+
+def test_what_the_kit_builds_fits_what_it_publishes(published: dict[str, Any]) -> None:
+    lines = [
+        Hello(protocol=1, seed=1),
+        Call(id=1, op="queue.pause", args={}, now_ms=5, deadline_ms=1),
+        Result(id=1, status="unsupported", reason="x"),
+        Event(handle="h", name="brand-new", args={"x": 1}),
+    ]
+    for line in lines:
+        Validator(published).validate(msgspec.to_builtins(line))

@@ -1,0 +1,152 @@
+"""Skeletons pass the handshake and the probe as they are; the command line writes and checks them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from conformance.cli.driver import driver
+from conformance.driver.check import check_driver
+from conformance.driver.messages import RedisAddress
+from conformance.driver.probe import probe_honesty
+from conformance.driver.process import ChildProcess
+from conformance.driver.skeleton import SKELETONS, write_skeleton
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.servers import Server
+
+PROGRAMS = {"python": sys.executable, "node": "node", "go": "go"}
+
+
+@pytest.fixture(params=sorted(SKELETONS))
+def skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], Path]:
+    """The command and the folder of a fresh skeleton, built if it has to be."""
+    skeleton = SKELETONS[request.param]
+    program = shutil.which(PROGRAMS[skeleton.language])
+    assert program, f"{skeleton.language} is needed for this test"
+    folder = tmp_path / skeleton.language
+    write_skeleton(skeleton.language, folder)
+    if skeleton.build:
+        done = subprocess.run(skeleton.build, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return [str(folder / skeleton.command[0])], folder
+    isolated = ["-I", "-S"] if skeleton.language == "python" else []  # it has to run where the kit is not installed
+    return [program, *isolated, *skeleton.command[1:]], folder
+
+
+def test_a_skeleton_shakes_hands_is_honest_and_passes_the_check(
+    skeleton: tuple[list[str], Path], address: RedisAddress, redis: Any, prefix: str
+) -> None:
+    command, folder = skeleton
+    connection = ChildProcess.start(command, seed=1, cwd=folder)
+    assert sorted(connection.ready.ops) == ["close", "open", "reset"]
+    notes = probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
+    assert notes == ["queue.add is not declared: no write of this driver could be looked for in Redis"]
+    assert connection.call_raw("close", {"force": False}, handle="nobody").status == "fail"
+    assert connection.close() is True
+    steps = check_driver(
+        lambda: ChildProcess.start(command, seed=1, cwd=folder), address=address, redis=redis, prefix=prefix, seed=1
+    )
+    assert [step.name for step in steps if not step.ok] == []
+    assert [step.name for step in steps if step.tried] == ["handshake", "honesty", "open", "reset", "end"]
+
+
+def test_nothing_is_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "driver.py").write_text("mine")
+    with pytest.raises(UsageProblem, match=r"driver.py exists already — choose another folder"):
+        write_skeleton("python", tmp_path)
+    assert (tmp_path / "driver.py").read_text() == "mine"
+    assert not (tmp_path / "driver_server.py").exists()
+
+
+def test_a_language_without_a_skeleton(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="no skeleton for 'cobol' — use one of python, node, go"):
+        write_skeleton("cobol", tmp_path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot write to"):
+        write_skeleton("node", tmp_path / "file" / "inside")
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(driver, list(arguments))
+
+
+def check(server: Server, *command: str) -> Result:
+    return invoke("check", "--redis", server.url, "--", *command)
+
+
+def test_new_says_what_it_wrote_and_what_to_do_next(tmp_path: Path) -> None:
+    result = invoke("new", "go", "--out", str(tmp_path / "mine"))
+    assert result.exit_code == 0
+    assert "main.go" in result.output
+    assert "go build -o driver . && bullmq-conformance driver check -- ./driver" in result.output
+    assert (tmp_path / "mine" / "go.mod").is_file()
+
+
+def test_new_writes_into_a_folder_named_after_the_language(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("new", "node").exit_code == 0
+    assert (tmp_path / "node-driver" / "driver.mjs").is_file()
+    again = invoke("new", "node")
+    assert isinstance(again.exception, UsageProblem)
+
+
+def test_check_prints_every_step_and_what_to_do_next(server: Server, tmp_path: Path) -> None:
+    write_skeleton("python", tmp_path / "p")
+    result = check(server, sys.executable, str(tmp_path / "p" / "driver.py"))
+    assert result.exit_code == 0, result.output
+    assert "my-client 0.0.0 (python)" in result.output
+    assert "not tried: queue.add not declared" in result.output
+    assert "next: declare queue.add" in result.output
+    assert "the driver works as far as it declares" in result.output
+
+
+LOOP = """
+while True:
+    call = hear()
+    {answer} if call['op'] in OPS else unsupported(call)
+"""
+
+
+BASICS = "OPS = ('open', 'close', 'reset', 'queue.add')\nready(*OPS)"
+DRIVERS = [
+    ("OPS = ('open',)\nready(*OPS)" + LOOP.format(answer="ok(call)"), 1, "not yet: handshake"),
+    (BASICS + LOOP.format(answer="ok(call, id='1')"), 3, "no hash"),
+    ("print('[bold]hello[/nonsense]'); sys.stdout.flush(); hang()", 3, "[bold]hello[/nonsense]"),
+]
+
+
+@pytest.mark.parametrize("driver_and_outcome", DRIVERS, ids=["not complete", "dishonest", "prints markup"])
+def test_check_ends_with_the_right_exit_code(
+    server: Server, script: Any, redis: Any, driver_and_outcome: tuple[str, int, str]
+) -> None:
+    body, exit_code, words = driver_and_outcome
+    result = check(server, *script(body))
+    assert result.exit_code == exit_code, result.output
+    assert words in result.output
+    assert redis.dbsize() == 0
+
+
+def test_check_takes_the_options_of_the_drivers_command(server: Server) -> None:
+    result = check(server, sys.executable, "-c", "import sys; sys.exit(5)", "--redis", "mine", "--help")
+    assert result.exit_code == 3
+    assert "exit code 5" in result.output
+
+
+def test_check_without_a_command_is_wrong_usage() -> None:
+    result = invoke("check")
+    assert result.exit_code == 2
+    assert "Missing argument" in result.output
+
+
+def test_check_with_a_malformed_redis_is_wrong_usage() -> None:
+    result = invoke("check", "--redis", "http://x", "--", "true")
+    assert isinstance(result.exception, UsageProblem)

@@ -1,0 +1,202 @@
+"""What every report must say, whatever it looks like, and how reports are written to a folder."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.report import badge, formats, json_summary, junit, markdown, terminal
+from conformance.report.formats import FORMATS, write_reports
+from conformance.report.rows import Rows
+from conformance.report.run_file import Run, read_run
+from conformance.report.summary import Summary, summarise
+
+# The development environment has no type stubs for it.
+jsonschema: Any = import_module("jsonschema")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_report_says_that_a_run_is_incomplete(name: str, summary_of: Callable[[str], Summary]) -> None:
+    said = '"complete": false' if name == "json" else "incomplete run"
+    assert said in FORMATS[name].render(summary_of("incomplete")).lower()
+    assert said not in FORMATS[name].render(summary_of("conformant")).lower()
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "badge"])
+def test_every_report_tells_what_is_wrong_and_how_to_see_it_again(
+    name: str, summary_of: Callable[[str], Summary]
+) -> None:
+    text = FORMATS[name].render(summary_of("full"))
+    for told in (
+        "lock.stale-token-refused",
+        "error lock-mismatch",
+        "--only lock.stale",
+        "unsupported",
+        "NOT CONFORMANT",
+    ):
+        assert told in text, told
+    if name != "junit":
+        assert "removeLock.lua" in text
+
+
+def junit_outcomes(summary: Summary) -> dict[str, str]:
+    root = ET.fromstring(junit.render(summary))  # noqa: S314 - the kit's own output is what is being checked
+    outcomes = {}
+    for case in root.iter("testcase"):
+        results = [child for child in case if child.tag in ("failure", "error", "skipped")]
+        outcomes[case.get("name", "")] = results[0].tag if results else "passed"
+    return outcomes
+
+
+def test_junit_maps_every_word(summary_of: Callable[[str], Summary]) -> None:
+    assert junit_outcomes(summary_of("full")) == {
+        "known failure retry.fixed-backoff": "failure",
+        "run-wide problem 1": "failure",
+        "add.plain": "passed",
+        "add.options": "failure",
+        "add.many": "failure",
+        "lock.stale": "failure",
+        "lock.renewed": "error",
+        "events.waiting": "passed",
+        "events.metrics": "passed",
+        "flow.children": "skipped",
+        "flow.known": "skipped",
+        "retry.fixed": "passed",
+        "retry.oracle": "error",
+        "worker.setup": "error",
+    }
+
+
+def test_junit_of_a_cut_run_is_not_green(summary_of: Callable[[str], Summary]) -> None:
+    assert junit_outcomes(summary_of("incomplete"))["run is complete"] == "error"
+    assert set(junit_outcomes(summary_of("conformant")).values()) == {"passed"}
+
+
+def test_junit_of_a_run_that_ended_badly_without_saying_why(summary_of: Callable[[str], Summary]) -> None:
+    assert junit_outcomes(summary_of("empty")) == {"run ended well": "failure"}
+
+
+@pytest.mark.parametrize("run", ["full", "hostile", "incomplete", "empty", "conformant"])
+def test_json_keeps_its_published_schema(run: str, summary_of: Callable[[str], Summary]) -> None:
+    document = json.loads(json_summary.render(summary_of(run)))
+    validator = jsonschema.Draft202012Validator(published_schema())
+    assert [error.message for error in validator.iter_errors(document)] == []
+    del document["conclusion"]["conformant"]
+    assert list(validator.iter_errors(document))
+
+
+def test_the_published_schema_is_the_schema_of_the_code() -> None:
+    assert published_schema() == json_summary.schema(), (
+        "the document changed: write json_summary.schema() to conformance/report/schema/summary.schema.json, and raise "
+        "json_summary.FORMAT unless fields were only added"
+    )
+
+
+def published_schema() -> object:
+    return json.loads(files("conformance.report").joinpath("schema", "summary.schema.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("run", "message", "color"),
+    [
+        ("full", "not conformant", "red"),
+        ("incomplete", "incomplete run", "lightgrey"),
+        ("empty", "undecided", "lightgrey"),
+        ("conformant", "conformant, 8 untested", "green"),
+    ],
+)
+def test_badge(run: str, message: str, color: str, summary_of: Callable[[str], Summary]) -> None:
+    shown = json.loads(badge.render(summary_of(run)))
+    assert (shown["schemaVersion"], shown["message"], shown["color"]) == (1, message, color)
+
+
+def test_only_a_plain_pass_is_bright_green(run_path: Callable[[str], Path]) -> None:
+    run = read_run(run_path("conformant"))
+    assert json.loads(badge.render(summarise(run)))["color"] == "brightgreen"
+    known = msgspec.structs.replace(
+        run.scenarios[0], verdict="fail", requirements={"add.plain.waits": "fail"}, known={"add.plain.waits": "later"}
+    )
+    excused = Run(header=run.header, scenarios=(known, *run.scenarios[1:]), footer=run.footer)
+    assert json.loads(badge.render(summarise(excused))) == {
+        "schemaVersion": 1,
+        "label": "BullMQ 5.62.0",
+        "message": "conformant, 1 known failure",
+        "color": "yellow",
+        "isError": False,
+    }
+
+
+def test_the_terminal_report_fits_80_columns(summary_of: Callable[[str], Summary]) -> None:
+    lines = terminal.render(summary_of("full")).splitlines()
+    # Commands and closing sentences run over on purpose: what is wrapped cannot be copied or searched for.
+    running_over = [line for line in lines if len(line) > 80]
+    assert all(line.startswith(("   reproduce", "NOT CONFORMANT", "  - known entry")) for line in running_over)
+    (head,) = [line for line in lines if line.startswith("area ")]
+    assert head.split() == ["area", "fail", "error", "stale", "open", "warn", "info", "known", "unsup.", "pass", "all"]
+
+
+@pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
+def test_no_color_is_obeyed(environment: dict[str, str], coloured: bool, summary_of: Callable[[str], Summary]) -> None:
+    console = Console(
+        file=io.StringIO(), force_terminal=True, color_system="standard", _environ={"TERM": "xterm", **environment}
+    )
+    terminal.print_summary(summary_of("full"), console)
+    assert isinstance(console.file, io.StringIO)
+    assert ("\x1b[1;31m" in console.file.getvalue()) == coloured
+
+
+def test_a_huge_run_stays_below_the_limit_of_a_step_summary(run_path: Callable[[str], Path]) -> None:
+    run = read_run(run_path("full"))
+    lock = next(scenario for scenario in run.scenarios if scenario.id == "lock.stale")
+    (example,) = lock.findings
+    broken = []
+    for number in range(400):
+        finding = msgspec.structs.replace(
+            example, requirement=f"lock.r{number}", expected="x" * 9000, actual="y" * 9000
+        )
+        wheres = [msgspec.structs.replace(finding, where=f"job.f{place}") for place in range(10)]
+        requirements = {f"lock.r{number}": "fail"}
+        broken.append(msgspec.structs.replace(lock, id=f"s{number}", requirements=requirements, findings=wheres))
+    text = markdown.render(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
+    assert len(text.encode()) < 1024 * 1024
+    assert "350 more requirements" in text
+    assert "7 more findings" in text
+
+
+def test_reports_are_written_under_their_names(run_path: Callable[[str], Path], rows: Rows, tmp_path: Path) -> None:
+    written = write_reports(run_path("full"), tmp_path / "out", list(FORMATS), rows=rows)
+    assert [path.name for path in written] == [one.file_name for one in FORMATS.values()]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in written)
+
+
+def test_the_ledger_of_the_kit_is_the_default(
+    run_path: Callable[[str], Path], rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "load_ledger", lambda: rows)
+    (written,) = write_reports(run_path("conformant"), tmp_path, ["json"])
+    assert json.loads(written.read_text())["requirements"][0]["statement"] == "Ids count up from 1."
+
+
+def test_an_unknown_format_is_refused_before_anything_is_written(
+    run_path: Callable[[str], Path], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageProblem, match=r"unknown report format 'pdf'.*choose from terminal, junit"):
+        write_reports(run_path("full"), tmp_path / "out", ["html", "pdf"])
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unwritable_folder_is_a_problem(run_path: Callable[[str], Path], rows: Rows, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentProblem, match="cannot write the report"):
+        write_reports(run_path("full"), tmp_path / "file", ["badge"], rows=rows)

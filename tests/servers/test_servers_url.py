@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import redis
+
+from conformance.problems import EnvironmentProblem, Problem, UsageProblem
+from conformance.servers import Server, open_server, url
+from conformance.servers.connection import connect_node, send
+from conformance.servers.waiting import wait_until
+
+Announced = list[str]
+Missing = Callable[[str, str], NoReturn]
+
+
+@pytest.fixture
+def client(server: Server) -> Iterator[redis.Redis]:
+    """A client with all rights, whatever the test does to the server meanwhile."""
+    with connect_node(server, server.nodes[0]) as connected:
+        connected.ping()
+        yield connected
+
+
+def refuse(setting: str) -> Problem:
+    """Open the URL, which must fail."""
+    with pytest.raises(Problem) as caught, open_server(setting, announce=print):
+        pass
+    assert caught.value.hint
+    return caught.value
+
+
+def test_a_url_is_the_users_own(server: Server, client: redis.Redis, announced: Announced) -> None:
+    client.set("precious", "1")
+    with open_server(server.url, announce=announced.append) as opened:
+        assert not opened.own
+        assert opened.nodes == server.nodes
+        assert opened.version == server.version
+        assert opened.settings == server.settings
+        assert opened.source == server.text
+    assert client.keys("*") == [b"precious"]
+    assert announced == []
+
+
+def test_the_database_of_the_url_is_used(server: Server, client: redis.Redis) -> None:
+    with open_server(server.url.removesuffix("/0") + "/3", announce=print) as opened, opened.connect() as third:
+        third.set("here", "1")
+        assert client.exists("here") == 0
+        client.select(3)
+        assert client.exists("here") == 1
+
+
+def test_a_database_that_does_not_exist_is_refused(server: Server) -> None:
+    problem = refuse(server.url.removesuffix("/0") + "/99")
+    assert isinstance(problem, UsageProblem)
+    assert "has no database 99" in problem.what
+
+
+def test_nobody_at_the_address(closed_port: int) -> None:
+    problem = refuse(f"redis://127.0.0.1:{closed_port}")
+    assert isinstance(problem, EnvironmentProblem)
+    assert f"127.0.0.1:{closed_port}" in problem.what
+    assert "cannot be reached" in problem.what
+
+
+def test_a_host_name_that_does_not_exist() -> None:
+    problem = refuse("redis://no-such-host.invalid:6379")
+    assert "no-such-host.invalid:6379" in problem.what
+    assert "host name is not known" in problem.what
+
+
+@pytest.mark.parametrize("login", ["", ":wrong@", "somebody:right@"])
+def test_a_wrong_login_is_refused(server: Server, client: redis.Redis, login: str) -> None:
+    client.config_set("requirepass", "right")
+    problem = refuse(f"redis://{login}{server.nodes[0]}")
+    assert isinstance(problem, EnvironmentProblem)
+    assert "refused the user or password" in problem.what
+    assert "right" not in str(problem)
+
+
+def test_a_right_login_is_accepted_and_handed_on(server: Server, client: redis.Redis) -> None:
+    client.config_set("requirepass", "right")
+    with open_server(f"redis://:right@{server.nodes[0]}", announce=print) as opened, opened.connect() as connected:
+        assert connected.ping()
+        assert (opened.username, opened.password) == (None, "right")
+        assert "right" not in repr(opened)
+        assert "right" not in opened.source
+
+
+def test_a_password_where_none_is_set_is_refused(server: Server) -> None:
+    # Redis without a password refuses any; a client that sends one would fail in every scenario.
+    assert "refused the user or password" in refuse(f"redis://:any@{server.nodes[0]}").what
+
+
+def test_a_user_without_the_right_to_write_is_refused(server: Server, client: redis.Redis) -> None:
+    send(client, "ACL SETUSER", "reader", "on", ">pw", "~*", "+@read", "+info", "+ping")
+    assert "does not let this user" in refuse(f"redis://reader:pw@{server.nodes[0]}").what
+
+
+def test_a_refused_config_is_reported_as_unavailable(server: Server, client: redis.Redis) -> None:
+    send(client, "ACL SETUSER", "tenant", "on", ">pw", "~*", "+@all", "-config")
+    with open_server(f"redis://tenant:pw@{server.nodes[0]}", announce=print) as opened:
+        assert opened.settings["save"] == "unavailable"
+        assert opened.settings["notify-keyspace-events"] == "unavailable"
+        # What INFO tells is known all the same.
+        assert opened.settings["maxmemory-policy"] == "noeviction"
+
+
+def test_an_eviction_policy_is_announced(server: Server, client: redis.Redis, announced: Announced) -> None:
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    with open_server(server.url, announce=announced.append) as opened:
+        assert opened.settings["maxmemory-policy"] == "allkeys-lru"
+    assert len(announced) == 1
+    assert "allkeys-lru" in announced[0]
+    assert server.nodes[0] in announced[0]
+
+
+def test_a_full_redis_is_refused(server: Server, client: redis.Redis) -> None:
+    client.config_set("maxmemory", "1")
+    assert "has no memory left" in refuse(server.url).what
+
+
+@pytest.mark.parametrize("read_only", ["yes", "no"])
+def test_a_replica_is_refused(server: Server, client: redis.Redis, closed_port: int, read_only: str) -> None:
+    client.config_set("replica-read-only", read_only)
+    send(client, "REPLICAOF", "127.0.0.1", closed_port)
+    problem = refuse(server.url)
+    assert "is a replica" in problem.what
+    assert f"127.0.0.1:{closed_port}" in problem.hint
+
+
+@pytest.mark.parametrize("version", ["6.0.9", "5.0.14", "unstable"])
+def test_an_old_or_unknown_version_is_refused(pretended_version: Callable[[str], int], version: str) -> None:
+    port = pretended_version(version)
+    problem = refuse(f"redis://127.0.0.1:{port}")
+    assert isinstance(problem, EnvironmentProblem)
+    assert f"127.0.0.1:{port} is version {version}" in problem.what
+    assert "6.2.0" in problem.hint
+
+
+def test_what_does_not_keep_a_write_is_refused(pretended_version: Callable[[str], int]) -> None:
+    problem = refuse(f"redis://127.0.0.1:{pretended_version('7.2.0')}")
+    assert "did not return what was written" in problem.what
+
+
+def test_a_single_server_is_no_cluster(server: Server) -> None:
+    problem = refuse(f"redis+cluster://{server.nodes[0]}")
+    assert isinstance(problem, UsageProblem)
+    assert "is no cluster" in problem.what
+
+
+@dataclass(frozen=True)
+class TlsPort:
+    port: int
+    certificate: Path
+
+
+@pytest.fixture
+def tls_port(server: Server, client: redis.Redis, closed_port: int, tmp_path: Path, missing: Missing) -> TlsPort:
+    """A second, TLS-only port of the server, with a certificate that nobody has signed."""
+    openssl = shutil.which("openssl") or missing("openssl", "openssl is not on PATH")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = subprocess.run(
+        [
+            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    try:
+        client.config_set("tls-auth-clients", "no")
+        client.config_set("tls-key-file", str(key))
+        client.config_set("tls-cert-file", str(certificate))
+        client.config_set("tls-ca-cert-file", str(certificate))
+        client.config_set("tls-port", closed_port)
+    except redis.ResponseError as error:
+        missing("redis-tls", f"{server.source} is built without TLS ({error})")
+    return TlsPort(closed_port, certificate)
+
+
+def test_tls_with_a_trusted_certificate(tls_port: TlsPort, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tls_port.certificate))
+    with open_server(f"rediss://127.0.0.1:{tls_port.port}", announce=print) as opened, opened.connect() as connected:
+        assert opened.tls
+        assert connected.ping()
+
+
+def test_tls_with_a_certificate_that_is_not_trusted(tls_port: TlsPort) -> None:
+    problem = refuse(f"rediss://127.0.0.1:{tls_port.port}")
+    assert "not trusted" in problem.what
+    assert "SSL_CERT_FILE" in problem.hint
+
+
+def test_tls_is_spoken_to_a_plain_port(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Redis waits for the rest of what it takes for a command, so only time tells.
+    monkeypatch.setattr(url, "ANSWER_TIMEOUT_S", 0.3)
+    problem = refuse(f"rediss://{server.nodes[0]}")
+    assert "does not answer" in problem.what
+    assert "if it does not speak TLS write redis://" in problem.hint
+
+
+def test_tls_is_spoken_to_something_that_answers_in_plain_text(pretended_version: Callable[[str], int]) -> None:
+    assert "does not speak TLS" in refuse(f"rediss://127.0.0.1:{pretended_version('7.2.0')}").what
+
+
+def test_plain_text_is_spoken_to_a_tls_port(tls_port: TlsPort) -> None:
+    assert "rediss://" in refuse(f"redis://127.0.0.1:{tls_port.port}").hint
+
+
+def test_a_server_that_goes_away_is_a_problem_afterwards(server: Server, client: redis.Redis) -> None:
+    setting = server.url
+    with suppress(redis.ConnectionError):
+        client.shutdown(nosave=True)
+
+    def is_refused() -> bool:
+        try:
+            with open_server(setting, announce=print):
+                return False
+        except EnvironmentProblem:
+            return True
+
+    assert wait_until(is_refused, deadline_s=5)
