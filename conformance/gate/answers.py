@@ -64,5 +64,8 @@ def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iter
             if name in TIMES and not exact:
                 continue
             yield from _differences(f"{where}.{name}", expected.get(name), actual.get(name), exact=exact)
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for wanted, got in zip(expected, actual, strict=True):
+            yield from _differences(where, wanted, got, exact=exact)
     elif expected != actual and not (expected in UNSET and actual in UNSET):
         yield where, expected, actual

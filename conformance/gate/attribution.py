@@ -11,11 +11,8 @@ WORST_FIRST: tuple[Verdict, ...] = ("error", "fail", "inconclusive", "unsupporte
 
 
 def blamed(where: str, requirements: tuple[str, ...], ledger: Ledger) -> str:
-    """The owner of the locator, else the scenario's first requirement.
-
-    A scenario's own rows win over others that own the locator as well: it was written to look exactly there.
-    """
-    owner = ledger.owner_of(where, among=requirements) or ledger.owner_of(where)
+    """The owner of the locator, else the scenario's first requirement."""
+    owner = ledger.owner_of(where)
     return owner.id if owner else requirements[0]
 
 

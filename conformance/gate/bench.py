@@ -81,9 +81,7 @@ class Bench:
 
     def participant(self, role: str, seat: Seat, prefix: str, clock: Clock) -> Participant:
         """Seat a client on a prefix."""
-        return Participant(
-            role, seat.driver(), redis=self.redis, address=self.address, prefix=prefix, clock=clock
-        )
+        return Participant(role, seat.driver(), redis=self.redis, address=self.address, prefix=prefix, clock=clock)
 
     def clear(self, prefixes: list[str]) -> None:
         """Remove what a scenario left in Redis."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.observe.canonical import DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise
 from conformance.observe.rules.base import Context
-from conformance.observe.rules.wakeups import IDLE_MARKERS
+from conformance.observe.rules.wakeups import WORKER_TRACES
 from conformance.observe.tables import Snapshot
 
 
@@ -16,7 +16,7 @@ def canonical_pair(oracle: Snapshot, client: Snapshot, *, frozen: bool, managed:
     """
     rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
     if managed:
-        rules = (*rules, IDLE_MARKERS)
+        rules = (*rules, WORKER_TRACES)
     # Durations of locks are a requirement of their own: scenarios use all kinds of them.
     context = Context(lock_duration_ms=None)
     return canonicalise(oracle, rules, context), canonicalise(client, rules, context)

@@ -36,12 +36,10 @@ KINDS: tuple[str, ...] = (
 """Every kind, in the order in which they explain: a job that is missing explains more than a field that differs."""
 
 SEVERITIES: tuple[tuple[str, str, Severity], ...] = (
+    ("*.text", "*", "cosmetic"),
     ("*", "wrong-type", "breaks-others"),
     ("job", "*", "breaks-others"),
     ("job.stacktrace", "*", "cosmetic"),
-    ("job.data.text", "*", "cosmetic"),
-    ("job.returnvalue.text", "*", "cosmetic"),
-    ("job.opts.text", "*", "cosmetic"),
     ("job.pb", "*", "cosmetic"),
     ("job.tm", "*", "cosmetic"),
     ("job.name", "*", "breaks-others"),

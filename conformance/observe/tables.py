@@ -8,6 +8,8 @@ Every row names its queue, because a prefix holds several queues as soon as flow
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
@@ -270,11 +272,13 @@ TABLES: tuple[str, ...] = tuple(field.name for field in fields(Snapshot) if fiel
 """Names of the tables of a snapshot."""
 
 
-def as_number(value: Number | None) -> float | None:
-    """A value as a number; None where it is not one."""
-    if value is None or isinstance(value, bool):
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
+
+
+def as_number(value: object) -> float | None:
+    """A value as a finite number; None where it is not one, also for texts that only Python takes for numbers."""
+    if isinstance(value, str):
+        value = float(value) if _NUMBER.fullmatch(value) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    try:
-        return float(value)
-    except ValueError:
-        return None
+    return float(value)

@@ -1,14 +1,13 @@
-"""Connections to Redis: one pool for commands, and single named connections that may block."""
+"""Connections to Redis: like Node's, each is a single socket on which commands keep their order."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any, Final, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.cluster import ClusterNode
@@ -17,6 +16,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from conformance.reference_impl.address import Address
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.js_json import js_number, well_formed
 
@@ -36,75 +36,26 @@ _UNPARSED_COMMANDS: Final = (
 )
 """redis-py would turn the replies of these into Python values of its own; the client wants them as Redis sent them."""
 
-_POOL_SIZE: Final = 8
-_DEFAULT_PORT: Final = 6379
 
 Argument = str | bytes | int | float | bool | None
 Command = tuple[Argument, ...]
 AnyClient = TypeVar("AnyClient", Redis, RedisCluster)
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where Redis is. `nodes` are host and port; more than one only in mode `cluster`."""
-
-    nodes: tuple[tuple[str, int], ...] = (("127.0.0.1", _DEFAULT_PORT),)
-    mode: Literal["standalone", "cluster"] = "standalone"
-    db: int = 0
-    username: str | None = None
-    password: str | None = field(default=None, repr=False)
-    tls: bool = False
-
-    @classmethod
-    def of(cls, connection: Any) -> Address:
-        """From the option `connection`: an Address, a `redis://` or `rediss://` URL, or a dict of its fields."""
-        if isinstance(connection, Address):
-            return connection
-        if isinstance(connection, str):
-            return cls._from_url(connection)
-        if isinstance(connection, Mapping):
-            return cls._from_mapping(connection)
-        if connection is None:
-            return cls()
-        raise BullMQError(f"connection must be a URL, a dict or an Address, not {type(connection).__name__}")
-
-    @classmethod
-    def _from_url(cls, url: str) -> Address:
-        parts = urlsplit(url)
-        return cls(
-            nodes=((parts.hostname or "127.0.0.1", parts.port or _DEFAULT_PORT),),
-            db=int(parts.path.strip("/") or 0),
-            username=unquote(parts.username) if parts.username else None,
-            password=unquote(parts.password) if parts.password else None,
-            tls=parts.scheme == "rediss",
-        )
-
-    @classmethod
-    def _from_mapping(cls, fields: Mapping[str, Any]) -> Address:
-        host, port = fields.get("host", "127.0.0.1"), fields.get("port", _DEFAULT_PORT)
-        nodes = fields.get("nodes") or [f"{host}:{port}"]
-        return cls(
-            nodes=tuple(_host_and_port(node) for node in nodes),
-            mode=fields.get("mode", "standalone"),
-            db=fields.get("db") or 0,
-            username=fields.get("username"),
-            password=fields.get("password"),
-            tls=bool(fields.get("tls", False)),
-        )
-
-
 class Connection:
-    """A client's way to Redis. Commands are sent at most once: a lost connection is an error and never a silent retry.
+    """A client's way to Redis. `name` is set with CLIENT SETNAME.
 
-    `name` is set with CLIENT SETNAME. `blocking`: a single connection without read timeout.
+    Commands are carried out one after the other, in the order in which they were asked for. They are sent at most once:
+    a lost connection is an error, and never a silent retry. Nothing waits for a reply with a timeout.
     """
 
-    def __init__(self, address: Address, *, name: str | None = None, blocking: bool = False) -> None:
+    def __init__(self, address: Address, *, name: str | None = None) -> None:
         self.address = address
         self.version: tuple[int, ...] = MINIMUM_VERSION
         self.closed = False
         self._checked = False
-        self._client = _open(address, name, 1 if blocking else _POOL_SIZE)
+        self._turn = asyncio.Lock()
+        self._client = _open(address, name)
 
     @property
     def minimum_block_s(self) -> float:
@@ -127,7 +78,8 @@ class Connection:
     async def command(self, *arguments: Argument) -> Any:
         """Send one command; replies are bytes, ints, lists and None."""
         name, *rest = arguments
-        return await self._client.execute_command(str(name), *map(encode_argument, rest))
+        async with self._turn:
+            return await self._client.execute_command(str(name), *map(encode_argument, rest))
 
     async def client_lines(self) -> list[str]:
         """CLIENT LIST, one line per connection; of all nodes in a cluster."""
@@ -170,7 +122,8 @@ class Connection:
             pipe = self._client.pipeline(transaction=transaction)
         for name, *rest in commands:
             pipe.execute_command(str(name), *map(encode_argument, rest))
-        replies: list[Any] = await pipe.execute(raise_on_error=False)
+        async with self._turn:
+            replies: list[Any] = await pipe.execute(raise_on_error=False)
         return replies
 
 
@@ -215,7 +168,7 @@ def is_connection_problem(error: BaseException) -> bool:
     return isinstance(error, CONNECTION_LOST)
 
 
-def _open(address: Address, name: str | None, size: int) -> Redis | RedisCluster:
+def _open(address: Address, name: str | None) -> Redis | RedisCluster:
     common: dict[str, Any] = {
         "username": address.username,
         "password": address.password,
@@ -223,12 +176,10 @@ def _open(address: Address, name: str | None, size: int) -> Redis | RedisCluster
         "socket_timeout": None,
         "socket_connect_timeout": 10,
         "protocol": 2,
-        "lib_name": None,
-        "lib_version": None,
     }
     if address.mode == "cluster":
         nodes = [ClusterNode(host, port) for host, port in address.nodes]
-        cluster = RedisCluster(startup_nodes=nodes, ssl=address.tls, max_connections=size, **common)
+        cluster = RedisCluster(startup_nodes=nodes, ssl=address.tls, **common)
         return _without_callbacks(cluster)
     host, port = address.nodes[0]
     if address.tls:
@@ -237,7 +188,7 @@ def _open(address: Address, name: str | None, size: int) -> Redis | RedisCluster
         host=host,
         port=port,
         db=address.db,
-        max_connections=size,
+        max_connections=1,
         timeout=None,
         retry=Retry(NoBackoff(), 0),
         **common,
@@ -250,11 +201,6 @@ def _without_callbacks(client: AnyClient) -> AnyClient:
     for command in _UNPARSED_COMMANDS:
         callbacks.pop(command, None)
     return client
-
-
-def _host_and_port(node: str) -> tuple[str, int]:
-    host, _, port = node.rpartition(":")
-    return host.strip("[]"), int(port)
 
 
 def _parse_info(document: str) -> dict[str, str]:
@@ -271,18 +217,3 @@ def _judge_server(facts: Mapping[str, str], version: tuple[int, ...]) -> None:
     policy = facts.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         logger.warning('Eviction policy is %s. It should be "noeviction"', policy)
-
-
-__all__ = [
-    "CONNECTION_LOST",
-    "Address",
-    "Argument",
-    "Command",
-    "Connection",
-    "encode_argument",
-    "flat_mapping",
-    "is_connection_problem",
-    "maybe_text",
-    "text",
-    "texts",
-]

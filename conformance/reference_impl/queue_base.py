@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from conformance.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from conformance.reference_impl.address import Address
 from conformance.reference_impl.clock import Clock, SystemClock
-from conformance.reference_impl.connection import Address, Connection
+from conformance.reference_impl.connection import Connection
 from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.script_runner import ScriptRunner, ScriptTexts

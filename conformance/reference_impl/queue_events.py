@@ -40,7 +40,7 @@ class QueueEvents(QueueBase):
             name, {"blockingTimeout": 10_000, "autorun": True, **(opts or {})}, scripts=scripts, clock=clock
         )
         reader_name = self.client_name(EVENT_READER_SUFFIX)
-        self._reader = Connection(self.address, name=reader_name, blocking=True)
+        self._reader = Connection(self.address, name=reader_name)
         self._last_id: str | None = self._opts.get("lastEventId")
         self._task: asyncio.Task[None] | None = None
         if self._opts["autorun"]:

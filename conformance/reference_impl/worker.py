@@ -41,7 +41,7 @@ class Worker(WorkerBase):
     ) -> None:
         super().__init__(name, opts, scripts=scripts, clock=clock)
         self._processor = processor
-        self._fetcher = Fetcher(self, self._schedule_next)
+        self._fetcher = Fetcher(self)
         self._locks = LockKeeper(self)
         self._stalled = StalledChecker(self)
         self._processing = Processing(self, self._fetcher, self._locks, processor)
@@ -82,9 +82,9 @@ class Worker(WorkerBase):
         block = (opts or {}).get("block", True)
         return await self._fetcher.fetch(token, block=bool(block))
 
-    async def nextJobFromJobData(self, fetched: Fetched | None, token: str) -> Job | None:
+    def nextJobFromJobData(self, fetched: Fetched | None, token: str) -> Job | None:
         """Turn what a finish fetched into a job, held under the token of the job that was finished."""
-        return await self._fetcher.take(fetched, token)
+        return self._fetcher.take(fetched, token)
 
     async def rateLimit(self, expireTimeMs: int) -> None:
         """Limit the queue for so many ms; the processor throws RateLimitError after it."""
@@ -167,6 +167,3 @@ class Worker(WorkerBase):
             self._loop.abandon()
         if self._run_task is not None:
             self._run_task.cancel()
-
-    async def _schedule_next(self, job: Job) -> None:
-        """Do what is due for every fetched job: its scheduler's next iteration."""

@@ -53,9 +53,7 @@ class WorkerBase(QueueBase):
         self._opts["lockRenewTime"] = self._opts.get("lockRenewTime") or self._opts["lockDuration"] / 2
         self.paused = False
         self.close_called = asyncio.Event()
-        own_name = self._opts.get("name")
-        suffix = f"{NAMED_WORKER_INFIX}{own_name}" if own_name else ""
-        self.blocking_connection = Connection(self.address, name=self.client_name(suffix), blocking=True)
+        self.blocking_connection = Connection(self.address, name=self._connection_name())
 
     @property
     def concurrency(self) -> int:
@@ -77,6 +75,13 @@ class WorkerBase(QueueBase):
         """Both connections are open, and `getWorkers` sees this worker."""
         await super().waitUntilReady()
         await self.blocking_connection.ready()
+
+    def _connection_name(self) -> str | None:
+        """Where `getWorkers` finds the worker; BullMQ 5.62.0 names no connection to a cluster."""
+        if self.address.mode == "cluster":
+            return None
+        own_name = self._opts.get("name")
+        return self.client_name(f"{NAMED_WORKER_INFIX}{own_name}" if own_name else "")
 
     async def persist(self, act: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """Repeat an act while Redis cannot be reached.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from conformance.protocol.keys import MARKER
@@ -24,9 +23,8 @@ _REPLY_GRACE_S: Final = 1
 class Fetcher:
     """Fetches jobs for one worker and remembers what the last reply said about waiting."""
 
-    def __init__(self, worker: WorkerBase, schedule_next: Callable[[Job], Awaitable[None]]) -> None:
+    def __init__(self, worker: WorkerBase) -> None:
         self._worker = worker
-        self._schedule_next = schedule_next
         self._limit_until = 0.0
         self._block_until = 0.0
         self._drained = False
@@ -57,8 +55,8 @@ class Fetcher:
             return await self._move_to_active(token)
         return None
 
-    async def take(self, fetched: Fetched | None, token: str) -> Job | None:
-        """Turn the reply of a script that fetches into a job. A job that cannot be scheduled on is put off."""
+    def take(self, fetched: Fetched | None, token: str) -> Job | None:
+        """Turn the reply of a script that fetches into a job. Raises ValueError for a job that cannot be read."""
         reply = fetched or Fetched()
         self.limit_for(reply.limit_ms)
         self._block_until = max(reply.next_delayed_ms, 0)
@@ -68,7 +66,7 @@ class Fetcher:
         self._drained = False
         job = Job.fromJSON(self._worker, reply.fields, reply.job_id)
         job.token = token
-        return job if await self._next_iteration_is_scheduled(job) else None
+        return job
 
     def interrupt(self) -> None:
         """End a wait for a marker. A fetch that has begun is not touched, so that no job is lost."""
@@ -76,7 +74,7 @@ class Fetcher:
             self._marker_wait.cancel()
 
     async def _move_to_active(self, token: str) -> Job | None:
-        return await self.take(await self._worker.scripts.move_to_active(token), token)
+        return self.take(await self._worker.scripts.move_to_active(token), token)
 
     def _tell_drained(self) -> None:
         if not self._drained:
@@ -130,26 +128,5 @@ class Fetcher:
             return remaining
         return min(max(remaining, minimum), LONGEST_BLOCK_S)
 
-    async def _next_iteration_is_scheduled(self, job: Job) -> bool:
-        """Let the scheduler of a job produce its next iteration; on failure the job is delayed, to try again."""
-        try:
-            await self._schedule_next(job)
-        except Exception as error:  # noqa: BLE001 - the job that just finished must not suffer
-            self._worker.emit("error", _scheduling_error(error))
-            await self._put_off(job)
-            return False
-        return True
-
-    async def _put_off(self, job: Job) -> None:
-        delay_ms = min(1000 * 2**job.attemptsStarted, 300_000)
-        try:
-            await job.moveToDelayed(self._now() + delay_ms, job.token)
-        except Exception as error:  # noqa: BLE001 - it will stall and be recovered
-            self._worker.emit("error", error)
-
     def _now(self) -> int:
         return self._worker.clock.now_ms()
-
-
-def _scheduling_error(error: BaseException) -> Exception:
-    return RuntimeError(f"Failed to add repeatable job for next iteration: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -234,8 +235,17 @@ def test_a_plain_job_is_parked_while_paused(client: Participant) -> None:
     ["{}", "null", "0", '"text"', "[1,2,3]", '{"a":{"b":[1,{"c":null}]}}', '{"emoji":"🎉","path":"a/b","quote":"\\""}'],
 )
 @scenario("job.hash.data", "job.hash.name", "job.hash.timestamp")
-def test_data_is_stored_as_its_json_text(client: Participant, raw: str) -> None:
-    """The field `data` is the JSON text and nothing else."""
+def test_data_is_stored_as_json(client: Participant, raw: str) -> None:
+    """The field `data` is JSON and nothing else."""
     queue = client.queue()
     job = queue.add("name with / and é", raw=raw)
-    equal(queue.redis.field(job, "data"), raw, "the field `data` is the JSON text", where="job.data")
+    stored = json.loads(queue.redis.field(job, "data") or "")
+    equal(stored, json.loads(raw), "the field `data` is JSON", where="job.data")
+
+
+@scenario("job.hash.json-text")
+def test_json_is_spelled_as_javascript_spells_it(client: Participant) -> None:
+    """No escape that JSON.stringify would not write, and no space."""
+    queue, wanted = client.queue(), '{"text":"é🎉 / \u2028","list":[1,0.000001,1e+21]}'
+    job = queue.add("spelled", raw=wanted)
+    equal(queue.redis.field(job, "data"), wanted, "the text is the one of JSON.stringify", where="job.data.text")

@@ -97,3 +97,14 @@ def test_the_next_worker_fails_a_job_that_stalled_too_often(client: Participant)
     client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["failed"], "the job is failed")
     equal(queue.redis.field("1", "defa"), None, "the deferred failure is used up", where="job.defa")
     worker.close()
+
+
+@scenario("stalled.check-at-start", clock="real")
+def test_a_starting_worker_checks_at_once(client: Participant) -> None:
+    """The throttle of the check is there soon after the start, long before `stalledInterval` has passed."""
+    queue = client.queue()
+    worker = client.worker("noop", stalledInterval=60_000)
+    client.eventually(
+        lambda: queue.redis.exists("stalled-check"), bool, "the first check was done at the start", within_ms=2000
+    )
+    worker.close()

@@ -11,6 +11,7 @@ import redis
 from conformance.problems import EnvironmentProblem
 from conformance.servers.binary import Binary
 from conformance.servers.connection import connect_node, explained, send
+from conformance.servers.facts import read_cluster_info
 from conformance.servers.local import HOST, LocalProcess, local_process
 from conformance.servers.setting import Address
 from conformance.servers.waiting import wait_until
@@ -19,6 +20,12 @@ SLOTS = 16384
 FORM_DEADLINE_S = 60.0
 """Redis itself takes 2 s: a master accepts no writes so soon after its start."""
 
+NODE_TIMEOUT_MS = 15_000
+"""Redis's own default: a node that is silent for so long counts as failed."""
+
+FORMING_NODE_TIMEOUT_MS = 1_000
+
+_NODE_TIMEOUT = "cluster-node-timeout"
 _RANGES_SINCE = (7, 0, 0)
 
 
@@ -31,8 +38,9 @@ def local_cluster(binary: Binary, masters: int) -> Iterator[Address]:
         with explained(address):
             clients = [stack.enter_context(connect_node(address, node)) for node in address.nodes]
             _share_slots(clients, by_range=binary.version >= _RANGES_SINCE)
-            _introduce(clients, nodes)
-            _wait_for_all(clients, nodes)
+            with _brief_handshakes(clients):
+                _introduce(clients, nodes)
+                _wait_for_all(clients, nodes)
         yield address
 
 
@@ -52,20 +60,32 @@ def _share_slots(clients: list[redis.Redis], *, by_range: bool) -> None:
         send(client, "CLUSTER SET-CONFIG-EPOCH", epoch)
 
 
-def _introduce(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
-    """Every node meets the next one; gossip does the rest.
+@contextmanager
+def _brief_handshakes(clients: list[redis.Redis]) -> Iterator[None]:
+    """Let nodes give up a handshake soon for the duration of the block.
 
-    In a chain no node is in many handshakes at once. Introducing all to all, or all to the first, looks quicker but now
-    and then crosses two handshakes of one pair, which then waits many seconds for one of them to time out.
+    Two nodes that meet each other at the same moment may both get stuck in it until the node timeout, 15 s by default.
     """
-    for client, following in zip(clients, nodes[1:], strict=False):
-        send(client, "CLUSTER MEET", HOST, following.port)
+    for client in clients:
+        client.config_set(_NODE_TIMEOUT, FORMING_NODE_TIMEOUT_MS)
+    yield
+    for client in clients:
+        client.config_set(_NODE_TIMEOUT, NODE_TIMEOUT_MS)
+
+
+def _introduce(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
+    """Every node meets every other, so that nobody has to wait for gossip."""
+    for index, client in enumerate(clients):
+        for other in nodes[index + 1 :]:
+            send(client, "CLUSTER MEET", HOST, other.port)
 
 
 def _wait_for_all(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
     if wait_until(lambda: all(_is_complete(client, len(nodes)) for client in clients), deadline_s=FORM_DEADLINE_S):
         return
-    seen = "; ".join(f"port {node.port}: {_cluster_info(client)}" for client, node in zip(clients, nodes, strict=True))
+    seen = "; ".join(
+        f"port {node.port}: {read_cluster_info(client)}" for client, node in zip(clients, nodes, strict=True)
+    )
     raise EnvironmentProblem(
         f"the cluster of {nodes[0].binary.source} did not form within {FORM_DEADLINE_S:g} s ({seen})",
         hint="nodes also need their port + 10000 on 127.0.0.1",
@@ -73,14 +93,9 @@ def _wait_for_all(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None
 
 
 def _is_complete(client: redis.Redis, masters: int) -> bool:
-    info = _cluster_info(client)
+    info = read_cluster_info(client)
     return (
         info.get("cluster_state") == "ok"
         and info.get("cluster_slots_ok") == str(SLOTS)
         and info.get("cluster_known_nodes") == str(masters)
     )
-
-
-def _cluster_info(client: redis.Redis) -> dict[str, str]:
-    reply: dict[str, str] = send(client, "CLUSTER INFO")
-    return reply

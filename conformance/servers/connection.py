@@ -35,6 +35,8 @@ CONNECT_TIMEOUT_S = 5.0
 COMMAND_TIMEOUT_S = 30.0
 """Longer than any blocking read of the kit; a Redis that is silent for so long is gone."""
 
+CLUSTER_HINT = "all slots must be served, and every node be reachable from here at the address that it announces"
+
 # RESP 2: the same replies from every version of the Python package, whatever it prefers today.
 _PROTOCOL = 2
 
@@ -120,7 +122,7 @@ def _explain_wire(error: Exception, address: Address, what: str, said: str) -> P
     if isinstance(error, RedisClusterException):
         return EnvironmentProblem(
             f"the cluster of {what} cannot be used ({said})",
-            hint="all slots must be served, and every node be reachable from here at the address that it announces",
+            hint=CLUSTER_HINT,
         )
     causes = list(_causes(error))
     for cause in causes:

@@ -60,6 +60,12 @@ def read_facts(client: redis.Redis) -> Facts:
     )
 
 
+def read_cluster_info(client: redis.Redis) -> dict[str, str]:
+    """Ask one node of a cluster how it sees the cluster (`cluster_state`, ...). Raises redis errors."""
+    reply: dict[str, str] = send(client, "CLUSTER INFO")
+    return reply
+
+
 def insist_on_version(facts: Facts, where: str) -> None:
     """Raise EnvironmentProblem if Redis is older than BullMQ's minimum, or does not say how old it is."""
     version = read_version(facts.version)

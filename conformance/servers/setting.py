@@ -116,6 +116,11 @@ def parse_setting(text: str | None) -> Setting:
     raise UsageProblem(f"Redis setting {text!r} is not understood", hint=f"use {FORMS}")
 
 
+def join_node(host: str, port: int) -> str:
+    """Write a node of an `Address`; an IPv6 host gets brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def split_node(node: str) -> tuple[str, int]:
     """Host and port of a node of an `Address`; the brackets of an IPv6 host are taken off."""
     host, _, port = node.rpartition(":")
@@ -177,8 +182,7 @@ def _node(text: str) -> str:
         raise UsageProblem(f"{text!r} in the Redis URL is not host:port", hint=f"{error}") from error
     if not host or port == 0:
         raise UsageProblem(f"{text!r} in the Redis URL is not host:port", hint="as in redis://127.0.0.1:6379/0")
-    written = f"[{host}]" if ":" in host else host
-    return f"{written}:{port or DEFAULT_PORT}"
+    return join_node(host, port or DEFAULT_PORT)
 
 
 def _database(path: str, mode: Mode) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
+from typing import Any
+
+import redis
 
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
-from conformance.servers.connection import Client, connect_node, explained
-from conformance.servers.facts import UNAVAILABLE, Facts, insist_on_version, read_facts
+from conformance.servers.connection import CLUSTER_HINT, Client, connect_node, explained
+from conformance.servers.facts import UNAVAILABLE, Facts, insist_on_version, read_cluster_info, read_facts
 from conformance.servers.server import Server
-from conformance.servers.setting import Address
+from conformance.servers.setting import Address, join_node
 
 ANSWER_TIMEOUT_S = 5.0
 """How long a node may take for its first answers."""
@@ -27,11 +30,9 @@ def examine(address: Address, announce: Callable[[str], None]) -> Server:
     UsageProblem when it is a cluster and the address does not say so, or the other way round.
     """
     facts = _first_answer(address)
-    where = ", ".join(address.nodes)
-    insist_on_version(facts, where)
     _insist_on_mode(facts, address)
     if facts.primary and address.mode == "standalone":
-        raise EnvironmentProblem(f"Redis at {where} is a replica", hint=f"give its primary, {facts.primary}")
+        raise EnvironmentProblem(f"Redis at {address.nodes[0]} is a replica", hint=f"give its primary, {facts.primary}")
     server = Server(
         mode=address.mode,
         nodes=address.nodes,
@@ -45,12 +46,33 @@ def examine(address: Address, announce: Callable[[str], None]) -> Server:
         own=False,
     )
     with explained(address), server.connect() as client:
+        for node in _primaries(client) or address.nodes:
+            _examine_node(address, node, announce)
         _prove_writable(client, server)
-    warn_of_eviction(facts, where, announce)
     return server
 
 
-def warn_of_eviction(facts: Facts, where: str, announce: Callable[[str], None]) -> None:
+def _primaries(client: Client) -> list[str]:
+    """Every node of a cluster that may hold a queue; nothing for a single server."""
+    if isinstance(client, redis.Redis):
+        return []
+    untyped: Any = client
+    return [join_node(node.host, node.port) for node in untyped.get_primaries()]
+
+
+def _examine_node(address: Address, node: str, announce: Callable[[str], None]) -> None:
+    with explained(address, node), connect_node(address, node, timeout_s=ANSWER_TIMEOUT_S) as client:
+        facts = read_facts(client)
+        insist_on_version(facts, node)
+        _warn_of_eviction(facts, node, announce)
+        state = read_cluster_info(client).get("cluster_state") if address.mode == "cluster" else "ok"
+    if state != "ok":
+        raise EnvironmentProblem(
+            f"the cluster of Redis at {node} cannot be used (cluster_state {state})", hint=CLUSTER_HINT
+        )
+
+
+def _warn_of_eviction(facts: Facts, where: str, announce: Callable[[str], None]) -> None:
     """BullMQ loses jobs when Redis evicts keys: say so, as BullMQ itself does."""
     policy = facts.eviction_policy
     if policy not in {"noeviction", UNAVAILABLE}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from conformance.upstream.node import Node
 from conformance.upstream.package import HARNESS
 
 _TIMEOUT_S = 60
+_ERROR = re.compile(r"\w*Error\b")
 
 
 class RawScript(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +42,7 @@ def extract(node: Node, root: Path) -> dict[str, RawScript]:
 def _error_line(stderr: bytes) -> str:
     """Pick the line of a Node stack trace that names the error."""
     lines = stderr.decode(errors="replace").splitlines()
-    return next((line for line in lines if "Error" in line), "Node said nothing")
+    return next((line for line in lines if _ERROR.match(line)), "Node said nothing")
 
 
 def _failed(root: Path, why: str) -> EnvironmentProblem:

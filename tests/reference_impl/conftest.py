@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,6 +102,14 @@ class Side:
         """Wait for the next event of one of these names."""
         return self.driver.wait_event(handle, names=set(names), deadline_ms=5000).args
 
+    def wait_until_idle(self, queue: str = "q") -> None:
+        """Wait until the worker has taken the last wake-up token: then it has nothing left to do."""
+        client = self.server.connect()
+        deadline = time.monotonic() + 5
+        while client.exists(f"{self.prefix}:{queue}:marker") or client.exists(f"{self.prefix}:{queue}:active"):
+            assert time.monotonic() < deadline, f"still busy: {self.state()}"
+            time.sleep(0.005)
+
     def state(self) -> dict[str, Any]:
         """Everything under the prefix, exactly as it is; tokens of generated uuids and stack traces aside."""
         client = self.server.connect()
@@ -142,9 +151,7 @@ Compare = Callable[[Story], Side]
 
 
 @pytest.fixture
-def compare(
-    server: Server, oracle_driver: DriverConnection, reference_driver: DriverConnection
-) -> Iterator[Compare]:
+def compare(server: Server, oracle_driver: DriverConnection, reference_driver: DriverConnection) -> Iterator[Compare]:
     """Run a story on both clients; their answers and what they left in Redis must be the same."""
     opened: list[Side] = []
 

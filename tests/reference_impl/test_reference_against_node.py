@@ -247,7 +247,7 @@ def test_editing_jobs(compare: Compare) -> None:
         side.do("job.promote", job="1")
         side.do("job.isFinished", job="1")
         for op in ("updateData", "updateProgress", "log", "changeDelay", "changePriority", "promote", "retry"):
-            given = {"data_raw": "1", "value_raw": "1", "row": "r", "delay_ms": 1, "priority": 1}
+            given: dict[str, Any] = {"data_raw": "1", "value_raw": "1", "row": "r", "delay_ms": 1, "priority": 1}
             side.do(f"job.{op}", job="404", **given)
         side.do("job.clearLogs", job="1")
         side.do("queue.getJobState", job="404")
@@ -288,12 +288,19 @@ def test_managed_worker_asks_and_obeys(compare: Compare) -> None:
         for name, opts in (("a", {"attempts": 2}), ("b", {}), ("c", {"attempts": 5}), ("d", {})):
             side.do("queue.add", name=name, opts=opts)
         side.open("w", "worker", processor="ask")
-        for job, outcome in (("1", "fail"), ("2", "complete"), ("3", "unrecoverable"), ("4", "wait"), ("4", "complete")):
+        for job, outcome in (
+            ("1", "fail"),
+            ("2", "complete"),
+            ("3", "unrecoverable"),
+            ("4", "wait"),
+            ("4", "complete"),
+        ):
             asked = side.wait("w", "job")
             assert asked["job"]["id"] == job
             side.do("resolve", "w", job=job, outcome=outcome, value_raw='"v"', message="as told")
         assert side.wait("w", "job")["job"]["id"] == "1"
         side.do("resolve", "w", job="1", outcome="delay", ms=3600000)
+        side.wait_until_idle()
         side.do("close", "w")
 
     compare(story)
@@ -310,6 +317,7 @@ def test_preset_processors(processor: str, compare: Compare) -> None:
         given = {"values": [1, {"x": 2}], "message": "thrown"}
         side.open("w", "worker", processor=processor, processor_args=given, options={"concurrency": 2})
         side.wait("w", "drained")
+        side.wait_until_idle()
         side.do("close", "w")
 
     compare(story)

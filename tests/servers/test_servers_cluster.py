@@ -12,6 +12,7 @@ from conformance.servers import Server, cluster, open_server
 from conformance.servers.binary import bundled_binary
 from conformance.servers.cluster import SLOTS, local_cluster, slot_ranges
 from conformance.servers.connection import connect_node, send
+from conformance.servers.facts import read_cluster_info
 from conformance.servers.waiting import wait_until
 
 SET_TWO = "redis.call('SET', KEYS[1], ARGV[1]); redis.call('SET', KEYS[2], ARGV[1]); return redis.call('GET', KEYS[2])"
@@ -43,10 +44,11 @@ def test_a_new_cluster_is_complete_on_every_node(three: Server) -> None:
     assert len(three.nodes) == 3
     for node in three.nodes:
         with connect_node(three, node) as client:
-            info = cluster._cluster_info(client)
+            info = read_cluster_info(client)
             assert info["cluster_state"] == "ok"
             assert info["cluster_slots_assigned"] == str(SLOTS)
             assert info["cluster_size"] == "3"
+            assert client.config_get("cluster-node-timeout") == {"cluster-node-timeout": "15000"}
 
 
 def test_keys_of_one_prefix_share_a_slot(three: Server, client: RedisCluster) -> None:
@@ -105,15 +107,30 @@ def test_a_cluster_with_a_hole_is_refused(three: Server) -> None:
     with connect_node(three, three.nodes[0]) as node:
         send(node, "CLUSTER DELSLOTS", 0)
         try:
+            assert wait_until(lambda: read_cluster_info(node)["cluster_state"] == "fail", deadline_s=10)
             with (
                 pytest.raises(EnvironmentProblem, match="cannot be used") as caught,
                 open_server(three.url, announce=print),
             ):
                 pass
             assert "all slots" in caught.value.hint
+            assert three.nodes[0] in caught.value.what
         finally:
             send(node, "CLUSTER ADDSLOTS", 0)
-            assert wait_until(lambda: cluster._cluster_info(node)["cluster_state"] == "ok", deadline_s=10)
+            assert wait_until(lambda: read_cluster_info(node)["cluster_state"] == "ok", deadline_s=10)
+
+
+def test_the_eviction_policy_of_every_node_is_looked_at(three: Server) -> None:
+    announced: list[str] = []
+    with connect_node(three, three.nodes[2]) as node:
+        node.config_set("maxmemory-policy", "volatile-ttl")
+        try:
+            with open_server(f"redis+cluster://{three.nodes[0]}", announce=announced.append):
+                pass
+        finally:
+            node.config_set("maxmemory-policy", "noeviction")
+    assert len(announced) == 1
+    assert f"{three.nodes[2]} has maxmemory-policy volatile-ttl" in announced[0]
 
 
 def test_a_node_of_a_cluster_is_no_single_server(three: Server) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
 from conformance.observe.compare.jobs import Presence
-from conformance.observe.compare.values import same
+from conformance.observe.compare.values import same, same_json
 from conformance.observe.differences import Difference, difference
-from conformance.observe.tables import Event, Snapshot
+from conformance.observe.tables import Event, Snapshot, parsed_json
+
+JSON_FIELDS = frozenset({("completed", "returnvalue"), ("progress", "data")})
+"""Event and field of the values that are JSON texts."""
 
 Kind: TypeAlias = tuple[str, str]
 """What identifies an event for alignment: its name and its job."""
@@ -79,11 +82,20 @@ def _compare_entries(expected: Event, actual: Event) -> Iterator[Difference]:
     left, right = dict(expected.fields), dict(actual.fields)
     for field in sorted(left.keys() | right.keys()):
         if not same(left.get(field), right.get(field)):
-            yield difference("event-field", f"{where}.{field}", key, left.get(field), right.get(field), field=field)
+            place = f"{where}.{field}{'.text' if _same_value(expected.name, field, left, right) else ''}"
+            yield difference("event-field", place, key, left.get(field), right.get(field), field=field)
     if left.keys() == right.keys() and list(left) != list(right):
         yield difference("event-field", f"{where}.field-order", key, list(left), list(right))
     if expected.id != actual.id:
         yield difference("event-field", f"{where}.id", key, expected.id, actual.id)
+
+
+def _same_value(event: str, field: str, left: Mapping[str, str], right: Mapping[str, str]) -> bool:
+    """Whether a field that holds JSON has the same value on both sides, only spelled otherwise."""
+    if (event, field) not in JSON_FIELDS or field not in left or field not in right:
+        return False
+    value = parsed_json(left[field])
+    return value is not None and same_json(value, parsed_json(right[field]))
 
 
 def _kind(event: Event) -> Kind:

@@ -81,9 +81,8 @@ def _added(job: Job) -> float | None:
 
 def _masked_finish(job: Job, taken_ms: int) -> str | None:
     """A job that was activated finishes after that; one that was not (moved by hand) after it was added."""
-    processed = job.number("processedOn")
-    if processed is not None:
-        return _relation(job.fields.get("finishedOn"), processed, taken_ms, AFTER_PROCESSED)
+    if "processedOn" in job.fields:
+        return _relation(job.fields.get("finishedOn"), job.number("processedOn"), taken_ms, AFTER_PROCESSED)
     return _relation(job.fields.get("finishedOn"), _added(job), taken_ms, AFTER_TIMESTAMP)
 
 

@@ -28,7 +28,7 @@ def masked_iteration(job: Job) -> dict[str, str | None]:
 
 def _masked_option(name: str, value: Any, job: Job, own_time: int) -> Any:
     """One option: times in relation to the job's fields, the offset in relation to `every`."""
-    number = None if isinstance(value, dict) else as_number(value)
+    number = as_number(value)
     if name == "repeat" and isinstance(value, dict):
         return _masked_offset(value)
     if name == "prevMillis" and number == own_time:

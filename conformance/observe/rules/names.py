@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 from conformance.observe.rules.base import Context, Rule, map_texts, with_fields
 from conformance.observe.tables import Snapshot
@@ -44,12 +45,12 @@ def _library_version(snapshot: Snapshot, _: Context) -> Snapshot:
 
 def _generated_uuids(snapshot: Snapshot, _: Context) -> Snapshot:
     """Number the job ids that are uuids by first appearance, and use the numbers wherever those uuids stand."""
-    known: dict[str, str] = {}
-    for job in _ids_by_appearance(snapshot):
-        if _UUID.fullmatch(job):
-            known.setdefault(job, f"<uuid {len(known) + 1}>")
-    if not known:
+    ids = list(dict.fromkeys(_ids_by_appearance(snapshot)))
+    uuids = [job for job in ids if _UUID.fullmatch(job)]
+    if not uuids:
         return snapshot
+    free_labels = (label for number in count(1) if (label := f"<uuid {number}>") not in ids)
+    known = dict(zip(uuids, free_labels, strict=False))
     return map_texts(snapshot, lambda text: _UUID.sub(lambda found: known.get(found.group(), found.group()), text))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.reference_impl.connection import Address
+from conformance.reference_impl.address import Address
 from conformance.reference_impl.job import Job
 from conformance.reference_impl.js_json import RawJson, stringify
 

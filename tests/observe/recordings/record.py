@@ -17,8 +17,13 @@ from redis import Redis
 
 from conformance.observe.reader import read_raw
 
-HERE = Path(__file__).parent
-RUNS = (("real_a", "kit:{1}", ""), ("real_b", "other", ""), ("frozen_a", "kit:{2}", "frozen"), ("frozen_b", "b", "frozen"))
+HERE = Path(__file__).resolve().parent
+RUNS = (
+    ("real_a", "kit:{1}", ""),
+    ("real_b", "other", ""),
+    ("frozen_a", "kit:{2}", "frozen"),
+    ("frozen_b", "b", "frozen"),
+)
 
 
 def main(folder: str, port: str) -> None:
@@ -29,6 +34,8 @@ def main(folder: str, port: str) -> None:
             taken_ms, keys = read_raw(client, prefix)
             recording = {"prefix": prefix, "taken_ms": taken_ms, "keys": [dataclasses.asdict(key) for key in keys]}
             text = json.dumps(recording, separators=(",", ":"))
+            for here in (str(HERE), str(Path(folder).resolve())):
+                text = text.replace(here, "/recorded")  # stack traces name the machine's folders
             (HERE / f"{name}.json").write_text(text + "\n", encoding="ascii")
 
 

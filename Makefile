@@ -1,0 +1,33 @@
+# The two commands of the README, each with all of its own set-up, and what developers need beside them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: run test check lock clean
+
+run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
+	$(BIN)/bullmq-conformance run --client reference
+
+test: $(READY) ## the kit's own tests, and the scenarios on the reference client
+	$(BIN)/python -m pytest -n auto --dist worksteal tests conformance
+
+check: $(READY) ## formatting, lint, types, import arrows, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+lock: ## write requirements.lock anew (needs uv)
+	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info
+
+$(READY): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(READY)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from observe_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
+
+from conformance.observe.canonical import DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise
+from conformance.observe.diff import diff
+from conformance.observe.layout import LISTS, STATES
+from conformance.observe.tables import Snapshot
+
+bounded = settings(max_examples=60, deadline=None)
+
+IDS = st.sampled_from(
+    ["1", "2", "10", "a:b:c", f"repeat:s:{ADDED}", "0b5f6a9e-25d0-4d3c-8b0e-0a1f5f0f6a01", "<uuid 1>", "p"]
+)
+TIMES = st.one_of(st.integers(ADDED - 3, NOW + 5000), st.sampled_from([0, 1, -1, ADDED * 1000]))
+TEXTS = st.one_of(
+    st.sampled_from(["", "p:q:1", "<prefix>", "[]", "{}", '{"b":1,"a":[null]}', "null"]), st.text(max_size=6)
+)
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "timestamp": TIMES.map(str),
+        "processedOn": TIMES.map(str),
+        "finishedOn": TIMES.map(str),
+        "delay": st.one_of(st.integers(-5, 90_000).map(str), TEXTS),
+        "data": TEXTS,
+        "opts": st.one_of(
+            TEXTS, st.sampled_from(['{"delay":5}', '{"backoff":{"delay":9}}', f'{{"timestamp":{ADDED}}}'])
+        ),
+        "parent": TEXTS,
+        "stacktrace": st.sampled_from(["[]", '["x"]', "no"]),
+        "rjk": st.just("s"),
+        "extra": TEXTS,
+    },
+)
+SCORES = st.one_of(TIMES, TIMES.map(lambda ms: ms * 4096), st.floats(0, 1e16))
+EVENTS = st.lists(
+    st.builds(
+        lambda kind, job_id, due: event(kind, jobId=job_id, delay=str(due)),
+        st.sampled_from(["added", "delayed", "waiting", "custom"]),
+        IDS,
+        TIMES,
+    ),
+    max_size=5,
+)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    keys: dict[str, Any] = {
+        f"q:{job_id}": job(**fields) for job_id, fields in draw(st.dictionaries(IDS, FIELDS)).items()
+    }
+    for container in STATES:
+        members = draw(st.lists(IDS, max_size=3, unique=True))
+        scores = {member: draw(SCORES) for member in members} if container not in LISTS else {}
+        keys[f"q:{container}"] = Zset(scores) if scores else members
+    ttls = {f"q:{job_id}:lock": draw(st.integers(-1, 60_000)) for job_id in draw(st.sets(IDS, max_size=2))}
+    keys.update({name: draw(TEXTS) for name in ttls})
+    keys["q:marker"] = Zset(draw(st.dictionaries(st.sampled_from(["0", "1", "x"]), SCORES, max_size=2)))
+    keys["q:events"] = Stream(draw(EVENTS))
+    keys["q:repeat"] = Zset(draw(st.dictionaries(st.just("s"), SCORES)))
+    keys["q:meta"] = {"version": draw(TEXTS), "opts.maxLenEvents": "10"}
+    keys["q:unknown"] = draw(TEXTS)
+    used = {name: value for name, value in keys.items() if value or isinstance(value, str)}
+    return snapshot({name: value for name, value in used.items() if not _mistyped(name, value)}, ttls=ttls)
+
+
+def _mistyped(name: str, value: object) -> bool:
+    """A sorted set that happens to be drawn without members would be a list."""
+    return name.removeprefix("q:") in set(STATES) - set(LISTS) and not isinstance(value, Zset)
+
+
+@bounded
+@given(snapshots())
+def test_canonical_form_is_a_fixed_point(given_snapshot: Snapshot) -> None:
+    for rules in (DEFAULT_RULES, FROZEN_CLOCK_RULES):
+        once = canonicalise(given_snapshot, rules)
+        assert canonicalise(once, rules) == once
+
+
+@bounded
+@given(snapshots())
+def test_nothing_differs_from_itself(given_snapshot: Snapshot) -> None:
+    assert diff(given_snapshot, given_snapshot) == []
+    canonical = canonicalise(given_snapshot)
+    assert diff(canonical, canonical) == []
+
+
+@bounded
+@given(snapshots(), snapshots())
+def test_snapshots_without_a_difference_are_equal(left: Snapshot, right: Snapshot) -> None:
+    if left != right:
+        assert diff(left, right) != []
+    assert diff(left, right) == diff(left, right)
+
+
+@bounded
+@given(snapshots(), st.sampled_from(["name", "priority", "ats", "failedReason", "returnvalue", "pb"]), st.data())
+def test_a_change_of_an_unmasked_field_is_always_found(whole: Snapshot, field: str, data: st.DataObject) -> None:
+    jobs = list(whole.jobs)
+    if not jobs:
+        return
+    chosen = data.draw(st.integers(0, len(jobs) - 1))
+    old = jobs[chosen].fields.get(field)
+    new = data.draw(st.text(max_size=5).filter(lambda text: text != old))
+    jobs[chosen] = replace(jobs[chosen], fields={**jobs[chosen].fields, field: new})
+    found = diff(canonicalise(whole), canonicalise(replace(whole, jobs=tuple(jobs))))
+    assert any(one.where.startswith(f"job.{field}") for one in found)
+
+
+@bounded
+@given(snapshots(), st.data())
+def test_a_job_that_goes_away_is_found(whole: Snapshot, data: st.DataObject) -> None:
+    if whole.jobs:
+        gone = data.draw(st.sampled_from(whole.jobs))
+        rest = replace(whole, jobs=tuple(row for row in whole.jobs if row is not gone))
+        assert [one.kind for one in diff(whole, rest)] == ["missing-job"]
+
+
+@bounded
+@given(snapshots(), st.data())
+def test_a_row_that_goes_away_from_any_table_is_found(whole: Snapshot, data: st.DataObject) -> None:
+    tables = [
+        name for name in ("memberships", "locks", "events", "markers", "metas", "unknown") if getattr(whole, name)
+    ]
+    name = data.draw(st.sampled_from(tables))
+    rows = getattr(whole, name)
+    index = data.draw(st.integers(0, len(rows) - 1))
+    changes: dict[str, Any] = {name: (*rows[:index], *rows[index + 1 :])}
+    assert diff(whole, replace(whole, **changes)) != []
