@@ -15,8 +15,9 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from conformance.gate.config import REQUIRE_VARIABLE, RunConfig
+from conformance.gate.config import RunConfig
 from conformance.gate.plugin import GatePlugin, nothing_selected
+from conformance.gate.prerequisites import insist, required_names
 from conformance.gate.quiet import QuietPytest
 from conformance.gate.scenario import TIERS
 from conformance.gate.setup import prepare
@@ -47,8 +48,7 @@ def run(client: str, command: tuple[str, ...], jobs: int | None, require: str, *
     """Check a client: a named one, or the driver started by COMMAND (after `--`)."""
     if client and command:
         raise UsageProblem("both --client and a driver's command were given", hint="give one of them")
-    if require:
-        os.environ[REQUIRE_VARIABLE] = require
+    insist(required_names(require), node=str(options["node"]))
     name = client or (Path(command[0]).name if command else "reference")
     config = msgspec.convert(
         {"client": name, "command": command, "invocation": ["bullmq-conformance", *sys.argv[1:]], **options}, RunConfig

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from pathlib import Path
 from typing import Any, Literal
@@ -87,8 +86,3 @@ def split_command(text: str) -> list[str]:
         raise UsageProblem(
             f"the driver command {text!r} cannot be read: {error}", hint="quote it like a shell"
         ) from error
-
-
-def required_prerequisites() -> set[str]:
-    """What must not be missing, from the environment."""
-    return {name.strip() for name in os.environ.get(REQUIRE_VARIABLE, "").split(",") if name.strip()}

@@ -101,6 +101,11 @@ function jsonText(value) {
   return stringifyValue(value) ?? null;
 }
 
+/** The same where the protocol wants a text: undefined reads as null. */
+function requiredText(value) {
+  return jsonText(value) ?? 'null';
+}
+
 /** A job that was just made still holds the text that was sent; its user would see the parsed value. */
 function seenByUser(text) {
   try {
@@ -151,7 +156,7 @@ function send(message) {
     if (message.type !== 'result') {
       return;
     }
-    const error = { code: 'other', definite: false, message: 'the answer is longer than a line of the protocol may be' };
+    const error = { code: 'other', definite: false, message: 'the answer is longer than a line may be' };
     line = `${stringifyValue({ type: 'result', id: message.id, status: 'info', error })}\n`;
   }
   writeOut(line);
@@ -221,7 +226,7 @@ const SCRIPT_ERRORS = new Map([
 
 const CONNECTION_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH']);
 const CONNECTION_NAMES = new Set(['MaxRetriesPerRequestError', 'ClusterAllFailedError', 'AbortError']);
-const CONNECTION_TEXT = /Connection is closed|Stream isn't writeable|ECONNREFUSED|ECONNRESET|connect(ion)? (lost|timeout)/i;
+const CONNECTION_TEXT = /Connection is closed|Stream isn't writeable|ECONNREFUSED|ECONNRESET/i;
 
 /** Texts of errors without a code that BullMQ throws after it has asked Redis. */
 const TEXT_ERRORS = [
@@ -255,18 +260,19 @@ function errorCode(error) {
   if (SCRIPT_ERRORS.has(error?.code)) {
     return SCRIPT_ERRORS.get(error.code);
   }
-  if (CONNECTION_CODES.has(error?.code) || CONNECTION_NAMES.has(error?.name) || CONNECTION_TEXT.test(messageOf(error))) {
+  const { code, name } = error ?? {};
+  if (CONNECTION_CODES.has(code) || CONNECTION_NAMES.has(name) || CONNECTION_TEXT.test(messageOf(error))) {
     return 'connection-lost';
   }
   if (error instanceof Overdue) {
     return 'timeout';
   }
-  for (const [pattern, code] of TEXT_ERRORS) {
+  for (const [pattern, meaning] of TEXT_ERRORS) {
     if (pattern.test(messageOf(error))) {
-      return code;
+      return meaning;
     }
   }
-  if (error?.name === 'ReplyError' || error instanceof SyntaxError || typeof error?.code === 'number') {
+  if (name === 'ReplyError' || error instanceof SyntaxError || typeof code === 'number') {
     return 'other';
   }
   // What remains is thrown by BullMQ's own checks of arguments, before anything is sent.
@@ -278,7 +284,8 @@ function failure(id, error, operation) {
   const code = errorCode(error);
   const claimedButUnreadable = error instanceof SyntaxError && operation.startsWith('worker.');
   const definite = code !== 'connection-lost' && !(error instanceof Overdue) && !claimedButUnreadable;
-  return { type: 'result', id, status: definite ? 'fail' : 'info', error: { code, definite, message: messageOf(error) } };
+  const status = definite ? 'fail' : 'info';
+  return { type: 'result', id, status, error: { code, definite, message: messageOf(error) } };
 }
 
 // ----------------------------------------------------------------------------------------------------------- views
@@ -684,14 +691,15 @@ function onQueue(name, run, needs = `Queue#${name}`) {
 
 /** A job operation works on a queue handle, and on a worker handle for jobs that are bound to the worker. */
 function onJob(name, run, needs = `Job#${name}`) {
-  define(`job.${name}`, ['queue', 'worker'], needs, async (handle, args) => run(await findJob(handle, args.job), args, handle));
+  const onFound = async (handle, args) => run(await findJob(handle, args.job), args, handle);
+  define(`job.${name}`, ['queue', 'worker'], needs, onFound);
 }
 
 function onWorker(name, run, needs = `Worker#${name}`) {
   define(`worker.${name}`, ['worker'], needs, (handle, args) => run(handle.object, args, handle));
 }
 
-/** Operations of a worker on one job that it holds; the job is forgotten when the operation ends what the worker does with it. */
+/** A worker's operations on a job that it holds. Whatever ends its work on the job makes the driver forget the job. */
 function onHeldJob(name, run) {
   define(`worker.${name}`, ['worker'], `Job#${name}`, async (handle, args) => {
     const job = await findJob(handle, args.job);
@@ -726,12 +734,18 @@ onQueue('pause', queue => queue.pause().then(nothing));
 onQueue('resume', queue => queue.resume().then(nothing));
 onQueue('isPaused', async queue => ({ value: await queue.isPaused() }));
 onQueue('drain', (queue, a) => queue.drain(a.delayed ?? false).then(nothing));
-onQueue('clean', async (queue, a) => ({ ids: (await queue.clean(a.grace_ms, a.limit, a.type ?? 'completed')).map(String) }));
-onQueue('obliterate', (queue, a) => queue.obliterate({ force: a.force ?? false, count: a.count ?? 1000 }).then(nothing));
-onQueue('remove', async (queue, a) => count(await queue.remove(a.job, { removeChildren: a.remove_children ?? true })));
-onQueue('retryJobs', (queue, a) =>
-  queue.retryJobs({ count: a.count ?? 1000, state: a.state ?? 'failed', timestamp: a.timestamp ?? undefined }).then(nothing),
+onQueue('clean', async (queue, a) => {
+  const removed = await queue.clean(a.grace_ms, a.limit, a.type ?? 'completed');
+  return { ids: removed.map(String) };
+});
+onQueue('obliterate', (queue, a) =>
+  queue.obliterate({ force: a.force ?? false, count: a.count ?? 1000 }).then(nothing),
 );
+onQueue('remove', async (queue, a) => count(await queue.remove(a.job, { removeChildren: a.remove_children ?? true })));
+onQueue('retryJobs', (queue, a) => {
+  const { count: batch = 1000, state = 'failed', timestamp } = a;
+  return queue.retryJobs({ count: batch, state, timestamp: timestamp ?? undefined }).then(nothing);
+});
 onQueue('promoteJobs', (queue, a) => queue.promoteJobs({ count: a.count ?? 1000 }).then(nothing));
 onQueue('trimEvents', async (queue, a) => count(await queue.trimEvents(a.max_length)));
 onQueue('setGlobalConcurrency', (queue, a) => queue.setGlobalConcurrency(a.concurrency).then(nothing));
@@ -774,7 +788,7 @@ onQueue('getDeduplicationJobId', async (queue, a) => ({ value: orNull(await queu
 onQueue('getWorkers', async queue => {
   // The connection is called `prefix:base64(queue)`, with `:w:name` behind it if the worker has a name (worker.ts).
   const workers = await queue.getWorkers();
-  return { names: workers.map(({ rawname = '' }) => (rawname.includes(':w:') ? rawname.split(':w:').slice(1).join(':w:') : '')) };
+  return { names: workers.map(({ rawname = '' }) => rawname.split(':w:').slice(1).join(':w:')) };
 });
 onQueue('getWorkersCount', async queue => count(await queue.getWorkersCount()));
 
@@ -820,12 +834,12 @@ onJob('waitUntilFinished', async (job, a) => {
     throw new Refusal('invalid-argument', `${a.events} is not an events handle`);
   }
   await events.ready;
-  return { value_raw: jsonText(await finishedValue(job, events.object, a.ttl_ms ?? undefined)) ?? 'null' };
+  return { value_raw: requiredText(await finishedValue(job, events.object, a.ttl_ms ?? undefined)) };
 });
 onJob('getDependencies', async job => {
   const found = await job.getDependencies();
   return {
-    processed: texts(found.processed, value => jsonText(value) ?? 'null'),
+    processed: texts(found.processed, requiredText),
     unprocessed: found.unprocessed ?? [],
     ignored: texts(found.ignored, String),
     failed: found.failed ?? [],
@@ -836,13 +850,13 @@ onJob('getDependenciesCount', async job => {
   const { processed, unprocessed, ignored, failed } = await job.getDependenciesCount(wanted);
   return { processed, unprocessed, ignored, failed };
 });
-onJob('getChildrenValues', async job => ({ values: texts(await job.getChildrenValues(), value => jsonText(value) ?? 'null') }));
+onJob('getChildrenValues', async job => ({ values: texts(await job.getChildrenValues(), requiredText) }));
 onJob('getIgnoredChildrenFailures', async job => ({ values: texts(await job.getIgnoredChildrenFailures(), String) }));
 onJob('removeChildDependency', async job => ({ value: await job.removeChildDependency() }));
 onJob('removeUnprocessedChildren', job => job.removeUnprocessedChildren().then(nothing));
 onJob('removeDeduplicationKey', async job => ({ value: Boolean(await job.removeDeduplicationKey()) }));
 
-/** The promise rejects with the job's own failure reason as its message; only timeouts and missing jobs have fixed texts. */
+/** The promise rejects with the job's own failure reason; only timeouts and missing jobs have fixed texts. */
 async function finishedValue(job, queueEvents, ttl) {
   try {
     return await job.waitUntilFinished(queueEvents, ttl);
@@ -855,7 +869,10 @@ async function finishedValue(job, queueEvents, ttl) {
 
 // Workers, one step at a time (worker.ts, job.ts)
 
-onWorker('getNextJob', async (worker, a, handle) => maybeJob(hold(handle, await worker.getNextJob(a.token, { block: false }))));
+onWorker('getNextJob', async (worker, a, handle) => {
+  const job = await worker.getNextJob(a.token, { block: false });
+  return maybeJob(hold(handle, job));
+});
 onHeldJob('moveToCompleted', async (job, a, handle) => {
   const value = new RawJson(a.value_raw ?? 'null');
   return fetched(handle, a.token, await job.moveToCompleted(value, a.token, a.fetch_next ?? false));
@@ -870,7 +887,10 @@ onHeldJob('moveToWaitingChildren', async (job, a) => ({ value: await job.moveToW
 onHeldJob('extendLock', async (job, a) => ({ value: Boolean(await job.extendLock(a.token, a.duration_ms)) }));
 onWorker(
   'extendLocks',
-  async (worker, a) => ({ ids: ((await scriptsOf(worker).extendLocks(a.jobs, a.tokens, a.duration_ms)) ?? []).map(String) }),
+  async (worker, a) => {
+    const lost = await scriptsOf(worker).extendLocks(a.jobs, a.tokens, a.duration_ms);
+    return { ids: (lost ?? []).map(String) };
+  },
   null,
 );
 onWorker('checkStalled', checkStalled, 'Worker#moveStalledJobsToWait');

@@ -135,7 +135,7 @@ class Queue(QueueGetters, QueueLimits):
     async def obliterate(self, opts: Mapping[str, Any] | None = None) -> None:
         """Pause and delete the whole queue, `count` jobs at a time.
 
-        Raises ScriptError for active jobs unless `force`.
+        Raises BullMQError for active jobs unless `force`.
         """
         chosen = {"force": False, "count": 1000, **(opts or {})}
         await self.pause()

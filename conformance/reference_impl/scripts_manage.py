@@ -8,7 +8,7 @@ from typing import Final, Literal
 from conformance.protocol import keys as names
 from conformance.protocol.errors import ErrorCode
 from conformance.reference_impl.connection import texts
-from conformance.reference_impl.errors import ScriptError, script_error
+from conformance.reference_impl.errors import BullMQError, script_error
 from conformance.reference_impl.scripts_base import ScriptCalls
 
 _NO_TIME_LIMIT: Final = sys.float_info.max
@@ -42,11 +42,11 @@ class QueueScripts(ScriptCalls):
         return texts(await self._run("cleanJobsInSet", keys, self._keys.base, latest, limit, container))
 
     async def obliterate(self, *, count: int, force: bool) -> bool:
-        """Delete up to `count` jobs of a paused queue; True while there is more to do. Raises ScriptError."""
+        """Delete up to `count` jobs of a paused queue; True while there is more to do. Raises BullMQError."""
         keys = [self._keys.key(names.META), self._keys.base]
         reply = await self._run("obliterate", keys, count, "force" if force else None)
         if reply in _OBLITERATE_TEXTS:
-            raise ScriptError(reply, _OBLITERATE_TEXTS[reply])
+            raise BullMQError(_OBLITERATE_TEXTS[reply])
         return bool(reply)
 
     async def move_jobs_to_wait(

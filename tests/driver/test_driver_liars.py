@@ -172,6 +172,23 @@ def test_a_driver_that_breaks_a_call(mini: Any, liar: Liar) -> None:
     assert caught.value.hint
 
 
+def test_the_last_words_of_a_crash_are_waited_for(mini: Any) -> None:
+    body = """
+ready(); hear()
+parent = os.getpid()
+if os.fork() == 0:
+    os.close(1)
+    while os.getppid() == parent:
+        pass
+    os.write(2, b"last words\\n")
+    os._exit(0)
+sys.exit(1)
+"""
+    connection = mini(body)
+    with pytest.raises(DriverCrashed, match="last words"):
+        connection.call(queue.Add(name="n"), deadline_ms=DEADLINE_MS)
+
+
 def test_a_driver_that_answers_twice(mini: Any) -> None:
     connection = mini("ready(); call = hear(); ok(call, id='1'); ok(call, id='1'); hang()")
     assert connection.call(queue.Add(name="n")).id == "1"

@@ -10,6 +10,10 @@ import threading
 import time
 from typing import Any
 
+import msgspec
+
+from conformance.driver.ops import REGISTRY
+
 Line = dict[str, Any]
 DEADLINE_S = 10.0
 
@@ -76,9 +80,10 @@ class LineClient:
         return self.result(self.start(op, handle, now_ms=now_ms, **args))
 
     def ok(self, op: str, handle: str | None = None, *, now_ms: int | None = None, **args: Any) -> Any:
-        """Call, and answer the value; anything but `ok` fails the test."""
+        """Call, and answer the value; anything but `ok` and an answer of the right type fails the test."""
         result = self.call(op, handle, now_ms=now_ms, **args)
         assert result["status"] == "ok", result
+        msgspec.convert(result["value"], REGISTRY[op].answer)
         return result["value"]
 
     def error(self, op: str, handle: str | None = None, **args: Any) -> Line:

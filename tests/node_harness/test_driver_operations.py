@@ -270,3 +270,42 @@ def test_answers_are_valid_utf8_whatever_the_job_holds(driver: LineClient) -> No
     job = driver.ok("queue.getJob", "q", job="1")["job"]
     assert job["name"] == "caf\u00e9 \U0001f600"
     assert json.loads(job["data_raw"]) == "\udc00 \u0000"
+
+
+def test_children_that_fail_or_are_let_go(driver: LineClient, prefix: str) -> None:
+    ignored = {"name": "i", "queue": "q", "opts": {"jobId": "ignored", "ignoreDependencyOnFailure": True}}
+    others = [{"name": "c", "queue": "q", "opts": {"jobId": name, "delay": 60_000}} for name in ("left", "freed")]
+    driver.ok("flow.add", "f", flow={"name": "p", "queue": "q", "opts": {"jobId": "p"}, "children": [ignored, *others]})
+    driver.ok("worker.getNextJob", "w", token="t")
+    driver.ok("worker.moveToFailed", "w", job="ignored", token="t", message="oh")
+
+    assert driver.ok("job.getIgnoredChildrenFailures", "q", job="p") == {"values": {f"{prefix}:q:ignored": "oh"}}
+    assert driver.ok("job.removeChildDependency", "q", job="freed") == {"value": True}
+    assert driver.ok("job.getDependencies", "q", job="p") == {
+        "processed": {},
+        "unprocessed": [f"{prefix}:q:left"],
+        "ignored": {f"{prefix}:q:ignored": "oh"},
+        "failed": [],
+    }
+    driver.ok("job.removeUnprocessedChildren", "q", job="p")
+    assert driver.ok("queue.getJobState", "q", job="left") == {"state": "unknown"}
+    assert driver.ok("queue.getJobState", "q", job="p") == {"state": "waiting"}
+
+
+def test_limits_and_housekeeping(driver: LineClient) -> None:
+    driver.ok("queue.rateLimit", "q", expire_ms=50_000)
+    driver.ok("queue.removeRateLimitKey", "q")
+    assert driver.ok("queue.getRateLimitTtl", "q") == {"count": -2}
+    assert driver.ok("queue.isMaxed", "q") == {"value": False}
+    driver.ok("queue.setGlobalConcurrency", "q", concurrency=1)
+    driver.ok("queue.add", "q", name="n")
+    driver.ok("worker.getNextJob", "w", token="t")
+    assert driver.ok("queue.isMaxed", "q") == {"value": True}
+
+    driver.ok("worker.moveToFailed", "w", job="1", token="t", message="no")
+    driver.ok("queue.retryJobs", "q", timestamp=NOW - 1)
+    assert driver.ok("queue.getJobCountByTypes", "q", types=["failed", "waiting"]) == {"count": 1}
+    assert driver.ok("queue.getJobState", "q", job="1") == {"state": "failed"}
+    driver.ok("queue.retryJobs", "q")
+    assert driver.ok("queue.getJobState", "q", job="1") == {"state": "waiting"}
+    assert driver.ok("queue.trimEvents", "q", max_length=0)["count"] > 0

@@ -5,10 +5,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from redis import Redis
-from redis.cluster import ClusterNode, RedisCluster
+from redis.cluster import RedisCluster
 from redis.exceptions import RedisError
 
 DEADLINE_S = 20.0
@@ -73,7 +74,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     folders = [str(tmp_path_factory.mktemp(name)) for name in ("one", "two")]
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
     with redis_server(folders[0], *options) as first, redis_server(folders[1], *options) as second:
-        nodes = [Redis(port=port, decode_responses=True) for port in (first, second)]
+        nodes: list[Any] = [Redis(port=port, decode_responses=True) for port in (first, second)]
         nodes[0].execute_command("CLUSTER ADDSLOTSRANGE 0 8191")
         nodes[1].execute_command("CLUSTER ADDSLOTSRANGE 8192 16383")
         nodes[0].execute_command(f"CLUSTER MEET 127.0.0.1 {second}")
@@ -82,7 +83,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
             return " / ".join(str(node.execute_command("CLUSTER INFO")) for node in nodes)
 
         wait_for(lambda: state().count("cluster_state': 'ok'") == 2 or state().count("cluster_state:ok") == 2, state)
-        with RedisCluster(startup_nodes=[ClusterNode("127.0.0.1", first)]) as client:
+        with RedisCluster(host="127.0.0.1", port=first) as client:
             yield client
         for node in nodes:
             node.close()

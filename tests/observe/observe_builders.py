@@ -12,7 +12,7 @@ from conformance.observe.tables import Snapshot
 NOW = 1_700_000_100_000
 ADDED = 1_700_000_000_000
 RECORDINGS = Path(__file__).parent / "recordings"
-TYPES = {dict: "hash", list: "list", set: "set", str: "string"}
+TYPES: dict[type[Any], str] = {dict: "hash", list: "list", set: "set", str: "string"}
 
 
 class Zset(dict[str, float]):

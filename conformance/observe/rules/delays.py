@@ -56,9 +56,10 @@ def masked_delay(job: Job) -> str | None:
     delay, timestamp = job.number("delay"), job.number("timestamp")
     if delay is None or timestamp is None or delay in set(_asked_delays(job)):
         return None
-    own_time = iteration_time(job.id)
-    if own_time is not None and "rjk" in job.fields:
-        return UNTIL_OWN_TIME if abs(timestamp + delay - own_time) <= CLOCK_TOLERANCE_MS else None
+    if "rjk" in job.fields:
+        own_time = iteration_time(job.id)
+        is_until = own_time is not None and abs(timestamp + delay - own_time) <= CLOCK_TOLERANCE_MS
+        return UNTIL_OWN_TIME if is_until else None
     return f"<about {delay:.0f} ms>"
 
 

@@ -1,0 +1,83 @@
+"""The driver of the official Python client, in the environment that the gate would make for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from conformance.driver.messages import RedisAddress
+from conformance.driver.ops import Op, lifecycle
+from conformance.driver.process import ChildProcess
+from conformance.gate.environments import ensure_python_environment
+from conformance.servers import Server, open_server
+
+Answer = TypeVar("Answer")
+
+FOLDER = Path(str(files("conformance.clients"))) / "python_official"
+EVENT_MS = 10_000
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Bench:
+    """One driver on one prefix: opens handles by role and calls operations on them."""
+
+    driver: ChildProcess
+    server: Server
+    prefix: str = field(default_factory=lambda: f"t{next(_numbers)}")
+
+    @property
+    def address(self) -> RedisAddress:
+        return RedisAddress(mode="standalone", nodes=list(self.server.nodes))
+
+    def open(self, role: lifecycle.Role, handle: str, queue: str = "q", **more: Any) -> None:
+        address = more.pop("redis", self.address)
+        fields = {"role": role, "queue": queue, "prefix": self.prefix, "redis": msgspec.to_builtins(address), **more}
+        self.driver.call(msgspec.convert(fields, lifecycle.Open), handle=handle, deadline_ms=15_000)
+
+    def call(self, op: Op[Answer], handle: str | None = "q") -> Answer:
+        return self.driver.call(op, handle=handle, deadline_ms=15_000)
+
+    def event(self, handle: str, name: str) -> dict[str, Any]:
+        """Arguments of the next event of this name."""
+        return self.driver.wait_event(handle, names={name}, deadline_ms=EVENT_MS).args
+
+    def hash(self, name: str) -> dict[str, str]:
+        """A hash of queue `q`, read without the driver."""
+        with self.server.connect() as client:
+            return {key.decode(): value.decode() for key, value in client.hgetall(f"{self.prefix}:q:{name}").items()}
+
+
+@pytest.fixture(scope="session")
+def command() -> list[str]:
+    python = ensure_python_environment("python-official", FOLDER / "requirements.txt", announce=print)
+    return [str(python), str(FOLDER / "driver.py")]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with open_server(None, announce=print) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def driver(command: list[str]) -> Iterator[ChildProcess]:
+    driver = ChildProcess.start(command, seed=1)
+    yield driver
+    driver.close()
+
+
+@pytest.fixture
+def bench(driver: ChildProcess, server: Server) -> Iterator[Bench]:
+    bench = Bench(driver, server)
+    bench.open("queue", "q")
+    yield bench
+    driver.call(lifecycle.Reset(), deadline_ms=15_000)
