@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check lock clean
+.PHONY: run test check generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -18,6 +18,11 @@ check: $(READY) ## formatting, lint, types, import arrows, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+generate: $(READY) ## write the files that are made from the code (their tests say when)
+	$(BIN)/python -m conformance.driver.schema --write
+	$(BIN)/python -m conformance.report.json_summary > conformance/report/schema/summary.schema.json.new
+	mv conformance/report/schema/summary.schema.json.new conformance/report/schema/summary.schema.json
 
 lock: ## write requirements.lock anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock

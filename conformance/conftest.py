@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.config import RunConfig, add_options, from_pytest
-from conformance.gate.plugin import GatePlugin, Listener
+from conformance.gate.plugin import GatePlugin, Listener, bench
 from conformance.problems import Problem
 from conformance.report.listening import listeners_for
+
+__all__ = ["bench", "pytest_addoption", "pytest_configure"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import click
 from rich.console import Console
@@ -12,6 +13,7 @@ from conformance.cli.explain import explain
 from conformance.cli.list import list_requirements
 from conformance.cli.report import report
 from conformance.cli.run import run
+from conformance.driver.errors import DriverBroken
 from conformance.gate.version import KIT_VERSION
 from conformance.problems import Problem
 
@@ -36,7 +38,7 @@ def main() -> None:
     try:
         code = cli.main(standalone_mode=False)
     except Problem as problem:
-        code = _complain(problem.what, problem.hint, problem.exit_code)
+        code = _complain(what_of(problem), problem.hint, problem.exit_code, log_of(problem))
     except click.ClickException as error:
         error.show()
         code = error.exit_code
@@ -45,9 +47,22 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _complain(what: str, hint: str, code: int) -> int:
+def what_of(problem: Problem) -> str:
+    """What is wrong; a broken driver is named by its command, because a run has two of them."""
+    driver_name = problem.driver if isinstance(problem, DriverBroken) else ""
+    return f"driver `{driver_name}`: {problem.what}" if driver_name else problem.what
+
+
+def log_of(problem: Problem) -> list[str]:
+    """The last lines of a broken driver's stderr: mostly they tell why."""
+    return list(problem.log) if isinstance(problem, DriverBroken) else []
+
+
+def _complain(what: str, hint: str, code: int, log: Sequence[str] = ()) -> int:
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     console.print(f"error: {what}", style="bold red")
     if hint:
         console.print(f"hint: {hint}")
+    for line in log:
+        console.print(f"driver log: {line}", style="dim")
     return code

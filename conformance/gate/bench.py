@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from conformance.driver.connection import DriverBroken, DriverConnection
+from conformance.driver.connection import (
+    DriverBroken,
+    DriverConnection,
+    OperationFailed,
+    OperationIndeterminate,
+    OperationUnsupported,
+)
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import lifecycle
 from conformance.driver.process import ChildProcess
@@ -41,12 +47,16 @@ class Seat:
         return self.connection
 
     def reset(self) -> None:
-        """Close every handle of the driver, if it lives."""
+        """Close every handle of the driver, if it lives. One that cannot do that is ended, and started anew later."""
         if self.connection is not None and self.connection.alive:
             try:
                 self.connection.call(lifecycle.Reset(), deadline_ms=15_000)
-            except DriverBroken:
+            except (DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
                 self.connection.kill()
+
+    def is_dead(self) -> bool:
+        """Whether the driver that was started last is gone; unlike `driver`, asking starts no other."""
+        return self.connection is not None and not self.connection.alive
 
     def leave(self) -> None:
         """End the driver."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conformance.problems import EnvironmentProblem
-from conformance.upstream.cache import cache_root
+from conformance.upstream.cache import CACHE_VARIABLE, cache_root
 from conformance.upstream.locking import exclusive
 
 LAST_LINES = 6
@@ -19,11 +19,21 @@ LAST_LINES = 6
 def ensure_python_environment(name: str, requirements: Path, *, announce: Callable[[str], None]) -> Path:
     """The interpreter of the environment; installs it once per requirements file and Python version.
 
-    Raises EnvironmentProblem with the last lines of pip when that fails. A marker file written last tells a whole
-    environment from one that was interrupted, which is made anew.
+    Raises EnvironmentProblem with the last lines of pip when that fails, or when the cache cannot be written. A marker
+    file written last tells a whole environment from one that was interrupted, which is made anew.
     """
     wanted = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
     root = cache_root() / f"python-{name}-{wanted}"
+    try:
+        _install_once(name, requirements, root, announce)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the cache folder {root.parent} cannot be used: {error}", hint=f"set {CACHE_VARIABLE} to a writable folder"
+        ) from error
+    return root / "bin" / "python"
+
+
+def _install_once(name: str, requirements: Path, root: Path, announce: Callable[[str], None]) -> None:
     python, marker = root / "bin" / "python", root / "complete"
     root.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(
@@ -44,7 +54,6 @@ def ensure_python_environment(name: str, requirements: Path, *, announce: Callab
             ]
             _run([str(python), *install, "-r", str(requirements)], name)
             marker.write_text("installed\n", "utf-8")
-    return python
 
 
 def _run(command: list[str], name: str) -> None:

@@ -96,7 +96,7 @@ def unmatched_entries(entries: Collection[Known], records: Collection[ScenarioRe
     judged = {requirement for record in records for requirement in record.requirements}
     stale = stale_entries(entries, records)
     return [
-        f"known entry {entry.requirement} (where {entry.where!r}, message {entry.message!r}) matches nothing in this run"
+        f"known entry {entry.requirement} (where {entry.where!r}, message {entry.message!r}) matches nothing in the run"
         for entry in entries
         if entry.requirement in judged
         and entry.requirement not in stale

@@ -11,6 +11,7 @@ from conformance.gate.attribution import requirement_verdicts, verdict_of, worst
 from conformance.gate.config import RunConfig
 from conformance.gate.known import Known, excuse
 from conformance.gate.records import ScenarioRecord, Verdict
+from conformance.gate.redaction import redacted
 from conformance.gate.scenario import Scenario
 from conformance.gate.selection import area_of, scenario_id
 from conformance.gate.trial import Evidence
@@ -60,12 +61,12 @@ def _verdicts(scenario: Scenario, evidence: Evidence, ledger: Ledger) -> dict[st
 
 
 def reproduce_line(scenario: str, config: RunConfig) -> str:
-    """The command that runs this scenario again in the same way."""
+    """The command that runs this scenario again in the same way; a password in it has to be filled in again."""
     words = ["bullmq-conformance", "run", "--select", scenario.split("[", maxsplit=1)[0], "--tier", config.tier]
     for option, value in (("--redis", config.redis), ("--node", config.node), ("--seed", config.seed)):
         words += [option, str(value)] if value else []
     words += ["--", *config.command] if config.command else ["--client", config.client]
-    return shlex.join(words)
+    return shlex.join(redacted(words))
 
 
 def conclude(record: ScenarioRecord) -> None:

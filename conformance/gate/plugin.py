@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from conformance.gate.records import (
     decode,
     encode,
 )
+from conformance.gate.redaction import redacted
 from conformance.gate.scenario import Scenario
 from conformance.gate.selection import is_selected, running_order, scenario_of
 from conformance.gate.setup import Handshakes, Prepared, prepare
@@ -113,10 +114,14 @@ class GatePlugin:
 
     # Running.
 
-    @pytest.fixture(scope="session")
-    def bench(self, request: pytest.FixtureRequest) -> Iterator[Judging]:
-        """The bench of this process."""
-        given = getattr(request.config, "workerinput", {}).get(WORKER_INPUT)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Let the fixture `bench` find this run."""
+        config.stash[GATE] = self
+
+    @contextmanager
+    def judging(self, config: pytest.Config) -> Iterator[Judging]:
+        """The bench of this process, while its scenarios run."""
+        given = getattr(config, "workerinput", {}).get(WORKER_INPUT)
         bench = (Prepared.decode(given) if given else self._setup()).bench()
         try:
             yield Judging(bench, self.config, self.known)
@@ -191,7 +196,7 @@ class GatePlugin:
             started_ms=_now_ms(),
             seed=self.config.seed,
             tier=self.config.tier,
-            command=self.config.invocation,
+            command=redacted(self.config.invocation),
             requirement_set=REQUIREMENT_SET,
             client=self._handshakes.client,
             oracle=self._handshakes.oracle,
@@ -204,6 +209,16 @@ class GatePlugin:
     def _tell(self, record: Record) -> None:
         for listener in self.listeners:
             listener(record)
+
+
+GATE = pytest.StashKey[GatePlugin]()
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest) -> Iterator[Judging]:
+    """What every scenario runs on."""
+    with request.config.stash[GATE].judging(request.config) as judging:
+        yield judging
 
 
 def nothing_selected(config: RunConfig) -> NothingSelected:

@@ -43,17 +43,21 @@ def run_trial(scenario: Scenario, arguments: Mapping[str, Any], bench: Bench, le
     """Run one scenario once and gather the evidence. Never raises for what a client does."""
     started = time.perf_counter()
     trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger))
-    try:
-        trial.run()
-    except DriverBroken as broken:
-        trial.evidence.error = f"a driver could not be used: {broken}"
-    except Exception as failure:  # noqa: BLE001  (a defect of the kit is shown as such, and the run goes on)
-        trial.evidence.error = f"the kit itself broke: {type(failure).__name__}: {failure}"
-        trial.evidence.log += traceback.format_exc().splitlines()
-    finally:
-        trial.finish()
+    for part in (trial.run, trial.finish):
+        _guarded(part, trial.evidence)
     trial.evidence.timings_ms["total"] = (time.perf_counter() - started) * 1000
     return trial.evidence
+
+
+def _guarded(part: Callable[[], None], evidence: Evidence) -> None:
+    """Do a part of the trial; what breaks it becomes the trial's error, unless there already is one."""
+    try:
+        part()
+    except DriverBroken as broken:
+        evidence.error = evidence.error or f"a driver could not be used: {broken}"
+    except Exception as failure:  # noqa: BLE001  (a defect of the kit is shown as such, and the run goes on)
+        evidence.error = evidence.error or f"the kit itself broke: {type(failure).__name__}: {failure}"
+        evidence.log += traceback.format_exc().splitlines()
 
 
 class _Trial:
@@ -112,7 +116,7 @@ class _Trial:
         client = self._seat("client", self.bench.client, prefix, frozen=False)
         oracle = self._seat("oracle", self.bench.oracle, prefix, frozen=False)
         failure = _caught(lambda: self._steps(self._cast(client, oracle)))
-        if isinstance(failure, DriverBroken) and not self.bench.oracle.driver().alive:
+        if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
             self._judge_oracle(failure)
         else:
             self._judge_client(failure, self.bench.client)

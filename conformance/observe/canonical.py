@@ -13,6 +13,7 @@ from conformance.observe.rules.clock import WORKER_CLOCK
 from conformance.observe.rules.lifetimes import DEDUPLICATION_TTL, LIMITER_TTL, LOCK_TTL, STALLED_CHECK_TTL
 from conformance.observe.rules.names import GENERATED_UUIDS, LIBRARY_VERSION, LOCK_TOKEN, OWN_PREFIX
 from conformance.observe.rules.texts import OPTS_PARSED_JSON, STACK_TRACE_TEXT, STREAM_IDS
+from conformance.observe.rules.wakeups import WORKER_TRACES
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 
@@ -34,6 +35,9 @@ FROZEN_CLOCK_RULES: tuple[Rule, ...] = (
 DEFAULT_RULES: tuple[Rule, ...] = (*FROZEN_CLOCK_RULES, WORKER_CLOCK)
 """For participants of which at least one has no settable clock."""
 
+ALL_RULES: tuple[Rule, ...] = (*DEFAULT_RULES, WORKER_TRACES)
+"""Every rule that there is; `worker-traces` is only for participants whose workers run by themselves."""
+
 
 def canonicalise(snapshot: Snapshot, rules: Iterable[Rule] = DEFAULT_RULES, context: Context | None = None) -> Snapshot:
     """Apply the rules in order. The result is a fixed point: applying the same rules again changes nothing."""
@@ -53,10 +57,11 @@ def without(rules: Sequence[Rule], *names: str) -> tuple[Rule, ...]:
 
 def rules_table() -> list[tuple[str, str]]:
     """Name and reason of every rule, for the documentation."""
-    return [(rule.name, rule.reason) for rule in DEFAULT_RULES]
+    return [(rule.name, rule.reason) for rule in ALL_RULES]
 
 
 __all__ = [
+    "ALL_RULES",
     "DEFAULT_RULES",
     "FROZEN_CLOCK_RULES",
     "Context",

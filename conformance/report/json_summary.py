@@ -226,3 +226,7 @@ def _scenario(scenario: ScenarioSummary) -> JsonScenario:
         reproduce=record.reproduce,
         timings_ms=record.timings_ms,
     )
+
+
+if __name__ == "__main__":  # prints the schema, to be published beside this module
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))

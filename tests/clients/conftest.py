@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +23,7 @@ Answer = TypeVar("Answer")
 
 FOLDER = Path(str(files("conformance.clients"))) / "python_official"
 EVENT_MS = 10_000
+DEADLINE_MS = 15_000
 
 _numbers = itertools.count(1)
 
@@ -39,12 +41,12 @@ class Bench:
         return RedisAddress(mode="standalone", nodes=list(self.server.nodes))
 
     def open(self, role: lifecycle.Role, handle: str, queue: str = "q", **more: Any) -> None:
-        address = more.pop("redis", self.address)
+        address, deadline_ms = more.pop("redis", self.address), more.pop("deadline_ms", DEADLINE_MS)
         fields = {"role": role, "queue": queue, "prefix": self.prefix, "redis": msgspec.to_builtins(address), **more}
-        self.driver.call(msgspec.convert(fields, lifecycle.Open), handle=handle, deadline_ms=15_000)
+        self.driver.call(msgspec.convert(fields, lifecycle.Open), handle=handle, deadline_ms=deadline_ms)
 
-    def call(self, op: Op[Answer], handle: str | None = "q") -> Answer:
-        return self.driver.call(op, handle=handle, deadline_ms=15_000)
+    def call(self, op: Op[Answer], handle: str | None = "q", *, deadline_ms: int = DEADLINE_MS) -> Answer:
+        return self.driver.call(op, handle=handle, deadline_ms=deadline_ms)
 
     def event(self, handle: str, name: str) -> dict[str, Any]:
         """Arguments of the next event of this name."""
@@ -80,4 +82,12 @@ def bench(driver: ChildProcess, server: Server) -> Iterator[Bench]:
     bench = Bench(driver, server)
     bench.open("queue", "q")
     yield bench
-    driver.call(lifecycle.Reset(), deadline_ms=15_000)
+    driver.call(lifecycle.Reset(), deadline_ms=DEADLINE_MS)
+
+
+def eventually(probe: Callable[[], Any], expected: Any) -> None:
+    """Poll until the value is there; fail with the last one seen."""
+    deadline = time.monotonic() + 10
+    while (seen := probe()) != expected:
+        assert time.monotonic() < deadline, f"waited for {expected!r}, last seen {seen!r}"
+        time.sleep(0.01)

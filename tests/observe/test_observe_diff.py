@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from observe_builders import ADDED, Stream, Zset, busy, event, job, snapshot
 
 from conformance.observe import diff as diff_module
 from conformance.observe.canonical import DEFAULT_RULES, canonicalise
@@ -17,8 +16,11 @@ from conformance.observe.differences import (
     summarise,
     summarise_pair,
 )
+from conformance.observe.handmade import ADDED, Stream, Zset, event, job, snapshot
 from conformance.observe.rules.texts import STREAM_IDS
 from conformance.observe.tables import Snapshot
+
+from .observe_builders import busy
 
 EVENTS = [
     *[event("added", jobId=str(number), name="n") for number in range(1, 9)],

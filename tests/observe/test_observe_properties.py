@@ -5,10 +5,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from observe_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 
 from conformance.observe.canonical import DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise
 from conformance.observe.diff import diff
+from conformance.observe.handmade import ADDED, NOW, Stream, Zset, event, job, snapshot
 from conformance.observe.layout import LISTS, STATES
 from conformance.observe.tables import Snapshot
 

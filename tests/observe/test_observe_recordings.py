@@ -3,11 +3,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from observe_builders import recorded
 
 from conformance.observe.canonical import DEFAULT_RULES, FROZEN_CLOCK_RULES, Context, Rule, canonicalise, without
 from conformance.observe.diff import diff
 from conformance.observe.tables import Snapshot
+
+from .observe_builders import recorded
 
 CONTEXT = Context(lock_duration_ms=60_000, stalled_interval_ms=60_000)
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from observe_builders import Stream, Zset, busy, event, job, snapshot
 
 from conformance.observe.canonical import (
+    ALL_RULES,
     DEFAULT_RULES,
     FROZEN_CLOCK_RULES,
     Context,
@@ -14,10 +14,13 @@ from conformance.observe.canonical import (
     rules_table,
     without,
 )
+from conformance.observe.handmade import Stream, Zset, event, job, snapshot
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 
-RULES = {rule.name: rule for rule in DEFAULT_RULES}
+from .observe_builders import busy
+
+RULES = {rule.name: rule for rule in ALL_RULES}
 UUIDS = ("0b5f6a9e-25d0-4d3c-8b0e-0a1f5f0f6a01", "f3c1a0de-1111-4222-8333-444455556666")
 
 
@@ -36,7 +39,7 @@ def fields(given: Snapshot, job_id: str) -> dict[str, str]:
 
 def test_every_rule_has_a_name_of_its_own_and_a_reason() -> None:
     names = [name for name, _ in rules_table()]
-    assert len(set(names)) == len(names) == len(DEFAULT_RULES)
+    assert len(set(names)) == len(names) == len(ALL_RULES)
     assert all(reason.endswith(".") for _, reason in rules_table())
 
 
@@ -188,3 +191,10 @@ def test_uuids_without_events_are_numbered_by_name() -> None:
 def test_the_busy_queue_is_the_same_under_two_prefixes() -> None:
     left, right = (canonicalise(busy(prefix)) for prefix in ("p", "some:other"))
     assert replace(left, taken_ms=0) == replace(right, taken_ms=0)
+
+
+def test_worker_traces_are_markers_and_the_throttle_and_nothing_else() -> None:
+    given = busy()
+    assert given.markers
+    assert given.stalled_checks
+    assert applied("worker-traces", given) == replace(given, markers=(), stalled_checks=())

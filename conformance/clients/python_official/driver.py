@@ -7,24 +7,28 @@ the client does: options go through as they come, and values come back as the cl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import bullmq
 from errors import told_to_the_kit
 from handles import Handle, Handles
 from job_ops import JOB_OPS, WORKER_OPS, log
-from kit import DriverServer
+from kit import DriverServer, OpError, deadline_ms
 from opening import open_handle
 from processors import resolve
 from queue_ops import FLOW_OPS, QUEUE_OPS
 
 Json = dict[str, Any]
-Handler = Callable[[str | None, Json], Awaitable[Json | None]]
+Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
 
 TARGETS = "6.4.0"
 """The BullMQ whose Lua scripts, byte for byte, are in the wheel of bullmq 3.4.4."""
 CAPABILITIES = ["manual-worker", "managed-worker", "cluster"]
+ANSWER_BY = 0.9
+"""The part of a call's deadline after which it is answered as undecided."""
 
 
 class Driver:
@@ -84,9 +88,28 @@ class Driver:
 def _guarded(op: str, handler: Handler) -> Handler:
     async def call(name: str | None, args: Json) -> Json | None:
         with told_to_the_kit(op):
-            return await handler(name, args)
+            return await _in_time(op, handler(name, args))
 
     return call
+
+
+async def _in_time(op: str, work: Coroutine[Any, Any, Json | None]) -> Json | None:
+    """Wait for the client, but no longer than the kit does: a driver that is silent then would be killed.
+
+    What takes longer goes on unattended, as it would for a user who stops waiting. Raises OpError.
+    """
+    limit_ms = ANSWER_BY * deadline_ms()
+    task = asyncio.ensure_future(work)
+    done, _pending = await asyncio.wait({task}, timeout=limit_ms / 1000)
+    if not done:
+        task.add_done_callback(_log_late_end)
+        raise OpError("timeout", f"{op} did not end within {limit_ms:.0f} ms: no answer", definite=False, status="info")
+    return task.result()
+
+
+def _log_late_end(task: asyncio.Task[Json | None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        print(f"ended after its deadline with {task.exception()!r}", file=sys.stderr)
 
 
 if __name__ == "__main__":

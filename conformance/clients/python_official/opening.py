@@ -9,15 +9,15 @@ from typing import Any
 from bullmq import FlowProducer, Queue, QueueEvents, Worker
 from errors import text_of
 from handles import Handle
-from kit import OpError
+from kit import OpError, deadline_ms
 from processors import processor_for
 from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 Json = dict[str, Any]
 Send = Callable[[str, Json], None]
 
-CONNECT_SECONDS = 4.0
-"""redis-py tries again for minutes: without a limit of our own the kit would never learn what is wrong."""
+CONNECT_BY = 0.8
+"""The part of a call's deadline after which there is no connection: the client tries again for minutes."""
 
 
 class ForwardingQueueEvents(QueueEvents):  # type: ignore[misc]  # the client has no types
@@ -46,14 +46,15 @@ async def open_handle(name: str, args: Json, send: Send) -> Handle:
         raise OpError("invalid-argument", f"no such role: {args['role']}")
     handle = Handle(name=name, role=args["role"], object=None, send=send)
     options = {**args.get("options", {}), "prefix": args["prefix"], "connection": _connection(args["redis"])}
-    async with asyncio.timeout(CONNECT_SECONDS) as limit:
+    seconds = CONNECT_BY * deadline_ms() / 1000
+    async with asyncio.timeout(seconds) as limit:
         try:
             await opener(handle, args, options)
         except BaseException:
             if handle.object is not None:
                 handle.tasks.append(asyncio.ensure_future(handle.close(force=True)))
             if limit.expired():
-                message = f"no connection to Redis within {CONNECT_SECONDS} s"
+                message = f"no connection to Redis within {seconds:.1f} s"
                 raise OpError("connection-lost", message, definite=False, status="info") from None
             raise
     return handle

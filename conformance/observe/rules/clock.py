@@ -172,11 +172,15 @@ def _masked_metrics(row: Metrics, taken_ms: int) -> Metrics:
 
 
 def _relation(value: Number | None, since: float | None, taken_ms: int, label: str) -> str | None:
-    """The label where the value is a whole number of ms, not before `since` and not after now."""
+    """The label where the value is a whole number of ms, not before `since` and not after now.
+
+    A worker looks at its clock before it sends a command, a job may be added before that command arrives: a start may
+    seem to lie before the job's timestamp, with conforming clients too.
+    """
     number = as_number(value)
     if number is None or since is None or not _is_past(value, taken_ms):
         return None
-    return label if number >= since else None
+    return label if number >= since - CLOCK_TOLERANCE_MS else None
 
 
 def _is_past(value: Number | None, taken_ms: int) -> bool:

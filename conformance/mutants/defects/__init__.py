@@ -1,0 +1,1 @@
+"""The defects, one module per area of the ledger."""

@@ -1,0 +1,82 @@
+"""The mutants by name, and the decorator that declares one.
+
+    @mutant("marker.missing", kills=("order.marker.base",))
+    def marker_missing(damage: Damage) -> None:
+        \"\"\"Nothing wakes an idle worker.\"\"\"
+        damage.commands("add*Job", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
+
+The function inflicts the damage; its docstring says what is broken. `kills` are ledger rows that the gate must find
+violated. Where the finding comes from a scenario that does not name the row, `by` names that scenario.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from conformance.mutants.damage import Damage
+from conformance.problems import UsageProblem
+
+DEFECTS = "conformance.mutants.defects"
+
+Inflict = Callable[[Damage], None]
+
+_MUTANTS: dict[str, Mutant] = {}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A way to break the reference client.
+
+    `kills`: rows that must not pass. `by`: scenarios (`area/name`) to look for their findings in; empty for those that
+    name the rows themselves.
+    """
+
+    name: str
+    what: str
+    kills: tuple[str, ...]
+    by: tuple[str, ...]
+    inflict: Inflict
+
+
+def mutant(name: str, *, kills: tuple[str, ...], by: tuple[str, ...] = ()) -> Callable[[Inflict], Inflict]:
+    """Declare a mutant. Raises ValueError for a name that is taken, or without rows or docstring."""
+
+    def declare(inflict: Inflict) -> Inflict:
+        what = inspect.getdoc(inflict) or ""
+        if name in _MUTANTS or not kills or not what:
+            raise ValueError(f"mutant {name}: the name must be new, and it needs rows to kill and a docstring")
+        _MUTANTS[name] = Mutant(name, what, kills, by, inflict)
+        return inflict
+
+    return declare
+
+
+@cache
+def all_mutants() -> Mapping[str, Mutant]:
+    """Every mutant by name, in the order of the areas."""
+    package = importlib.import_module(DEFECTS)
+    for module in sorted(entry.name for entry in pkgutil.iter_modules(package.__path__)):
+        importlib.import_module(f"{DEFECTS}.{module}")
+    return dict(_MUTANTS)
+
+
+def find_mutant(name: str) -> Mutant:
+    """One mutant. Raises UsageProblem for an unknown name."""
+    found = all_mutants().get(name)
+    if found is None:
+        raise UsageProblem(f"there is no mutant {name!r}", hint=f"use one of {', '.join(sorted(all_mutants()))}")
+    return found
+
+
+def killed_rows() -> dict[str, list[str]]:
+    """Ledger rows that mutants kill, each with the names of those mutants."""
+    rows: dict[str, list[str]] = {}
+    for one in all_mutants().values():
+        for row in one.kills:
+            rows.setdefault(row, []).append(one.name)
+    return rows

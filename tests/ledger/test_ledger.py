@@ -1,0 +1,194 @@
+"""The ledger: it loads, its ids are well-formed, nothing in it is without a scenario, and no locator has two owners."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import pytest
+
+from conformance.gate.catalogue import scenarios_by_requirement
+from conformance.ledger import loader
+from conformance.ledger.loader import Ledger, Requirement, load_ledger
+
+ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+"""Dotted names of lower-case words: `lock.stale-token-refused`."""
+
+ROW = """
+  - id: {id}
+    level: MUST
+    statement: Something holds.
+    source: some.lua
+"""
+
+
+def requirement(name: str, *owns: str) -> Requirement:
+    return Requirement(
+        id=name, area="a", level="MUST", statement="It holds.", source="x.lua", oracle="", claims=(), owns=owns
+    )
+
+
+def a_ledger(*rows: Requirement) -> Ledger:
+    return Ledger(list(rows), {"a": "An area"})
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ledger]:
+    """Loads a ledger from files of the test's own."""
+
+    def load(**files: str) -> Ledger:
+        for name, text in files.items():
+            (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
+        monkeypatch.setattr(loader, "files", lambda _package: tmp_path)
+        return load_ledger.__wrapped__()
+
+    return load
+
+
+# The kit's own ledger. Each property is a function of its own, so that a broken ledger can be shown to be caught.
+
+
+def ill_formed_ids(ids: Iterable[str]) -> list[str]:
+    return [name for name in ids if not ID.fullmatch(name)]
+
+
+def rows_without_scenario(ledger: Mapping[str, Requirement], scenarios: Mapping[str, list[str]]) -> list[str]:
+    return [name for name in ledger if not scenarios.get(name)]
+
+
+def unknown_requirements(ledger: Mapping[str, Requirement], scenarios: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return {name: users for name, users in scenarios.items() if name not in ledger}
+
+
+def patterns_with_two_owners(rows: Iterable[Requirement]) -> dict[str, list[str]]:
+    owners: dict[str, list[str]] = {}
+    for row in rows:
+        for pattern in row.owns:
+            owners.setdefault(pattern, []).append(row.id)
+    return {pattern: names for pattern, names in owners.items() if len(names) > 1}
+
+
+def test_the_ledger_of_the_kit_loads() -> None:
+    ledger = load_ledger()
+    assert len(ledger) > 100
+    assert {row.area for row in ledger.values()} == set(ledger.areas)
+    assert all(row.statement and row.source for row in ledger.values())
+
+
+def test_the_ids_are_dotted_names_and_never_ordinals() -> None:
+    assert ill_formed_ids(load_ledger()) == []
+
+
+@pytest.mark.parametrize("name", ["lock", "Lock.token", "lock..token", "lock.token-", "lock.token_x", "lock token.x"])
+def test_an_id_of_another_form_would_be_noticed(name: str) -> None:
+    assert ill_formed_ids([name]) == [name]
+
+
+def test_every_row_has_a_scenario() -> None:
+    assert rows_without_scenario(load_ledger(), scenarios_by_requirement()) == []
+
+
+def test_a_row_without_scenario_would_be_noticed() -> None:
+    ledger = a_ledger(requirement("a.tested"), requirement("a.forgotten"))
+    assert rows_without_scenario(ledger, {"a.tested": ["a/one"], "a.forgotten": []}) == ["a.forgotten"]
+
+
+def test_every_requirement_of_a_scenario_is_in_the_ledger() -> None:
+    assert unknown_requirements(load_ledger(), scenarios_by_requirement()) == {}
+
+
+def test_a_scenario_with_an_unknown_requirement_would_be_noticed() -> None:
+    assert unknown_requirements(a_ledger(requirement("a.b")), {"a.c": ["a/one"]}) == {"a.c": ["a/one"]}
+
+
+def test_no_pattern_is_owned_by_two_rows() -> None:
+    assert patterns_with_two_owners(load_ledger().values()) == {}
+
+
+def test_a_pattern_with_two_owners_would_be_noticed() -> None:
+    rows = [requirement("a.one", "job.x"), requirement("a.two", "job.x", "job.y")]
+    assert patterns_with_two_owners(rows) == {"job.x": ["a.one", "a.two"]}
+
+
+# Owners of locators.
+
+
+def test_the_longest_pattern_owns_a_locator() -> None:
+    ledger = a_ledger(
+        requirement("a.all", "job.*"), requirement("a.opts", "job.opts.*"), requirement("a.exact", "job.opts.delay")
+    )
+    owners = {where: ledger.owner_of(where) for where in ("job.name", "job.opts.lifo", "job.opts.delay", "event.added")}
+    assert {where: owner.id if owner else None for where, owner in owners.items()} == {
+        "job.name": "a.all",
+        "job.opts.lifo": "a.opts",
+        "job.opts.delay": "a.exact",
+        "event.added": None,
+    }
+
+
+def test_stars_do_not_make_a_pattern_longer() -> None:
+    ledger = a_ledger(requirement("a.stars", "job.**********"), requirement("a.word", "job.opt*"))
+    owner = ledger.owner_of("job.opts")
+    assert owner is not None
+    assert owner.id == "a.word"
+
+
+def test_only_the_named_rows_are_asked() -> None:
+    ledger = a_ledger(requirement("a.all", "job.*"), requirement("a.opts", "job.opts.*"))
+    among = ledger.owner_of("job.opts.lifo", among={"a.all"})
+    assert among is not None
+    assert among.id == "a.all"
+    assert ledger.owner_of("job.opts.lifo", among=()) is None
+
+
+@pytest.mark.parametrize(
+    ("where", "owner"), [("job.timestamp", "job.hash.timestamp"), ("lock.ttl.1", "lock.duration"), ("nothing", None)]
+)
+def test_owners_in_the_kits_own_ledger(where: str, owner: str | None) -> None:
+    found = load_ledger().owner_of(where)
+    assert (found.id if found else None) == owner
+
+
+# Reading.
+
+
+def test_files_are_read_in_order_with_their_titles(read: Callable[..., Ledger]) -> None:
+    ledger = read(
+        b="area: b\ntitle: Second\nrows:" + ROW.format(id="b.one"),
+        a="area: a\ntitle: First\nrows:" + ROW.format(id="a.one") + ROW.format(id="a.two"),
+    )
+    assert list(ledger) == ["a.one", "a.two", "b.one"]
+    assert ledger.areas == {"a": "First", "b": "Second"}
+    assert ledger.row("b.one").area == "b"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "area: [unfinished",
+        "area: x\ntitle: X",
+        "just a text",
+        "",
+        "area: x\ntitle: X\nrows:" + ROW.format(id="x.y").replace("MUST", "OUGHT"),
+        "area: x\ntitle: X\nrows:" + ROW.format(id="x.y") + "    ownz: [job.x]\n",
+        "area: x\ntitle: X\nrows:\n  - id: x.y\n    level: MUST\n    statement: no source\n",
+    ],
+    ids=["no yaml", "no rows", "no mapping", "empty", "unknown level", "unknown field", "missing field"],
+)
+def test_a_malformed_file_is_named(read: Callable[..., Ledger], text: str) -> None:
+    with pytest.raises(ValueError, match=r"ledger file crooked\.yaml: "):
+        read(crooked=text)
+
+
+def test_the_same_id_twice_is_refused(read: Callable[..., Ledger]) -> None:
+    with pytest.raises(ValueError, match=r"same id: a\.one"):
+        read(
+            a="area: a\ntitle: A\nrows:" + ROW.format(id="a.one") + ROW.format(id="a.two"),
+            b="area: b\ntitle: B\nrows:" + ROW.format(id="a.one"),
+        )
+
+
+def test_an_unknown_id_is_a_key_error() -> None:
+    with pytest.raises(KeyError):
+        load_ledger().row("no.such")
