@@ -108,8 +108,8 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 class Footer(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
     """Last line of a run. `exit_code` as in the README.
 
-    `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: run-wide sentences
-    (known entries that matched nothing, a driver that could not be started again, ...).
+    `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: sentences about
+    the whole run (known entries that matched nothing, a driver that could not be started again, ...).
     """
 
     finished_ms: int

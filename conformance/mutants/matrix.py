@@ -96,7 +96,7 @@ class Arena:
             for case in cases_for(mutant):
                 if not waiting:
                     break
-                if mutant.by or waiting.keys() & set(case.scenario.requirements):
+                if case.id in mutant.by or waiting.keys() & set(case.scenario.requirements):
                     evidence = run_trial(case.scenario, case.arguments, self._bench, load_ledger())
                     _judge(case, evidence, waiting)
         return outcomes
@@ -118,11 +118,13 @@ class Arena:
 
 def cases_for(mutant: Mutant) -> Sequence[Case]:
     """The cases in which the mutant's rows are looked for: quick ones and those that are about the rows first."""
-    if mutant.by:
-        return [case for case in all_cases() if case.id in mutant.by]
     rows = set(mutant.kills)
-    chosen = [case for case in all_cases() if rows & set(case.scenario.requirements)]
-    return sorted(chosen, key=lambda case: (case.scenario.slow, case.scenario.requirements[0] not in rows))
+    chosen = [case for case in all_cases() if case.id in mutant.by or rows & set(case.scenario.requirements)]
+    return sorted(chosen, key=lambda case: (case.id not in mutant.by, *_reluctance(case, rows)))
+
+
+def _reluctance(case: Case, rows: set[str]) -> tuple[bool, bool]:
+    return case.scenario.slow, case.scenario.requirements[0] not in rows
 
 
 def _judge(case: Case, evidence: Evidence, waiting: dict[str, Outcome]) -> None:

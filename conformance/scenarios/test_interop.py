@@ -121,6 +121,21 @@ def test_a_pause_stops_the_other(producer: Participant, consumer: Participant) -
     worker.wait_local("completed", "1")
 
 
+@handover("interop.pause.mixed")
+def test_pausing_in_turns_loses_no_job(producer: Participant, consumer: Participant) -> None:
+    """One side adds and pauses, the other adds and resumes: both jobs are run."""
+    ours, theirs = producer.queue(), consumer.queue()
+    ours.add("before the pause")
+    ours.pause()
+    theirs.add("during the pause")
+    theirs.resume()
+    states = [ours.redis.state(job) for job in ("1", "2")]
+    equal(states, [["wait"], ["wait"]], "both jobs wait after the resume")
+    worker = consumer.worker("noop")
+    _all_finished(consumer, 2)
+    worker.close()
+
+
 @handover("interop.stalled")
 def test_a_lost_job_is_finished_by_the_other(producer: Participant, consumer: Participant) -> None:
     """One side claims a job and goes away; the other recovers it."""

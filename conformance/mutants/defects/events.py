@@ -1,0 +1,182 @@
+"""Telling other clients wrongly, or not at all."""
+
+from __future__ import annotations
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl import queue_events
+from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.scripts_move import MoveScripts
+
+
+@mutant("event.added-nameless", kills=("event.added",))
+def added_nameless(damage: Damage) -> None:
+    """Event `added` does not tell the name."""
+    damage.commands("add*Job", 'if event(command) == "added" then drop(command, "name") end')
+
+
+@mutant("event.added-missing", kills=("event.added",))
+def added_missing(damage: Damage) -> None:
+    """There is no event `added`."""
+    damage.commands("add*Job", 'if event(command) == "added" then return "0-0" end')
+
+
+@mutant("event.added-late", kills=("event.added", "event.order"), by=("add/a_plain_job_enters_wait_at_the_left",))
+def added_late(damage: Damage) -> None:
+    """Event `waiting` comes before `added`."""
+    damage.commands(
+        "addStandardJob",
+        'if event(command) == "added" then memory.added = command return "0-0" end '
+        'if event(command) == "waiting" then local id = send(unpack(command)) send(unpack(memory.added)) return id end',
+    )
+
+
+@mutant("event.waiting-no-prev", kills=("event.waiting",))
+def waiting_no_prev(damage: Damage) -> None:
+    """Event `waiting` does not tell where the job comes from."""
+    damage.commands("*", 'if event(command) == "waiting" then drop(command, "prev") end')
+
+
+@mutant("event.waiting-missing", kills=("event.waiting",))
+def waiting_missing(damage: Damage) -> None:
+    """Promoting leaves no event."""
+    damage.commands("promote", 'if event(command) == "waiting" then return "0-0" end')
+
+
+@mutant("event.delayed-relative", kills=("event.delayed",))
+def delayed_relative(damage: Damage) -> None:
+    """Event `delayed` holds the delay instead of the due time."""
+    damage.commands(
+        "addDelayedJob",
+        'if event(command) == "delayed" then change(command, "delay", cmsgpack.unpack(ARGV[3])["delay"]) end',
+    )
+
+
+@mutant("event.active-prev", kills=("event.active",))
+def active_prev(damage: Damage) -> None:
+    """Event `active` names the list instead of the state that the job comes from."""
+    damage.commands("moveTo*", 'if event(command) == "active" then change(command, "prev", "wait") end')
+
+
+@mutant("event.completed-no-result", kills=("event.completed",))
+def completed_no_result(damage: Damage) -> None:
+    """Event `completed` does not tell the result."""
+    damage.commands("moveToFinished", 'if event(command) == "completed" then drop(command, "returnvalue") end')
+
+
+@mutant(
+    "event.completed-twice",
+    kills=("event.completed", "interop.shared-work"),
+    by=("lifecycle/completing_moves_a_job_to_completed",),
+)
+def completed_twice(damage: Damage) -> None:
+    """Event `completed` is there twice."""
+    damage.commands("moveToFinished", 'if event(command) == "completed" then send(unpack(command)) end')
+
+
+@mutant("event.failed-always", kills=("event.failed",))
+def failed_always(damage: Damage) -> None:
+    """A failed attempt that is retried leaves event `failed` as well."""
+    damage.commands(
+        "retryJob",
+        'if event(command) == "waiting" then send("XADD", command[2], "*", "event", "failed", "jobId", ARGV[4], '
+        '"failedReason", "", "prev", "active") end',
+    )
+
+
+@mutant("event.failed-no-reason", kills=("event.failed",))
+def failed_no_reason(damage: Damage) -> None:
+    """Event `failed` does not tell the reason."""
+    damage.commands("moveToFinished", 'if event(command) == "failed" then drop(command, "failedReason") end')
+
+
+@mutant("event.exhausted-missing", kills=("event.retries-exhausted",), by=("retry/the_last_attempt_is_final",))
+def exhausted_missing(damage: Damage) -> None:
+    """There is no event `retries-exhausted`."""
+    damage.commands("moveToFinished", 'if event(command) == "retries-exhausted" then return "0-0" end')
+
+
+@mutant(
+    "event.exhausted-always",
+    kills=("event.retries-exhausted",),
+    by=("retry/an_unrecoverable_error_is_final",),
+)
+def exhausted_always(damage: Damage) -> None:
+    """An unrecoverable failure counts as exhausted retries."""
+    damage.around(
+        MoveScripts, "_finish_options", lambda healthy: lambda scripts, job: {**healthy(scripts, job), "attempts": 0}
+    )
+
+
+@mutant("event.drained-missing", kills=("event.drained",))
+def drained_missing(damage: Damage) -> None:
+    """There is no event `drained`."""
+    damage.commands("moveToFinished", 'if event(command) == "drained" then return "0-0" end')
+
+
+@mutant("event.drained-early", kills=("event.drained",))
+def drained_early(damage: Damage) -> None:
+    """Every finished job leaves event `drained`."""
+    damage.commands(
+        "moveToFinished", 'if event(command) == "active" then send("XADD", command[2], "*", "event", "drained") end'
+    )
+
+
+@mutant("event.progress-field", kills=("event.progress",))
+def progress_field(damage: Damage) -> None:
+    """Event `progress` holds the value under another name."""
+    damage.commands(
+        "updateProgress", 'if event(command) == "progress" then command[at(command, "data") - 1] = "progress" end'
+    )
+
+
+@mutant("event.removed-no-prev", kills=("event.removed",))
+def removed_no_prev(damage: Damage) -> None:
+    """Event `removed` does not tell where the job was."""
+    damage.commands("removeJob", 'if event(command) == "removed" then drop(command, "prev") end')
+
+
+@mutant("event.resumed-missing", kills=("event.paused",))
+def resumed_missing(damage: Damage) -> None:
+    """Resuming leaves no event."""
+    damage.commands("pause", 'if event(command) == "resumed" then return "0-0" end')
+
+
+@mutant("event.finish-order", kills=("event.order",), by=("lifecycle/completing_can_claim_the_next_job",))
+def finish_order(damage: Damage) -> None:
+    """The next job's event `active` comes before the event that the last one completed."""
+    damage.commands(
+        "moveToFinished",
+        'if event(command) == "completed" and ARGV[6] == "1" then memory.held = command return "0-0" end '
+        'if memory.held and (event(command) == "active" or event(command) == "drained") then '
+        "local id = send(unpack(command)) send(unpack(memory.held)) memory.held = nil return id end",
+    )
+
+
+@mutant("event.reader-raw", kills=("event.reader", "interop.events"))
+def reader_raw(damage: Damage) -> None:
+    """The event reader hands out JSON texts instead of values."""
+    damage.replace(queue_events, "_JSON_FIELDS", {})
+
+
+@mutant("event.reader-replays", kills=("event.reader",))
+def reader_replays(damage: Damage) -> None:
+    """The event reader starts with the oldest entry, whatever it was asked for."""
+
+    def broken(start: Function) -> Function:
+        async def find_start(reader: QueueEvents) -> None:
+            if vars(reader)["_last_id"] is None:
+                vars(reader)["_last_id"] = "0-0"
+            await start(reader)
+
+        return find_start
+
+    damage.around(QueueEvents, "_find_start", broken)
+
+
+@mutant("event.progress-no-json", kills=("event.readable-by-node",))
+def progress_no_json(damage: Damage) -> None:
+    """Event `progress` holds text that is not JSON, on which Node's reader breaks."""
+    damage.commands(
+        "updateProgress", 'if event(command) == "progress" then change(command, "data", "{percent = 10}") end'
+    )

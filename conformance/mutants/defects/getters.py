@@ -1,0 +1,201 @@
+"""Reading a queue wrongly, and editing its jobs wrongly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl import job as job_module
+from conformance.reference_impl.job import Job
+from conformance.reference_impl.job_record import JobRecord
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.scripts_manage import JobScripts, QueueScripts
+from conformance.reference_impl.scripts_read import ReadScripts
+
+
+@mutant("getters.counts-shifted", kills=("getters.counts",))
+def counts_shifted(damage: Damage) -> None:
+    """Each state gets the count of its neighbour."""
+
+    def broken(count: Function) -> Function:
+        async def get_counts(scripts: ReadScripts, states: list[str]) -> list[int]:
+            counts: list[int] = await count(scripts, states)
+            return counts[1:] + counts[:1]
+
+        return get_counts
+
+    damage.around(ReadScripts, "get_counts", broken)
+
+
+@mutant("getters.priority-edge", kills=("getters.counts-per-priority",))
+def priority_edge(damage: Damage) -> None:
+    """A count per priority takes in the next priority as well."""
+    damage.commands(
+        "getCountsPerPriority", 'if command[1] == "ZCOUNT" then command[4] = tonumber(command[4]) + 4294967296 end'
+    )
+
+
+@mutant("getters.state-coarse", kills=("getters.state",))
+def state_coarse(damage: Damage) -> None:
+    """A prioritized job is said to be waiting."""
+
+    def broken(state: Function) -> Function:
+        async def get_state(scripts: ReadScripts, job_id: str) -> str:
+            found: str = await state(scripts, job_id)
+            return "waiting" if found == "prioritized" else found
+
+        return get_state
+
+    damage.around(ReadScripts, "get_state", broken)
+
+
+@mutant("getters.ghost", kills=("getters.job",))
+def ghost(damage: Damage) -> None:
+    """A job that does not exist is read as an empty one."""
+
+    def broken(read: Function) -> Function:
+        async def get_job(queue: Queue, job_id: str) -> Job:
+            return await read(queue, job_id) or Job(queue, "", {}, {}, job_id)
+
+        return get_job
+
+    damage.around(Queue, "getJob", broken)
+
+
+@mutant("getters.job-timeless", kills=("getters.job.fields",))
+def job_timeless(damage: Damage) -> None:
+    """A job read back does not tell how many attempts were made."""
+
+    def broken(read: Function) -> Function:
+        def read_record(fields: Any, job_id: str) -> JobRecord:
+            record: JobRecord = read(fields, job_id)
+            record.attemptsMade = 0
+            return record
+
+        return read_record
+
+    damage.around(job_module, "read_record", broken)
+
+
+@mutant("getters.page-excludes-end", kills=("getters.order",))
+def page_excludes_end(damage: Damage) -> None:
+    """The end of a page is not part of it."""
+    damage.argument("getRanges", 1, lambda end: end - 1 if end > 0 else end)
+
+
+@mutant("getters.promote-keeps-delay", kills=("getters.promote",))
+def promote_keeps_delay(damage: Damage) -> None:
+    """A promoted job keeps its delay."""
+    damage.commands("promote", 'if command[1] == "HSET" then return 0 end')
+
+
+@mutant("getters.promote-silent", kills=("order.marker.base",), by=("events/promoting_leaves_waiting_from_delayed",))
+def promote_silent(damage: Damage) -> None:
+    """Promoting does not wake a worker."""
+    damage.commands("promote", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
+
+
+@mutant("getters.promote-anything", kills=("getters.promote.wrong-state",))
+def promote_anything(damage: Damage) -> None:
+    """A waiting job can be promoted."""
+    damage.commands("promote", 'if command[1] == "ZREM" then send(unpack(command)) return 1 end')
+
+
+@mutant("getters.delay-not-stored", kills=("getters.change-delay",))
+def delay_not_stored(damage: Damage) -> None:
+    """A changed delay moves the job but is not stored."""
+    damage.commands("changeDelay", 'if command[1] == "HSET" and at(command, "delay") then return 0 end')
+
+
+@mutant(
+    "getters.delay-from-added", kills=("order.delayed.score", "event.delayed"), by=("getters/changing_a_delay",)
+)
+def delay_from_added(damage: Damage) -> None:
+    """A changed delay counts from the time of adding."""
+    damage.commands(
+        "changeDelay",
+        'if command[1] == "ZADD" and on(command, "delayed") then '
+        'command[3] = (tonumber(send("HGET", ARGV[4], "timestamp")) + tonumber(ARGV[1])) * 4096 end '
+        'if event(command) == "delayed" then change(command, "delay", '
+        'tonumber(send("HGET", ARGV[4], "timestamp")) + tonumber(ARGV[1])) end',
+    )
+
+
+@mutant("getters.delay-anything", kills=("getters.change-delay",))
+def delay_anything(damage: Damage) -> None:
+    """Changing the delay of a waiting job is no error."""
+
+    def broken(change: Function) -> Function:
+        async def change_delay(scripts: JobScripts, job_id: str, delay: float) -> None:
+            if await ReadScripts.get_state(scripts, job_id) == "delayed":  # type: ignore[arg-type]  # both halves of one object
+                await change(scripts, job_id, delay)
+
+        return change_delay
+
+    damage.around(JobScripts, "change_delay", broken)
+
+
+@mutant("getters.priority-not-stored", kills=("getters.change-priority",))
+def priority_not_stored(damage: Damage) -> None:
+    """A changed priority moves the job but is not stored."""
+    damage.commands("changePriority", 'if command[1] == "HSET" then return 0 end')
+
+
+@mutant("getters.priority-not-moved", kills=("getters.change-priority",))
+def priority_not_moved(damage: Damage) -> None:
+    """A changed priority is stored but the job stays where it is."""
+    damage.commands("changePriority", 'if command[1] == "ZREM" or command[1] == "LREM" then return 0 end')
+
+
+@mutant("getters.drain-everything", kills=("getters.drain",))
+def drain_everything(damage: Damage) -> None:
+    """Draining always removes delayed jobs too."""
+    damage.argument("drain", 1, lambda _delayed: "1")
+
+
+@mutant("getters.drain-keeps-hashes", kills=("getters.drain",))
+def drain_keeps_hashes(damage: Damage) -> None:
+    """Draining empties the containers and leaves the jobs."""
+    damage.commands("drain", 'if command[1] == "DEL" then return 0 end')
+
+
+@mutant("getters.clean-unlimited", kills=("getters.clean",))
+def clean_unlimited(damage: Damage) -> None:
+    """Cleaning pays no heed to the limit."""
+    damage.argument("cleanJobsInSet", 2, lambda _limit: 1000)
+
+
+@mutant("getters.clean-young", kills=("getters.clean",))
+def clean_young(damage: Damage) -> None:
+    """Cleaning pays no heed to the grace period."""
+    damage.argument("cleanJobsInSet", 1, lambda latest: latest + 86_400_000)
+
+
+@mutant("getters.clean-silent", kills=("getters.clean",))
+def clean_silent(damage: Damage) -> None:
+    """Cleaning leaves no event."""
+    damage.commands("cleanJobsInSet", 'if event(command) == "cleaned" then return "0-0" end')
+
+
+@mutant("getters.obliterate-forced", kills=("getters.obliterate",))
+def obliterate_forced(damage: Damage) -> None:
+    """Obliterating does not spare active jobs."""
+
+    def broken(obliterate: Function) -> Function:
+        async def always(scripts: QueueScripts, *, count: int, force: bool) -> bool:
+            return bool(await obliterate(scripts, count=count, force=force or True))
+
+        return always
+
+    damage.around(QueueScripts, "obliterate", broken)
+
+
+@mutant("getters.obliterate-leaves-meta", kills=("getters.obliterate",))
+def obliterate_leaves_meta(damage: Damage) -> None:
+    """Obliterating leaves `meta` behind."""
+    damage.commands(
+        "obliterate",
+        'if command[1] == "DEL" then for place = #command, 2, -1 do '
+        'if string.sub(command[place], -5) == ":meta" then table.remove(command, place) end end end',
+    )

@@ -1,0 +1,82 @@
+"""A Redis of the tests' own, and benches on which miniature drivers sit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from miniature_drivers import BenchOf, ChildSeat, InProcessSeat, Mini
+
+from conformance.gate.bench import Bench, Seat
+from conformance.gate.clients import Launch
+from conformance.servers import Server, open_server
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with open_server(None, announce=lambda _line: None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def bench_of(server: Server) -> Iterator[BenchOf]:
+    """Seats an oracle and a client; their drivers are ended afterwards."""
+    with ExitStack() as stack:
+
+        def make(oracle: Seat, client: Seat) -> Bench:
+            bench = Bench(server, oracle, client)
+            stack.callback(bench.leave)
+            return bench
+
+        yield make
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> ChildSeat:
+    """A seat whose driver is a small program: `body` handles one call, as a function of `call` that returns an answer."""
+
+    def seat(body: str) -> Seat:
+        path = tmp_path / f"driver{len(list(tmp_path.iterdir()))}.py"
+        path.write_text(CHILD.format(body=body), "utf-8")
+        return Seat(Launch("child", [sys.executable, "-I", "-S", str(path)]), seed=1)
+
+    return seat
+
+
+@pytest.fixture
+def mini() -> Callable[..., InProcessSeat]:
+    """A seat whose driver is an object in this process."""
+    return lambda **settings: InProcessSeat(Mini(**settings))
+
+
+CHILD = """
+import json, os, signal, sys
+
+def say(**line):
+    os.write(1, json.dumps(line).encode() + b"\\n")
+
+def die(code):
+    print("these are my last words", file=sys.stderr, flush=True)
+    os._exit(code)
+
+def hang():
+    while True:
+        signal.pause()
+
+def answer(call):
+    op = call["op"]
+    {body}
+    return {{"count": 1}} if op == "queue.count" else {{}}
+
+for line in sys.stdin:
+    heard = json.loads(line)
+    if heard["type"] == "hello":
+        say(type="ready", protocol=1, client={{"name": "child", "language": "python", "version": "1"}},
+            ops=["open", "close", "reset", "queue.count", "queue.pause"], capabilities=[])
+    else:
+        say(type="result", id=heard["id"], status="ok", value=answer(heard))
+os._exit(0)
+"""

@@ -1,0 +1,208 @@
+"""Answers compared call by call; the transcript, the clocks, and the sentences of scenarios."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from conformance.gate.answers import compare_answers
+from conformance.gate.clock import FROZEN_START_MS, Clock, FrozenClock, RunningClock
+from conformance.gate.expect import Mismatch, between, equal, holds, one_of, shown
+from conformance.gate.participant import Participant
+from conformance.gate.records import Finding
+from conformance.gate.transcript import Answer, Transcript
+
+
+def participant(*answers: Answer, prefix: str = "bc1", frozen: bool = True) -> Participant:
+    transcript = Transcript()
+    for answer in answers:
+        transcript.note(answer.op, answer.outcome, answer.value)
+    clock = FrozenClock() if frozen else RunningClock()
+    return cast("Participant", SimpleNamespace(transcript=transcript, prefix=prefix, clock=clock))
+
+
+def compared(theirs: Any, ours: Any, *, frozen: bool = True) -> list[Finding]:
+    """Both answers of one call; `frozen` is about the client."""
+    oracle = participant(Answer("queue.getJob", "ok", theirs))
+    client = participant(Answer("queue.getJob", "ok", ours), frozen=frozen)
+    return compare_answers(oracle, client, "a.must")
+
+
+# Answers.
+
+
+def test_equal_answers_leave_nothing_to_say() -> None:
+    assert compared({"job": {"id": "1", "opts": {"lifo": True}}}, {"job": {"id": "1", "opts": {"lifo": True}}}) == []
+
+
+def test_a_difference_is_located() -> None:
+    [found] = compared({"job": {"id": "1", "name": "a"}}, {"job": {"id": "1", "name": "b"}})
+    assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.job.name", "a", "b")
+    assert (found.requirement, found.source, found.kind) == ("a.must", "answer", "wrong-answer")
+    assert found.message == "call 1, queue.getJob: job.name differs"
+
+
+def test_every_place_is_a_finding() -> None:
+    assert len(compared({"job": {"id": "1", "name": "a"}}, {"job": {"id": "2", "name": "b"}})) == 2
+
+
+def test_a_refusal_against_an_answer_is_a_difference() -> None:
+    oracle = participant(Answer("worker.moveToCompleted", "lock-mismatch", None))
+    client = participant(Answer("worker.moveToCompleted", "ok", {"job": None}))
+    [found] = compare_answers(oracle, client, "a.must")
+    assert (found.where, found.expected, found.actual) == (
+        "answer.worker.moveToCompleted.outcome",
+        "lock-mismatch",
+        "ok",
+    )
+
+
+def test_each_ones_own_prefix_is_the_same() -> None:
+    oracle = participant(Answer("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
+    client = participant(Answer("queue.getJob", "ok", {"parent_key": "bc2:q:1"}), prefix="bc2")
+    assert compare_answers(oracle, client, "a.must") == []
+
+
+def test_the_prefix_of_the_other_is_a_difference() -> None:
+    oracle = participant(Answer("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
+    client = participant(Answer("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc2")
+    assert [found.where for found in compare_answers(oracle, client, "a.must")] == ["answer.queue.getJob.parent_key"]
+
+
+@pytest.mark.parametrize("field", ["timestamp", "processed_on", "finished_on"])
+def test_times_are_compared_only_when_both_clocks_stand_still(field: str) -> None:
+    theirs, ours = {"job": {field: 1000}}, {"job": {field: 1001}}
+    assert len(compared(theirs, ours, frozen=True)) == 1
+    assert compared(theirs, ours, frozen=False) == []
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(None, 0), (0, None), ("", None), (None, {}), ([], None), (0, "")])
+def test_nothing_and_zero_say_the_same(theirs: Any, ours: Any) -> None:
+    assert compared({"job": {"delay": theirs}}, {"job": {"delay": ours}}) == []
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(None, 1), (0, "0"), ("", "x"), ([], ["a"]), (0, 1)])
+def test_nothing_and_something_do_not(theirs: Any, ours: Any) -> None:
+    assert len(compared({"job": {"delay": theirs}}, {"job": {"delay": ours}})) == 1
+
+
+def test_a_field_that_only_one_has_is_nothing_there() -> None:
+    assert compared({"job": {"id": "1", "delay": 0}}, {"job": {"id": "1"}}) == []
+    assert len(compared({"job": {"id": "1"}}, {"job": {"id": "1", "delay": 5}})) == 1
+
+
+def test_lists_are_compared_element_by_element() -> None:
+    [found] = compared({"jobs": [{"id": "1"}, {"id": "2"}]}, {"jobs": [{"id": "1"}, {"id": "3"}]})
+    assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.jobs.id", "2", "3")
+
+
+def test_lists_of_different_length_differ_as_a_whole() -> None:
+    [found] = compared({"ids": ["1", "2"]}, {"ids": ["1"]})
+    assert (found.expected, found.actual) == ('["1", "2"]', '["1"]')
+
+
+def test_the_order_of_a_list_counts() -> None:
+    assert len(compared({"ids": ["1", "2"]}, {"ids": ["2", "1"]})) == 2
+
+
+def test_a_hole_against_a_job_is_a_difference() -> None:
+    assert len(compared({"jobs": [None]}, {"jobs": [{"id": "1"}]})) == 1
+
+
+def test_who_stopped_half_way_is_not_blamed_twice() -> None:
+    one, two = Answer("queue.count", "ok", {"count": 1}), Answer("queue.count", "ok", {"count": 2})
+    assert compare_answers(participant(one, two), participant(one), "a.must") == []
+    assert len(compare_answers(participant(one, two), participant(two), "a.must")) == 1
+
+
+# The transcript.
+
+
+def test_nothing_is_noted_while_a_scenario_polls() -> None:
+    transcript = Transcript()
+    transcript.note("queue.add", "ok", {"id": "1"})
+    with transcript.silent():
+        transcript.note("queue.count", "ok", {"count": 0})
+        with transcript.silent():
+            transcript.note("queue.count", "ok", {"count": 1})
+        transcript.note("queue.count", "ok", {"count": 2})
+    transcript.note("close", "ok", {})
+    assert [answer.op for answer in transcript.answers] == ["queue.add", "close"]
+
+
+def test_a_poll_that_fails_ends_the_silence() -> None:
+    transcript = Transcript()
+    with pytest.raises(ZeroDivisionError), transcript.silent():
+        raise ZeroDivisionError
+    transcript.note("close", "ok", {})
+    assert len(transcript.answers) == 1
+
+
+# Clocks.
+
+
+def test_a_frozen_clock_moves_only_when_told() -> None:
+    clock: Clock = FrozenClock()
+    assert clock.frozen
+    assert (clock.now_ms(), clock.call_ms()) == (FROZEN_START_MS, FROZEN_START_MS)
+    clock.pass_ms(3_600_000)
+    assert (clock.now_ms(), clock.call_ms()) == (FROZEN_START_MS + 3_600_000, FROZEN_START_MS + 3_600_000)
+
+
+def test_a_frozen_clock_starts_long_ago() -> None:
+    """A client that takes the machine's time instead is caught at once."""
+    assert time.time() * 1000 - FROZEN_START_MS > 24 * 3600 * 1000
+
+
+def test_a_running_clock_is_the_machines_and_is_never_sent() -> None:
+    clock: Clock = RunningClock()
+    assert not clock.frozen
+    assert clock.call_ms() is None
+    before = clock.now_ms()
+    clock.pass_ms(15)
+    assert clock.now_ms() - before >= 15
+    assert abs(clock.now_ms() - time.time() * 1000) < 1000
+
+
+# Sentences.
+
+
+def test_what_holds_is_silent() -> None:
+    equal([1, 2], [1, 2], "the same")
+    one_of("a", ("a", "b"), "one of them")
+    between(5, 5, 6, "at the border")
+    between(6, 5, 6, "at the other border")
+    holds("something", "there is something")
+
+
+def test_equal_tells_the_sentence_both_sides_and_the_place() -> None:
+    with pytest.raises(Mismatch) as caught:
+        equal({"b": 1}, {"b": 2}, "b is two", where="job.b")
+    mismatch = caught.value
+    assert (mismatch.what, mismatch.expected, mismatch.actual) == ("b is two", '{"b": 2}', '{"b": 1}')
+    assert mismatch.where == "job.b"
+    assert str(mismatch) == 'b is two: expected {"b": 2}, got {"b": 1}'
+
+
+def test_one_of_between_and_holds_can_fail() -> None:
+    with pytest.raises(Mismatch, match='one of them: expected one of \\["a", "b"\\], got c'):
+        one_of("c", ["a", "b"], "one of them")
+    for value in (4.999, 6.001):
+        with pytest.raises(Mismatch, match=r"expected 5 \.\. 6"):
+            between(value, 5, 6, "inside")
+    with pytest.raises(Mismatch, match="expected true, got 3 jobs"):
+        holds(0, "nothing is left", seen="3 jobs")
+    with pytest.raises(Mismatch, match="expected true, got 0"):
+        holds(0, "nothing is left")
+
+
+def test_values_are_shown_as_json_and_anything_else_somehow() -> None:
+    assert shown("text") == "text"
+    assert shown({"ü": None}) == '{"ü": null}'
+    assert shown(b"bytes") == "\"b'bytes'\""
+    circle: list[Any] = []
+    circle.append(circle)
+    assert shown(circle) == "[[...]]"

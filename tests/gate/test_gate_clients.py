@@ -1,0 +1,222 @@
+"""The registry of clients, and the Python environments that some of them need."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shlex
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.gate import clients, environments
+from conformance.gate.clients import Launch, Toolbox, client_launch, client_names, oracle_launch
+from conformance.gate.environments import ensure_python_environment
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.upstream.node import Node
+from conformance.upstream.package import HARNESS, MODULES_VARIABLE, Package
+
+
+@pytest.fixture
+def announced() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def toolbox(tmp_path: Path, announced: list[str]) -> Toolbox:
+    """A Node and a package that need not exist: nothing is started."""
+    return Toolbox(Node(Path("/opt/node"), "20.0.0", "setting"), Package(tmp_path, "5.62.0", "00"), announced.append)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("BULLMQ_CONFORMANCE_CACHE", str(folder))
+    return folder
+
+
+# The registry.
+
+
+def test_the_names_of_all_clients() -> None:
+    assert client_names()[:2] == ["reference", "node"]
+    assert "python-official" in client_names()
+
+
+def test_the_oracle_is_the_node_driver_on_the_pinned_package(toolbox: Toolbox, tmp_path: Path) -> None:
+    launch = oracle_launch(toolbox)
+    assert launch.command == ["/opt/node", str(HARNESS / "driver.mjs")]
+    assert launch.environment == {MODULES_VARIABLE: str(tmp_path)}
+    assert client_launch("node", [], toolbox) == launch
+
+
+def test_the_reference_is_started_by_command_with_the_same_node(toolbox: Toolbox) -> None:
+    launch = client_launch("reference", [], toolbox)
+    assert launch.command == [sys.executable, "-m", "conformance.reference_impl.driver"]
+    assert launch.environment == {"BULLMQ_CONFORMANCE_NODE": "/opt/node"}
+
+
+def test_a_command_is_taken_as_it_is(toolbox: Toolbox) -> None:
+    command = ["driver", "$HOME", "{here}"]
+    assert client_launch("mine", command, toolbox) == Launch("mine", command)
+
+
+def test_an_unknown_name_lists_what_there_is(toolbox: Toolbox) -> None:
+    with pytest.raises(UsageProblem, match="unknown client 'nobody'") as caught:
+        client_launch("nobody", [], toolbox)
+    assert all(name in caught.value.hint for name in client_names())
+
+
+def test_a_folder_with_a_client_toml_is_a_client(
+    toolbox: Toolbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "some_client"
+    folder.mkdir()
+    (folder / "client.toml").write_text('description = "Some"\ncommand = ["{python}", "{here}/driver.py", "-v"]\n')
+    monkeypatch.setattr(clients, "files", lambda _package: tmp_path)
+    assert client_names() == ["reference", "node", "some-client"]
+    launch = client_launch("some-client", [], toolbox)
+    assert launch.command == [sys.executable, f"{folder}/driver.py", "-v"]
+
+
+# Environments.
+
+
+def tiny_wheel(folder: Path) -> Path:
+    """A package of one line, so that installing it needs no network."""
+    path = folder / "tiny-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("tiny.py", "ANSWER = 42\n")
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        digest = base64.urlsafe_b64encode(hashlib.sha256(b"ANSWER = 42\n").digest()).rstrip(b"=").decode()
+        record = f"tiny.py,sha256={digest},12\ntiny-1.0.dist-info/METADATA,,\ntiny-1.0.dist-info/WHEEL,,\n"
+        wheel.writestr("tiny-1.0.dist-info/RECORD", f"{record}tiny-1.0.dist-info/RECORD,,\n")
+    return path
+
+
+def test_an_environment_is_installed_once_and_anew_when_it_was_interrupted(
+    tmp_path: Path, cache: Path, announced: list[str]
+) -> None:
+    wheel = tiny_wheel(tmp_path)
+    requirements = tmp_path / "requirements.txt"
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    requirements.write_text(f"tiny @ {wheel.as_uri()} --hash=sha256:{digest}\n")
+
+    python = ensure_python_environment("tiny", requirements, announce=announced.append)
+    asked = subprocess.run(
+        [python, "-c", "import tiny; print(tiny.ANSWER)"], capture_output=True, text=True, check=False
+    )
+    assert (asked.stdout, asked.stderr) == ("42\n", "")
+    assert [path for path in cache.iterdir() if path.is_dir()] == [python.parent.parent]
+
+    assert ensure_python_environment("tiny", requirements, announce=announced.append) == python
+    assert len(announced) == 1, "a whole environment is used as it is"
+
+
+@pytest.fixture
+def pretended_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Puts a shell script in the place of Python; what it does for `-m venv` and for pip is up to the test."""
+
+    def pretend(*, pip: str = "exit 0", venv: str = "") -> Path:
+        calls = tmp_path / "calls"
+        program = tmp_path / "python"
+        inner = f"#!/bin/sh\necho pip >> {shlex.quote(str(calls))}\n{pip}\n"
+        program.write_text(
+            f"#!/bin/sh\necho venv >> {shlex.quote(str(calls))}\n{venv}\n"
+            f'mkdir -p "$3/bin"\nprintf %s {shlex.quote(inner)} > "$3/bin/python"\nchmod +x "$3/bin/python"\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setattr(environments.sys, "executable", str(program))
+        return calls
+
+    return pretend
+
+
+@pytest.fixture
+def requirements(tmp_path: Path) -> Path:
+    path = tmp_path / "requirements.txt"
+    path.write_text("anything\n")
+    return path
+
+
+def test_an_interrupted_installation_is_made_anew(
+    requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
+) -> None:
+    calls = pretended_python()
+    python = ensure_python_environment("it", requirements, announce=announced.append)
+    root = python.parent.parent
+    (root / "complete").unlink()  # as if the kit had been killed before the end
+    (root / "half.txt").write_text("left over")
+
+    ensure_python_environment("it", requirements, announce=announced.append)
+    assert not (root / "half.txt").exists()
+    assert (root / "complete").exists()
+    assert calls.read_text().split() == ["venv", "pip", "venv", "pip"]
+    assert python.is_relative_to(cache)
+
+
+def test_a_failing_pip_is_an_environment_problem_with_its_last_lines(
+    requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
+) -> None:
+    pretended_python(pip="seq 1 50; echo 'ERROR: no matching distribution' >&2; exit 1")
+    with pytest.raises(EnvironmentProblem) as caught:
+        ensure_python_environment("it", requirements, announce=announced.append)
+    assert "ERROR: no matching distribution" in caught.value.what
+    assert "\n" not in caught.value.what
+    assert " 40 " not in caught.value.what, "only the last lines are shown"
+    assert caught.value.hint
+    assert not list(cache.glob("*/complete")), "a failed installation is not taken for a whole one"
+
+
+def test_a_failing_venv_is_an_environment_problem(
+    requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
+) -> None:
+    calls = pretended_python(venv="echo 'no ensurepip' >&2; exit 1")
+    with pytest.raises(EnvironmentProblem, match="no ensurepip"):
+        ensure_python_environment("it", requirements, announce=announced.append)
+    assert calls.read_text().split() == ["venv"]
+    assert cache.exists()
+
+
+def test_a_cache_that_cannot_be_written_is_an_environment_problem(
+    requirements: Path, tmp_path: Path, announced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("BULLMQ_CONFORMANCE_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(EnvironmentProblem, match="cannot be used") as caught:
+        ensure_python_environment("it", requirements, announce=announced.append)
+    assert "BULLMQ_CONFORMANCE_CACHE" in caught.value.hint
+
+
+def test_two_that_install_at_once_install_once(
+    requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
+) -> None:
+    calls = pretended_python()
+    together = [
+        threading.Thread(
+            target=ensure_python_environment, args=("it", requirements), kwargs={"announce": announced.append}
+        )
+        for _ in range(4)
+    ]
+    for one in together:
+        one.start()
+    for one in together:
+        one.join(30)
+    assert calls.read_text().split() == ["venv", "pip"]
+    assert len(list(cache.glob("*/complete"))) == 1
+
+
+def test_other_requirements_are_another_environment(
+    requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
+) -> None:
+    pretended_python()
+    first = ensure_python_environment("it", requirements, announce=announced.append)
+    requirements.write_text("something else\n")
+    assert ensure_python_environment("it", requirements, announce=announced.append) != first
+    assert len(list(cache.glob("*/complete"))) == 2

@@ -1,0 +1,162 @@
+"""known.toml: how it is read, what it excuses, and how it bites back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from gate_builders import finding, record
+
+from conformance.gate.known import Known, excuse, load_known, stale_entries, unmatched_entries
+from conformance.problems import UsageProblem
+
+REQUIREMENTS = ("a.must", "a.name")
+
+
+@pytest.fixture
+def known_toml(tmp_path: Path) -> Callable[[str], Path]:
+    def write(text: str) -> Path:
+        path = tmp_path / "known.toml"
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        return path
+
+    return write
+
+
+# Reading.
+
+
+def test_no_file_means_no_entries() -> None:
+    assert load_known(None, REQUIREMENTS) == ()
+
+
+def test_an_empty_file_means_no_entries(known_toml: Callable[[str], Path]) -> None:
+    assert load_known(known_toml(""), REQUIREMENTS) == ()
+
+
+def test_entries_are_read_with_their_defaults(known_toml: Callable[[str], Path]) -> None:
+    path = known_toml(
+        '[[known]]\nrequirement = "a.must"\nreason = "old"\n'
+        '[[known]]\nrequirement = "a.name"\nreason = "too"\nissue = "https://x"\nwhere = "job.*"\nmessage = "the"\n'
+    )
+    assert load_known(path, REQUIREMENTS) == (
+        Known(requirement="a.must", reason="old", where="*", message="", issue=""),
+        Known(requirement="a.name", reason="too", where="job.*", message="the", issue="https://x"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[known",
+        "known = 3",
+        '[[known]]\nrequirement = "a.must"',
+        '[[known]]\nreason = "no requirement"',
+        '[[known]]\nrequirement = "a.must"\nreason = "x"\nwehre = "job.*"',
+        '[[know]]\nrequirement = "a.must"\nreason = "x"',
+        '[[known]]\nrequirement = "a.must"\nreason = 7',
+        "\udcff",
+    ],
+    ids=["no toml", "no table", "no reason", "no requirement", "unknown key", "unknown table", "number", "no utf-8"],
+)
+def test_a_malformed_file_is_a_usage_problem(known_toml: Callable[[str], Path], text: str) -> None:
+    path = known_toml(text)
+    with pytest.raises(UsageProblem) as caught:
+        load_known(path, REQUIREMENTS)
+    assert caught.value.what.startswith(f"--known {path}: ")
+    assert caught.value.hint
+
+
+def test_an_unknown_requirement_is_a_usage_problem(known_toml: Callable[[str], Path]) -> None:
+    path = known_toml('[[known]]\nrequirement = "a.mist"\nreason = "x"')
+    with pytest.raises(UsageProblem, match=r"unknown requirement 'a\.mist'"):
+        load_known(path, REQUIREMENTS)
+
+
+def test_a_missing_file_is_a_usage_problem(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="No such file"):
+        load_known(tmp_path / "nowhere.toml", REQUIREMENTS)
+
+
+def test_a_folder_is_a_usage_problem(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="directory"):
+        load_known(tmp_path, REQUIREMENTS)
+
+
+# Excusing.
+
+
+def test_a_requirement_is_excused_when_an_entry_matches_its_every_finding() -> None:
+    entries = [Known(requirement="a.must", reason="old", where="job.*")]
+    assert excuse([finding(where="job.name"), finding(where="job.delay")], entries) == {"a.must": "old"}
+
+
+def test_one_finding_that_no_entry_matches_spoils_the_excuse() -> None:
+    entries = [Known(requirement="a.must", reason="old", where="job.*")]
+    assert excuse([finding(where="job.name"), finding(where="event.added")], entries) == {}
+
+
+def test_several_entries_can_share_the_work_and_every_reason_is_told_once() -> None:
+    entries = [
+        Known(requirement="a.must", reason="old", where="job.*"),
+        Known(requirement="a.must", reason="late", where="event.*"),
+    ]
+    findings = [finding(where="job.name"), finding(where="event.added"), finding(where="job.delay")]
+    assert excuse(findings, entries) == {"a.must": "old; late"}
+
+
+def test_an_entry_speaks_about_its_own_requirement_only() -> None:
+    entries = [Known(requirement="a.name", reason="old")]
+    assert excuse([finding("a.must"), finding("a.name")], entries) == {"a.name": "old"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "excuses"),
+    [
+        (Known(requirement="a.must", reason="x"), True),
+        (Known(requirement="a.must", reason="x", where="job.*"), True),
+        (Known(requirement="a.must", reason="x", where="job.NAME"), False),
+        (Known(requirement="a.must", reason="x", where="event.*"), False),
+        (Known(requirement="a.must", reason="x", message="the name"), True),
+        (Known(requirement="a.must", reason="x", message="name"), False),
+        (Known(requirement="a.must", reason="x", where="job.*", message="no"), False),
+    ],
+)
+def test_where_is_a_glob_and_message_a_prefix(entry: Known, excuses: bool) -> None:
+    assert entry.excuses(finding(where="job.name", message="the name differs")) is excuses
+
+
+# Biting back.
+
+ENTRY = Known(requirement="a.must", reason="old", where="job.*")
+
+
+def test_an_entry_whose_requirement_passes_is_stale() -> None:
+    assert stale_entries([ENTRY], [record({"a.must": "pass"}), record({"a.must": "pass"})]) == {"a.must": "old"}
+
+
+def test_an_entry_is_not_stale_while_one_scenario_does_not_pass() -> None:
+    records = [record({"a.must": "pass"}), record({"a.must": "fail"}, finding())]
+    assert stale_entries([ENTRY], records) == {}
+
+
+def test_an_entry_that_was_not_judged_is_neither_stale_nor_unmatched() -> None:
+    records = [record({"a.name": "pass"})]
+    assert stale_entries([ENTRY], records) == {}
+    assert unmatched_entries([ENTRY], records) == []
+
+
+def test_an_entry_that_matches_nothing_of_a_failing_requirement_is_told() -> None:
+    told = unmatched_entries([ENTRY], [record({"a.must": "fail"}, finding(where="event.added"))])
+    assert len(told) == 1
+    assert "a.must" in told[0]
+    assert "'job.*'" in told[0]
+
+
+def test_an_entry_that_matches_is_not_told() -> None:
+    assert unmatched_entries([ENTRY], [record({"a.must": "fail"}, finding(where="job.name"))]) == []
+
+
+def test_a_stale_entry_is_told_once_and_not_as_unmatched_too() -> None:
+    assert unmatched_entries([ENTRY], [record({"a.must": "pass"})]) == []

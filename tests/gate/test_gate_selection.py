@@ -1,0 +1,238 @@
+"""Which scenarios a run takes, how functions become scenarios, and how all of them are found."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from gate_builders import item, levels, made
+
+from conformance.gate.catalogue import all_scenarios, scenarios_by_requirement
+from conformance.gate.config import RunConfig, split_command
+from conformance.gate.scenario import DIRECTIONS, TIERS, Scenario, Tier, handover, scenario, shared
+from conformance.gate.selection import area_of, is_selected, running_order, scenario_id, scenario_of
+from conformance.problems import UsageProblem
+
+# Names.
+
+
+def test_the_area_is_the_module_and_the_id_adds_the_function() -> None:
+    one = item(made("a.must"), module="test_job_hash.py", name="test_the_name[x-1]")
+    assert area_of(one) == "job-hash"
+    assert scenario_id(one) == "job-hash/the_name[x-1]"
+
+
+def test_an_ordinary_test_is_no_scenario() -> None:
+    assert scenario_of(item()) is None
+    one = made("a.must")
+    assert scenario_of(item(one)) is one
+
+
+# Selection.
+
+
+def selects(scenario: Scenario, **options: Any) -> bool:
+    one = item(scenario, module="test_job_hash.py", name="test_the_name[x-1]")
+    return is_selected(one, RunConfig(**options), levels())
+
+
+def test_an_ordinary_test_is_always_taken() -> None:
+    assert is_selected(item(), RunConfig(select=["nothing"], tier="smoke", level="MUST"), levels())
+
+
+@pytest.mark.parametrize("scenario_tier", TIERS)
+@pytest.mark.parametrize("run_tier", TIERS)
+def test_a_tier_takes_itself_and_what_is_below(scenario_tier: Tier, run_tier: Tier) -> None:
+    taken = {("smoke", tier) for tier in TIERS} | {("core", "core"), ("core", "full"), ("full", "full")}
+    assert selects(made("a.must", tier=scenario_tier), tier=run_tier) is ((scenario_tier, run_tier) in taken)
+
+
+@pytest.mark.parametrize(
+    ("level", "taken"),
+    [("MUST", {"a.must"}), ("SHOULD", {"a.must", "a.should"}), ("MAY", {"a.must", "a.should", "a.may"})],
+)
+def test_a_level_takes_itself_and_what_is_above(level: Literal["MUST", "SHOULD", "MAY"], taken: set[str]) -> None:
+    assert {name for name in ("a.must", "a.should", "a.may") if selects(made(name), level=level)} == taken
+
+
+def test_one_requirement_of_the_level_is_enough() -> None:
+    assert selects(made("a.may", "a.must"), level="MUST")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "taken"),
+    [
+        ("a.must", True),
+        ("a.*", True),
+        ("a.should", True),
+        ("b.*", False),
+        ("job-hash", True),
+        ("job-*", True),
+        ("job", False),
+        ("job-hash/the_name", True),
+        ("job-hash/the_name[x-1]", True),
+        ("job-hash/the_name[x-2]", False),
+        ("*/the_*", True),
+        ("the_name", False),
+        ("A.MUST", False),
+    ],
+)
+def test_select_matches_requirements_areas_and_ids(pattern: str, taken: bool) -> None:
+    assert selects(made("a.must", "a.should"), select=[pattern]) is taken
+
+
+def test_several_patterns_add_up() -> None:
+    assert selects(made("a.must"), select=["b.*", "a.must"])
+
+
+def test_slow_scenarios_run_first() -> None:
+    items = [item(made("a.must")), item(), item(made("a.must", slow=True))]
+    assert [running_order(one) for one in items] == [1, 1, 0]
+
+
+# From functions to scenarios.
+
+
+def signature(test: Callable[..., None]) -> list[str]:
+    return list(inspect.signature(test).parameters)
+
+
+def marks(test: Any) -> list[Any]:
+    return list(test.pytestmark)
+
+
+def scenario_behind(test: Any) -> Scenario:
+    found = test.scenario
+    assert isinstance(found, Scenario)
+    return found
+
+
+def test_a_differential_scenario_becomes_a_test() -> None:
+    @scenario("a.must", "a.should", tier="smoke", clock="real", slow=True, compare=False, without={"x": "why"})
+    def test_it(client: Any) -> None:
+        """It holds.
+
+        More about it.
+        """
+
+    behind = scenario_behind(test_it)
+    assert signature(test_it) == ["bench", "request"]
+    assert (test_it.__name__, behind.name, behind.title) == ("test_it", "it", "It holds.")
+    assert behind.requirements == ("a.must", "a.should")
+    assert (behind.style, behind.tier, behind.clock) == ("differential", "smoke", "real")
+    assert (behind.slow, behind.compare, behind.without) == (True, False, {"x": "why"})
+
+
+def test_a_scenario_without_docstring_is_called_by_its_name() -> None:
+    @scenario("a.must")
+    def test_it_holds(client: Any) -> None:
+        pass
+
+    assert scenario_behind(test_it_holds).title == "it_holds"
+
+
+def test_parameters_become_fixtures_and_their_marks_stay() -> None:
+    @pytest.mark.parametrize("size", [1, 2])
+    @scenario("a.must")
+    def outside(client: Any, size: int) -> None:
+        """Marked after the scenario."""
+
+    @scenario("a.must")
+    @pytest.mark.parametrize("size", [1, 2])
+    def inside(client: Any, size: int) -> None:
+        """Marked before the scenario."""
+
+    for test in (outside, inside):
+        assert signature(test) == ["bench", "request", "size"]
+        assert [mark.args for mark in marks(test)] == [("size", [1, 2])]
+
+
+def test_a_handover_runs_in_both_directions() -> None:
+    @handover("a.must")
+    @pytest.mark.parametrize("size", [1, 2])
+    def test_it(producer: Any, consumer: Any, size: int) -> None:
+        """It is handed over."""
+
+    assert signature(test_it) == ["bench", "request", "direction", "size"]
+    assert [mark.args for mark in marks(test_it)] == [("size", [1, 2]), ("direction", DIRECTIONS)]
+    assert (scenario_behind(test_it).style, scenario_behind(test_it).clock) == ("handover", "real")
+
+
+def test_a_shared_scenario_runs_once_with_both() -> None:
+    @shared("a.must")
+    def test_it(client: Any, oracle: Any) -> None:
+        """Both at once."""
+
+    assert signature(test_it) == ["bench", "request"]
+    assert marks(test_it) == []
+    assert scenario_behind(test_it).style == "shared"
+
+
+@pytest.mark.parametrize("mark", [scenario, handover, shared])
+def test_a_scenario_names_a_requirement(mark: Callable[[], Any]) -> None:
+    with pytest.raises(TypeError, match="at least one requirement"):
+        mark()
+
+
+# All scenarios.
+
+
+def test_the_catalogue_finds_the_kits_scenarios() -> None:
+    found = dict(all_scenarios())
+    assert len(found) > 100
+    assert all("/" in name and one.requirements for name, one in found.items())
+    assert "add/a_lifo_job_enters_wait_at_the_right" in scenarios_by_requirement()["add.lifo"]
+
+
+def test_no_two_scenarios_share_an_id() -> None:
+    names = [name for name, _ in all_scenarios()]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
+def test_the_catalogue_reads_a_package_of_scenarios(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "some_scenarios_of_a_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "helper.py").write_text("raise AssertionError('only test modules are read')")
+    (package / "test_job_hash.py").write_text(
+        textwrap.dedent("""
+        from conformance.gate.scenario import handover, scenario
+
+        @scenario("a.must", "a.should")
+        def test_one(client): "One."
+
+        @handover("a.must")
+        def test_two(producer, consumer): "Two."
+
+        def test_ordinary(): pass
+        """)
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("conformance.gate.catalogue.SCENARIOS", package.name)
+    assert scenarios_by_requirement() == {"a.must": ["job-hash/one", "job-hash/two"], "a.should": ["job-hash/one"]}
+
+
+# A driver's command, as pytest gets it.
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        ("driver", ["driver"]),
+        ("my 'own driver' -v", ["my", "own driver", "-v"]),
+        ('["my driver", "-v"]', ["my driver", "-v"]),
+    ],
+)
+def test_a_command_is_split_into_words(text: str, words: list[str]) -> None:
+    assert split_command(text) == words
+
+
+@pytest.mark.parametrize("text", ["unclosed 'quote", '["unclosed', "[1, 2]", '[["nested"]]'])
+def test_a_command_that_cannot_be_split_is_a_usage_problem(text: str) -> None:
+    with pytest.raises(UsageProblem, match="cannot be read"):
+        split_command(text)

@@ -1,0 +1,231 @@
+"""From findings to verdicts, and from a scenario's evidence to its record."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from gate_builders import finding, item, levels, made
+
+from conformance.gate import outcome
+from conformance.gate.attribution import blamed, requirement_verdicts, verdict_of, worst
+from conformance.gate.config import RunConfig
+from conformance.gate.known import Known
+from conformance.gate.records import Finding, ScenarioRecord, Severity, Verdict
+from conformance.gate.redaction import HIDDEN, redacted
+from conformance.gate.trial import Evidence
+
+OWN = ("a.must", "a.should")
+
+# Attribution.
+
+
+def test_the_owner_of_a_locator_is_blamed() -> None:
+    assert blamed("job.name", OWN, levels()) == "a.name"
+
+
+def test_what_nobody_owns_speaks_against_the_first_requirement() -> None:
+    assert blamed("event.added", OWN, levels()) == "a.must"
+
+
+@pytest.mark.parametrize(
+    ("requirement", "severity", "verdict"),
+    [
+        ("a.must", "wrong-behaviour", "fail"),
+        ("a.must", "breaks-others", "fail"),
+        ("a.must", "missing", "fail"),
+        ("a.must", "cosmetic", "warn"),
+        ("a.should", "breaks-others", "warn"),
+        ("a.should", "cosmetic", "warn"),
+        ("a.may", "breaks-others", "pass"),
+    ],
+)
+def test_the_level_and_the_severity_decide(requirement: str, severity: Severity, verdict: Verdict) -> None:
+    assert verdict_of(finding(requirement, severity=severity), levels()) == verdict
+
+
+# Verdicts of the requirements of a scenario.
+
+
+def test_without_findings_everything_passes() -> None:
+    assert requirement_verdicts(OWN, [], levels(), reached_end=True) == {"a.must": "pass", "a.should": "pass"}
+
+
+def test_what_was_not_reached_is_inconclusive() -> None:
+    verdicts = requirement_verdicts(OWN, [finding("a.must")], levels(), reached_end=False)
+    assert verdicts == {"a.must": "fail", "a.should": "inconclusive"}
+
+
+def test_a_warning_on_the_way_does_not_stay_inconclusive() -> None:
+    verdicts = requirement_verdicts(OWN, [finding("a.should")], levels(), reached_end=False)
+    assert verdicts == {"a.must": "inconclusive", "a.should": "warn"}
+
+
+def test_a_finding_may_speak_against_a_requirement_of_another_scenario() -> None:
+    verdicts = requirement_verdicts(OWN, [finding("a.name")], levels(), reached_end=True)
+    assert verdicts == {"a.must": "pass", "a.should": "pass", "a.name": "fail"}
+
+
+def test_the_gravest_finding_counts() -> None:
+    findings = [finding("a.must", severity="cosmetic"), finding("a.must"), finding("a.must", severity="cosmetic")]
+    assert requirement_verdicts(("a.must",), findings, levels(), reached_end=True) == {"a.must": "fail"}
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "gravest"),
+    [([], "pass"), (["pass", "warn"], "warn"), (["fail", "error"], "error"), (["inconclusive", "fail"], "fail")],
+)
+def test_the_gravest_of_several_verdicts(verdicts: list[Verdict], gravest: Verdict) -> None:
+    assert worst(verdicts) == gravest
+
+
+# Records.
+
+
+def recorded(
+    evidence: Evidence, *known: Known, requirements: tuple[str, ...] = OWN, config: RunConfig | None = None
+) -> ScenarioRecord:
+    return outcome.make_record(
+        item(made(*requirements), name="test_it[one-two]"),
+        made(*requirements),
+        evidence,
+        config=config or RunConfig(),
+        known=known,
+        ledger=levels(),
+    )
+
+
+def test_a_record_says_what_ran() -> None:
+    one = recorded(Evidence(timings_ms={"total": 1.23456}, log=["a line"]))
+    assert (one.id, one.area, one.tier) == ("job-hash/it[one-two]", "job-hash", "core")
+    assert one.title == "Something holds."
+    assert one.verdict == "pass"
+    assert one.timings_ms == {"total": 1.235}
+    assert one.log == ["a line"]
+
+
+def test_an_error_says_nothing_about_the_client() -> None:
+    one = recorded(Evidence(error="the oracle fell over", findings=[finding()]))
+    assert one.verdict == "error"
+    assert one.requirements == {"a.must": "error", "a.should": "error"}
+    assert one.reason == "the oracle fell over"
+
+
+def test_what_is_unsupported_is_shown_as_such() -> None:
+    one = recorded(Evidence(unsupported="no queue.add", reached_end=False))
+    assert one.verdict == "unsupported"
+    assert set(one.requirements.values()) == {"unsupported"}
+    assert one.reason == "no queue.add"
+
+
+def test_a_failure_before_the_unsupported_call_still_fails() -> None:
+    one = recorded(Evidence(unsupported="no queue.add", reached_end=False, findings=[finding("a.must")]))
+    assert one.requirements == {"a.must": "fail", "a.should": "unsupported"}
+    assert one.verdict == "fail"
+
+
+def test_an_open_question_is_inconclusive() -> None:
+    one = recorded(Evidence(inconclusive="nobody knows", reached_end=False))
+    assert one.verdict == "inconclusive"
+    assert one.reason == "nobody knows"
+
+
+def test_a_known_failure_is_excused_and_stays_visible() -> None:
+    one = recorded(Evidence(findings=[finding("a.must")]), Known(requirement="a.must", reason="old"))
+    assert one.requirements["a.must"] == "fail"
+    assert one.known == {"a.must": "old"}
+    assert one.verdict == "pass"
+
+
+def test_a_known_failure_excuses_what_was_not_reached_because_of_it() -> None:
+    evidence = Evidence(findings=[finding("a.must")], reached_end=False)
+    one = recorded(evidence, Known(requirement="a.must", reason="old"))
+    assert one.known == {"a.must": "old", "a.should": outcome.NOT_REACHED}
+    assert one.verdict == "pass"
+
+
+def test_an_unknown_failure_excuses_nothing() -> None:
+    evidence = Evidence(findings=[finding("a.must")], reached_end=False)
+    one = recorded(evidence, Known(requirement="a.name", reason="another"))
+    assert one.known == {}
+    assert one.verdict == "fail"
+
+
+def test_an_error_is_never_excused() -> None:
+    evidence = Evidence(error="no Redis", findings=[finding("a.must")])
+    assert recorded(evidence, Known(requirement="a.must", reason="old")).verdict == "error"
+
+
+def test_a_warning_needs_no_excuse() -> None:
+    one = recorded(Evidence(findings=[finding("a.should")]), Known(requirement="a.must", reason="old"))
+    assert one.verdict == "warn"
+    assert one.known == {}
+
+
+# What pytest is told.
+
+
+def conclusion(one: ScenarioRecord) -> str:
+    try:
+        outcome.conclude(one)
+    except BaseException as raised:  # noqa: BLE001 - pytest's outcomes are no Exceptions
+        return f"{type(raised).__name__}: {raised}"
+    return "passed"
+
+
+def test_each_verdict_has_its_outcome_in_pytest() -> None:
+    excused = recorded(Evidence(findings=[finding("a.must")]), Known(requirement="a.must", reason="old"))
+    assert conclusion(recorded(Evidence())) == "passed"
+    assert conclusion(recorded(Evidence(findings=[finding("a.should")]))) == "passed"
+    assert conclusion(recorded(Evidence(unsupported="no op", reached_end=False))).startswith("Skipped: unsupported")
+    assert conclusion(excused).startswith("XFailed")
+    assert conclusion(recorded(Evidence(error="broke"))).startswith("Failed: error: Something holds.\nbroke")
+    assert conclusion(recorded(Evidence(inconclusive="?", reached_end=False))).startswith("Failed: inconclusive")
+
+
+def test_a_failure_tells_the_requirement_both_sides_and_how_to_reproduce_it() -> None:
+    found: list[Finding] = [finding("a.must", message="this one"), finding("a.name", message="that one")]
+    one = recorded(Evidence(findings=found), Known(requirement="a.name", reason="old"))
+    told = conclusion(one)
+    assert "a.must: this one\n    expected one\n    actual   another" in told
+    assert "that one" not in told
+    assert told.endswith(f"reproduce: {one.reproduce}")
+
+
+# Running it again.
+
+
+def test_the_reproduce_line_names_everything_that_matters() -> None:
+    config = RunConfig(client="node", redis="bundled", node="/opt/node", seed=7, tier="full")
+    assert recorded(Evidence(), config=config).reproduce == (
+        "bullmq-conformance run --select job-hash/it --tier full --redis bundled --node /opt/node --seed 7 --client node"
+    )
+
+
+def test_the_reproduce_line_of_a_driver_quotes_its_command() -> None:
+    line = recorded(Evidence(), config=RunConfig(client="mine", command=["my driver", "-v"])).reproduce
+    assert shlex.split(line)[-3:] == ["--", "my driver", "-v"]
+
+
+def test_the_reproduce_line_shows_no_password() -> None:
+    line = recorded(Evidence(), config=RunConfig(redis="rediss://me:s3cret@redis.example:6380/2")).reproduce
+    assert "s3cret" not in line
+    assert shlex.split(line)[-3] == f"rediss://me:{HIDDEN}@redis.example:6380/2"
+
+
+@pytest.mark.parametrize(
+    ("word", "written"),
+    [
+        ("redis://h:6379/0", "redis://h:6379/0"),
+        ("redis://me@h:6379", "redis://me@h:6379"),
+        ("redis://me:pw@h", "redis://me:***@h"),
+        ("redis://:pw@h", "redis://:***@h"),
+        ("--redis=redis://:p:w/@x@h/1", "--redis=redis://:***@h/1"),
+        ("redis+cluster://u:pw@a:1,b:2", "redis+cluster://u:***@a:1,b:2"),
+        ("REDIS://u:pw@h", "REDIS://u:***@h"),
+        ("a:b@c", "a:b@c"),
+        ("--select", "--select"),
+    ],
+)
+def test_only_the_password_is_hidden(word: str, written: str) -> None:
+    assert redacted([word]) == [written]
