@@ -50,10 +50,10 @@ def test_the_score_of_a_prioritized_job(client: Participant) -> None:
 @scenario("order.due.promoted", "event.waiting")
 def test_due_jobs_are_promoted_in_order(client: Participant) -> None:
     """A claim promotes what is due, the earliest first, and nothing else."""
-    queue, worker, now = client.queue(), client.worker(), client.clock.now_ms()
-    queue.add("third", {}, delay=30, timestamp=now)
-    queue.add("first", {}, delay=10, timestamp=now)
-    queue.add("second", {}, delay=20, timestamp=now)
+    queue, worker = client.queue(), client.worker()
+    queue.add("third", {}, delay=30, timestamp=1_700_000_000_000)
+    queue.add("first", {}, delay=10, timestamp=1_700_000_000_000)
+    queue.add("second", {}, delay=20, timestamp=1_700_000_000_000)
     queue.add("not yet", {}, delay=60_000)
     client.pass_time(60)
     order = [worker.claim_one(f"token-{number}").name for number in range(3)]

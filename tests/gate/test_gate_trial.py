@@ -133,7 +133,7 @@ def test_a_state_that_is_not_the_oracles_is_a_finding(mini: Seats, bench_of: Ben
     evidence = tried(PAUSES, bench_of(mini(), mini(paused_value="yes")))
     assert [found.where for found in evidence.findings if found.source == "snapshot"] == ["meta.paused"]
     [found] = [found for found in evidence.findings if found.source == "snapshot"]
-    assert (found.expected, found.actual) == ("1", "yes")
+    assert (found.expected, found.actual) == ('"1"', '"yes"')
     assert keys(server) == before, "what a scenario left is removed"
     assert tried(PAUSES, bench_of(mini(), mini())).findings == []
 

@@ -10,7 +10,7 @@ from conformance.reference_impl import job as job_module
 from conformance.reference_impl.job import Job
 from conformance.reference_impl.job_record import JobRecord
 from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.scripts_manage import JobScripts, QueueScripts
+from conformance.reference_impl.scripts_manage import QueueScripts
 from conformance.reference_impl.scripts_read import ReadScripts
 
 
@@ -127,13 +127,13 @@ def delay_anything(damage: Damage) -> None:
     """Changing the delay of a waiting job is no error."""
 
     def broken(change: Function) -> Function:
-        async def change_delay(scripts: JobScripts, job_id: str, delay: float) -> None:
-            if await ReadScripts.get_state(scripts, job_id) == "delayed":  # type: ignore[arg-type]  # both halves of one object
-                await change(scripts, job_id, delay)
+        async def change_delay(job: Job, delay: float) -> None:
+            if await job.getState() == "delayed":
+                await change(job, delay)
 
         return change_delay
 
-    damage.around(JobScripts, "change_delay", broken)
+    damage.around(Job, "changeDelay", broken)
 
 
 @mutant("getters.priority-not-stored", kills=("getters.change-priority",))

@@ -8,9 +8,9 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl import job as job_module
-from conformance.reference_impl import job_edits, job_moves
+from conformance.reference_impl import job_moves
 from conformance.reference_impl.job_moves import JobMoves
-from conformance.reference_impl.js_json import stringify
+from conformance.reference_impl.js_json import RawJson, stringify
 
 _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 """Lua condition: the command that stores a new job."""
@@ -25,7 +25,7 @@ def name_as_json(damage: Damage) -> None:
 @mutant("job.data-twice-encoded", kills=("job.hash.data", "interop.plain"))
 def data_twice_encoded(damage: Damage) -> None:
     """The field `data` is the JSON text of a JSON text."""
-    damage.around(job_module, "data_text", lambda healthy: lambda data: stringify(str(healthy(data))))
+    damage.around(job_module, "data_text", lambda healthy: lambda data: stringify(healthy(data)))
 
 
 @mutant("job.data-escaped", kills=("job.hash.json-text",))
@@ -109,13 +109,13 @@ def finish_score_zero(damage: Damage) -> None:
 @mutant("job.result-twice-encoded", kills=("job.hash.returnvalue",))
 def result_twice_encoded(damage: Damage) -> None:
     """The field `returnvalue` is the JSON text of a JSON text."""
-    _finish_with(damage, lambda value: stringify(str(stringify(value))))
+    _finish_with(damage, lambda value: stringify(stringify(value)))
 
 
 @mutant("job.result-not-json", kills=("job.hash.returnvalue",), by=("lifecycle/completing_can_claim_the_next_job",))
 def result_not_json(damage: Damage) -> None:
     """The field `returnvalue` is what the language prints."""
-    _finish_with(damage, lambda value: json.loads(stringify(value)))
+    _finish_with(damage, lambda value: str(json.loads(stringify(value))))
 
 
 @mutant("job.reason-as-json", kills=("job.hash.failed-reason", "interop.retried", "liveness.error-in-job"))
@@ -194,13 +194,12 @@ def attempts_long_name(damage: Damage) -> None:
     )
 
 
-def _finish_with(damage: Damage, value_text: Any) -> None:
-    """Write results as another text; `job_edits` keeps its own JSON."""
-    assert job_edits.js_json is job_moves.js_json
+def _finish_with(damage: Damage, value_text: Function) -> None:
+    """Write another text as the result."""
 
     def broken(complete: Function) -> Function:
         async def move_to_completed(job: JobMoves, value: Any, token: str, fetch_next: bool = True) -> Any:
-            return await complete(job, _Text(value_text(value)), token, fetch_next)
+            return await complete(job, RawJson(value_text(value)), token, fetch_next)
 
         return move_to_completed
 
