@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.connection import OperationFailed, OperationUnsupported
 from conformance.gate.caller import Caller
 from conformance.gate.expect import Mismatch, shown
 from conformance.gate.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
@@ -25,7 +25,13 @@ class Participant(Caller):
         return QueueHandle(self, name, self.open("queue", name, **options))
 
     def worker(self, processor: str = "manual", *, queue: str = "q", **options: Any) -> WorkerHandle:
-        """A Worker; `options` are BullMQ's WorkerOptions, plus `processor_args`."""
+        """A Worker; `options` are BullMQ's WorkerOptions, plus `processor_args`.
+
+        Raises OperationUnsupported where the driver does not declare this style of worker.
+        """
+        needed = "manual-worker" if processor == "manual" else "managed-worker"
+        if not self.can(needed):
+            raise OperationUnsupported(f"worker {processor}", f"the driver does not declare the capability {needed}")
         return WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
 
     def events(self, name: str = "q", **options: Any) -> EventsHandle:

@@ -18,6 +18,7 @@ from conformance.gate.bench import Bench, Seat, address_of
 from conformance.gate.clients import Launch, Toolbox, client_launch, oracle_launch
 from conformance.gate.config import RunConfig
 from conformance.gate.records import Party
+from conformance.problems import UsageProblem
 from conformance.servers import open_server
 from conformance.servers.server import Server
 from conformance.upstream.node import find_node
@@ -76,6 +77,7 @@ def prepare(config: RunConfig, stack: ExitStack, announce: Announce) -> tuple[Pr
     oracle_party = _prove(oracle, prepared)
     watch.lap("oracle")
     client_party = _prove(client, prepared)
+    _insist_on_cluster(client_party, server)
     watch.lap("client")
     environment = {
         "node": f"{node.version} ({node.source})",
@@ -103,6 +105,14 @@ def _prove(launch: Launch, prepared: Prepared) -> Party:
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
     )
+
+
+def _insist_on_cluster(client: Party, server: Server) -> None:
+    if server.mode == "cluster" and "cluster" not in client.capabilities:
+        raise UsageProblem(
+            f"client {client.name!r} does not declare the capability cluster",
+            hint="declare it if the client can do it, or run on a single Redis",
+        )
 
 
 def _see_a_write(connection: DriverConnection, server: Server, seed: int) -> None:

@@ -1,0 +1,186 @@
+"""Claiming, finishing, keeping and removing wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl import scripts_move
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.job_moves import JobMoves
+
+_PAUSE_UNSEEN = (
+    'if command[1] == "HMGET" and on(command, "meta") then '
+    "local found = send(unpack(command)) found[1] = false return found end"
+)
+"""Lua: the script takes a paused queue for a running one."""
+
+
+@mutant("claim.newest-first", kills=("lifecycle.claim.oldest-first",))
+def newest_first(damage: Damage) -> None:
+    """A worker takes the job that was added last."""
+    damage.commands(
+        "moveToActive",
+        'if command[1] == "RPOPLPUSH" then return send("LMOVE", command[2], command[3], "LEFT", "LEFT") end',
+    )
+
+
+@mutant("claim.least-urgent-first", kills=("lifecycle.claim.waiting-before-prioritized", "interop.prioritized"))
+def least_urgent_first(damage: Damage) -> None:
+    """Of the prioritized jobs, the one with the largest number runs first."""
+    damage.commands("moveTo*", 'if command[1] == "ZPOPMIN" then command[1] = "ZPOPMAX" end')
+
+
+@mutant("claim.early", kills=("lifecycle.claim.nothing", "order.due.promoted"))
+def early(damage: Damage) -> None:
+    """A claim promotes all delayed jobs, due or not."""
+    damage.commands("moveToActive", 'if command[1] == "ZRANGEBYSCORE" then command[4] = "+inf" end')
+
+
+@mutant("claim.pause-ignored", kills=("lifecycle.claim.paused", "pause.delayed-promoted"))
+def pause_ignored(damage: Damage) -> None:
+    """A worker does not see that the queue is paused."""
+    damage.commands("moveToActive", _PAUSE_UNSEEN)
+
+
+@mutant("claim.without-lock", kills=("lock.token",))
+def without_lock(damage: Damage) -> None:
+    """A claim sets no lock."""
+    damage.commands("moveToActive", 'if command[1] == "SET" and on(command, "lock") then return 0 end')
+
+
+@mutant("complete.stays-active", kills=("lifecycle.complete.moves",))
+def stays_active(damage: Damage) -> None:
+    """A completed job is still in `active`."""
+    damage.commands("moveToFinished", 'if command[1] == "LREM" and on(command, "active") then return 1 end')
+
+
+@mutant("complete.nothing-refused", kills=("lifecycle.complete.value",))
+def nothing_refused(damage: Damage) -> None:
+    """A job cannot complete without a result."""
+
+    def broken(complete: Function) -> Function:
+        async def move_to_completed(job: JobMoves, value: Any, token: str, fetch_next: bool = True) -> Any:
+            if getattr(value, "text", value) in ("null", None):
+                raise InvalidArgument("a result is needed")
+            return await complete(job, value, token, fetch_next)
+
+        return move_to_completed
+
+    damage.around(JobMoves, "moveToCompleted", broken)
+
+
+@mutant("complete.never-fetches", kills=("lifecycle.complete.fetches-next", "lifecycle.fail.next-job"))
+def never_fetches(damage: Damage) -> None:
+    """Finishing never claims the next job."""
+    damage.argument("moveToFinished", 5, lambda _fetch: 0)
+
+
+@mutant("complete.anything", kills=("lifecycle.complete.not-active",))
+def anything(damage: Damage) -> None:
+    """A job can be completed in any state, if only there is a lock."""
+    damage.commands(
+        "moveToFinished", 'if command[1] == "LREM" and on(command, "active") then send(unpack(command)) return 1 end'
+    )
+
+
+@mutant("complete.ghost", kills=("lifecycle.complete.missing",))
+def complete_ghost(damage: Damage) -> None:
+    """A job without hash can be completed."""
+    damage.commands("moveToFinished", 'if command[1] == "EXISTS" and command[2] == KEYS[12] then return 1 end')
+
+
+@mutant("fail.into-completed", kills=("lifecycle.fail.moves",))
+def into_completed(damage: Damage) -> None:
+    """A failed job is filed among the completed ones."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "ZADD" and on(command, "failed") then '
+        'command[2] = string.gsub(command[2], "failed$", "completed") end',
+    )
+
+
+@mutant("fail.last-reason-only", kills=("retry.succeeds-later",))
+def fails_again(damage: Damage) -> None:
+    """A job that failed once is filed among the failed ones, also when it completes."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "ZADD" and on(command, "completed") and send("HEXISTS", KEYS[12], "failedReason") == 1 then '
+        'command[2] = string.gsub(command[2], "completed$", "failed") end',
+    )
+
+
+@mutant(
+    "keep.everything",
+    kills=(
+        "lifecycle.remove-on-complete.all",
+        "lifecycle.remove-on-complete.count",
+        "lifecycle.remove-on-complete.age",
+        "lifecycle.remove-on-fail",
+    ),
+)
+def keep_everything(damage: Damage) -> None:
+    """`removeOnComplete` and `removeOnFail` have no effect."""
+    damage.replace(scripts_move, "keep_jobs", lambda *_: {"count": -1})
+
+
+@mutant("keep.one-more", kills=("lifecycle.remove-on-complete.count",))
+def one_more(damage: Damage) -> None:
+    """One finished job too many is kept."""
+    _edit_keep(damage, lambda keep: {**keep, "count": keep["count"] + 1} if keep.get("count", 0) > 0 else keep)
+
+
+@mutant("keep.age-in-ms", kills=("lifecycle.remove-on-complete.age",))
+def age_in_ms(damage: Damage) -> None:
+    """The age is handed on in ms, where seconds are asked for."""
+    _edit_keep(damage, lambda keep: {**keep, "age": keep["age"] * 1000} if "age" in keep else keep)
+
+
+@mutant("keep.failed-like-completed", kills=("lifecycle.remove-on-fail",))
+def failed_like_completed(damage: Damage) -> None:
+    """Failed jobs are kept by `removeOnComplete`."""
+
+    def broken(keep: Function) -> Function:
+        def keep_jobs(job_opts: Mapping[str, Any], worker_opts: Mapping[str, Any], _option: str) -> Any:
+            return keep(job_opts, worker_opts, "removeOnComplete")
+
+        return keep_jobs
+
+    damage.around(scripts_move, "keep_jobs", broken)
+
+
+@mutant("keep.logs-left", kills=("lifecycle.remove-on-complete.all", "lifecycle.remove.waiting"))
+def logs_left(damage: Damage) -> None:
+    """The log of a removed job is left."""
+    damage.commands(
+        "*",
+        'if command[1] == "DEL" then for place = #command, 2, -1 do '
+        'if string.sub(command[place], -5) == ":logs" then table.remove(command, place) end end end',
+    )
+
+
+@mutant("remove.locked-too", kills=("lifecycle.remove.locked",))
+def locked_too(damage: Damage) -> None:
+    """A job that a worker holds can be removed."""
+    damage.commands("removeJob", 'if command[1] == "EXISTS" and string.sub(command[2], -5) == ":lock" then return 0 end')
+
+
+@mutant("remove.stays-listed", kills=("lifecycle.remove.waiting",))
+def stays_listed(damage: Damage) -> None:
+    """A removed job stays in its container."""
+    damage.commands("removeJob", 'if command[1] == "LREM" or command[1] == "ZREM" then return 1 end')
+
+
+@mutant("finish.pause-ignored", kills=("pause.running-goes-on",))
+def finish_pause_ignored(damage: Damage) -> None:
+    """Finishing with fetch-next takes a parked job of a paused queue."""
+    damage.commands(
+        "moveToFinished",
+        _PAUSE_UNSEEN + ' if command[1] == "RPOPLPUSH" and send("EXISTS", KEYS[8]) == 1 then command[2] = KEYS[8] end',
+    )
+
+
+def _edit_keep(damage: Damage, edit: Function) -> None:
+    damage.around(scripts_move, "keep_jobs", lambda healthy: lambda *args: edit(healthy(*args)))

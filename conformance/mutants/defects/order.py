@@ -1,0 +1,120 @@
+"""Scores, order and markers that other clients cannot find the next job by."""
+
+from __future__ import annotations
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl.queue import Queue
+
+_DELAYED = 'command[1] == "ZADD" and on(command, "delayed")'
+_MARKER = 'command[1] == "ZADD" and on(command, "marker")'
+_PRIORITIZED = 'command[1] == "ZADD" and on(command, "prioritized")'
+
+
+@mutant("delayed.score-in-ms", kills=("order.delayed.score", "interop.delayed"))
+def score_in_ms(damage: Damage) -> None:
+    """The score of a delayed job is its due time in ms."""
+    damage.commands("addDelayedJob", f"if {_DELAYED} then command[3] = math.floor(command[3] / 4096) end")
+
+
+@mutant("delayed.factor-1000", kills=("order.delayed.score",))
+def factor_1000(damage: Damage) -> None:
+    """The due time is multiplied by 1000."""
+    damage.commands("addDelayedJob", f"if {_DELAYED} then command[3] = math.floor(command[3] / 4096) * 1000 end")
+
+
+@mutant("delayed.same-score", kills=("order.delayed.same-ms",))
+def same_score(damage: Damage) -> None:
+    """Jobs due in the same ms have the same score."""
+    damage.commands("addDelayedJob", f"if {_DELAYED} then command[3] = math.floor(command[3] / 4096) * 4096 end")
+
+
+@mutant("delayed.promoted-backwards", kills=("order.due.promoted",))
+def promoted_backwards(damage: Damage) -> None:
+    """Of the due jobs, the latest is promoted first."""
+    damage.commands(
+        "moveToActive",
+        'if command[1] == "ZRANGEBYSCORE" then local due, turned = send(unpack(command)), {} '
+        "for place = #due, 1, -1 do turned[#turned + 1] = due[place] end return turned end",
+    )
+
+
+@mutant("delayed.promoted-last", kills=("order.due.prioritized",))
+def promoted_last(damage: Damage) -> None:
+    """A due job with a priority is promoted behind all others."""
+    damage.commands("moveToActive", f"if {_PRIORITIZED} then command[3] = 9007199254740991 end")
+
+
+@mutant("prioritized.uncounted", kills=("order.prioritized.score",))
+def uncounted(damage: Damage) -> None:
+    """The score of a prioritized job is its priority alone."""
+    damage.commands("addPrioritizedJob", 'if command[1] == "INCR" and on(command, "pc") then return 0 end')
+
+
+@mutant("prioritized.plain-score", kills=("order.prioritized.score",))
+def plain_score(damage: Damage) -> None:
+    """The score of a prioritized job is its priority, not multiplied."""
+    damage.commands("addPrioritizedJob", f"if {_PRIORITIZED} then command[3] = math.floor(command[3] / 4294967296) end")
+
+
+@mutant("marker.missing", kills=("order.marker.base",))
+def marker_missing(damage: Damage) -> None:
+    """Adding a job does not wake a worker."""
+    damage.commands("add*Job", f'if {_MARKER} and command[4] == "0" then return 0 end')
+
+
+@mutant("marker.score-now", kills=("order.marker.base",))
+def marker_score_now(damage: Damage) -> None:
+    """The base marker has a time as its score."""
+    damage.commands(
+        "addStandardJob", f'if {_MARKER} and command[4] == "0" then command[3] = cmsgpack.unpack(ARGV[1])[4] end'
+    )
+
+
+@mutant("marker.delay-missing", kills=("order.marker.delayed",))
+def delay_marker_missing(damage: Damage) -> None:
+    """Adding a delayed job does not tell workers when it is due."""
+    damage.commands("addDelayedJob", f'if {_MARKER} and command[4] == "1" then return 0 end')
+
+
+@mutant("marker.delay-as-score", kills=("order.marker.delayed",))
+def delay_marker_as_score(damage: Damage) -> None:
+    """The delay marker holds the score of the job instead of its time."""
+    damage.commands("addDelayedJob", f'if {_MARKER} and command[4] == "1" then command[3] = command[3] * 4096 end')
+
+
+@mutant("marker.delay-latest", kills=("order.marker.delayed",))
+def delay_marker_latest(damage: Damage) -> None:
+    """The delay marker holds the time of the job that was added last."""
+    damage.commands(
+        "addDelayedJob",
+        'if event(command) == "delayed" then memory.due = command[at(command, "delay")] end '
+        f'if {_MARKER} and command[4] == "1" then '
+        "local facts, options = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[3]) "
+        'command[3] = facts[4] + options["delay"] end',
+    )
+
+
+@mutant("meta.missing", kills=("order.meta",))
+def meta_missing(damage: Damage) -> None:
+    """A queue does not write who it is."""
+
+    async def nothing(_queue: Queue) -> None:
+        return None
+
+    damage.replace(Queue, "_write_meta", nothing)
+
+
+@mutant("keys.own-index", kills=("order.no-other-keys",))
+def own_index(damage: Damage) -> None:
+    """The client keeps an index of its own in Redis."""
+
+    def broken(add: Function) -> Function:
+        async def add_and_index(queue: Queue, *args: object) -> object:
+            job = await add(queue, *args)
+            await queue.connection.command("SADD", queue.keys.key("index"), job.id)
+            return job
+
+        return add_and_index
+
+    damage.around(Queue, "add", broken)

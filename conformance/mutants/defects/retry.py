@@ -1,0 +1,154 @@
+"""Retries at the wrong place, at the wrong time, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl import job_moves
+from conformance.reference_impl.job_moves import JobMoves
+
+
+@mutant("retry.runs-next", kills=("retry.immediately",))
+def runs_next(damage: Damage) -> None:
+    """A retried job goes before those that wait."""
+    damage.argument("retryJob", 2, lambda _push: "RPUSH")
+
+
+@mutant("retry.lifo-forgotten", kills=("retry.lifo",))
+def lifo_forgotten(damage: Damage) -> None:
+    """A retried lifo job goes behind those that wait."""
+    damage.argument("retryJob", 2, lambda _push: "LPUSH")
+
+
+@mutant("retry.keeps-place", kills=("retry.prioritized",))
+def keeps_place(damage: Damage) -> None:
+    """A retried job goes before the others of its priority."""
+    damage.commands(
+        "retryJob",
+        'if command[1] == "ZADD" and on(command, "prioritized") then '
+        "command[3] = command[3] - command[3] % 4294967296 end",
+    )
+
+
+@mutant("retry.priority-forgotten", kills=("retry.prioritized",))
+def priority_forgotten(damage: Damage) -> None:
+    """A retried job has no priority any more."""
+    damage.commands("retryJob", 'if command[1] == "HGET" and command[3] == "priority" then return "0" end')
+
+
+@mutant("retry.one-too-many", kills=("retry.exhausted",))
+def one_too_many(damage: Damage) -> None:
+    """`attempts` counts the retries and not the tries."""
+    _edit_attempts(damage, lambda attempts: attempts + 1)
+
+
+@mutant("retry.one-too-few", kills=("retry.exhausted",))
+def one_too_few(damage: Damage) -> None:
+    """The last attempt is never made."""
+    _edit_attempts(damage, lambda attempts: attempts - 1)
+
+
+@mutant("retry.hopeless-too", kills=("retry.unrecoverable",))
+def hopeless_too(damage: Damage) -> None:
+    """An UnrecoverableError is retried like any other."""
+
+    class Never(Exception):
+        """No error is of this class."""
+
+    damage.replace(job_moves, "UnrecoverableError", Never)
+
+
+@mutant("retry.at-once", kills=("retry.backoff.fixed", "retry.backoff.exponential"))
+def at_once(damage: Damage) -> None:
+    """`backoff` has no effect."""
+
+    async def no_delay(*_args: Any, **_more: Any) -> float:
+        return 0
+
+    damage.replace(job_moves, "delay_before_retry", no_delay)
+
+
+@mutant("retry.linear", kills=("retry.backoff.exponential",))
+def linear(damage: Damage) -> None:
+    """An exponential back-off grows by the same amount each time."""
+
+    def broken(delay: Function) -> Function:
+        async def delay_before_retry(chosen: Mapping[str, Any] | None, attempt: int, *args: Any, **more: Any) -> float:
+            if chosen and chosen["type"] == "exponential":
+                return float(chosen["delay"]) * attempt
+            return float(await delay(chosen, attempt, *args, **more))
+
+        return delay_before_retry
+
+    damage.around(job_moves, "delay_before_retry", broken)
+
+
+@mutant("retry.doubles-first", kills=("retry.backoff.exponential",))
+def doubles_first(damage: Damage) -> None:
+    """An exponential back-off begins with twice its delay."""
+
+    def broken(delay: Function) -> Function:
+        async def delay_before_retry(chosen: Mapping[str, Any] | None, attempt: int, *args: Any, **more: Any) -> float:
+            return float(await delay(chosen, attempt + 1, *args, **more))
+
+        return delay_before_retry
+
+    damage.around(job_moves, "delay_before_retry", broken)
+
+
+@mutant("retry.in-seconds", kills=("retry.backoff.fixed",))
+def in_seconds(damage: Damage) -> None:
+    """The delay of a back-off is taken for seconds."""
+
+    def broken(delay: Function) -> Function:
+        async def delay_before_retry(*args: Any, **more: Any) -> float:
+            return 1000 * float(await delay(*args, **more))
+
+        return delay_before_retry
+
+    damage.around(job_moves, "delay_before_retry", broken)
+
+
+@mutant("retry.traces-left", kills=("retry.manual",))
+def traces_left(damage: Damage) -> None:
+    """A job retried by hand keeps the traces of its failure."""
+    damage.commands("reprocessJob", 'if command[1] == "HDEL" then return 0 end')
+
+
+@mutant("retry.result-left", kills=("retry.manual.completed",))
+def result_left(damage: Damage) -> None:
+    """A completed job retried by hand keeps its result."""
+    damage.argument("reprocessJob", 2, lambda _field: "failedReason")
+
+
+@mutant("retry.anything", kills=("retry.manual.wrong-state",))
+def anything(damage: Damage) -> None:
+    """A job of any state can be retried by hand."""
+    damage.commands("reprocessJob", 'if command[1] == "ZREM" then send(unpack(command)) return 1 end')
+
+
+@mutant("retry.reason-cleared", kills=("job.hash.failed-reason",), by=("retry/a_later_success_completes_the_job",))
+def reason_cleared(damage: Damage) -> None:
+    """A job that succeeds in the end forgets why it failed before."""
+    damage.commands(
+        "moveToFinished",
+        'if at(command, "returnvalue") and command[1] == "HSET" then send("HDEL", KEYS[12], "failedReason") end',
+    )
+
+
+def _edit_attempts(damage: Damage, edit: Function) -> None:
+    def broken(delay: Function) -> Function:
+        async def retry_delay(job: JobMoves, error: BaseException) -> Any:
+            stated = job.opts
+            job.opts = {**stated, "attempts": edit(stated.get("attempts") or 1)}
+            try:
+                return await delay(job, error)
+            finally:
+                job.opts = stated
+
+        return retry_delay
+
+    damage.around(JobMoves, "_retry_delay", broken)
