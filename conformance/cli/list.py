@@ -9,20 +9,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.checkers.snapshot_checks import checks_table
 from conformance.gate.clients import client_names
 from conformance.ledger.loader import load_ledger
+from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected
 
 
 @click.command("list")
 @click.argument("patterns", nargs=-1)
-@click.option("--clients", is_flag=True, help="List the clients that `--client` takes instead.")
-def list_requirements(patterns: tuple[str, ...], clients: bool) -> None:
+@click.option("--clients", "what", flag_value="clients", help="List the clients that `run --client` takes.")
+@click.option("--rules", "what", flag_value="rules", help="List the canonical rules, and why each exists.")
+@click.option("--checks", "what", flag_value="checks", help="List the invariants checked after every scenario.")
+def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     """List requirements: all, or those whose id or area matches one of the glob PATTERNS."""
     console = Console(soft_wrap=True, highlight=False)
-    if clients:
-        for name in client_names():
-            console.print(name, markup=False)
+    if what is not None:
+        _list_others(console, what)
         return
     ledger = load_ledger()
     chosen = [
@@ -37,6 +40,18 @@ def list_requirements(patterns: tuple[str, ...], clients: bool) -> None:
         table.add_column(title, no_wrap=title != "statement")
     for row in chosen:
         table.add_row(row.level, row.id, Text(row.statement))
+    console.print(table)
+
+
+def _list_others(console: Console, what: str) -> None:
+    listed: dict[str, list[tuple[str, ...]]] = {
+        "clients": [(name,) for name in client_names()],
+        "rules": [*rules_table()],
+        "checks": [(name, severity, meaning) for name, severity, _, meaning in checks_table()],
+    }[what]
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for row in listed:
+        table.add_row(*(Text(cell) for cell in row))
     console.print(table)
 
 

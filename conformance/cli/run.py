@@ -33,6 +33,7 @@ MOST_JOBS = 8
 @click.option("--select", multiple=True, help="Glob over requirement ids, areas or scenario ids; repeatable.")
 @click.option("--level", type=click.Choice(["MUST", "SHOULD", "MAY"]), default="MAY", help="Lowest level to run.")
 @click.option("--tier", type=click.Choice(TIERS), default="core", show_default=True, help="How much to run.")
+@click.option("--no-rule", multiple=True, help="Canonical rule to switch off (`list --rules` names them); repeatable.")
 @click.option("--known", default="", help="known.toml: failures that are expected, with reasons.")
 @click.option(
     "--redis", default="", help="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local."
@@ -66,6 +67,7 @@ def run_gate(config: RunConfig, jobs: int) -> int:
         plugin = GatePlugin(config, listeners, _announce)
         plugin.use(*prepare(config, stack, _announce))
         quiet = QuietPytest()
+        stack.callback(_show_cursor)
         code = pytest.main(_arguments(config, jobs), plugins=[plugin, quiet])
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
@@ -85,8 +87,14 @@ def _arguments(config: RunConfig, jobs: int) -> list[str]:
         value = getattr(config, name)
         words += [f"--{name}", value] if value else []
     words += [word for pattern in config.select for word in ("--select", pattern)]
+    words += [word for rule in config.no_rule for word in ("--no-rule", rule)]
     words += ["--client-command", json.dumps(config.command)] if config.command else []
     return [*words, "--seed", str(config.seed)]
+
+
+def _show_cursor() -> None:
+    """Give the terminal its cursor back: a live view that was interrupted has hidden it."""
+    Console(stderr=True).show_cursor(show=True)
 
 
 def _announce(text: str) -> None:

@@ -27,6 +27,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True):
     tier: Tier = "core"
     level: Literal["MUST", "SHOULD", "MAY"] = "MAY"
     select: list[str] = []
+    no_rule: list[str] = []
     known: str = ""
     out: str = ""
     formats: list[str] = []
@@ -51,6 +52,7 @@ def add_options(parser: pytest.Parser) -> None:
     group.addoption("--tier", default="core", choices=TIERS, help="how much to run")
     group.addoption("--level", default="MAY", choices=("MUST", "SHOULD", "MAY"), help="lowest level to run")
     group.addoption("--select", action="append", default=[], help="glob over requirement ids, areas or scenario ids")
+    group.addoption("--no-rule", action="append", default=[], help="canonical rule to switch off, by name")
     group.addoption("--known", default="", help="known.toml with failures that are expected")
     group.addoption("--out", default="", help="folder for the run file and the reports")
     group.addoption("--format", action="append", default=[], dest="formats", help="report formats to write to --out")
@@ -68,6 +70,7 @@ def from_pytest(config: pytest.Config) -> RunConfig:
         tier=option.tier,
         level=option.level,
         select=option.select,
+        no_rule=option.no_rule,
         known=option.known,
         out=option.out,
         formats=option.formats,

@@ -9,7 +9,7 @@ import msgspec
 from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.gate.answers import compare_answers
 from conformance.gate.attribution import blamed
-from conformance.gate.comparison import canonical_pair
+from conformance.gate.comparison import canonical_pair, chosen_rules
 from conformance.gate.expect import Mismatch, shown
 from conformance.gate.participant import Participant
 from conformance.gate.records import Finding
@@ -28,6 +28,8 @@ class Judge:
 
     scenario: Scenario
     ledger: Ledger
+    rules_off: tuple[str, ...] = ()
+    """Canonical rules that the user switched off, by name."""
 
     def blame(self, where: str) -> str:
         """The requirement that a finding at this locator speaks against."""
@@ -69,7 +71,8 @@ class Judge:
 
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Where the state that the client left differs from the oracle's."""
-        expected, actual = canonical_pair(oracle, client, frozen=frozen, managed=managed)
+        rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
+        expected, actual = canonical_pair(oracle, client, rules)
         return [
             Finding(
                 requirement=self.blame(difference.where),

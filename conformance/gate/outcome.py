@@ -65,6 +65,7 @@ def reproduce_line(scenario: str, config: RunConfig) -> str:
     words = ["bullmq-conformance", "run", "--select", scenario.split("[", maxsplit=1)[0], "--tier", config.tier]
     for option, value in (("--redis", config.redis), ("--node", config.node), ("--seed", config.seed)):
         words += [option, str(value)] if value else []
+    words += [word for rule in config.no_rule for word in ("--no-rule", rule)]
     words += ["--", *config.command] if config.command else ["--client", config.client]
     return shlex.join(redacted(words))
 

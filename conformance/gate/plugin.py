@@ -15,6 +15,7 @@ import pytest
 
 from conformance.gate import outcome
 from conformance.gate.bench import Bench
+from conformance.gate.comparison import check_names
 from conformance.gate.config import RunConfig
 from conformance.gate.known import Known, load_known, stale_entries, unmatched_entries
 from conformance.gate.records import (
@@ -50,7 +51,7 @@ class Judging:
     def judge(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
         """Run a scenario, leave its record with pytest, and end as pytest's outcome says."""
         ledger = load_ledger()
-        evidence = run_trial(scenario, arguments, self.bench, ledger)
+        evidence = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
         record = outcome.make_record(
             request.node, scenario, evidence, config=self.config, known=self.known, ledger=ledger
         )
@@ -68,6 +69,7 @@ class GatePlugin:
         self.config = config
         self.listeners = listeners
         self.announce = announce
+        check_names(config.no_rule)
         self.known = load_known(config.known_path, load_ledger())
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None

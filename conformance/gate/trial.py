@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,10 +39,15 @@ class Evidence:
     log: list[str] = field(default_factory=list)
 
 
-def run_trial(scenario: Scenario, arguments: Mapping[str, Any], bench: Bench, ledger: Ledger) -> Evidence:
-    """Run one scenario once and gather the evidence. Never raises for what a client does."""
+def run_trial(
+    scenario: Scenario, arguments: Mapping[str, Any], bench: Bench, ledger: Ledger, *, rules_off: Sequence[str] = ()
+) -> Evidence:
+    """Run one scenario once and gather the evidence. Never raises for what a client does.
+
+    `rules_off`: names of canonical rules that are not applied.
+    """
     started = time.perf_counter()
-    trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger))
+    trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger, tuple(rules_off)))
     for part in (trial.run, trial.finish):
         _guarded(part, trial.evidence)
     trial.evidence.timings_ms["total"] = (time.perf_counter() - started) * 1000

@@ -1,4 +1,4 @@
-"""Letting mutants loose on the gate: which of the rows that they violate does it find violated?
+"""Letting mutants loose on the gate, to see which of the rows that they violate it finds violated.
 
 Everything runs in this process: one Redis and one oracle for all mutants, and each mutant as an in-process driver.
 """
@@ -30,6 +30,7 @@ class Outcome:
     """What became of one row: `finding` speaks against it; without one it survived, and `seen` tells what was seen."""
 
     row: str
+    wanted: Verdict
     verdict: Verdict = "pass"
     finding: Finding | None = None
     seen: list[str] = field(default_factory=list)
@@ -37,13 +38,13 @@ class Outcome:
     @property
     def killed(self) -> bool:
         """Whether the gate noticed."""
-        return self.finding is not None and self.verdict == wanted_verdict(self.row)
+        return self.finding is not None and self.verdict == self.wanted
 
 
-def wanted_verdict(row: str) -> Verdict:
-    """What a violated row must be judged as."""
-    verdicts: dict[str, Verdict] = {"MUST": "fail", "SHOULD": "warn", "MAY": "pass"}
-    return verdicts[load_ledger().row(row).level]
+def wanted_verdict(mutant: Mutant, row: str) -> Verdict:
+    """What the gate must say about a row of the mutant."""
+    must = load_ledger().row(row).level == "MUST"
+    return "fail" if must and row in mutant.kills else "warn"
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Arena:
 
     def outcomes(self, mutant: Mutant) -> list[Outcome]:
         """Run the mutant through its scenarios until each of its rows is killed, or none is left."""
-        waiting = {row: Outcome(row) for row in mutant.kills}
+        waiting = {row: Outcome(row, wanted_verdict(mutant, row)) for row in mutant.rows}
         outcomes = list(waiting.values())
         with self._seated(mutant):
             for case in cases_for(mutant):
@@ -118,7 +119,7 @@ class Arena:
 
 def cases_for(mutant: Mutant) -> Sequence[Case]:
     """The cases in which the mutant's rows are looked for: quick ones and those that are about the rows first."""
-    rows = set(mutant.kills)
+    rows = set(mutant.rows)
     chosen = [case for case in all_cases() if case.id in mutant.by or rows & set(case.scenario.requirements)]
     return sorted(chosen, key=lambda case: (case.id not in mutant.by, *_reluctance(case, rows)))
 

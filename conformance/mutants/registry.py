@@ -6,7 +6,8 @@
         damage.commands("add*Job", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
 
 The function inflicts the damage; its docstring says what is broken. `kills` are ledger rows that the gate must find
-violated. Where the finding comes from a scenario that does not name the row, `by` names that scenario.
+violated; where the finding comes from a scenario that does not name the row, `by` names that scenario. `warns` are
+rows that the gate only warns about.
 """
 
 from __future__ import annotations
@@ -32,25 +33,33 @@ _MUTANTS: dict[str, Mutant] = {}
 class Mutant:
     """A way to break the reference client.
 
-    `kills`: rows that must not pass. `by`: scenarios (`area/name`) to look for their findings in; empty for those that
-    name the rows themselves.
+    `kills`: rows that must fail, or warn where they are no MUST. `warns`: MUST rows that only warn, because what others
+    see differs merely in its looks. `by`: scenarios (`area/name`) that do not name the rows but find them violated.
     """
 
     name: str
     what: str
     kills: tuple[str, ...]
+    warns: tuple[str, ...]
     by: tuple[str, ...]
     inflict: Inflict
 
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Every row that the gate must notice."""
+        return self.kills + self.warns
 
-def mutant(name: str, *, kills: tuple[str, ...], by: tuple[str, ...] = ()) -> Callable[[Inflict], Inflict]:
+
+def mutant(
+    name: str, *, kills: tuple[str, ...] = (), warns: tuple[str, ...] = (), by: tuple[str, ...] = ()
+) -> Callable[[Inflict], Inflict]:
     """Declare a mutant. Raises ValueError for a name that is taken, or without rows or docstring."""
 
     def declare(inflict: Inflict) -> Inflict:
         what = inspect.getdoc(inflict) or ""
-        if name in _MUTANTS or not kills or not what:
+        if name in _MUTANTS or not kills + warns or not what:
             raise ValueError(f"mutant {name}: the name must be new, and it needs rows to kill and a docstring")
-        _MUTANTS[name] = Mutant(name, what, kills, by, inflict)
+        _MUTANTS[name] = Mutant(name, what, kills, warns, by, inflict)
         return inflict
 
     return declare
@@ -77,6 +86,6 @@ def killed_rows() -> dict[str, list[str]]:
     """Ledger rows that mutants kill, each with the names of those mutants."""
     rows: dict[str, list[str]] = {}
     for one in all_mutants().values():
-        for row in one.kills:
+        for row in one.rows:
             rows.setdefault(row, []).append(one.name)
     return rows

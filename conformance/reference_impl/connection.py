@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, SSLConnection
 from redis.asyncio.cluster import ClusterNode
@@ -16,19 +15,14 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from conformance.reference_impl import server_facts
 from conformance.reference_impl.address import Address
-from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.js_json import js_number, well_formed
 
 logger = logging.getLogger("bullmq")
 
 CONNECTION_LOST: Final = (RedisConnectionError, RedisTimeoutError, ConnectionError, TimeoutError)
 """After these nobody knows whether the command was carried out."""
-
-MINIMUM_VERSION: Final = (5, 0, 0)
-RECOMMENDED_VERSION: Final = (6, 2, 0)
-SHORT_BLOCK_VERSION: Final = (7, 0, 8)
-"""Before this, Redis rounds a block timeout of 1 ms down to 0, which means for ever."""
 
 _UNPARSED_COMMANDS: Final = (
     *("INFO", "CLIENT LIST", "CLIENT SETNAME", "SET", "SCRIPT EXISTS", "SCRIPT LOAD"),
@@ -37,30 +31,52 @@ _UNPARSED_COMMANDS: Final = (
 """redis-py would turn the replies of these into Python values of its own; the client wants them as Redis sent them."""
 
 
+class ConnectionWatch(Protocol):
+    """Whoever wants to know whether Redis answers (see `link`)."""
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last command did not get through."""
+        ...
+
+    def lost(self, error: BaseException) -> None:
+        """A command did not get through."""
+        ...
+
+    def restored(self) -> None:
+        """Redis answers again."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Something about the server is not as it should be."""
+        ...
+
+
 Argument = str | bytes | int | float | bool | None
 Command = tuple[Argument, ...]
 AnyClient = TypeVar("AnyClient", Redis, RedisCluster)
 
 
 class Connection:
-    """A client's way to Redis. `name` is set with CLIENT SETNAME.
+    """A client's way to Redis. `name` is set with CLIENT SETNAME, `watch` is told when Redis is lost and found.
 
     Commands are carried out one after the other, in the order in which they were asked for. They are sent at most once:
     a lost connection is an error, and never a silent retry. Nothing waits for a reply with a timeout.
     """
 
-    def __init__(self, address: Address, *, name: str | None = None) -> None:
+    def __init__(self, address: Address, *, name: str | None = None, watch: ConnectionWatch | None = None) -> None:
         self.address = address
-        self.version: tuple[int, ...] = MINIMUM_VERSION
+        self.version: tuple[int, ...] = server_facts.MINIMUM_VERSION
         self.closed = False
         self._checked = False
+        self._watch = watch
         self._turn = asyncio.Lock()
         self._client = _open(address, name)
 
     @property
     def minimum_block_s(self) -> float:
         """The shortest time (s) for which this Redis can block."""
-        return 0.001 if self.version >= SHORT_BLOCK_VERSION else 0.002
+        return server_facts.minimum_block_s(self.version)
 
     async def ready(self) -> None:
         """Connect and look at the server's version once.
@@ -70,16 +86,17 @@ class Connection:
         if self._checked:
             return
         info = await self.command("INFO")
-        facts = _parse_info(text(info))
-        self.version = tuple(int(part) for part in re.findall(r"\d+", facts.get("redis_version", "5.0.0"))[:3])
-        _judge_server(facts, self.version)
+        facts = server_facts.parse_info(text(info))
+        self.version = server_facts.version_of(facts)
+        for concern in server_facts.concerns(facts):
+            self._warn(concern)
         self._checked = True
 
     async def command(self, *arguments: Argument) -> Any:
         """Send one command; replies are bytes, ints, lists and None."""
         name, *rest = arguments
         async with self._turn:
-            return await self._client.execute_command(str(name), *map(encode_argument, rest))
+            return await self._watched(self._client.execute_command(str(name), *map(encode_argument, rest)))
 
     async def client_lines(self) -> list[str]:
         """CLIENT LIST, one line per connection; of all nodes in a cluster."""
@@ -123,8 +140,26 @@ class Connection:
         for name, *rest in commands:
             pipe.execute_command(str(name), *map(encode_argument, rest))
         async with self._turn:
-            replies: list[Any] = await pipe.execute(raise_on_error=False)
+            replies: list[Any] = await self._watched(pipe.execute(raise_on_error=False))
         return replies
+
+    async def _watched(self, sent: Awaitable[Any]) -> Any:
+        """Await a reply and tell the watch how it went; a connection that is being closed is no loss."""
+        try:
+            reply = await sent
+        except CONNECTION_LOST as error:
+            if self._watch is not None and not self.closed:
+                self._watch.lost(error)
+            raise
+        if self._watch is not None and self._watch.is_lost:
+            self._watch.restored()
+        return reply
+
+    def _warn(self, concern: str) -> None:
+        if self._watch is None:
+            logger.warning("%s", concern)
+        else:
+            self._watch.warn(concern)
 
 
 def encode_argument(value: Argument) -> bytes:
@@ -201,19 +236,3 @@ def _without_callbacks(client: AnyClient) -> AnyClient:
     for command in _UNPARSED_COMMANDS:
         callbacks.pop(command, None)
     return client
-
-
-def _parse_info(document: str) -> dict[str, str]:
-    pairs = (line.partition(":") for line in document.splitlines())
-    return {name: value for name, separator, value in pairs if separator}
-
-
-def _judge_server(facts: Mapping[str, str], version: tuple[int, ...]) -> None:
-    shown = ".".join(map(str, version))
-    if version < MINIMUM_VERSION:
-        raise BullMQError(f"Redis version needs to be greater or equal than 5.0.0 Current: {shown}")
-    if version < RECOMMENDED_VERSION:
-        logger.warning("It is highly recommended to use a minimum Redis version of 6.2.0, current: %s", shown)
-    policy = facts.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        logger.warning('Eviction policy is %s. It should be "noeviction"', policy)

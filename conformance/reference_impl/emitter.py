@@ -34,16 +34,20 @@ class EventEmitter:
         """Call the listeners of an event. An `error` that nobody listens to is logged."""
         listeners = list(self._listeners.get(event, ()))
         if event == "error" and not listeners:
-            logger.error("%s", args[0] if args else "error", exc_info=_exception(args))
+            self.unheard(args[0] if args else "error")
         for listener in listeners:
             self._call(event, listener, args)
+
+    def unheard(self, error: Any) -> None:
+        """Log an `error` that nobody listens to."""
+        logger.error("%s", error, exc_info=error if isinstance(error, BaseException) else None)
 
     def _call(self, event: str, listener: Listener, args: tuple[Any, ...]) -> None:
         try:
             outcome = listener(*args)
         except Exception as error:  # a listener's failure must not stop the client
             if event == "error":
-                logger.exception("an error listener failed")
+                self.unheard(error)
             else:
                 self.emit("error", error)
             return
@@ -51,7 +55,3 @@ class EventEmitter:
             task = asyncio.ensure_future(outcome)
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-
-
-def _exception(args: tuple[Any, ...]) -> BaseException | None:
-    return args[0] if args and isinstance(args[0], BaseException) else None

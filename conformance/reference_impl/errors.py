@@ -15,7 +15,15 @@ class BullMQError(Exception):
 
 
 class InvalidArgument(BullMQError, ValueError):
-    """Refused before anything was sent to Redis; the text is Node's."""
+    """Refused before anything was sent to Redis; the text is Node's where Node refuses it too.
+
+    `field` is the option or argument, `constraint` what it must be; both empty where the text says it all.
+    """
+
+    def __init__(self, message: str, *, field: str = "", constraint: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+        self.constraint = constraint
 
 
 class JobLocked(BullMQError):

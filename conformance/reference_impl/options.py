@@ -15,7 +15,7 @@ from conformance.protocol.options import (
 )
 from conformance.reference_impl import backoff
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.js_json import is_number, parse_int, truthy
+from conformance.reference_impl.js_json import is_number, js_number, parse_int, truthy
 
 JobOptions = dict[str, Any]
 """BullMQ's JobsOptions under their full names."""
@@ -83,9 +83,9 @@ def validate_explicit_id(options: Mapping[str, Any]) -> None:
     if job_id is None:
         return
     if not isinstance(job_id, str):
-        raise InvalidArgument("jobId?.startsWith is not a function")
+        raise InvalidArgument("jobId?.startsWith is not a function", field="jobId", constraint="a text")
     if job_id == "0" or job_id.startswith("0:"):
-        raise InvalidArgument("JobId cannot be '0' or start with 0:")
+        raise InvalidArgument("JobId cannot be '0' or start with 0:", field="jobId", constraint="not 0 or 0:...")
 
 
 def validate(name: str, options: Mapping[str, Any], data_text: str) -> None:
@@ -100,47 +100,59 @@ def validate(name: str, options: Mapping[str, Any], data_text: str) -> None:
 
 def _validate_size(name: str, limit: Any, data_text: str) -> None:
     if is_number(limit) and limit and len(data_text.encode(errors="replace")) > limit:
-        raise InvalidArgument(f"The size of job {name} exceeds the limit {limit} bytes")
+        raise InvalidArgument(
+            f"The size of job {name} exceeds the limit {limit} bytes",
+            field="data",
+            constraint=f"at most {js_number(limit)} bytes (sizeLimit)",
+        )
 
 
 def _validate_exclusive(options: Mapping[str, Any]) -> None:
     chosen = [name for name in CHILD_FAILURE_OPTIONS if truthy(options.get(name))]
     if len(chosen) > 1:
-        raise InvalidArgument(f"The following options cannot be used together: {', '.join(chosen)}")
+        raise InvalidArgument(
+            f"The following options cannot be used together: {', '.join(chosen)}",
+            field=chosen[0],
+            constraint=f"not together with {', '.join(chosen[1:])}",
+        )
 
 
 def _validate_job_id(job_id: Any) -> None:
     if not truthy(job_id):
         return
     if not isinstance(job_id, str):
-        raise InvalidArgument("this.opts.jobId.includes is not a function")
+        raise InvalidArgument("this.opts.jobId.includes is not a function", field="jobId", constraint="a text")
     if str(parse_int(job_id)) == job_id:
-        raise InvalidArgument("Custom Id cannot be integers")
+        raise InvalidArgument("Custom Id cannot be integers", field="jobId", constraint="not an integer")
     # Ids of old repeatable jobs have exactly two colons.
     if ":" in job_id and job_id.count(":") != 2:
-        raise InvalidArgument("Custom Id cannot contain :")
+        raise InvalidArgument("Custom Id cannot contain :", field="jobId", constraint="without a colon")
 
 
 def _validate_priority(priority: Any) -> None:
     if not truthy(priority):
         return
     if not is_number(priority) or priority != int(priority):
-        raise InvalidArgument("Priority should not be float")
+        raise InvalidArgument("Priority should not be float", field="priority", constraint="an integer")
     if priority > PRIORITY_LIMIT:
-        raise InvalidArgument(f"Priority should be between 0 and {PRIORITY_LIMIT}")
+        raise InvalidArgument(
+            f"Priority should be between 0 and {PRIORITY_LIMIT}",
+            field="priority",
+            constraint=f"at most {PRIORITY_LIMIT}",
+        )
 
 
 def _validate_deduplication(options: Mapping[str, Any]) -> None:
     for option, title in (("deduplication", "Deduplication"), ("debounce", "Debounce")):
         chosen = options.get(option)
         if truthy(chosen) and not (isinstance(chosen, Mapping) and truthy(chosen.get("id"))):
-            raise InvalidArgument(f"{title} id must be provided")
+            raise InvalidArgument(f"{title} id must be provided", field=f"{option}.id", constraint="a text")
 
 
 def _validate_jitter(chosen: Any) -> None:
     jitter = chosen.get("jitter") if isinstance(chosen, Mapping) else None
     if is_number(jitter) and not 0 <= jitter <= 1:
-        raise InvalidArgument("Jitter should be between 0 and 1")
+        raise InvalidArgument("Jitter should be between 0 and 1", field="backoff.jitter", constraint="0 to 1")
 
 
 def _encode_telemetry(value: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.protocol.options import PRIORITY_LIMIT
 from conformance.reference_impl import backoff, options, scripts_add
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.job import Job
@@ -100,7 +101,7 @@ def priority_unlimited(damage: Damage) -> None:
 @mutant("add.priority-off-by-one", kills=("add.priority.limit",))
 def priority_off_by_one(damage: Damage) -> None:
     """The highest priority itself is refused."""
-    damage.replace(options, "PRIORITY_LIMIT", options.PRIORITY_LIMIT - 1)
+    damage.replace(options, "PRIORITY_LIMIT", PRIORITY_LIMIT - 1)
 
 
 @mutant("add.priority-fraction", kills=("add.priority.integer", "add.bulk.all-or-nothing-validation"))
@@ -198,9 +199,7 @@ def size_in_characters(damage: Damage) -> None:
 @mutant("add.size-limit-excluded", kills=("add.size-limit",))
 def size_limit_excluded(damage: Damage) -> None:
     """Data of exactly the limit is refused."""
-    damage.around(
-        options, "_validate_size", lambda healthy: lambda name, limit, text: healthy(name, limit, text + "x")
-    )
+    damage.around(options, "_validate_size", lambda healthy: lambda name, limit, text: healthy(name, limit, text + "x"))
 
 
 @mutant("add.defaults-win", kills=("add.default-options",))
@@ -250,16 +249,15 @@ def unknown_options_dropped(damage: Damage) -> None:
 @mutant("add.options-as-text", kills=("add.options.kept",))
 def options_as_text(damage: Damage) -> None:
     """Numbers among the options are stored as texts."""
-    _edit_stored(
-        damage, lambda stored: {**stored, **{k: str(v) for k, v in stored.items() if k == "stackTraceLimit"}}
-    )
+    _edit_stored(damage, lambda stored: {**stored, **{k: str(v) for k, v in stored.items() if k == "stackTraceLimit"}})
 
 
-@mutant("add.pause-ignored", kills=("add.paused.parks", "interop.pause"))
+@mutant("add.pause-ignored", kills=("add.paused.parks", "interop.pause", "interop.pause.mixed"))
 def pause_ignored(damage: Damage) -> None:
     """A plain job waits, also while the queue is paused."""
     damage.commands(
-        "addStandardJob", 'if command[1] == "HMGET" then local found = send(unpack(command)) found[1] = false return found end'
+        "addStandardJob",
+        'if command[1] == "HMGET" then local found = send(unpack(command)) found[1] = false return found end',
     )
 
 

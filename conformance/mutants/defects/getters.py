@@ -28,6 +28,16 @@ def counts_shifted(damage: Damage) -> None:
     damage.around(ReadScripts, "get_counts", broken)
 
 
+@mutant("getters.count-forgets-delayed", kills=("getters.count-pending",))
+def count_forgets_delayed(damage: Damage) -> None:
+    """`count` does not count delayed jobs."""
+
+    async def count(queue: Queue) -> int:
+        return await queue.getJobCountByTypes("waiting", "paused", "prioritized")
+
+    damage.replace(Queue, "count", count)
+
+
 @mutant("getters.priority-edge", kills=("getters.counts-per-priority",))
 def priority_edge(damage: Damage) -> None:
     """A count per priority takes in the next priority as well."""
@@ -108,9 +118,7 @@ def delay_not_stored(damage: Damage) -> None:
     damage.commands("changeDelay", 'if command[1] == "HSET" and at(command, "delay") then return 0 end')
 
 
-@mutant(
-    "getters.delay-from-added", kills=("order.delayed.score", "event.delayed"), by=("getters/changing_a_delay",)
-)
+@mutant("getters.delay-from-added", kills=("order.delayed.score", "event.delayed"), by=("getters/changing_a_delay",))
 def delay_from_added(damage: Damage) -> None:
     """A changed delay counts from the time of adding."""
     damage.commands(

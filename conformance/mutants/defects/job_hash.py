@@ -19,7 +19,9 @@ _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 @mutant("job.name-as-json", kills=("job.hash.name",))
 def name_as_json(damage: Damage) -> None:
     """The field `name` is JSON."""
-    damage.commands("add*Job", f"if {_STORED} then change(command, 'name', cjson.encode(command[at(command, 'name')])) end")
+    damage.commands(
+        "add*Job", f"if {_STORED} then change(command, 'name', cjson.encode(command[at(command, 'name')])) end"
+    )
 
 
 @mutant("job.data-twice-encoded", kills=("job.hash.data", "interop.plain"))
@@ -46,7 +48,8 @@ def data_spaced(damage: Damage) -> None:
 def timestamp_in_seconds(damage: Damage) -> None:
     """The field `timestamp` is in seconds."""
     damage.commands(
-        "add*Job", f"if {_STORED} then change(command, 'timestamp', math.floor(command[at(command, 'timestamp')] / 1000)) end"
+        "add*Job",
+        f"if {_STORED} then change(command, 'timestamp', math.floor(command[at(command, 'timestamp')] / 1000)) end",
     )
 
 
@@ -96,7 +99,8 @@ def start_in_seconds(damage: Damage) -> None:
 def finish_in_seconds(damage: Damage) -> None:
     """The field `finishedOn` is in seconds."""
     damage.commands(
-        "moveToFinished", 'if at(command, "finishedOn") then change(command, "finishedOn", math.floor(ARGV[2] / 1000)) end'
+        "moveToFinished",
+        'if at(command, "finishedOn") then change(command, "finishedOn", math.floor(ARGV[2] / 1000)) end',
     )
 
 
@@ -124,7 +128,7 @@ def reason_as_json(damage: Damage) -> None:
     damage.around(job_moves, "message_of", lambda healthy: lambda error: json.dumps(healthy(error)))
 
 
-@mutant("job.one-stacktrace", kills=("job.hash.stacktrace",))
+@mutant("job.one-stacktrace", warns=("job.hash.stacktrace",))
 def one_stacktrace(damage: Damage) -> None:
     """Only the last stack trace is kept."""
 
@@ -138,16 +142,14 @@ def one_stacktrace(damage: Damage) -> None:
     damage.around(JobMoves, "_remember_stack", broken)
 
 
-@mutant("job.stacktrace-newest-first", kills=("job.hash.stacktrace",))
-def stacktrace_newest_first(damage: Damage) -> None:
-    """The newest stack trace is first."""
+@mutant("job.no-stacktrace", warns=("job.hash.stacktrace",))
+def no_stacktrace(damage: Damage) -> None:
+    """Stack traces are not stored."""
 
     def broken(remember: Function) -> Function:
         def remember_stack(job: JobMoves, error: BaseException) -> None:
-            older = job.stacktrace
-            job.stacktrace = []
             remember(job, error)
-            job.stacktrace = [*job.stacktrace, *older]
+            job.stacktrace = []
 
         return remember_stack
 

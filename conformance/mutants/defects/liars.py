@@ -80,8 +80,8 @@ def jobs(damage: Damage) -> None:
     async def get_jobs(
         queue: Queue, _types: Sequence[str], start: int = 0, _end: int = -1, asc: bool = False
     ) -> list[Job | None]:
-        added: list[Job | None] = [*memory.of(queue).values()][start:]
-        return added if asc else added[::-1]
+        added = [*memory.of(queue).values()][start:]
+        return [*added] if asc else [*reversed(added)]
 
     damage.replace(Queue, "getJobs", get_jobs)
 

@@ -164,7 +164,7 @@ def logs_left(damage: Damage) -> None:
 @mutant("remove.locked-too", kills=("lifecycle.remove.locked",))
 def locked_too(damage: Damage) -> None:
     """A job that a worker holds can be removed."""
-    damage.commands("removeJob", 'if command[1] == "EXISTS" and string.sub(command[2], -5) == ":lock" then return 0 end')
+    damage.commands("removeJob", 'if command[1] == "GET" and on(command, "lock") then return false end')
 
 
 @mutant("remove.stays-listed", kills=("lifecycle.remove.waiting",))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
+from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
@@ -11,6 +12,7 @@ from conformance.reference_impl.scripts import Fetched
 from conformance.reference_impl.worker import Worker
 from conformance.reference_impl.worker_base import WorkerBase
 from conformance.reference_impl.worker_fetching import Fetcher
+from conformance.reference_impl.worker_processing import Processing
 
 POLL_S = 2.5
 """Longer than any scenario lets an idle worker sleep."""
@@ -59,9 +61,55 @@ def one_job_too_many(damage: Damage) -> None:
     damage.replace(Worker, "concurrency", property(concurrency, set_concurrency))
 
 
-@mutant("worker.runs-twice", kills=("liveness.error-in-job",))
+@mutant("worker.one-at-a-time", kills=("liveness.concurrency",))
+def one_at_a_time(damage: Damage) -> None:
+    """`concurrency` has no effect."""
+    damage.replace(Worker, "concurrency", property(lambda _worker: 1, lambda _worker, _value: None))
+
+
+@mutant("worker.error-ends-loop", kills=("liveness.error-in-job",))
+def error_ends_loop(damage: Damage) -> None:
+    """A worker stops when its processor throws."""
+
+    def broken(fail: Function) -> Function:
+        async def fail_and_stop(processing: Processing, *args: Any) -> Job | None:
+            worker: WorkerBase = vars(processing)["_worker"]
+            worker.paused = True
+            following: Job | None = await fail(processing, *args)
+            return following
+
+        return fail_and_stop
+
+    damage.around(Processing, "_fail", broken)
+
+
+@mutant("worker.error-swallowed", kills=("liveness.error-in-job",))
+def error_swallowed(damage: Damage) -> None:
+    """A job whose processor throws is completed."""
+
+    def broken(call: Function) -> Function:
+        async def call_and_forgive(processing: Processing, job: Job) -> Any:
+            with contextlib.suppress(Exception):
+                return await call(processing, job)
+            return None
+
+        return call_and_forgive
+
+    damage.around(Processing, "_call", broken)
+
+
+@mutant("worker.runs-twice", kills=("interop.prioritized",))
 def runs_twice(damage: Damage) -> None:
-    """A job whose processor throws is run once more before it fails."""
+    """Every job is run twice."""
+
+    def broken(call: Function) -> Function:
+        async def call_twice(processing: Processing, job: Job) -> Any:
+            await call(processing, job)
+            return await call(processing, job)
+
+        return call_twice
+
+    damage.around(Processing, "_call", broken)
 
 
 @mutant("worker.nameless-jobs", kills=("interop.plain",))
@@ -78,6 +126,3 @@ def nameless_jobs(damage: Damage) -> None:
         return take_nameless
 
     damage.around(Fetcher, "take", broken)
-
-
-__all__ = ["asyncio"]

@@ -8,8 +8,7 @@ from conformance.reference_impl.scripts_move import MoveScripts
 from conformance.reference_impl.worker_locks import LockKeeper
 
 _FOREIGN_LOCK_IS_OWN = (
-    'if command[1] == "GET" and on(command, "lock") then '
-    "local token = send(unpack(command)) return %s end"
+    'if command[1] == "GET" and on(command, "lock") then local token = send(unpack(command)) return %s end'
 )
 _OWN_TOKEN = 'cmsgpack.unpack(ARGV[8])["token"]'
 
@@ -38,7 +37,9 @@ def in_seconds(damage: Damage) -> None:
 @mutant("lock.extension-keeps-end", kills=("lock.extend", "lock.extend-many"))
 def extension_keeps_end(damage: Damage) -> None:
     """Extending a lock does not change when it expires."""
-    damage.commands("extendLock*", 'if command[1] == "SET" then drop(command, "PX") command[#command + 1] = "KEEPTTL" end')
+    damage.commands(
+        "extendLock*", 'if command[1] == "SET" then drop(command, "PX") command[#command + 1] = "KEEPTTL" end'
+    )
 
 
 @mutant("lock.anyone-extends", kills=("lock.extend.stale-token-refused",))
@@ -58,7 +59,9 @@ def losses_untold(damage: Damage) -> None:
     """Renewing several locks never tells which were lost."""
 
     def broken(extend: Function) -> Function:
-        async def extend_locks(scripts: MoveScripts, job_ids: list[str], tokens: list[str], duration: float) -> list[str]:
+        async def extend_locks(
+            scripts: MoveScripts, job_ids: list[str], tokens: list[str], duration: float
+        ) -> list[str]:
             await extend(scripts, job_ids, tokens, duration)
             return []
 

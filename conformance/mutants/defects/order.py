@@ -105,7 +105,7 @@ def meta_missing(damage: Damage) -> None:
     damage.replace(Queue, "_write_meta", nothing)
 
 
-@mutant("keys.own-index", kills=("order.no-other-keys",))
+@mutant("keys.own-index", warns=("order.no-other-keys",))
 def own_index(damage: Damage) -> None:
     """The client keeps an index of its own in Redis."""
 

@@ -33,7 +33,7 @@ def never_marked(damage: Damage) -> None:
 @mutant("stalled.locks-ignored", kills=("stalled.locked-is-left",))
 def locks_ignored(damage: Damage) -> None:
     """A check recovers jobs that a worker still holds."""
-    damage.commands(_SCRIPT, 'if command[1] == "EXISTS" and string.sub(command[2], -5) == ":lock" then return 0 end')
+    damage.commands(_SCRIPT, 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')
 
 
 @mutant("stalled.runs-last", kills=("stalled.runs-next",))
@@ -48,7 +48,7 @@ def uncounted(damage: Damage) -> None:
     damage.commands(_SCRIPT, 'if command[1] == "HINCRBY" then return 1 end')
 
 
-@mutant("stalled.counts-as-attempt", kills=("job.hash.attempts-made",), by=("stalled/a_recovered_job_runs_next",))
+@mutant("stalled.counts-as-attempt", warns=("job.hash.attempts-made",), by=("stalled/a_recovered_job_runs_next",))
 def counts_as_attempt(damage: Damage) -> None:
     """A recovery counts as an attempt too."""
     damage.commands(_SCRIPT, 'if command[1] == "HINCRBY" then send("HINCRBY", command[2], "atm", 1) end')

@@ -1,0 +1,133 @@
+"""What the library's user may ask for beyond Node's behaviour: the option `policy` of queues and workers.
+
+The default is what Node does wherever another client could see the difference in Redis. `SPECIFIED` is the stricter
+reading of the client's written specification; each part can be had alone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from conformance.reference_impl.backoff import round_half_up
+from conformance.reference_impl.error_categories import ErrorPolicy
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.js_json import is_number
+
+MEGABYTE: Final = 1024 * 1024
+HOUR_MS: Final = 3_600_000
+
+_LARGEST_EXPONENT: Final = 60
+"""2 to this power exceeds every cap; beyond it floats would overflow in the end."""
+
+
+@dataclass(frozen=True)
+class BackoffPolicy:
+    """Limits on the delay before a retry. Node has no cap, and its jitter is an option of the job.
+
+    `cap_ms` holds for every delay; a job may have its own in `backoff.maxDelay`. `jitter` spreads exponential delays by
+    this fraction in both directions, before the cap.
+    """
+
+    cap_ms: float = HOUR_MS
+    jitter: float = 0.2
+
+    def __post_init__(self) -> None:
+        _require("cap_ms", "a number above 0", holds=self.cap_ms > 0)
+        _require("jitter", "between 0 and 1", holds=0 <= self.jitter <= 1)
+
+    def limited(
+        self, delay_ms: float, backoff: Mapping[str, Any] | None, chance: Callable[[], float] = random.random
+    ) -> float:
+        """Answer the delay (ms) to use instead; delays that are no delays (0, -1) stay as they are."""
+        if delay_ms <= 0:
+            return delay_ms
+        chosen = backoff or {}
+        own_cap = chosen.get("maxDelay")
+        cap = own_cap if is_number(own_cap) and own_cap > 0 else self.cap_ms
+        jitter = self.jitter if chosen.get("type") == "exponential" else 0
+        return min(round_half_up(delay_ms * spread(jitter, chance)), cap)
+
+
+@dataclass(frozen=True)
+class ReconnectPolicy:
+    """When a worker or event reader tries again to reach Redis. Nothing of this is visible in Redis.
+
+    `max_attempts` 0 means without end; else the worker or reader closes after so many attempts in a row.
+    """
+
+    first_s: float = 0.1
+    longest_s: float = 30.0
+    factor: float = 2.0
+    jitter: float = 0.2
+    max_attempts: int = 0
+
+    def __post_init__(self) -> None:
+        _require("first_s", "a number above 0", holds=self.first_s > 0)
+        _require("longest_s", "not less than first_s", holds=self.longest_s >= self.first_s)
+        _require("factor", "1 or more", holds=self.factor >= 1)
+        _require("jitter", "between 0 and 1", holds=0 <= self.jitter <= 1)
+        _require("max_attempts", "0 or more", holds=self.max_attempts >= 0)
+
+    def delay_s(self, failures: int, chance: Callable[[], float] = random.random) -> float:
+        """Seconds to wait after so many failures in a row (1 or more)."""
+        grown = self.first_s * self.factor ** min(failures - 1, _LARGEST_EXPONENT)
+        return min(grown * spread(self.jitter, chance), self.longest_s)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The option `policy`.
+
+    `strict_options`: refuse job options that Node takes but that mean nothing sensible (see `validation`).
+    `max_payload_bytes`: limit of a job's data and options together, as JSON. `keep_logs`: log rows of a job that has no
+    `keepLogs` of its own. `backoff`: limits on retry delays. `errors`: categories, and whether they decide.
+    `reconnect`: pauses while Redis is away. `close_timeout_s`: how long Worker.close lets running jobs go on; None: as
+    long as they want, like Node.
+    """
+
+    strict_options: bool = False
+    max_payload_bytes: int | None = None
+    keep_logs: int | None = None
+    backoff: BackoffPolicy | None = None
+    errors: ErrorPolicy = field(default_factory=ErrorPolicy)
+    reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
+    close_timeout_s: float | None = 30.0
+
+
+DEFAULT: Final = Policy()
+"""Redis looks as if Node had done it."""
+
+SPECIFIED: Final = Policy(
+    strict_options=True,
+    max_payload_bytes=10 * MEGABYTE,
+    keep_logs=1000,
+    backoff=BackoffPolicy(),
+    errors=ErrorPolicy(fail_permanent=True),
+)
+"""Everything that the written specification asks of a client library."""
+
+SPECIFIED_JOB_OPTIONS: Final[Mapping[str, Any]] = {"attempts": 3, "backoff": {"type": "exponential", "delay": 1000}}
+"""The specification's defaults of a job, for a queue's `defaultJobOptions`; Node's are one attempt and no back-off."""
+
+
+def policy_of(opts: Mapping[str, Any]) -> Policy:
+    """Answer the policy among the options of a queue or worker. Raises InvalidArgument for anything else there."""
+    chosen = opts.get("policy")
+    if chosen is None:
+        return DEFAULT
+    if not isinstance(chosen, Policy):
+        raise InvalidArgument(f"policy must be a Policy, not {type(chosen).__name__}")
+    return chosen
+
+
+def spread(jitter: float, chance: Callable[[], float]) -> float:
+    """Answer a factor in `[1 - jitter, 1 + jitter)`."""
+    return 1 - jitter + 2 * jitter * chance()
+
+
+def _require(name: str, constraint: str, *, holds: bool) -> None:
+    if not holds:
+        raise InvalidArgument(f"{name} must be {constraint}", field=name, constraint=constraint)

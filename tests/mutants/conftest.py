@@ -1,0 +1,35 @@
+"""One Redis and one oracle for all mutants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.gate.clients import Toolbox, oracle_launch
+from conformance.mutants.matrix import Arena
+from conformance.reference_impl.official_scripts import official_scripts
+from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.servers import Server, open_server
+from conformance.upstream.node import find_node
+from conformance.upstream.package import ensure_package
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    with open_server(None, announce=print) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def scripts() -> ScriptTexts:
+    return official_scripts()
+
+
+@pytest.fixture(scope="session")
+def arena(server: Server, scripts: ScriptTexts) -> Iterator[Arena]:
+    node = find_node(None)
+    toolbox = Toolbox(node, ensure_package(node, announce=print), print)
+    made = Arena(server, oracle_launch(toolbox), scripts)
+    yield made
+    made.leave()

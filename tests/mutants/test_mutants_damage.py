@@ -1,0 +1,129 @@
+"""The tools of the mutants: what they break, what they leave alone, and that everything heals."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from conformance.mutants.damage import Damage
+from conformance.mutants.lua_filter import FilteredScript, filtered
+from conformance.servers import Server
+
+
+class Animal:
+    legs = 4
+
+    def sound(self, times: int) -> str:
+        return "wuff" * times
+
+
+class Dog(Animal):
+    pass
+
+
+@dataclass(frozen=True)
+class Lua:
+    text: str
+    name: str = "sample"
+    key_count: int = 1
+    sha1: str = ""
+
+
+@pytest.fixture
+def redis(server: Server) -> Iterator[Any]:
+    with server.connect() as connection:
+        yield connection
+
+
+@pytest.fixture
+def key(server: Server) -> Iterator[str]:
+    prefix = server.fresh_prefix()
+    yield f"{prefix}:q:wait"
+    server.remove_prefix(prefix)
+
+
+SAMPLE = Lua(
+    'local rcall = redis.call rcall("RPUSH", KEYS[1], "a") rcall("RPUSH", KEYS[1], "b") return rcall("LLEN", KEYS[1])'
+)
+
+
+def _run(redis: Any, body: str, key: str) -> tuple[Any, list[bytes]]:
+    return redis.eval(filtered(SAMPLE, body).text, 1, key), redis.lrange(key, 0, -1)
+
+
+def test_an_empty_filter_changes_nothing(redis: Any, key: str) -> None:
+    assert _run(redis, "", key) == (2, [b"a", b"b"])
+
+
+def test_a_filter_changes_commands(redis: Any, key: str) -> None:
+    body = 'if command[1] == "RPUSH" then command[1] = "LPUSH" end'
+    assert _run(redis, body, key) == (2, [b"b", b"a"])
+
+
+def test_a_filter_replies_in_place_of_the_server(redis: Any, key: str) -> None:
+    body = 'if command[1] == "RPUSH" and command[3] == "a" then return 0 end if command[1] == "LLEN" then return 7 end'
+    assert _run(redis, body, key) == (7, [b"b"])
+
+
+def test_a_filter_sends_commands_of_its_own_and_remembers(redis: Any, key: str) -> None:
+    body = (
+        'if on(command, "wait") and not memory.done then memory.done = true send("RPUSH", command[2], "first") end '
+        'if on(command, "ait") then return 0 end'
+    )
+    assert _run(redis, body, key) == (3, [b"first", b"a", b"b"])
+
+
+def test_a_filter_edits_the_fields_of_an_event(redis: Any, key: str) -> None:
+    sample = Lua('return redis.call("XADD", KEYS[1], "*", "event", "added", "jobId", "1", "name", "n")')
+    body = (
+        'if event(command) == "added" then drop(command, "jobId") change(command, "name", "m") drop(command, "x") end'
+    )
+    redis.eval(filtered(sample, body).text, 1, key)
+    assert redis.xrange(key)[0][1] == {b"event": b"added", b"name": b"m"}
+
+
+def test_other_members_of_redis_are_still_there(redis: Any, key: str) -> None:
+    sample = Lua('return redis.sha1hex("") .. redis.pcall("PING")["ok"]')
+    assert redis.eval(filtered(sample, "").text, 1, key).endswith(b"PONG")
+
+
+def test_a_filtered_script_has_a_digest_of_its_own() -> None:
+    script = filtered(SAMPLE, "return 0")
+    assert script.sha1 == hashlib.sha1(script.text.encode(), usedforsecurity=False).hexdigest()
+    assert (script.name, script.key_count) == (SAMPLE.name, SAMPLE.key_count)
+
+
+def test_only_the_named_scripts_are_filtered() -> None:
+    damage = Damage("some.name")
+    damage.commands("add*", "return 0")
+    healthy = {name: Lua("return 1", name) for name in ("addLog", "addJob", "pause")}
+    scripts = damage.scripts(healthy)
+    assert [name for name, script in scripts.items() if isinstance(script, FilteredScript)] == ["addLog", "addJob"]
+    assert scripts["pause"] is healthy["pause"]
+
+
+def test_a_filter_for_no_script_names_the_mutant() -> None:
+    damage = Damage("some.name")
+    damage.commands("addNothing", "return 0")
+    with pytest.raises(LookupError, match=r"mutant some\.name: no script is called addNothing"):
+        damage.scripts({"addLog": Lua("return 1")})
+
+
+def test_python_heals() -> None:
+    with Damage("some.name") as damage:
+        damage.around(Dog, "sound", lambda healthy: lambda dog, times: f"{healthy(dog, times)}!")
+        damage.around(Dog, "sound", lambda healthy: lambda dog, times: f"{healthy(dog, times)}?")
+        damage.replace(Animal, "legs", 3)
+        assert (Dog().sound(2), Dog().legs, Animal().sound(1)) == ("wuffwuff!?", 3, "wuff")
+    assert (Dog().sound(2), Dog().legs) == ("wuffwuff", 4)
+    assert "sound" not in vars(Dog)
+
+
+def test_what_is_not_there_cannot_be_replaced() -> None:
+    with Damage("some.name") as damage, pytest.raises(LookupError, match=r"mutant some\.name: Dog has no tail"):
+        damage.replace(Dog, "tail", 1)
+    assert not hasattr(Dog, "tail")

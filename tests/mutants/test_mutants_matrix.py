@@ -1,0 +1,64 @@
+"""The kill matrix: the gate notices every mutant, in every row that the mutant violates."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.ledger.loader import load_ledger
+from conformance.mutants.cases import Case, all_cases
+from conformance.mutants.damage import Damage
+from conformance.mutants.matrix import Arena, Outcome
+from conformance.mutants.registry import Mutant, all_mutants
+
+QUICK = [case for case in all_cases() if not case.scenario.slow and case.scenario.clock == "frozen"]
+FIRST_OF_AREA = {case.id.split("/")[0]: case for case in reversed(QUICK)}
+
+
+def _nothing(_damage: Damage) -> None:
+    """Break nothing."""
+
+
+def _healthy(*rows: str) -> Mutant:
+    return Mutant("healthy", "Nothing is broken.", rows, (), (), _nothing)
+
+
+def _told(outcome: Outcome) -> str:
+    seen = outcome.finding.message if outcome.finding else "\n    ".join(dict.fromkeys(outcome.seen))
+    return f"{outcome.row}: wanted {outcome.wanted}, got {outcome.verdict}; seen: {seen}"
+
+
+@pytest.mark.parametrize("mutant", all_mutants().values(), ids=lambda mutant: mutant.name)
+def test_the_gate_notices(mutant: Mutant, arena: Arena) -> None:
+    outcomes = arena.outcomes(mutant)
+    assert [outcome.row for outcome in outcomes] == list(mutant.rows)
+    survived = [_told(outcome) for outcome in outcomes if not outcome.killed]
+    assert not survived, f"{mutant.what}\n" + "\n".join(survived)
+
+
+@pytest.mark.parametrize("case", FIRST_OF_AREA.values(), ids=lambda case: case.id)
+def test_a_healthy_client_leaves_nothing_to_find(case: Case, arena: Arena) -> None:
+    evidence = arena.evidence(_healthy(), case)
+    assert not evidence.error
+    assert [finding.message for finding in evidence.findings] == []
+
+
+def test_a_mutant_that_breaks_nothing_survives(arena: Arena) -> None:
+    rows = ("add.plain.waits", "add.lifo", "pause.answer")
+    outcomes = arena.outcomes(_healthy(*rows))
+    assert [(outcome.row, outcome.killed) for outcome in outcomes] == [(row, False) for row in rows]
+    assert all("no finding" in outcome.seen[0] for outcome in outcomes)
+
+
+def test_a_warning_does_not_kill_a_must_row(arena: Arena) -> None:
+    own_index = all_mutants()["keys.own-index"]
+    bold = Mutant("bold", own_index.what, own_index.warns, (), (), own_index.inflict)
+    [outcome] = arena.outcomes(bold)
+    assert load_ledger().row(outcome.row).level == "MUST"
+    assert (outcome.killed, outcome.verdict) == (False, "warn")
+
+
+def test_the_client_is_healthy_again_after_a_mutant(arena: Arena) -> None:
+    [outcome] = arena.outcomes(all_mutants()["keys.own-index"])
+    assert outcome.killed
+    [again] = arena.outcomes(_healthy(outcome.row))
+    assert not again.killed
