@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import click
@@ -44,15 +45,19 @@ def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
 
 
 def _list_others(console: Console, what: str) -> None:
-    listed: dict[str, list[tuple[str, ...]]] = {
-        "clients": [(name,) for name in client_names()],
-        "rules": [*rules_table()],
-        "checks": [(name, severity, meaning) for name, severity, _, meaning in checks_table()],
-    }[what]
     table = Table(box=None, pad_edge=False, show_header=False)
-    for row in listed:
-        table.add_row(*(Text(cell) for cell in row))
+    for row in _others(what):
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def _others(what: str) -> Iterator[Sequence[str]]:
+    if what == "clients":
+        yield from ([name] for name in client_names())
+    elif what == "rules":
+        yield from rules_table()
+    else:
+        yield from ([name, severity, meaning] for name, severity, _, meaning in checks_table())
 
 
 def _matches(requirement: str, area: str, pattern: str) -> bool:
