@@ -1,9 +1,21 @@
 """Reads the ledger: every requirement, by its stable named id, from the YAML files beside this module.
 
-A file holds one area: `area`, and `rows` with `id`, `level`, `statement`, `source` (the upstream Lua script or file
-that says so), optionally `oracle` (what Node does where the sentence is not enough), `claims` (ids of the written
-specification) and `owns`: glob patterns of locators. A difference at an owned locator speaks against that row,
-whichever scenario met it.
+A file holds one area: `area`, `title`, and `rows` with `id`, `level`, `statement` and `source` (the upstream Lua script
+or file that says so). The written specification was taken apart into claims (`claims.txt`); each claim belongs to
+exactly one row, which names it in `claims`. What becomes of a row is its `status`:
+
+    tested       a scenario looks at it (the default)
+    disputed     the specification (`paper`) and real BullMQ (`oracle`) say different things. Where another client can
+                 see it in Redis, the oracle is the requirement; where only the library's user sees it, the paper is.
+                 A scenario looks at it, unless `reason` says why none does
+    client-only  only the user of one library sees it; no other client can, so it is not the kit's to judge
+    untestable   no scenario looks at it; `reason` says why, and `scenario missing` that one could
+
+`owns` are glob patterns of locators: a difference at an owned locator speaks against that row, whichever scenario met
+it.
+
+The files beside this module are the requirement set 5.62.0 and are frozen. A later set is a folder named by its version
+(`5.63.0/events.yaml`): its rows replace those of the same id and come in addition to all others.
 """
 
 from __future__ import annotations
@@ -13,6 +25,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Literal
 
 import msgspec
@@ -21,17 +34,36 @@ import yaml
 REQUIREMENT_SET = "5.62.0"
 """The requirement set of this ledger: the BullMQ version whose behaviour the rows state."""
 
+SCENARIO_MISSING = "scenario missing"
+"""How the `reason` of a row begins that could have a scenario and has none yet."""
+
+Level = Literal["MUST", "SHOULD", "MAY"]
+Status = Literal["tested", "disputed", "client-only", "untestable"]
+STATUSES: tuple[Status, ...] = ("tested", "disputed", "client-only", "untestable")
+
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row as it is written down."""
 
     id: str
-    level: Literal["MUST", "SHOULD", "MAY"]
+    level: Level
     statement: str
     source: str
+    status: Status = "tested"
+    reason: str = ""
+    paper: str = ""
     oracle: str = ""
     claims: tuple[str, ...] = ()
     owns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a row that does not say what its status asks for."""
+        if self.status == "disputed" and not (self.paper and self.oracle):
+            raise ValueError(f"{self.id} is disputed: it has to state both paper and oracle")
+        if self.status in ("client-only", "untestable") and not self.reason:
+            raise ValueError(f"{self.id} is {self.status}: it has to give a reason")
+        if self.status == "tested" and self.reason:
+            raise ValueError(f"{self.id} is tested and gives a reason why not")
 
 
 class AreaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -48,12 +80,25 @@ class Requirement:
 
     id: str
     area: str
-    level: Literal["MUST", "SHOULD", "MAY"]
+    level: Level
     statement: str
     source: str
     oracle: str
     claims: tuple[str, ...]
     owns: tuple[str, ...]
+    status: Status = "tested"
+    reason: str = ""
+    paper: str = ""
+
+    @property
+    def examined(self) -> bool:
+        """Whether a scenario has to look at it."""
+        return self.status in ("tested", "disputed") and not self.reason
+
+    @property
+    def lacks_scenario(self) -> bool:
+        """Whether a scenario could look at it, and nobody has written one."""
+        return self.reason.startswith(SCENARIO_MISSING)
 
 
 class Ledger(Mapping[str, Requirement]):
@@ -63,10 +108,10 @@ class Ledger(Mapping[str, Requirement]):
         self._rows = {row.id: row for row in requirements}
         self.areas = areas
         """Title of each area, by its short name."""
-        if len(self._rows) != len(requirements):
-            ids = [row.id for row in requirements]
-            twice = sorted({one for one in ids if ids.count(one) > 1})
+        if twice := _twice([row.id for row in requirements]):
             raise ValueError(f"ledger rows with the same id: {', '.join(twice)}")
+        if twice := _twice([claim for row in requirements for claim in row.claims]):
+            raise ValueError(f"claims in more than one row: {', '.join(twice)}")
 
     def __getitem__(self, requirement: str) -> Requirement:
         return self._rows[requirement]
@@ -81,6 +126,10 @@ class Ledger(Mapping[str, Requirement]):
         """The requirement of this id. Raises KeyError where there is none."""
         return self._rows[requirement]
 
+    def by_claim(self) -> dict[str, Requirement]:
+        """The row that each claim belongs to."""
+        return {claim: row for row in self._rows.values() for claim in row.claims}
+
     def owner_of(self, locator: str, *, among: Collection[str] | None = None) -> Requirement | None:
         """The requirement (`among` these ids) with the longest pattern that matches, None where there is none."""
         owners = [
@@ -93,17 +142,40 @@ class Ledger(Mapping[str, Requirement]):
         return max(owners, key=lambda owner: owner[0])[1] if owners else None
 
 
+@lru_cache
+def load_ledger(requirement_set: str = REQUIREMENT_SET) -> Ledger:
+    """Read every area file of a set.
+
+    Raises ValueError, naming the file, for a row that is not well-formed, and for a set that does not exist.
+    """
+    root = files("conformance.ledger")
+    areas, rows = _read_folder(root)
+    if requirement_set != REQUIREMENT_SET:
+        later_areas, later = _read_folder(root / requirement_set)
+        replaced = {row.id for row in later}
+        areas, rows = {**areas, **later_areas}, [row for row in rows if row.id not in replaced] + later
+    return Ledger(rows, areas)
+
+
 @lru_cache(maxsize=1)
-def load_ledger() -> Ledger:
-    """Read every area file. Raises ValueError, naming the file, for a row that is not well-formed."""
+def load_claims() -> dict[str, str]:
+    """Every claim of the written specification, with the verdict on it: HOLDS, DIFFERS, LIBRARY, OBSOLETE, UNTESTED."""
+    lines = (files("conformance.ledger") / "claims.txt").read_text("utf-8").splitlines()
+    pairs = [line.split() for line in lines if line and not line.startswith("#")]
+    return {claim: verdict for claim, verdict in pairs}
+
+
+def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]]:
+    if not folder.is_dir():
+        raise ValueError(f"there is no requirement set {folder.name}")
     requirements: list[Requirement] = []
     areas: dict[str, str] = {}
-    for path in sorted(files("conformance.ledger").iterdir(), key=lambda entry: entry.name):
+    for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if path.name.endswith(".yaml"):
             area = _read(path.name, path.read_text("utf-8"))
             areas[area.area] = area.title
             requirements += [Requirement(area=area.area, **msgspec.structs.asdict(row)) for row in area.rows]
-    return Ledger(requirements, areas)
+    return areas, requirements
 
 
 def _read(name: str, text: str) -> AreaFile:
@@ -111,3 +183,7 @@ def _read(name: str, text: str) -> AreaFile:
         return msgspec.convert(yaml.safe_load(text), AreaFile)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise ValueError(f"ledger file {name}: {error}") from error
+
+
+def _twice(names: list[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})

@@ -27,13 +27,17 @@ from conformance.servers.server import Server
 
 @dataclass
 class Outcome:
-    """What became of one row: `finding` speaks against it; without one it survived, and `seen` tells what was seen."""
+    """What became of one row: `finding` speaks against it; without one it survived, and `seen` tells what was seen.
+
+    `errors`: where the kit or the oracle broke, so that nothing is known.
+    """
 
     row: str
     wanted: Verdict
     verdict: Verdict = "pass"
     finding: Finding | None = None
     seen: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     @property
     def killed(self) -> bool:
@@ -44,7 +48,7 @@ class Outcome:
 def wanted_verdict(mutant: Mutant, row: str) -> Verdict:
     """What the gate must say about a row of the mutant."""
     must = load_ledger().row(row).level == "MUST"
-    return "fail" if must and row in mutant.kills else "warn"
+    return "fail" if must and row not in mutant.warns else "warn"
 
 
 @dataclass
@@ -135,6 +139,7 @@ def _judge(case: Case, evidence: Evidence, waiting: dict[str, Outcome]) -> None:
         case.scenario.requirements, evidence.findings, ledger, reached_end=evidence.reached_end
     )
     for row, outcome in list(waiting.items()):
+        outcome.errors += [evidence.error] if evidence.error else []
         findings = [finding for finding in evidence.findings if finding.requirement == row]
         if evidence.error or not findings:
             others = "; ".join(f"{one.requirement}: {one.message}" for one in evidence.findings)

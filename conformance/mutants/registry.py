@@ -7,7 +7,7 @@
 
 The function inflicts the damage; its docstring says what is broken. `kills` are ledger rows that the gate must find
 violated; where the finding comes from a scenario that does not name the row, `by` names that scenario. `warns` are
-rows that the gate only warns about.
+rows that the gate only warns about, `missed` rows that it should find violated and does not yet.
 """
 
 from __future__ import annotations
@@ -34,32 +34,39 @@ class Mutant:
     """A way to break the reference client.
 
     `kills`: rows that must fail, or warn where they are no MUST. `warns`: MUST rows that only warn, because what others
-    see differs merely in its looks. `by`: scenarios (`area/name`) that do not name the rows but find them violated.
+    see differs merely in its looks. `missed`: rows whose scenarios do not notice: holes of the gate, kept until it has
+    closed them. `by`: scenarios (`area/name`) that do not name the rows but find them violated.
     """
 
     name: str
     what: str
     kills: tuple[str, ...]
     warns: tuple[str, ...]
+    missed: tuple[str, ...]
     by: tuple[str, ...]
     inflict: Inflict
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Every row that the gate must notice."""
-        return self.kills + self.warns
+        """Every row that the mutant violates."""
+        return self.kills + self.warns + self.missed
 
 
 def mutant(
-    name: str, *, kills: tuple[str, ...] = (), warns: tuple[str, ...] = (), by: tuple[str, ...] = ()
+    name: str,
+    *,
+    kills: tuple[str, ...] = (),
+    warns: tuple[str, ...] = (),
+    missed: tuple[str, ...] = (),
+    by: tuple[str, ...] = (),
 ) -> Callable[[Inflict], Inflict]:
     """Declare a mutant. Raises ValueError for a name that is taken, or without rows or docstring."""
 
     def declare(inflict: Inflict) -> Inflict:
         what = inspect.getdoc(inflict) or ""
-        if name in _MUTANTS or not kills + warns or not what:
+        if name in _MUTANTS or not kills + warns + missed or not what:
             raise ValueError(f"mutant {name}: the name must be new, and it needs rows to kill and a docstring")
-        _MUTANTS[name] = Mutant(name, what, kills, warns, by, inflict)
+        _MUTANTS[name] = Mutant(name, what, kills, warns, missed, by, inflict)
         return inflict
 
     return declare
@@ -86,6 +93,6 @@ def killed_rows() -> dict[str, list[str]]:
     """Ledger rows that mutants kill, each with the names of those mutants."""
     rows: dict[str, list[str]] = {}
     for one in all_mutants().values():
-        for row in one.rows:
+        for row in one.kills + one.warns:
             rows.setdefault(row, []).append(one.name)
     return rows

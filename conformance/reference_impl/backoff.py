@@ -8,7 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from conformance.reference_impl.errors import BullMQError
+from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.js_json import is_number, truthy
 
 FAIL_NOW: Final = -1
@@ -36,7 +36,7 @@ async def delay_before_retry(
 ) -> float:
     """Delay in ms after the failed attempt of this number (the first is 1); `FAIL_NOW` where the strategy says so.
 
-    Raises BullMQError for a type that neither BullMQ nor the strategy knows.
+    Raises InvalidArgument for a type that neither BullMQ nor the strategy knows.
     """
     if not backoff:
         return 0
@@ -46,7 +46,7 @@ async def delay_before_retry(
     if kind == "exponential":
         return spread(round_half_up(2 ** (attempt - 1) * base), jitter, chance)
     if strategy is None:
-        raise BullMQError(
+        raise InvalidArgument(
             f"Unknown backoff strategy {kind}.\n      "
             "If a custom backoff strategy is used, specify it when the queue is created."
         )

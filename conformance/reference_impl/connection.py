@@ -96,6 +96,7 @@ class Connection:
         """Send one command; replies are bytes, ints, lists and None."""
         name, *rest = arguments
         async with self._turn:
+            await self._probe()
             return await self._watched(self._client.execute_command(str(name), *map(encode_argument, rest)))
 
     async def client_lines(self) -> list[str]:
@@ -109,11 +110,18 @@ class Connection:
         """Send commands as one MULTI; in a cluster one after the other. Raises the first error."""
         if isinstance(self._client, RedisCluster):
             return [await self.command(*command) for command in commands]
-        replies = await self._pipeline(commands, transaction=True)
+        replies = await self.transaction(commands)
         for reply in replies:
             if isinstance(reply, Exception):
                 raise reply
         return replies
+
+    async def transaction(self, commands: Sequence[Command]) -> list[Any]:
+        """Send commands as one MULTI; an error stands in the place of its command's reply.
+
+        In a cluster all of them must be about one slot.
+        """
+        return await self._pipeline(commands, transaction=True)
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one write; an error stands in the place of its command's reply."""
@@ -134,7 +142,7 @@ class Connection:
 
     async def _pipeline(self, commands: Sequence[Command], *, transaction: bool) -> list[Any]:
         if isinstance(self._client, RedisCluster):
-            pipe: Any = self._client.pipeline()
+            pipe: Any = self._client.pipeline(transaction=transaction)
         else:
             pipe = self._client.pipeline(transaction=transaction)
         for name, *rest in commands:
@@ -142,6 +150,14 @@ class Connection:
         async with self._turn:
             replies: list[Any] = await self._watched(pipe.execute(raise_on_error=False))
         return replies
+
+    async def _probe(self) -> None:
+        """After a loss, ask for a sign of life first: the reply to a command that blocks may come much later.
+
+        Not in a cluster, where one node says nothing about another.
+        """
+        if self._watch is not None and self._watch.is_lost and self.address.mode == "standalone":
+            await self._watched(self._client.execute_command("PING"))
 
     async def _watched(self, sent: Awaitable[Any]) -> Any:
         """Await a reply and tell the watch how it went; a connection that is being closed is no loss."""
@@ -214,7 +230,7 @@ def _open(address: Address, name: str | None) -> Redis | RedisCluster:
     }
     if address.mode == "cluster":
         nodes = [ClusterNode(host, port) for host, port in address.nodes]
-        cluster = RedisCluster(startup_nodes=nodes, ssl=address.tls, **common)
+        cluster = RedisCluster(startup_nodes=nodes, ssl=address.tls, retry=Retry(NoBackoff(), 0), **common)
         return _without_callbacks(cluster)
     host, port = address.nodes[0]
     if address.tls:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.reference_impl.cron_fields import CronError, CronPattern, parse_pattern
+from conformance.reference_impl.cron_fields import CronError, parse_pattern
 from conformance.reference_impl.cron_time import Moment, OffsetAt, UnknownZone, zone_named
 from conformance.reference_impl.js_date import iso_text
 from conformance.reference_impl.js_json import js_string
@@ -32,38 +32,37 @@ def next_instant(pattern: str, after: int, *, tz: str | None = None, end: int | 
 
     Raises CronError for a pattern or a zone that cannot be read, NoNextInstant where there is none.
     """
-    search = _Search(parse_pattern(pattern), after, _zone(tz, after))
-    for _ in range(_MOST_STEPS - 1):
-        if end is not None and end < search.at.instant:
-            raise NoNextInstant("Out of the timespan range")
-        if not search.move():
-            return search.at.instant
-    raise NoNextInstant("Invalid expression, loop limit exceeded")
+    return CronSearch(pattern, after, tz=tz).first(end)
 
 
-def _zone(tz: str | None, after: int) -> OffsetAt:
-    try:
-        return zone_named(tz)
-    except UnknownZone:
-        raise CronError(f"CronDate: unhandled timestamp: {js_string(iso_text(after))}") from None
+class CronSearch:
+    """Looks for the first instant later than `after` (Unix ms). Raises CronError, like `next_instant`.
 
+    It stands at the moment that is being looked at, and remembers a change of the clocks that it met on the way.
+    """
 
-class _Search:
-    """The moment that is being looked at, and what is known about a change of the clocks on the way."""
-
-    def __init__(self, pattern: CronPattern, after: int, zone: OffsetAt) -> None:
-        self.at = Moment(after, zone)
-        self._pattern = pattern
+    def __init__(self, pattern: str, after: int, *, tz: str | None = None) -> None:
+        self._pattern = parse_pattern(pattern)
         self._after = after
+        self._at = Moment(after, _zone(tz, after))
         self._hour_after_gap: int | None = None
         self._repeated_hour: int | None = None
 
-    def move(self) -> bool:
+    def first(self, end: int | None = None) -> int:
+        """Answer the instant, not beyond `end`. Raises NoNextInstant."""
+        for _ in range(_MOST_STEPS - 1):
+            if end is not None and end < self._at.instant:
+                raise NoNextInstant("Out of the timespan range")
+            if not self._move():
+                return self._at.instant
+        raise NoNextInstant("Invalid expression, loop limit exceeded")
+
+    def _move(self) -> bool:
         """Go on to the next candidate; False where the pattern is met."""
         return self._move_days() or self._move_hours() or self._move_within_hour()
 
     def _move_days(self) -> bool:
-        pattern, at = self._pattern, self.at
+        pattern, at = self._pattern, self._at
         shown = at.shown
         if not self._day_fits() or (pattern.occurrence and not _is_occurrence(shown.day, pattern.occurrence)):
             self._go(at.next_day())
@@ -75,7 +74,7 @@ class _Search:
 
     def _day_fits(self) -> bool:
         """Where both the day and the weekday are restricted, one of them is enough."""
-        pattern, at = self._pattern, self.at
+        pattern, at = self._pattern, self._at
         shown = at.shown
         is_day = shown.day in pattern.day or (bool(pattern.day.last) and at.next_day().shown.month != shown.month)
         is_weekday = at.weekday in pattern.weekday or self._is_last_weekday()
@@ -86,16 +85,16 @@ class _Search:
 
     def _is_last_weekday(self) -> bool:
         """`5L`: the last Friday of the month."""
-        shown = self.at.shown
+        shown = self._at.shown
         for text in self._pattern.weekday.last:
             if not text[0].isdigit():
                 raise NoNextInstant(f"Invalid last weekday of the month expression: {text}")
-            if int(text[0]) % 7 == self.at.weekday and self.at.in_days(7).shown.month != shown.month:
+            if int(text[0]) % 7 == self._at.weekday and self._at.in_days(7).shown.month != shown.month:
                 return True
         return False
 
     def _move_hours(self) -> bool:
-        hour, at = self.at.shown.hour, self.at
+        hour, at = self._at.shown.hour, self._at
         if hour in self._pattern.hour:
             if self._repeated_hour != hour:
                 return False
@@ -110,11 +109,11 @@ class _Search:
         if hour - 1 in self._pattern.hour:
             # The hour that is due was skipped: the one after it stands in.
             return False
-        self.at = at.next_hour()
+        self._at = at.next_hour()
         return True
 
     def _move_within_hour(self) -> bool:
-        shown, pattern, at = self.at.shown, self._pattern, self.at
+        shown, pattern, at = self._at.shown, self._pattern, self._at
         if shown.minute not in pattern.minute:
             self._step(at.next_minute())
         elif shown.second not in pattern.second or at.instant == self._after:
@@ -125,13 +124,13 @@ class _Search:
 
     def _go(self, there: Moment) -> None:
         """Move by days or months. Midnight may not exist; an hour later does."""
-        stuck = there.instant == self.at.instant and (there.shown.minute, there.shown.second) == (0, 0)
-        self.at = there.next_hour() if stuck else there
+        stuck = there.instant == self._at.instant and (there.shown.minute, there.shown.second) == (0, 0)
+        self._at = there.next_hour() if stuck else there
 
     def _step(self, there: Moment) -> None:
         """Move within a day, and notice a change of the clocks, unless the pattern takes every hour anyway."""
-        hour, shown = self.at.shown.hour, there.shown
-        self.at = there
+        hour, shown = self._at.shown.hour, there.shown
+        self._at = there
         if len(self._pattern.hour) == _HOURS:
             return
         if shown.hour - hour == _SKIPPED:
@@ -142,3 +141,10 @@ class _Search:
 
 def _is_occurrence(day: int, occurrence: int) -> bool:
     return (day - 1) // 7 + 1 == occurrence
+
+
+def _zone(tz: str | None, after: int) -> OffsetAt:
+    try:
+        return zone_named(tz)
+    except UnknownZone:
+        raise CronError(f"CronDate: unhandled timestamp: {js_string(iso_text(after))}") from None

@@ -103,8 +103,9 @@ def parse_pattern(text: str) -> CronPattern:
     if len(words) > len(_KINDS):
         raise CronError("Invalid cron expression")
     words = [kind.default for kind in _KINDS[: len(_KINDS) - len(words)]] + words
-    words[-1], occurrence = _split_occurrence(words[-1])
-    pattern = CronPattern(*(_field(word, kind) for word, kind in zip(words, _KINDS, strict=True)), occurrence)
+    second, minute, hour, day, month = (_field(word, kind) for word, kind in zip(words[:-1], _KINDS[:-1], strict=True))
+    weekday, occurrence = _split_occurrence(words[-1])
+    pattern = CronPattern(second, minute, hour, day, month, _field(weekday, _WEEKDAY), occurrence)
     return _without_impossible_days(pattern)
 
 
@@ -146,8 +147,9 @@ def _field(word: str, kind: _Kind) -> CronField:
     values: list[int] = []
     last: list[str] = []
     for atom in atoms:
-        if kind.allows_last and _LAST in atom and "-" not in atom:
-            last.append(atom.partition("/")[0])
+        base = atom.partition("/")[0]
+        if kind.allows_last and _LAST in base and "-" not in base:
+            last.append(base)
         else:
             values += _atom(atom, kind)
     return CronField(tuple(sorted(values)), tuple(sorted(last)))
@@ -168,32 +170,41 @@ def _atom(atom: str, kind: _Kind) -> list[int]:
     base, *steps = atom.split("/")
     if len(steps) > 1:
         raise CronError(f"Invalid repeat: {atom}")
-    if steps and base.isdigit():
+    if steps and (base.isdigit() or not base):
         base = f"{base}-{kind.high}"
     if "-" in base:
         return _range(base, steps[0] if steps else "1", kind)
-    if not base.isdigit() or not kind.low <= int(base) <= kind.high:
-        raise CronError(f"Constraint error, got value {base} expected range {kind.low}-{kind.high}")
-    return [int(base) % 7 if kind.is_weekday else int(base)]
+    number = _number(base)
+    if number is None or not kind.low <= number <= kind.high:
+        seen = base if number is None else number
+        raise CronError(f"Constraint error, got value {seen} expected range {kind.low}-{kind.high}")
+    return [number % 7 if kind.is_weekday else number]
 
 
 def _range(text: str, step_text: str, kind: _Kind) -> list[int]:
     first, last, *_ = text.split("-")
-    if not (first.isdigit() and last.isdigit()) or int(first) < kind.low or int(last) > kind.high:
-        raise CronError(f"Constraint error, got range {first}-{last} expected range {kind.low}-{kind.high}")
-    low, high = int(first), int(last)
+    if not (first or last):
+        raise CronError(f"Invalid range: {text}")
+    low, high = (_number(text), None) if not first else (_number(first), _number(last))
+    if not first or low is None or high is None or low < kind.low or high > kind.high:
+        seen = f"value {_shown(low)}" if not first else f"range {_shown(low)}-{_shown(high)}"
+        raise CronError(f"Constraint error, got {seen} expected range {kind.low}-{kind.high}")
     if low > high:
         raise CronError(f"Invalid range: {text}")
-    if not step_text.isdigit() or int(step_text) < 1:
-        raise CronError(f"Constraint error, cannot repeat at every {step_text or 0} time.")
-    values = list(range(low, high + 1, int(step_text)))
-    if kind.is_weekday and high % 7 == 0:
-        # A range up to 7 includes the Sunday that is 0, and the steps then count from there.
-        return _weekdays_through_sunday(low, high, int(step_text))
-    return values
+    step = _number(step_text)
+    if not step or step < 0:
+        raise CronError(f"Constraint error, cannot repeat at every {_shown(step)} time.")
+    # A range up to 7 includes the Sunday that is 0.
+    also_sunday = [0] if kind.is_weekday and high % 7 == 0 and low != 0 else []
+    return [*also_sunday, *range(low, high + 1, step)]
 
 
-def _weekdays_through_sunday(low: int, high: int, step: int) -> list[int]:
-    if low == 0:
-        return list(range(0, high + 1, step))
-    return [0, *range(low, high + 1, step)]
+def _number(text: str) -> int | None:
+    """Read a number as JavaScript does: nothing is 0, and None stands for NaN."""
+    if not text:
+        return 0
+    return int(text) if re.fullmatch("-?[0-9]+", text) else None
+
+
+def _shown(number: int | None) -> str:
+    return "NaN" if number is None else str(number)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
@@ -35,7 +35,7 @@ class Moment:
     instant: int
     zone: OffsetAt
 
-    @property
+    @cached_property
     def shown(self) -> datetime:
         """What the clock shows, to the ms; its zone means nothing."""
         return _EPOCH + timedelta(milliseconds=self.instant + self.zone(self.instant))
@@ -48,9 +48,9 @@ class Moment:
     def next_month(self) -> Moment:
         """Midnight at the beginning of the next month."""
         shown = self.shown
-        year, month = (shown.year + 1, 1) if shown.month == 12 else (shown.year, shown.month + 1)  # noqa: PLR2004
+        year, month = (shown.year + 1, 1) if shown.month == 12 else (shown.year, shown.month + 1)
         # Two moves, as a shorter month first cuts the day and only then goes to the 1st.
-        return self._at(_same_day_or_last(shown, year, month))._at(datetime(year, month, 1, tzinfo=UTC))
+        return self.showing(_same_day_or_last(shown, year, month)).showing(datetime(year, month, 1, tzinfo=UTC))
 
     def next_day(self) -> Moment:
         """Midnight at the beginning of the next day."""
@@ -58,32 +58,33 @@ class Moment:
 
     def in_days(self, days: int) -> Moment:
         """Midnight so many days on."""
-        there = self._at(self.shown + timedelta(days=days))
-        return there._at(there.shown.replace(hour=0, minute=0, second=0, microsecond=0))
+        there = self.showing(self.shown + timedelta(days=days))
+        return there.showing(there.shown.replace(hour=0, minute=0, second=0, microsecond=0))
 
     def next_hour(self) -> Moment:
         """Answer the beginning of the next hour, and always a later instant."""
-        moved = self._later(HOUR)
-        moved = moved._at(moved.shown.replace(minute=0, second=0, microsecond=0))
-        return moved._later(HOUR) if moved.instant <= self.instant else moved
+        moved = self.later(HOUR)
+        moved = moved.showing(moved.shown.replace(minute=0, second=0, microsecond=0))
+        return moved.later(HOUR) if moved.instant <= self.instant else moved
 
     def next_minute(self) -> Moment:
         """Answer the beginning of the next minute."""
-        moved = self._later(MINUTE)
-        moved = moved._at(moved.shown.replace(second=0, microsecond=0))
-        return moved._later(HOUR) if moved.instant < self.instant else moved
+        moved = self.later(MINUTE)
+        moved = moved.showing(moved.shown.replace(second=0, microsecond=0))
+        return moved.later(HOUR) if moved.instant < self.instant else moved
 
     def next_second(self) -> Moment:
         """Answer the beginning of the next second."""
-        moved = self._later(SECOND)
-        moved = moved._at(moved.shown.replace(microsecond=0))
-        return moved._later(HOUR) if moved.instant < self.instant else moved
+        moved = self.later(SECOND)
+        moved = moved.showing(moved.shown.replace(microsecond=0))
+        return moved.later(HOUR) if moved.instant < self.instant else moved
 
-    def _later(self, duration: int) -> Moment:
+    def later(self, duration: int) -> Moment:
+        """So many ms on."""
         return Moment(self.instant + duration, self.zone)
 
-    def _at(self, shown: datetime) -> Moment:
-        """Answer the instant at which the clock shows this, reckoned from here."""
+    def showing(self, shown: datetime) -> Moment:
+        """Answer the instant at which the clock shows this; what occurs twice is read with the offset from here."""
         wall = (shown - _EPOCH) // timedelta(milliseconds=1)
         return Moment(_instant_of(wall, self.zone(self.instant), self.zone), self.zone)
 

@@ -45,7 +45,7 @@ class EventEmitter:
     def _call(self, event: str, listener: Listener, args: tuple[Any, ...]) -> None:
         try:
             outcome = listener(*args)
-        except Exception as error:  # a listener's failure must not stop the client
+        except Exception as error:  # noqa: BLE001 - a listener's failure must not stop the client
             if event == "error":
                 self.unheard(error)
             else:

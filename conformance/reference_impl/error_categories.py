@@ -52,8 +52,8 @@ class PermanentError(UnrecoverableError):
 class ErrorPolicy:
     """How errors of processors are judged.
 
-    `classify` is asked first. `unknown` is the category of errors that nobody knows. `fail_permanent`: a permanent error
-    ends the job at once; off by default, because Node would retry it.
+    `classify` is asked first. `unknown` is the category of errors that nobody knows. `fail_permanent`: a permanent
+    error ends the job at once; off by default, because Node would retry it.
     """
 
     classify: Classify | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields as fields_of
 from typing import Any
 
-from conformance.reference_impl import js_json, options
+from conformance.reference_impl import js_json, options, validation
 from conformance.reference_impl.connection import flat_mapping
 from conformance.reference_impl.job_base import JobOwner
 from conformance.reference_impl.job_children import JobChildren
@@ -17,11 +17,16 @@ from conformance.reference_impl.scripts import NewJob
 
 
 class Job(JobMoves, JobEdits, JobChildren):
-    """A job of one queue, bound to the queue or worker that it came from."""
+    """A job of one queue, bound to the queue or worker that it came from.
+
+    Making one raises InvalidArgument where the policy `strict_options` refuses its options.
+    """
 
     def __init__(
         self, owner: JobOwner, name: str, data: Any, opts: Mapping[str, Any] | None = None, job_id: str | None = None
     ) -> None:
+        for concern in validation.check_new_job(owner.opts, name, opts or {}):
+            owner.emit("warning", concern)
         record = new_record(name, data, opts or {}, owner.clock.now_ms())
         super().__init__(**_values(record))
         self.bind(owner)
@@ -71,13 +76,15 @@ class Job(JobMoves, JobEdits, JobChildren):
         return self.owner.keys.queue
 
     def to_new_job(self, *, waits_for_children: bool = False) -> NewJob:
-        """Answer what the add scripts need. Raises InvalidArgument for options that BullMQ refuses."""
+        """Answer what the add scripts need. Raises InvalidArgument for options that BullMQ or the policy refuses."""
         data = data_text(self.data)
         options.validate(self.name, self.opts, data)
+        stored_options = options.encode(self.opts)
+        validation.check_payload(self.owner.opts, data, stored_options)
         return NewJob(
             name=self.name,
             data=data,
-            options=options.encode(self.opts),
+            options=stored_options,
             timestamp=self.timestamp or 0,
             job_id=self.id,
             parent_key=self.parentKey,

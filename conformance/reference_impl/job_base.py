@@ -44,17 +44,25 @@ class JobOwner(Protocol):
 
 
 class BoundJob(JobRecord):
-    """Base of the groups of job operations. `token` is the lock token of a job that a worker fetched."""
+    """Base of the groups of job operations.
+
+    `token` is the lock token of a job that a worker fetched. `retry_delay` are the ms until the next attempt, once the
+    last one has failed; None when there is none. `processing_s`: how long the processor ran, where that is measured.
+    """
 
     owner: JobOwner
     token: str | None
     discarded: bool
+    retry_delay: float | None
+    processing_s: float | None
 
     def bind(self, owner: JobOwner) -> None:
         """Let the job act on this owner's connection."""
         self.owner = owner
         self.token = None
         self.discarded = False
+        self.retry_delay = None
+        self.processing_s = None
 
     @property
     def known_id(self) -> str:

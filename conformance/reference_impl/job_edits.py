@@ -8,9 +8,11 @@ from typing import Any, Literal, Protocol
 from conformance.protocol import keys as names
 from conformance.reference_impl import js_json
 from conformance.reference_impl.emitter import Listener
-from conformance.reference_impl.errors import JobFailed, JobLocked, WaitTimeout
+from conformance.reference_impl.errors import JobFailed, JobLocked, ScriptError, WaitTimeout
 from conformance.reference_impl.job_base import BoundJob
+from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts_read import FINISHED_OK
+from conformance.reference_impl.validation import check_progress
 
 
 class FinishNotifier(Protocol):
@@ -38,14 +40,16 @@ class JobEdits(BoundJob):
         await self.scripts.update_data(self.known_id, js_json.stringify(data))
 
     async def updateProgress(self, progress: Any) -> None:
-        """Set the progress, any JSON value, and publish it."""
+        """Set the progress, any JSON value, and publish it. Raises InvalidArgument where the policy forbids it."""
+        check_progress(self.owner.opts, progress)
         self.progress = progress
         await self.scripts.update_progress(self.known_id, js_json.stringify(progress))
         self.owner.emit("progress", self, progress)
 
     async def log(self, row: str) -> int:
-        """Append a log row; answers how many are kept (job option keepLogs)."""
-        return await self.scripts.add_log(self.known_id, row, self.opts.get("keepLogs"))
+        """Append a log row; answers how many are kept (job option keepLogs, else `Policy.keep_logs`, else all)."""
+        keep = self.opts.get("keepLogs") or policy_of(self.owner.opts).keep_logs
+        return await self.scripts.add_log(self.known_id, row, keep)
 
     async def clearLogs(self, keepLogs: int | None = None) -> None:
         """Remove the log rows, except the last `keepLogs`."""
@@ -114,7 +118,7 @@ class JobEdits(BoundJob):
         return await self._is_in_list(names.WAIT) or await self._is_in_list(names.PAUSED)
 
     async def waitUntilFinished(self, queueEvents: FinishNotifier, ttl: float | None = None) -> Any:
-        """Answer the job's return value. Raises JobFailed, and WaitTimeout after `ttl` ms."""
+        """Answer the job's return value. Raises JobFailed, WaitTimeout after `ttl` ms, ScriptError for a missing job."""
         await self.owner.waitUntilReady()
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -145,6 +149,8 @@ class JobEdits(BoundJob):
         status, result = await self.scripts.is_finished(self.known_id)
         if status == FINISHED_OK:
             _settle(outcome, js_json.parse(result or "null"))
+        elif status < 0:
+            _settle(outcome, ScriptError(status, result or ""))
         elif status != 0:
             _settle(outcome, JobFailed(result or ""))
 

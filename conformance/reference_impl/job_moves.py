@@ -7,9 +7,9 @@ from typing import Any
 
 from conformance.reference_impl import js_json
 from conformance.reference_impl.backoff import FAIL_NOW, delay_before_retry
-from conformance.reference_impl.errors import UnrecoverableError
 from conformance.reference_impl.job_base import BoundJob
 from conformance.reference_impl.options import parent_key
+from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts import NO_TOKEN, Fetched, Finish
 
 
@@ -31,7 +31,7 @@ class JobMoves(BoundJob):
     async def moveToFailed(self, error: BaseException, token: str, fetchNext: bool = False) -> Fetched | None:
         """End the attempt: retry at once, retry later, or fail for good (upstream `job.ts`, `moveToFailed`)."""
         self.failedReason = message_of(error)
-        delay = await self._retry_delay(error)
+        delay = self.retry_delay = await self._retry_delay(error)
         self._remember_stack(error)
         fields = {"failedReason": self.failedReason, "stacktrace": js_json.stringify(self.stacktrace)}
         fetched = None
@@ -79,13 +79,15 @@ class JobMoves(BoundJob):
         Raises BullMQError for an unknown backoff type.
         """
         is_last = self.attemptsMade + 1 >= (self.opts.get("attempts") or 0)
-        if is_last or self.discarded or isinstance(error, UnrecoverableError):
+        policy = policy_of(self.owner.opts)
+        if is_last or self.discarded or policy.errors.ends_the_job(error):
             return None
         strategy = (self.owner.opts.get("settings") or {}).get("backoffStrategy")
-        delay = await delay_before_retry(
-            self.opts.get("backoff"), self.attemptsMade + 1, error, self, strategy=strategy
-        )
-        return None if delay == FAIL_NOW else delay
+        backoff = self.opts.get("backoff")
+        delay = await delay_before_retry(backoff, self.attemptsMade + 1, error, self, strategy=strategy)
+        if delay == FAIL_NOW:
+            return None
+        return delay if policy.backoff is None else policy.backoff.limited(delay, backoff)
 
     def _remember_stack(self, error: BaseException) -> None:
         limit = self.opts.get("stackTraceLimit")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from conformance.reference_impl.connection import is_connection_problem
 from conformance.reference_impl.errors import InvalidArgument
 
 LOGGER_NAME: Final = "bullmq"
@@ -53,12 +54,12 @@ class StandardSink:
     logger: logging.Logger
 
     def write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
-        """Write a line, with the traceback of an error of level ERROR."""
+        """Write a line; with a traceback at level ERROR, unless Redis was just not there."""
         if not self.logger.isEnabledFor(level):
             return
         error = values.get("error")
-        traceback = error if level >= logging.ERROR and isinstance(error, BaseException) else None
-        self.logger.log(level, "%s", message, extra=dict(values), exc_info=traceback)
+        is_telling = level >= logging.ERROR and isinstance(error, BaseException) and not is_connection_problem(error)
+        self.logger.log(level, "%s", message, extra=dict(values), exc_info=error if is_telling else None)
 
 
 @dataclass(frozen=True)

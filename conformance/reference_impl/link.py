@@ -20,7 +20,9 @@ class Link:
     """Remembers since when Redis is away and when to try again.
 
     Emits on its owner: `disconnected` (error) at the first loss; `reconnecting` (number) at every further attempt;
-    `reconnected` (attempts, seconds); `unreachable` (attempts, error) once `max_attempts` are used up; `warning` (text).
+    `reconnected` (attempts, seconds); `unreachable` (attempts, error) once `max_attempts` are used up; `warning`
+    (text).
+
     Losses that happen before the next attempt is due belong to the same attempt: several connections and jobs notice
     the same outage.
     """

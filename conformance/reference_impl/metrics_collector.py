@@ -1,16 +1,39 @@
-"""What is counted and measured, whatever keeps the numbers. `prometheus_metrics` is one collector; none is the default."""
+"""What is counted and measured, whatever keeps the numbers; by default nobody does.
+
+`prometheus_metrics` has a collector for Prometheus.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.scripts import Scripts
 
-MEASURED_STATES: Final = ("wait", "active", "completed", "failed", "delayed", "prioritized", "paused", "waiting-children")
+MEASURED_STATES: Final = (
+    "wait",
+    "active",
+    "completed",
+    "failed",
+    "delayed",
+    "prioritized",
+    "paused",
+    "waiting-children",
+)
 """The states whose lengths are measured."""
 
 Outcome = Literal["completed", "failed", "retried"]
 FailureReason = Literal["transient_exhausted", "permanent"]
+
+
+class Measured(Protocol):
+    """A queue or worker, seen from whoever measures it."""
+
+    name: str
+    scripts: Scripts
+
+    def emit(self, event: str, *args: Any) -> None:
+        """Tell the listeners."""
+        ...
 
 
 class MetricsCollector(Protocol):
@@ -61,7 +84,7 @@ class MetricsCollector(Protocol):
         ...
 
 
-async def measure_lengths(owner: QueueBase, collector: MetricsCollector) -> None:
+async def measure_lengths(owner: Measured, collector: MetricsCollector) -> None:
     """Ask Redis how many jobs are in each state, and tell the collector. Raises redis errors."""
     lengths = await owner.scripts.get_counts(MEASURED_STATES)
     for state, length in zip(MEASURED_STATES, lengths, strict=True):

@@ -91,6 +91,7 @@ def validate_explicit_id(options: Mapping[str, Any]) -> None:
 def validate(name: str, options: Mapping[str, Any], data_text: str) -> None:
     """Everything that Node checks before it sends a job, in its order and with its texts. Raises InvalidArgument."""
     _validate_size(name, options.get("sizeLimit"), data_text)
+    _validate_repeat(options)
     _validate_exclusive(options)
     _validate_job_id(options.get("jobId"))
     _validate_priority(options.get("priority"))
@@ -105,6 +106,13 @@ def _validate_size(name: str, limit: Any, data_text: str) -> None:
             field="data",
             constraint=f"at most {js_number(limit)} bytes (sizeLimit)",
         )
+
+
+def _validate_repeat(options: Mapping[str, Any]) -> None:
+    repeat = options.get("repeat")
+    is_first = not (isinstance(repeat, Mapping) and truthy(repeat.get("count")))
+    if truthy(options.get("delay")) and truthy(repeat) and is_first:
+        raise InvalidArgument("Delay and repeat options could not be used together")
 
 
 def _validate_exclusive(options: Mapping[str, Any]) -> None:

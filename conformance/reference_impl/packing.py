@@ -1,24 +1,29 @@
-"""MessagePack arguments of the Lua scripts, with the value types that Node's packer would send (msgpackr 1.12)."""
+"""MessagePack arguments of the Lua scripts, byte for byte as Node's packer writes them (msgpackr 1.12, no records)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import msgpack
-
+from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.js_json import is_number, joined_surrogates, object_keys, well_formed
 
-_SMALLEST_INTEGER: Final = -(2**31)
-_LARGEST_INTEGER: Final = 2**32 - 1
 _SHORT_STRING_UNITS: Final = 64
 """msgpackr writes shorter strings itself and passes lone surrogates through; longer ones go through Node's encoder."""
 
+_LARGEST_MAP: Final = 2**16 - 1
+"""Maps always have the header with a length of 16 bits, so that the length can be filled in afterwards."""
+
 
 def pack(value: Any) -> bytes:
-    """Encode for `cmsgpack.unpack`. Integers beyond 32 bits go as doubles, as in JavaScript."""
-    packed: bytes = msgpack.packb(_as_javascript(value), unicode_errors="surrogatepass")
-    return packed
+    """Encode for `cmsgpack.unpack`. Integers beyond 32 bits go as doubles, as in JavaScript.
+
+    Raises TypeError for a value that has no form in JSON, InvalidArgument for a mapping with more than 65535 members.
+    """
+    written = bytearray()
+    _write(value, written)
+    return bytes(written)
 
 
 def pack_fields(fields: Mapping[str, Any]) -> bytes:
@@ -30,28 +35,101 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
     return pack(flat)
 
 
-def _as_javascript(value: Any) -> Any:
-    if isinstance(value, str):
-        return _string(value)
-    if is_number(value):
-        return _number(value)
-    if isinstance(value, Mapping):
-        members = {str(key): member for key, member in value.items()}
-        return {_string(name): _as_javascript(members[name]) for name in object_keys(members)}
-    if isinstance(value, (list, tuple)):
-        return [_as_javascript(element) for element in value]
-    return value
+def _write(value: Any, written: bytearray) -> None:
+    if value is None:
+        written.append(0xC0)
+    elif isinstance(value, bool):
+        written.append(0xC3 if value else 0xC2)
+    elif isinstance(value, str):
+        _write_string(value, written)
+    elif is_number(value):
+        _write_number(value, written)
+    elif isinstance(value, Mapping):
+        _write_map(value, written)
+    elif isinstance(value, (list, tuple)):
+        _write_array(value, written)
+    else:
+        raise TypeError(f"Do not know how to serialize a {type(value).__name__}")
 
 
-def _string(text: str) -> str:
+def _write_map(value: Mapping[Any, Any], written: bytearray) -> None:
+    if len(value) > _LARGEST_MAP:
+        raise InvalidArgument(f"an object may have {_LARGEST_MAP} members, not {len(value)}")
+    members = {str(key): member for key, member in value.items()}
+    written += struct.pack(">BH", 0xDE, len(members))
+    for name in object_keys(members):
+        _write_string(name, written)
+        _write(members[name], written)
+
+
+def _write_array(value: Sequence[Any], written: bytearray) -> None:
+    length = len(value)
+    if length < 2**4:
+        written.append(0x90 | length)
+    elif length < 2**16:
+        written += struct.pack(">BH", 0xDC, length)
+    else:
+        written += struct.pack(">BI", 0xDD, length)
+    for element in value:
+        _write(element, written)
+
+
+def _write_string(text: str, written: bytearray) -> None:
+    encoded = _encoded(text)
+    length = len(encoded)
+    if length < 2**5:
+        written.append(0xA0 | length)
+    elif length < 2**8:
+        written += struct.pack(">BB", 0xD9, length)
+    elif length < 2**16:
+        written += struct.pack(">BH", 0xDA, length)
+    else:
+        written += struct.pack(">BI", 0xDB, length)
+    written += encoded
+
+
+def _encoded(text: str) -> bytes:
     joined = joined_surrogates(text)
     is_short = len(joined.encode("utf-16-le", "surrogatepass")) < 2 * _SHORT_STRING_UNITS
-    return joined if is_short else well_formed(joined)
+    return joined.encode("utf-8", "surrogatepass") if is_short else well_formed(joined).encode()
 
 
-def _number(value: float) -> float:
-    if isinstance(value, float) and value.is_integer():
-        return _number(int(value))
-    if isinstance(value, int) and not _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER:
+def _write_number(value: float, written: bytearray) -> None:
+    """The shortest integer form where the value is an integer of 32 bits, else a double; -0 is 0."""
+    whole = int(value) if isinstance(value, int) or value.is_integer() else None
+    if whole is None or not -(2**31) <= whole < 2**32:
+        written += struct.pack(">Bd", 0xCB, _double(value))
+    elif whole >= 0:
+        _write_unsigned(whole, written)
+    else:
+        _write_negative(whole, written)
+
+
+def _write_unsigned(value: int, written: bytearray) -> None:
+    if value < 2**7:
+        written.append(value)
+    elif value < 2**8:
+        written += struct.pack(">BB", 0xCC, value)
+    elif value < 2**16:
+        written += struct.pack(">BH", 0xCD, value)
+    else:
+        written += struct.pack(">BI", 0xCE, value)
+
+
+def _write_negative(value: int, written: bytearray) -> None:
+    if value >= -(2**5):
+        written += struct.pack(">b", value)
+    elif value >= -(2**7):
+        written += struct.pack(">Bb", 0xD0, value)
+    elif value >= -(2**15):
+        written += struct.pack(">Bh", 0xD1, value)
+    else:
+        written += struct.pack(">Bi", 0xD2, value)
+
+
+def _double(value: float) -> float:
+    """An integer beyond the range of doubles is infinite in JavaScript."""
+    try:
         return float(value)
-    return value
+    except OverflowError:
+        return float("inf") if value > 0 else float("-inf")

@@ -23,6 +23,11 @@ _LARGEST_EXPONENT: Final = 60
 """2 to this power exceeds every cap; beyond it floats would overflow in the end."""
 
 
+def _require(name: str, constraint: str, *, holds: bool) -> None:
+    if not holds:
+        raise InvalidArgument(f"{name} must be {constraint}", field=name, constraint=constraint)
+
+
 @dataclass(frozen=True)
 class BackoffPolicy:
     """Limits on the delay before a retry. Node has no cap, and its jitter is an option of the job.
@@ -126,8 +131,3 @@ def policy_of(opts: Mapping[str, Any]) -> Policy:
 def spread(jitter: float, chance: Callable[[], float]) -> float:
     """Answer a factor in `[1 - jitter, 1 + jitter)`."""
     return 1 - jitter + 2 * jitter * chance()
-
-
-def _require(name: str, constraint: str, *, holds: bool) -> None:
-    if not holds:
-        raise InvalidArgument(f"{name} must be {constraint}", field=name, constraint=constraint)

@@ -1,4 +1,4 @@
-"""The collector for Prometheus. Needs the package prometheus-client, which is imported only here, and only when used."""
+"""The collector for Prometheus. It needs the package prometheus-client, imported here alone and only when used."""
 
 from __future__ import annotations
 
@@ -56,7 +56,9 @@ class PrometheusCollector:
             registry=to,
         )
         self._workers = client.Gauge(
-            "bullmq_active_workers", "1 for a worker that takes jobs, 0 for a paused one", ["queue", "worker_id"],
+            "bullmq_active_workers",
+            "1 for a worker that takes jobs, 0 for a paused one",
+            ["queue", "worker_id"],
             registry=to,
         )
         self._status = client.Gauge(

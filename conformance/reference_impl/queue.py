@@ -21,7 +21,10 @@ from conformance.reference_impl.job import Job
 from conformance.reference_impl.js_json import stringify, truthy
 from conformance.reference_impl.queue_getters import QueueGetters
 from conformance.reference_impl.queue_limits import QueueLimits
+from conformance.reference_impl.queue_schedulers import QueueSchedulers
+from conformance.reference_impl.repeat_strategy import refuse_past_end
 from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.validation import check_progress
 
 VERSION: Final = "bullmq:5.62.0"
 """What `meta` says about the library that last opened the queue. The reference speaks exactly this version."""
@@ -30,7 +33,7 @@ _LARGEST_CLEAN: Final = 10_000
 """Jobs that one call of cleanJobsInSet removes at most."""
 
 
-class Queue(QueueGetters, QueueLimits):
+class Queue(QueueGetters, QueueLimits, QueueSchedulers):
     """A queue to add jobs to and to control.
 
     Opening it writes `meta` (event limit and version) before the first operation, unless `opts["skipMetasUpdate"]`.
@@ -64,10 +67,14 @@ class Queue(QueueGetters, QueueLimits):
         return maybe_text(await self.connection.command("HGET", self.keys.key(names.META), "version"))
 
     async def add(self, name: str, data: Any, opts: Mapping[str, Any] | None = None) -> Job:
-        """Add a job. `data` is any JSON value, or a RawJson. Raises InvalidArgument and ScriptError."""
+        """Add a job. `data` is any JSON value, or a RawJson. Raises InvalidArgument and ScriptError.
+
+        The option `repeat` is the older form of upsertJobScheduler. Where it allows no iteration Node answers nothing;
+        here that is an InvalidArgument.
+        """
         given = {**self._default_options(), **(opts or {})}
-        if truthy(given.get("repeat")):
-            raise InvalidArgument("option repeat: use upsertJobScheduler")
+        if truthy((opts or {}).get("repeat")):
+            return await self._add_repeatable(name, data, given)
         options.validate_explicit_id(opts or {})
         await self.waitUntilReady()
         job = await Job.create(self, name, data, given)
@@ -86,7 +93,8 @@ class Queue(QueueGetters, QueueLimits):
         return await Job.addJobLog(self, job_id, row, keepLogs)
 
     async def updateJobProgress(self, job_id: str, progress: Any) -> None:
-        """Set the progress of a job, any JSON value."""
+        """Set the progress of a job, any JSON value. Raises InvalidArgument where the policy forbids it."""
+        check_progress(self.opts, progress)
         await self.scripts.update_progress(job_id, stringify(progress))
 
     async def pause(self) -> None:
@@ -160,6 +168,14 @@ class Queue(QueueGetters, QueueLimits):
         """Shorten the event stream to about this length; answers how many entries went."""
         command = ("XTRIM", self.keys.key(names.EVENTS), "MAXLEN", "~", maxLength)
         return int(await self.connection.command(*command))
+
+    async def _add_repeatable(self, name: str, data: Any, opts: Mapping[str, Any]) -> Job:
+        refuse_past_end(opts["repeat"], self.clock.now_ms())
+        await self.waitUntilReady()
+        job = await self.repeat.updateRepeatableJob(name, data, opts, override=True)
+        if job is None:
+            raise InvalidArgument(f"the repeat options of {name} allow no iteration")
+        return job
 
     async def _write_meta(self) -> None:
         events = (self.opts.get("streams") or {}).get("events") or {}

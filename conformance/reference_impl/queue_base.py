@@ -12,6 +12,11 @@ from conformance.reference_impl.clock import Clock, SystemClock
 from conformance.reference_impl.connection import Connection
 from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.identity import worker_id_of
+from conformance.reference_impl.journal import Journal, sink_of
+from conformance.reference_impl.link import Link
+from conformance.reference_impl.observation import observe_link
+from conformance.reference_impl.policy import Policy, policy_of
 from conformance.reference_impl.script_runner import ScriptRunner, ScriptTexts
 from conformance.reference_impl.scripts import Scripts
 
@@ -25,7 +30,11 @@ class QueueBase(EventEmitter):
     """Base of everything that belongs to one queue.
 
     `opts["connection"]` is an Address, a URL or a dict (see `Address.of`), `opts["prefix"]` the key prefix. `scripts`
-    are the official Lua scripts by default, `clock` the machine's. Raises InvalidArgument for a bad queue name.
+    are the official Lua scripts by default, `clock` the machine's. Options of this library alone, none of them stored:
+    `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector` (see `metrics_collector`).
+    Local events: error, warning, disconnected, reconnecting, reconnected, unreachable, closed.
+
+    Raises InvalidArgument for a bad queue name.
     """
 
     def __init__(
@@ -47,8 +56,13 @@ class QueueBase(EventEmitter):
         self._clock: Clock = clock or SystemClock()
         self._closing = False
         self.address = Address.of(self._opts.get("connection"))
-        self.connection = Connection(self.address)
-        self.scripts = Scripts(ScriptRunner(self.connection, _texts(scripts)), self)
+        self.policy: Policy = policy_of(self._opts)
+        self.worker_id = worker_id_of(self._opts)
+        self.journal = Journal(sink_of(self._opts.get("logger")), name, self.worker_id)
+        self.link = Link(self, self.policy.reconnect)
+        observe_link(self, self._opts.get("metricsCollector"))
+        self.connection = Connection(self.address, watch=self.link)
+        self.scripts = Scripts(ScriptRunner(self.connection, script_texts(scripts)), self)
 
     @property
     def keys(self) -> QueueKeys:
@@ -87,13 +101,19 @@ class QueueBase(EventEmitter):
         """Close the connection."""
         self._closing = True
         await self.connection.close()
+        self.emit("closed")
+
+    def unheard(self, error: Any) -> None:
+        """Log an `error` that nobody listens to."""
+        self.journal.error(str(error), error=error)
 
     def client_name(self, suffix: str = "") -> str:
         """Name of this queue's blocking connections."""
         return connection_name(self._keys.prefix, self.name, suffix)
 
 
-def _texts(scripts: ScriptTexts | None) -> ScriptTexts:
+def script_texts(scripts: ScriptTexts | None) -> ScriptTexts:
+    """Answer the scripts that a client was given, or the official ones."""
     if scripts is not None:
         return scripts
     from conformance.reference_impl.official_scripts import official_scripts  # noqa: PLC0415 - only without scripts

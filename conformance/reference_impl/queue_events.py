@@ -18,7 +18,7 @@ _JSON_FIELDS: Final = {"progress": "data", "completed": "returnvalue"}
 """The only values that are parsed; every other field stays text, numbers too."""
 
 _ONLY_NEW: Final = "$"
-_RETRY_S: Final = 5
+_REST_AFTER_ERROR_S: Final = 5
 
 
 class QueueEvents(QueueBase):
@@ -40,7 +40,8 @@ class QueueEvents(QueueBase):
             name, {"blockingTimeout": 10_000, "autorun": True, **(opts or {})}, scripts=scripts, clock=clock
         )
         reader_name = self.client_name(EVENT_READER_SUFFIX)
-        self._reader = Connection(self.address, name=reader_name)
+        self._reader = Connection(self.address, name=reader_name, watch=self.link)
+        self.on("unreachable", self._give_up)
         self._last_id: str | None = self._opts.get("lastEventId")
         self._task: asyncio.Task[None] | None = None
         if self._opts["autorun"]:
@@ -58,9 +59,11 @@ class QueueEvents(QueueBase):
                 await self._find_start()
                 await self._read()
             except Exception as error:  # noqa: BLE001 - told to the listeners; reading goes on
-                if not is_connection_problem(error):
+                if is_connection_problem(error):
+                    await asyncio.sleep(max(self.link.pause_s, self.policy.reconnect.first_s))
+                else:
                     self.emit("error", error)
-                await asyncio.sleep(_RETRY_S)
+                    await asyncio.sleep(_REST_AFTER_ERROR_S)
 
     async def close(self) -> None:
         """Stop reading."""
@@ -71,6 +74,10 @@ class QueueEvents(QueueBase):
                 await self._task
         await self._reader.close()
         await super().close()
+
+    async def _give_up(self, _attempts: int, error: BaseException) -> None:
+        self.emit("error", error)
+        await self.close()
 
     async def _find_start(self) -> None:
         """Fix `now` as a stream id: `$` in each read would miss what is written between two reads."""

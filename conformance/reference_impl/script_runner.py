@@ -52,34 +52,42 @@ class ScriptRunner:
     """Calls scripts over one connection."""
 
     def __init__(self, connection: Connection, scripts: ScriptTexts) -> None:
-        self._connection = connection
+        self.connection = connection
         self._scripts = scripts
 
     async def run(self, call: ScriptCall) -> Any:
         """Run one script and answer its raw reply. After NOSCRIPT the same call is sent with the full text."""
         try:
-            return await self._connection.command(*self._by_digest(call))
+            return await self.connection.command(*self._by_digest(call))
         except NoScriptError:
-            return await self._connection.command(*self._by_text(call))
+            return await self.connection.command(*self._by_text(call))
 
     async def run_pipeline(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Run scripts in one write. An error stands in the place of its reply; only NOSCRIPT is resent."""
         await self._load_missing(calls)
-        replies = await self._connection.pipeline([self._by_digest(call) for call in calls])
+        replies = await self.connection.pipeline([self._by_digest(call) for call in calls])
         for index, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):
-                replies[index] = await self._connection.command(*self._by_text(calls[index]))
+                replies[index] = await self.connection.command(*self._by_text(calls[index]))
         return replies
+
+    async def run_transaction(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Run scripts in one MULTI. An error stands in the place of its reply.
+
+        Scripts are looked up before each MULTI; Node does it once per socket, and loses every flow after SCRIPT FLUSH.
+        """
+        await self._load_missing(calls)
+        return await self.connection.transaction([self._by_digest(call) for call in calls])
 
     async def _load_missing(self, calls: Sequence[ScriptCall]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
         needed = {call.name: self._scripts[call.name] for call in calls}
         if not needed:
             return
-        known = await self._connection.command("SCRIPT EXISTS", *(script.sha1 for script in needed.values()))
+        known = await self.connection.command("SCRIPT EXISTS", *(script.sha1 for script in needed.values()))
         for script, is_known in zip(needed.values(), known, strict=True):
             if not is_known:
-                await self._connection.command("SCRIPT LOAD", script.text)
+                await self.connection.command("SCRIPT LOAD", script.text)
 
     def _by_digest(self, call: ScriptCall) -> Command:
         return ("EVALSHA", self._script(call).sha1, len(call.keys), *call.keys, *call.arguments)

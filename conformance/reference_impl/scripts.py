@@ -9,9 +9,10 @@ from conformance.reference_impl.scripts_add import AddScripts, NewJob
 from conformance.reference_impl.scripts_manage import JobScripts, QueueScripts
 from conformance.reference_impl.scripts_move import NO_TOKEN, Fetched, Finish, MoveScripts
 from conformance.reference_impl.scripts_read import ReadScripts
+from conformance.reference_impl.scripts_schedule import ScheduleScripts
 
 
-class Scripts(AddScripts, MoveScripts, QueueScripts, JobScripts, ReadScripts):
+class Scripts(AddScripts, MoveScripts, QueueScripts, JobScripts, ReadScripts, ScheduleScripts):
     """All script calls of the client."""
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.protocol import keys as names
 from conformance.reference_impl.connection import text
 from conformance.reference_impl.errors import script_error
+from conformance.reference_impl.js_date import milliseconds
 from conformance.reference_impl.js_json import is_number, truthy
 from conformance.reference_impl.packing import pack
 from conformance.reference_impl.script_runner import ScriptCall
@@ -84,7 +85,16 @@ class AddScripts(ScriptCalls):
             job.scheduler_id,
             keys.deduplication(job.deduplication_id) if job.deduplication_id else None,
         ]
-        return ScriptCall(script, keys.keys(*key_names), (pack(facts), job.data, pack(job.options)))
+        return ScriptCall(script, keys.keys(*key_names), (pack(facts), job.data, pack(_with_dates(job.options))))
+
+
+def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
+    """Dates of the option `repeat` are stored as Unix ms."""
+    repeat = options.get("repeat")
+    if not isinstance(repeat, Mapping):
+        return options
+    dates = {name: milliseconds(repeat[name]) for name in ("startDate", "endDate") if truthy(repeat.get(name))}
+    return {**options, "repeat": {**repeat, **dates}}
 
 
 def _placement(job: NewJob) -> tuple[str, Sequence[str]]:

@@ -11,6 +11,7 @@ from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection import is_connection_problem
 from conformance.reference_impl.errors import BullMQError, RateLimitError
 from conformance.reference_impl.job import Job
+from conformance.reference_impl.observation import LengthMeter, observe_worker
 from conformance.reference_impl.script_runner import ScriptTexts
 from conformance.reference_impl.scripts import Fetched
 from conformance.reference_impl.worker_base import WorkerBase
@@ -27,7 +28,10 @@ class Worker(WorkerBase):
     With a processor it starts by itself (needs a running event loop), unless `opts["autorun"]` is false. Without one,
     or without autorun, jobs are fetched with getNextJob and finished with the methods of Job; then there is neither a
     stalled check nor lock renewal. Local events: active, completed, failed, stalled, drained, paused, resumed, closed,
-    error.
+    error, heartbeat, heartbeatFailed, stalledCheckSkipped, and those of QueueBase.
+
+    A job is processed at least once, and more than once when its worker dies or loses its lock: processors must be
+    idempotent (see the docstring of the package).
     """
 
     def __init__(
@@ -40,14 +44,16 @@ class Worker(WorkerBase):
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name, opts, scripts=scripts, clock=clock)
-        self._processor = processor
+        self._processor = observe_worker(self, processor)
         self._fetcher = Fetcher(self)
         self._locks = LockKeeper(self)
         self._stalled = StalledChecker(self)
-        self._processing = Processing(self, self._fetcher, self._locks, processor)
+        self._lengths = LengthMeter(self, self.opts)
+        self._processing = Processing(self, self._fetcher, self._locks, self._processor)
         self._loop: WorkerLoop | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        self.on("unreachable", self._give_up)
         self._run_task: asyncio.Task[None] | None = None
         self._close_task: asyncio.Task[None] | None = None
         if processor is not None and self.opts["autorun"]:
@@ -70,8 +76,9 @@ class Worker(WorkerBase):
         self._idle.clear()
         try:
             await self.persist(self.waitUntilReady)
-            self._stalled.start()
+            await self._stalled.start()
             self._locks.start()
+            self._lengths.start()
             await self._loop.run()
         finally:
             self._loop = None
@@ -82,9 +89,9 @@ class Worker(WorkerBase):
         block = (opts or {}).get("block", True)
         return await self._fetcher.fetch(token, block=bool(block))
 
-    def nextJobFromJobData(self, fetched: Fetched | None, token: str) -> Job | None:
+    async def nextJobFromJobData(self, fetched: Fetched | None, token: str) -> Job | None:
         """Turn what a finish fetched into a job, held under the token of the job that was finished."""
-        return self._fetcher.take(fetched, token)
+        return await self._fetcher.take(fetched, token)
 
     async def rateLimit(self, expireTimeMs: int) -> None:
         """Limit the queue for so many ms; the processor throws RateLimitError after it."""
@@ -127,7 +134,10 @@ class Worker(WorkerBase):
         return self._loop is not None
 
     async def close(self, force: bool = False) -> None:
-        """Stop for good; unless `force`, the running jobs may end first."""
+        """Stop for good; unless `force`, the running jobs may end first, for at most `Policy.close_timeout_s`.
+
+        Jobs that do not end are cancelled and stay active: the stalled check of another worker puts them back.
+        """
         if self._close_task is None:
             self._close_task = asyncio.create_task(self._close(force=force))
         await asyncio.shield(self._close_task)
@@ -137,14 +147,30 @@ class Worker(WorkerBase):
         self.close_called.set()
         self.emit("closing", "closing queue")
         self._stop_loop()
-        if force:
+        if force or not await self._all_ended_in_time():
             self._abandon()
         await self._idle.wait()
         self._locks.stop()
         self._stalled.stop()
+        self._lengths.stop()
         await self.blocking_connection.close()
         await self.connection.close()
         self.emit("closed")
+
+    async def _all_ended_in_time(self) -> bool:
+        """Wait for the running jobs, as long as the policy says; tells whether they ended."""
+        timeout_s = self.policy.close_timeout_s
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            self.journal.warning("Worker closed with jobs unfinished", timeout=timeout_s)
+            return False
+        return True
+
+    async def _give_up(self, _attempts: int, error: BaseException) -> None:
+        """Close after the last attempt to reach Redis that the policy allows."""
+        self.emit("error", error)
+        await self.close(force=True)
 
     def _start(self) -> None:
         self._run_task = asyncio.create_task(self._run_and_report())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -13,6 +14,7 @@ from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection import Connection, is_connection_problem
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.js_json import is_number
+from conformance.reference_impl.policy import DEFAULT
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.script_runner import ScriptTexts
 
@@ -28,9 +30,6 @@ DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {
     "runRetryDelay": 15_000,
 }
 """`drainDelay` is in seconds, everything else in ms."""
-
-_FIRST_RECONNECT_S: Final = 1.0
-_LONGEST_RECONNECT_S: Final = 20.0
 
 
 class WorkerBase(QueueBase):
@@ -51,9 +50,11 @@ class WorkerBase(QueueBase):
         _validate(self._opts)
         self.concurrency = self._opts["concurrency"]
         self._opts["lockRenewTime"] = self._opts.get("lockRenewTime") or self._opts["lockDuration"] / 2
+        self.id = str(uuid.uuid4())
+        """The first half of all lock tokens."""
         self.paused = False
         self.close_called = asyncio.Event()
-        self.blocking_connection = Connection(self.address, name=self._connection_name())
+        self.blocking_connection = Connection(self.address, name=self._connection_name(), watch=self.link)
 
     @property
     def concurrency(self) -> int:
@@ -88,7 +89,6 @@ class WorkerBase(QueueBase):
 
         Raises whatever else goes wrong, after telling the `error` listeners; when closing, also the lost connection.
         """
-        failures = 0
         while True:
             try:
                 return await act()
@@ -98,13 +98,12 @@ class WorkerBase(QueueBase):
                     raise
                 if self.closing:
                     raise
-                failures += 1
-                await self.rest(reconnect_delay_s(failures))
+                await self.rest(self.policy.reconnect.first_s)
 
     async def rest(self, seconds: float) -> None:
-        """Sleep, but not longer than until close."""
+        """Sleep at least so long, and until the next attempt to reach Redis is due, but not longer than until close."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.close_called.wait(), seconds)
+            await asyncio.wait_for(self.close_called.wait(), max(seconds, self.link.pause_s))
 
     def report(self, error: BaseException) -> None:
         """Tell the `error` listeners, unless the worker is on its way out."""
@@ -113,8 +112,8 @@ class WorkerBase(QueueBase):
 
 
 def reconnect_delay_s(failures: int) -> float:
-    """Seconds to wait after so many failed attempts to reach Redis: from 1 s to 20 s, growing by the factor e."""
-    return max(min(math.exp(failures) / 1000, _LONGEST_RECONNECT_S), _FIRST_RECONNECT_S)
+    """Seconds to wait after so many failed attempts to reach Redis, by the default policy."""
+    return DEFAULT.reconnect.delay_s(failures)
 
 
 def _validate(opts: Mapping[str, Any]) -> None:

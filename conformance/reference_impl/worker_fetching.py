@@ -12,6 +12,7 @@ from conformance.reference_impl.job import Job
 from conformance.reference_impl.js_json import parse_int
 from conformance.reference_impl.scripts import Fetched
 from conformance.reference_impl.worker_base import WorkerBase, reconnect_delay_s
+from conformance.reference_impl.worker_schedules import Schedules
 
 LONGEST_BLOCK_S: Final = 10
 """A longer wait would go unnoticed when the connection is replaced meanwhile."""
@@ -25,6 +26,7 @@ class Fetcher:
 
     def __init__(self, worker: WorkerBase) -> None:
         self._worker = worker
+        self._schedules = Schedules(worker)
         self._limit_until = 0.0
         self._block_until = 0.0
         self._drained = False
@@ -55,8 +57,11 @@ class Fetcher:
             return await self._move_to_active(token)
         return None
 
-    def take(self, fetched: Fetched | None, token: str) -> Job | None:
-        """Turn the reply of a script that fetches into a job. Raises ValueError for a job that cannot be read."""
+    async def take(self, fetched: Fetched | None, token: str) -> Job | None:
+        """Turn the reply of a script that fetches into a job; one that repeats brings about the next iteration first.
+
+        None where that failed. Raises ValueError for a job that cannot be read.
+        """
         reply = fetched or Fetched()
         self.limit_for(reply.limit_ms)
         self._block_until = max(reply.next_delayed_ms, 0)
@@ -66,7 +71,7 @@ class Fetcher:
         self._drained = False
         job = Job.fromJSON(self._worker, reply.fields, reply.job_id)
         job.token = token
-        return job
+        return job if await self._schedules.continue_from(job) else None
 
     def interrupt(self) -> None:
         """End a wait for a marker. A fetch that has begun is not touched, so that no job is lost."""
@@ -74,7 +79,7 @@ class Fetcher:
             self._marker_wait.cancel()
 
     async def _move_to_active(self, token: str) -> Job | None:
-        return self.take(await self._worker.scripts.move_to_active(token), token)
+        return await self.take(await self._worker.scripts.move_to_active(token), token)
 
     def _tell_drained(self) -> None:
         if not self._drained:

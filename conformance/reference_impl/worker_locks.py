@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 
 from conformance.reference_impl.connection import is_connection_problem
@@ -18,7 +19,10 @@ class _Held:
 
 
 class LockKeeper:
-    """Renews, twice per `lockRenewTime`, the locks that were not renewed for half of it."""
+    """Renews, twice per `lockRenewTime`, the locks that were not renewed for half of it.
+
+    Emits `heartbeat` (renewed ids, seconds) and `heartbeatFailed` (id, error). A failure never stops a job.
+    """
 
     def __init__(self, worker: WorkerBase) -> None:
         self._worker = worker
@@ -62,11 +66,21 @@ class LockKeeper:
     async def _renew(self, jobs: list[Job]) -> None:
         job_ids = [job.known_id for job in jobs]
         tokens = [job.token or "" for job in jobs]
+        begun = time.monotonic()
         try:
             lost = await self._worker.scripts.extend_locks(job_ids, tokens, self._worker.opts["lockDuration"])
         except Exception as error:  # noqa: BLE001 - the next renewal tries again
+            self._tell_failure(job_ids, error)
             if not is_connection_problem(error):
                 self._worker.emit("error", error)
             return
+        self._worker.emit("heartbeat", [each for each in job_ids if each not in lost], time.monotonic() - begun)
         for job_id in lost:
-            self._worker.emit("error", BullMQError(f"could not renew lock for job {job_id}"))
+            loss = BullMQError(f"could not renew lock for job {job_id}")
+            self._tell_failure([job_id], loss)
+            self._worker.emit("error", loss)
+
+    def _tell_failure(self, job_ids: list[str], error: Exception) -> None:
+        """The jobs go on all the same: another attempt follows, and their processors are idempotent."""
+        for job_id in job_ids:
+            self._worker.emit("heartbeatFailed", job_id, error)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from collections import deque
 from typing import Final
 
@@ -30,7 +29,6 @@ class WorkerLoop:
         self._running: set[JobTask] = set()
         self._waiting: JobTask | None = None
         self._stop = asyncio.Event()
-        self._worker_id = str(uuid.uuid4())
         self._fetch_count = 0
         self._abandoned = False
 
@@ -73,7 +71,7 @@ class WorkerLoop:
             self._fetched.append(job)
 
     async def _fetch(self, *, block: bool) -> Job | None:
-        token = f"{self._worker_id}:{self._fetch_count}"
+        token = f"{self._worker.id}:{self._fetch_count}"
         self._fetch_count += 1
         # `persist` has told the listeners; the loop tries again.
         with contextlib.suppress(Exception):

@@ -83,7 +83,7 @@ class Processing:
             lambda: job.moveToCompleted(value, token, self._wants_more(may_fetch_next))
         )
         self._worker.emit("completed", job, value, "active")
-        return self._take(fetched, token)
+        return await self._take(fetched, token)
 
     async def _fail(self, job: Job, error: Exception, may_fetch_next: Callable[[], bool]) -> Job | None:
         token = job.token or ""
@@ -94,12 +94,12 @@ class Processing:
             return None
         fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(may_fetch_next)))
         self._worker.emit("failed", job, error, "active")
-        return None if fetched is None else self._take(fetched, token)
+        return await self._take(fetched, token) if job.retry_delay is None else None
 
-    def _take(self, fetched: Fetched | None, token: str) -> Job | None:
+    async def _take(self, fetched: Fetched | None, token: str) -> Job | None:
         """Unpack the next job; one that cannot be read stays in active and is no failure of the job that just ended."""
         try:
-            return self._fetcher.take(fetched, token)
+            return await self._fetcher.take(fetched, token)
         except ValueError as error:
             self._worker.report(error)
             return None

@@ -10,9 +10,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from cli_program import PROGRAM, Done, Program, run_command
 
 from conformance.cli import main as cli_main
+
+from .cli_program import PROGRAM, Done, Program, run_command
 
 
 @pytest.fixture
@@ -109,7 +110,9 @@ def ready():
 BODY
 
 for line in sys.stdin:
-    result(json.loads(line), "unsupported", reason="no such operation")
+    heard = json.loads(line)
+    if heard["type"] == "call":
+        result(heard, "unsupported", reason="no such operation")
 os._exit(0)
 """
 

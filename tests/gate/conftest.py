@@ -8,11 +8,12 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from miniature_drivers import BenchOf, ChildSeat, InProcessSeat, Mini
 
 from conformance.gate.bench import Bench, Seat
 from conformance.gate.clients import Launch
 from conformance.servers import Server, open_server
+
+from .miniature_drivers import BenchOf, ChildSeat, InProcessSeat, Mini
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +37,7 @@ def bench_of(server: Server) -> Iterator[BenchOf]:
 
 @pytest.fixture
 def child(tmp_path: Path) -> ChildSeat:
-    """A seat whose driver is a small program: `body` handles one call, as a function of `call` that returns an answer."""
+    """A seat whose driver is a small program: `body` is what it does with each `call` before it answers."""
 
     def seat(body: str) -> Seat:
         path = tmp_path / f"driver{len(list(tmp_path.iterdir()))}.py"

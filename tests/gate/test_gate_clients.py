@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate import clients, environments
+from conformance.gate import clients
 from conformance.gate.clients import Launch, Toolbox, client_launch, client_names, oracle_launch
 from conformance.gate.environments import ensure_python_environment
 from conformance.problems import EnvironmentProblem, UsageProblem
@@ -132,7 +132,7 @@ def pretended_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callabl
             f'mkdir -p "$3/bin"\nprintf %s {shlex.quote(inner)} > "$3/bin/python"\nchmod +x "$3/bin/python"\n'
         )
         program.chmod(0o755)
-        monkeypatch.setattr(environments.sys, "executable", str(program))
+        monkeypatch.setattr(sys, "executable", str(program))
         return calls
 
     return pretend

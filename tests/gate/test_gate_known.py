@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gate_builders import finding, record
 
 from conformance.gate.known import Known, excuse, load_known, stale_entries, unmatched_entries
 from conformance.problems import UsageProblem
+
+from .gate_builders import finding, record
 
 REQUIREMENTS = ("a.must", "a.name")
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from gate_builders import item, levels, made
 
 from conformance.gate.catalogue import all_scenarios, scenarios_by_requirement
 from conformance.gate.config import RunConfig, split_command
 from conformance.gate.scenario import DIRECTIONS, TIERS, Scenario, Tier, handover, scenario, shared
 from conformance.gate.selection import area_of, is_selected, running_order, scenario_id, scenario_of
 from conformance.problems import UsageProblem
+
+from .gate_builders import item, levels, made
 
 # Names.
 

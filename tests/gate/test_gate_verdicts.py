@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 
 import pytest
-from gate_builders import finding, item, levels, made
 
 from conformance.gate import outcome
 from conformance.gate.attribution import blamed, requirement_verdicts, verdict_of, worst
@@ -14,6 +13,8 @@ from conformance.gate.known import Known
 from conformance.gate.records import Finding, ScenarioRecord, Severity, Verdict
 from conformance.gate.redaction import HIDDEN, redacted
 from conformance.gate.trial import Evidence
+
+from .gate_builders import finding, item, levels, made
 
 OWN = ("a.must", "a.should")
 
@@ -156,6 +157,13 @@ def test_an_error_is_never_excused() -> None:
     assert recorded(evidence, Known(requirement="a.must", reason="old")).verdict == "error"
 
 
+def test_what_only_looks_odd_needs_no_excuse_beside_a_known_failure() -> None:
+    findings = [finding("a.must", where="job.name"), finding("a.must", where="event.added", severity="cosmetic")]
+    one = recorded(Evidence(findings=findings), Known(requirement="a.must", reason="old", where="job.*"))
+    assert one.known == {"a.must": "old"}
+    assert one.verdict == "pass"
+
+
 def test_a_warning_needs_no_excuse() -> None:
     one = recorded(Evidence(findings=[finding("a.should")]), Known(requirement="a.must", reason="old"))
     assert one.verdict == "warn"
@@ -198,7 +206,8 @@ def test_a_failure_tells_the_requirement_both_sides_and_how_to_reproduce_it() ->
 def test_the_reproduce_line_names_everything_that_matters() -> None:
     config = RunConfig(client="node", redis="bundled", node="/opt/node", seed=7, tier="full")
     assert recorded(Evidence(), config=config).reproduce == (
-        "bullmq-conformance run --select job-hash/it --tier full --redis bundled --node /opt/node --seed 7 --client node"
+        "bullmq-conformance run --select job-hash/it --tier full"
+        " --redis bundled --node /opt/node --seed 7 --client node"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from conformance.ledger.loader import load_ledger
@@ -19,7 +21,7 @@ def _nothing(_damage: Damage) -> None:
 
 
 def _healthy(*rows: str) -> Mutant:
-    return Mutant("healthy", "Nothing is broken.", rows, (), (), _nothing)
+    return Mutant("healthy", "Nothing is broken.", kills=rows, warns=(), missed=(), by=(), inflict=_nothing)
 
 
 def _told(outcome: Outcome) -> str:
@@ -31,8 +33,11 @@ def _told(outcome: Outcome) -> str:
 def test_the_gate_notices(mutant: Mutant, arena: Arena) -> None:
     outcomes = arena.outcomes(mutant)
     assert [outcome.row for outcome in outcomes] == list(mutant.rows)
-    survived = [_told(outcome) for outcome in outcomes if not outcome.killed]
+    assert [error for outcome in outcomes for error in outcome.errors] == []
+    survived = [_told(outcome) for outcome in outcomes if not outcome.killed and outcome.row not in mutant.missed]
     assert not survived, f"{mutant.what}\n" + "\n".join(survived)
+    noticed = [outcome.row for outcome in outcomes if outcome.killed and outcome.row in mutant.missed]
+    assert not noticed, f"a hole is closed: move {noticed} of {mutant.name} from `missed` to `kills`"
 
 
 @pytest.mark.parametrize("case", FIRST_OF_AREA.values(), ids=lambda case: case.id)
@@ -51,7 +56,7 @@ def test_a_mutant_that_breaks_nothing_survives(arena: Arena) -> None:
 
 def test_a_warning_does_not_kill_a_must_row(arena: Arena) -> None:
     own_index = all_mutants()["keys.own-index"]
-    bold = Mutant("bold", own_index.what, own_index.warns, (), (), own_index.inflict)
+    bold = replace(own_index, kills=own_index.warns, warns=())
     [outcome] = arena.outcomes(bold)
     assert load_ledger().row(outcome.row).level == "MUST"
     assert (outcome.killed, outcome.verdict) == (False, "warn")

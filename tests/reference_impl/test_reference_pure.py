@@ -31,7 +31,6 @@ from conformance.reference_impl.job_moves import stack_of
 from conformance.reference_impl.job_record import read_record
 from conformance.reference_impl.packing import pack, pack_fields
 from conformance.reference_impl.scripts_move import Fetched, keep_jobs, read_fetched
-from conformance.reference_impl.worker_base import reconnect_delay_s
 
 FIVE_TEXTS = [
     (-1, "Missing key for job 7. CMD"),
@@ -255,15 +254,6 @@ def test_stacks_begin_with_the_message() -> None:
 
 def test_flat_replies() -> None:
     assert flat_mapping([b"a", b"1", b"b", b"\xff"]) == {"a": "1", "b": "\ufffd"}
-
-
-def test_reconnecting_slows_down() -> None:
-    assert [reconnect_delay_s(failures) for failures in (1, 7, 8, 50)] == [
-        1,
-        pytest.approx(1.096, abs=0.01),
-        pytest.approx(2.98, abs=0.01),
-        20,
-    ]
 
 
 def test_listeners() -> None:

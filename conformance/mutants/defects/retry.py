@@ -8,6 +8,7 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl import job_moves
+from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.job_moves import JobMoves
 
 
@@ -55,10 +56,13 @@ def one_too_few(damage: Damage) -> None:
 def hopeless_too(damage: Damage) -> None:
     """An UnrecoverableError is retried like any other."""
 
-    class Never(Exception):
-        """No error is of this class."""
+    def broken(fail: Function) -> Function:
+        async def move_to_failed(job: JobMoves, error: BaseException, *args: Any) -> Any:
+            return await fail(job, BullMQError(str(error)), *args)
 
-    damage.replace(job_moves, "UnrecoverableError", Never)
+        return move_to_failed
+
+    damage.around(JobMoves, "moveToFailed", broken)
 
 
 @mutant("retry.at-once", kills=("retry.backoff.fixed", "retry.backoff.exponential"))

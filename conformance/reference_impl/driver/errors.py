@@ -10,7 +10,14 @@ from redis.exceptions import RedisError
 from conformance.driver.serve import OpError
 from conformance.protocol.errors import DRIVER_CODES, ErrorCode
 from conformance.reference_impl.connection import is_connection_problem
-from conformance.reference_impl.errors import InvalidArgument, JobFailed, JobLocked, ScriptError, WaitTimeout
+from conformance.reference_impl.errors import (
+    BullMQError,
+    InvalidArgument,
+    JobFailed,
+    JobLocked,
+    ScriptError,
+    WaitTimeout,
+)
 
 Json = dict[str, Any]
 Handler = Callable[[str | None, Json], Awaitable[Json | None]]
@@ -38,7 +45,17 @@ def translated(error: Exception) -> OpError:
             return OpError(code, str(error))
     if isinstance(error, TypeError) and "serialize" in str(error):
         return OpError("invalid-argument", str(error))
-    return OpError("other", str(error) if isinstance(error, RedisError) else f"{type(error).__name__}: {error}")
+    return OpError("other", _text(error))
+
+
+def _text(error: Exception) -> str:
+    """The client's own words or Redis' own text; redis-py takes the code in front of it (`ERR`) apart."""
+    if isinstance(error, BullMQError):
+        return str(error)
+    if isinstance(error, RedisError):
+        code = getattr(error, "status_code", None)
+        return f"{code} {error}" if code else str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def translating(handler: Handler) -> Handler:

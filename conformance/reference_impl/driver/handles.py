@@ -13,6 +13,7 @@ from conformance.driver.serve import OpError
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.driver import processors
 from conformance.reference_impl.driver.views import Json, address
+from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_base import QueueBase
@@ -26,7 +27,8 @@ FORCE_CLOSE_S: Final = 2
 _JOB_EVENTS: Final = ("active", "completed", "failed")
 _PLAIN_EVENTS: Final = ("drained", "paused", "resumed", "closed")
 
-Client = TypeVar("Client", bound=QueueBase)
+AnyClient = QueueBase | FlowProducer
+Client = TypeVar("Client", bound=AnyClient)
 
 
 class Emit(Protocol):
@@ -45,7 +47,7 @@ class Handle:
     """
 
     name: str
-    client: QueueBase
+    client: AnyClient
     claimed: dict[str, Job] = field(default_factory=dict)
     asked: defaultdict[str, deque[asyncio.Future[Json]]] = field(default_factory=lambda: defaultdict(deque))
 
@@ -90,7 +92,7 @@ class Handles:
         """Operation `open`."""
         if not name or name in self._open:
             raise OpError("invalid-argument", f"handle {name} is already open" if name else "open needs a handle")
-        openers = {"queue": self._queue, "worker": self._worker, "events": self._events}
+        openers = {"queue": self._queue, "worker": self._worker, "events": self._events, "flow": self._flow}
         if args["role"] not in openers:
             raise OpError("invalid-argument", f"no such role: {args['role']}")
         options = {**(args.get("options") or {}), "prefix": args["prefix"], "connection": address(args["redis"])}
@@ -144,7 +146,12 @@ class Handles:
         reader.on("*", entry)
         return Handle(name, reader)
 
-    def _tell_errors(self, name: str, client: QueueBase) -> None:
+    def _flow(self, name: str, _args: Json, options: Json) -> Handle:
+        producer = FlowProducer(options, scripts=self._scripts(), clock=self._clock)
+        self._tell_errors(name, producer)
+        return Handle(name, producer)
+
+    def _tell_errors(self, name: str, client: AnyClient) -> None:
         client.on("error", lambda error: self._emit(name, "error", {"message": str(error)}))
 
     def _tell_worker_events(self, name: str, worker: Worker) -> None:

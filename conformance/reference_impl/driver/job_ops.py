@@ -22,11 +22,15 @@ async def find_job(handle: Handle, job_id: str) -> Job:
 
     Raises OpError where the handle has no jobs.
     """
-    client = handle.client
-    if not isinstance(client, (Queue, Worker)):
-        raise OpError("invalid-argument", f"{handle.name} has no jobs")
+    client = _owner(handle)
     held = handle.claimed.get(job_id) or await Job.fromId(client, job_id)
     return held or Job(client, "", {}, {}, job_id)
+
+
+def _owner(handle: Handle) -> Queue | Worker:
+    if not isinstance(handle.client, (Queue, Worker)):
+        raise OpError("invalid-argument", f"{handle.name} has no jobs")
+    return handle.client
 
 
 async def _update_data(job: Job, args: Json) -> None:
@@ -35,10 +39,6 @@ async def _update_data(job: Job, args: Json) -> None:
 
 async def _update_progress(job: Job, args: Json) -> None:
     await job.updateProgress(raw(args["value_raw"]))
-
-
-async def _log(job: Job, args: Json) -> Json:
-    return {"count": await Job.addJobLog(job.owner, job.known_id, args["row"], args.get("keep_logs"))}
 
 
 async def _clear_logs(job: Job, args: Json) -> None:
@@ -101,7 +101,6 @@ async def _remove_unprocessed_children(job: Job, _args: Json) -> None:
 _OPERATIONS: dict[str, JobOperation] = {
     "updateData": _update_data,
     "updateProgress": _update_progress,
-    "log": _log,
     "clearLogs": _clear_logs,
     "promote": _promote,
     "changeDelay": _change_delay,
@@ -133,5 +132,11 @@ def job_handlers(handles: Handles) -> dict[str, Handler]:
         value = await job.waitUntilFinished(handles.client(args["events"], QueueEvents), args.get("ttl_ms"))
         return {"value_raw": stringify(value)}
 
+    async def log(name: str | None, args: Json) -> Json:
+        """The job itself is not read: BullMQ adds log rows by the job's id."""
+        return {
+            "count": await Job.addJobLog(_owner(handles.named(name)), args["job"], args["row"], args.get("keep_logs"))
+        }
+
     known = {f"job.{name}": handler(operation) for name, operation in _OPERATIONS.items()}
-    return {**known, "job.waitUntilFinished": wait_until_finished}
+    return {**known, "job.log": log, "job.waitUntilFinished": wait_until_finished}

@@ -12,9 +12,11 @@ from conformance.driver.serve import DriverServer
 from conformance.problems import Problem
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.driver.errors import Handler, translating
+from conformance.reference_impl.driver.flow_ops import flow_handlers
 from conformance.reference_impl.driver.handles import Handles
 from conformance.reference_impl.driver.job_ops import job_handlers
 from conformance.reference_impl.driver.queue_ops import queue_handlers
+from conformance.reference_impl.driver.scheduler_ops import scheduler_handlers
 from conformance.reference_impl.driver.views import Json
 from conformance.reference_impl.driver.worker_ops import worker_handlers
 from conformance.reference_impl.official_scripts import official_scripts
@@ -43,6 +45,8 @@ def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
         **queue_handlers(handles),
         **job_handlers(handles),
         **worker_handlers(handles),
+        **flow_handlers(handles),
+        **scheduler_handlers(handles),
     }
     server = DriverServer(
         client=CLIENT,

@@ -57,13 +57,13 @@ async def _resolve(_worker: Worker, args: Json, handle: Handle) -> None:
 
 async def _move_to_completed(job: Job, args: Json, handle: Handle) -> Json:
     value = raw(args.get("value_raw"))
-    return _next(handle, args, await job.moveToCompleted(value, args["token"], args.get("fetch_next", False)))
+    return await _next(handle, args, await job.moveToCompleted(value, args["token"], args.get("fetch_next", False)))
 
 
 async def _move_to_failed(job: Job, args: Json, handle: Handle) -> Json:
     kind = UnrecoverableError if args.get("unrecoverable") else RequestedFailure
     error = kind(args["message"])
-    return _next(handle, args, await job.moveToFailed(error, args["token"], args.get("fetch_next", False)))
+    return await _next(handle, args, await job.moveToFailed(error, args["token"], args.get("fetch_next", False)))
 
 
 async def _move_to_delayed(job: Job, args: Json, _handle: Handle) -> None:
@@ -82,11 +82,11 @@ async def _extend_lock(job: Job, args: Json, _handle: Handle) -> Json:
     return {"value": await job.extendLock(args["token"], args["duration_ms"])}
 
 
-def _next(handle: Handle, args: Json, fetched: Fetched | None) -> Json:
+async def _next(handle: Handle, args: Json, fetched: Fetched | None) -> Json:
     """Take what a finish brought along, as the client's loop would."""
     if fetched is None or not isinstance(handle.client, Worker):
         return maybe_job(None)
-    return maybe_job(handle.hold(handle.client.nextJobFromJobData(fetched, args["token"])))
+    return maybe_job(handle.hold(await handle.client.nextJobFromJobData(fetched, args["token"])))
 
 
 _OPERATIONS: dict[str, WorkerOperation] = {

@@ -1,0 +1,79 @@
+"""Tasks that only the reference client has a target for; they run inside its peer process (peer.py)."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from redis.asyncio import Redis
+
+from conformance.reference_impl.job import Job
+from conformance.reference_impl.official_scripts import official_scripts
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.worker import Worker
+
+Json = dict[str, Any]
+
+
+async def overhead(args: Json) -> list[list[float]]:
+    """Add jobs in turns with `Queue.add` and with the same EVALSHA by hand; answers pairs of seconds."""
+    queue = Queue(args["queue"], _options(args))
+    client = Redis(host=args["host"], port=args["port"])
+    try:
+        await queue.add("job", {})
+        command = _same_command(queue)
+        await client.execute_command(*command)
+        return [[await _time_add(queue), await _time_by_hand(client, command)] for _ in range(args["jobs"])]
+    finally:
+        await queue.close()
+        await client.aclose()
+
+
+async def stalled(args: Json) -> list[float]:
+    """Time the stalled check while all jobs of the queue are active and locked; answers seconds per check.
+
+    The first check only marks the active jobs as suspects and is not counted.
+    """
+    options = {**_options(args), "stalledInterval": 1, "lockDuration": 600_000}
+    worker = Worker(args["queue"], None, options)
+    try:
+        for _ in range(args["jobs"]):
+            if await worker.getNextJob("token", {"block": False}) is None:
+                raise RuntimeError("the queue has fewer jobs than it should have")
+        await _check_for_real(worker)
+        return [await _check_for_real(worker) for _ in range(args["checks"])]
+    finally:
+        await worker.close()
+
+
+async def _check_for_real(worker: Worker) -> float:
+    """Check once; no check is skipped because the interval of the last one is not over."""
+    await worker.connection.command("DEL", worker.toKey("stalled-check"))
+    started = time.perf_counter()
+    recovered = await worker.checkStalled()
+    seconds = time.perf_counter() - started
+    if recovered:
+        raise RuntimeError(f"{len(recovered)} jobs with live locks were recovered")
+    return seconds
+
+
+async def _time_add(queue: Queue) -> float:
+    started = time.perf_counter()
+    await queue.add("job", {})
+    return time.perf_counter() - started
+
+
+async def _time_by_hand(client: Redis, command: tuple[Any, ...]) -> float:
+    started = time.perf_counter()
+    await client.execute_command(*command)
+    return time.perf_counter() - started
+
+
+def _same_command(queue: Queue) -> tuple[Any, ...]:
+    """Answer the command that `Queue.add` sends, made beforehand."""
+    call = queue.scripts.add_call(Job(queue, "job", {}).to_new_job())
+    return ("EVALSHA", official_scripts()[call.name].sha1, len(call.keys), *call.keys, *call.arguments)
+
+
+def _options(args: Json) -> Json:
+    return {"connection": {"host": args["host"], "port": args["port"]}, "prefix": args["prefix"]}

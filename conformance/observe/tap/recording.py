@@ -1,0 +1,254 @@
+"""What crossed the wire: one record per command, with what came back for it. Safe to read from any thread."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from conformance.observe.tap.commands import (
+    Meaning,
+    digest_of,
+    keys_of,
+    may_block,
+    meaning_of,
+    name_of,
+    without_secrets,
+)
+
+Fate: TypeAlias = Literal["waiting", "sent", "answered", "answered-by-tap", "lost"]
+"""`waiting`: not sent to Redis yet. `sent`: no reply yet. `answered`: by Redis. `answered-by-tap`: an error of a rule
+instead, and Redis has never seen the command. `lost`: the connection ended before a reply was passed on (a command
+that was `waiting` when its connection was cut is lost and has `sent_s` None)."""
+
+KEPT_ARGUMENT_BYTES = 64 * 1024
+"""What is kept of one word of a command; nothing of BullMQ but users' data is longer."""
+KEPT_REPLY_BYTES = 4096
+KEPT_COMMANDS = 200_000
+_SHOWN_BYTES = 60
+_PRINTABLE_LINE = re.compile(rb"[-+](\S*)")
+
+
+class NotSeen(TimeoutError):
+    """What was waited for did not happen within its deadline; the text shows what was seen instead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRecord:
+    """What Redis answered: the first bytes as they came, and the size of it all. `at_s`: `time.monotonic()`."""
+
+    head: bytes
+    size: int
+    at_s: float
+
+    @property
+    def error(self) -> str | None:
+        """The text of an error, None for any other reply."""
+        if self.head[:1] == b"-":
+            return self.head[1:].split(b"\r\n", 1)[0].decode("utf-8", "replace")
+        if self.head[:1] == b"!":
+            return self.head.partition(b"\r\n")[2].removesuffix(b"\r\n").decode("utf-8", "replace")
+        return None
+
+    @property
+    def error_code(self) -> str | None:
+        """First word of an error (`NOSCRIPT`, `MOVED`, `ERR`), None for any other reply."""
+        return self.error.split(" ", 1)[0] if self.error else None
+
+    def __str__(self) -> str:
+        """Short, for people."""
+        return shown(self.head.replace(b"\r\n", b" ").rstrip()) + ("..." if self.size > len(self.head) else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRecord:
+    """One command of a client.
+
+    `sequence` counts all commands of a tap from 1 in the order of their arrival, `connection` its connections from 1,
+    `node` is the address that the connection leads to. Times are `time.monotonic()` seconds. `args` is the whole
+    command, name first; `clipped`: some word was too long and only its beginning is kept. `digest` and `script` (the
+    name, None for an unknown script) are of EVAL and EVALSHA. `transaction` numbers the MULTI of the connection that
+    the command belongs to (MULTI and EXEC included); the `reply` of a queued command is its part in that of EXEC.
+    `in_flight`: how many commands before it on the connection had no reply yet; more than 0 is a pipeline.
+    """
+
+    sequence: int
+    connection: int
+    node: str
+    arrived_s: float
+    sent_s: float | None
+    name: str
+    args: tuple[bytes, ...]
+    clipped: bool
+    keys: tuple[bytes, ...]
+    argv: tuple[bytes, ...]
+    digest: str | None
+    script: str | None
+    transaction: int | None
+    in_flight: int
+    blocking: bool
+    fate: Fate
+    reply: ReplyRecord | None
+
+    def __str__(self) -> str:
+        """One line."""
+        what = f"{self.name} {self.script}" if self.script else " ".join(shown(word) for word in self.args[:4])
+        answer = self.reply if self.reply is not None else self.fate
+        return f"#{self.sequence} ({self.connection}) {what} -> {answer}"
+
+
+class Flight:
+    """A command on its way; what the loop of the tap knows and changes. `record` is what others may see of it."""
+
+    __slots__ = (
+        "answer",
+        "args",
+        "arrived_s",
+        "clipped",
+        "confirmations",
+        "connection",
+        "digest",
+        "fate",
+        "in_flight",
+        "keys",
+        "name",
+        "node",
+        "raw",
+        "sent_s",
+        "sequence",
+        "transaction",
+    )
+
+    def __init__(self, raw: bytes, args: tuple[bytes, ...], connection: int, node: str) -> None:
+        self.raw = raw
+        self.name = name_of(args)
+        self.digest = digest_of(self.name, args)
+        self.args = args
+        self.clipped = False
+        self.keys: tuple[bytes, ...] | None = None
+        self.connection = connection
+        self.node = node
+        self.sequence = 0
+        self.arrived_s = time.monotonic()
+        self.sent_s: float | None = None
+        self.transaction: int | None = None
+        self.in_flight = 0
+        self.fate: Fate = "waiting"
+        self.answer: ReplyRecord | None = None
+        self.confirmations: int | None = None
+        if len(raw) > KEPT_ARGUMENT_BYTES:
+            self._clip()
+
+    def _clip(self) -> None:
+        self.clipped = any(len(word) > KEPT_ARGUMENT_BYTES for word in self.args)
+        self.args = tuple(word[:KEPT_ARGUMENT_BYTES] for word in self.args)
+
+    def answered(self, raw: bytes, fate: Fate = "answered") -> None:
+        """Note the reply."""
+        self.answer = ReplyRecord(head=raw[:KEPT_REPLY_BYTES], size=len(raw), at_s=time.monotonic())
+        self.fate = fate
+
+    def record(self, scripts: Mapping[str, str]) -> CommandRecord:
+        """The command as it is now. `scripts`: names by SHA-1."""
+        meaning: Meaning = meaning_of(self.args, self.digest, scripts)
+        return CommandRecord(
+            sequence=self.sequence,
+            connection=self.connection,
+            node=self.node,
+            arrived_s=self.arrived_s,
+            sent_s=self.sent_s,
+            name=self.name,
+            args=without_secrets(self.name, self.args),
+            clipped=self.clipped,
+            keys=keys_of(self.name, self.args),
+            argv=without_secrets(self.name, self.args)[1:] if self.name in _SECRETIVE else meaning.argv,
+            digest=self.digest,
+            script=meaning.script,
+            transaction=self.transaction,
+            in_flight=self.in_flight,
+            blocking=may_block(self.name, self.args),
+            fate=self.fate,
+            reply=self.answer,
+        )
+
+
+_SECRETIVE = frozenset({"AUTH", "HELLO", "CONFIG", "ACL"})
+
+Matching: TypeAlias = Callable[[CommandRecord], bool]
+
+
+class Recording:
+    """All commands of a tap, the newest 200,000 of them; `dropped` says how many older ones are gone."""
+
+    def __init__(self, scripts: Mapping[str, str]) -> None:
+        self.scripts = dict(scripts)
+        """Names by SHA-1."""
+        self.dropped = 0
+        self._flights: list[Flight] = []
+        self._last = 0
+        self._changed = threading.Condition()
+        self._waiting = 0
+
+    def open(self, flight: Flight) -> None:
+        """Number a command and keep it. Called by the loop of the tap only."""
+        self._last += 1
+        flight.sequence = self._last
+        self._flights.append(flight)
+        if len(self._flights) > KEPT_COMMANDS:
+            gone = KEPT_COMMANDS // 10
+            del self._flights[:gone]
+            self.dropped += gone
+        if self._waiting:
+            self.changed()
+
+    def changed(self) -> None:
+        """Tell those who wait that there is something new. Called by the loop of the tap only."""
+        if self._waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def mark(self) -> int:
+        """The number of the newest command: pass it to `commands` as `after` to see only what comes from now on."""
+        return self._last
+
+    def commands(self, *, after: int = 0, where: Matching | None = None) -> tuple[CommandRecord, ...]:
+        """The commands in the order of their arrival, as they are now."""
+        flights = [flight for flight in list(self._flights) if flight.sequence > after]
+        records = (flight.record(self.scripts) for flight in flights)
+        return tuple(record for record in records if where is None or where(record))
+
+    def calls(self, script: str, *, after: int = 0) -> tuple[CommandRecord, ...]:
+        """The calls of one script."""
+        return self.commands(after=after, where=lambda record: record.script == script)
+
+    def wait_for(self, where: Matching, *, deadline_ms: int, count: int = 1, after: int = 0) -> CommandRecord:
+        """Wait until so many commands match (a reply may be part of the condition), and answer the last of them.
+
+        Raises NotSeen with the newest commands after `deadline_ms`.
+        """
+        ends = time.monotonic() + deadline_ms / 1000
+        with self._changed:
+            self._waiting += 1
+            try:
+                while len(found := self.commands(after=after, where=where)) < count:
+                    left = ends - time.monotonic()
+                    if left <= 0:
+                        raise NotSeen(f"{len(found)} of {count} commands within {deadline_ms} ms; {self.tail(after)}")
+                    self._changed.wait(left)
+            finally:
+                self._waiting -= 1
+        return found[count - 1]
+
+    def tail(self, after: int = 0, lines: int = 15) -> str:
+        """The newest commands, one per line, for messages."""
+        shown_ones = self.commands(after=after)[-lines:]
+        return "last seen:\n" + "\n".join(f"  {record}" for record in shown_ones) if shown_ones else "nothing was seen"
+
+
+def shown(word: bytes) -> str:
+    """A word for people: its beginning, as Python would write it."""
+    text = repr(word[:_SHOWN_BYTES])[2:-1]
+    return text if len(word) <= _SHOWN_BYTES else f"{text}..."

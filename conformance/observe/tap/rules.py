@@ -1,0 +1,252 @@
+"""When the tap interferes, and how: a trigger, an action, and a barrier that scenarios wait on.
+
+The phases of a command, in order:
+
+`before-send`    Redis has not seen the command. Everything before it on the connection has been answered.
+`after-execute`  Redis has answered, the client has not seen the answer. For a command queued in a transaction that is
+                 when EXEC has been answered. It does not count when the answer is NOSCRIPT: then nothing ran.
+`mid-reply`      The client has the first part of the answer.
+
+From a reply phase on, nothing that the client sends after the command reaches Redis until the action is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from conformance.observe.tap.recording import CommandRecord, Flight, NotSeen, Recording
+from conformance.problems import UsageProblem
+
+Phase: TypeAlias = Literal["before-send", "after-execute", "mid-reply"]
+PHASES: tuple[Phase, ...] = ("before-send", "after-execute", "mid-reply")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trigger:
+    """The command at which something happens.
+
+    `script` (a name) or `command` (a name, any case) or neither (any command); `connection` and `where` narrow it down
+    further. `call`: the k-th such command counted from when the rule is set, over all connections; None: every one. A
+    call that Redis answered with NOSCRIPT is not counted. `reply_bytes`: how much of the reply the client has got in
+    phase mid-reply; by default half of it.
+    """
+
+    script: str | None = None
+    command: str | None = None
+    call: int | None = 1
+    phase: Phase = "before-send"
+    connection: int | None = None
+    where: Callable[[CommandRecord], bool] | None = None
+    reply_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what can never happen. Raises UsageProblem."""
+        if self.script is not None and self.command is not None:
+            raise UsageProblem("a trigger names a script or a command, not both", hint="use `where` to narrow it down")
+        if self.call is not None and self.call < 1:
+            raise UsageProblem(f"there is no call number {self.call}", hint="calls are counted from 1; None is all")
+        if self.phase not in PHASES:
+            raise UsageProblem(f"there is no phase {self.phase!r}", hint=f"the phases are {', '.join(PHASES)}")
+
+    def matches(self, flight: Flight, recording: Recording) -> bool:
+        """Whether a command is one of those meant."""
+        if self.command is not None and flight.name != self.command.upper():
+            return False
+        if self.script is not None and recording.scripts.get(flight.digest or "") != self.script:
+            return False
+        if self.connection is not None and flight.connection != self.connection:
+            return False
+        return bool(flight.args) and (self.where is None or self.where(flight.record(recording.scripts)))
+
+    def __str__(self) -> str:
+        """For messages."""
+        call = "every call" if self.call is None else f"call {self.call}"
+        return f"{call} of {self.script or self.command or 'any command'}, {self.phase}"
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Do nothing; the barrier tells when it happened."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Wait until released (or healed)."""
+
+
+@dataclass(frozen=True)
+class Delay:
+    """Wait for so many milliseconds (or until released or healed)."""
+
+    ms: float
+
+
+@dataclass(frozen=True)
+class Cut:
+    """End the connection on both sides. `reset`: with RST, as a firewall or a crashed host does it; else with FIN."""
+
+    reset: bool = False
+
+
+@dataclass(frozen=True)
+class Error:
+    """Answer with this error (`ERR something`). In phase before-send Redis never sees the command."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class BlackHole:
+    """From here on nothing passes on the connection in either direction, until released or healed.
+
+    Nothing is lost either: as after a broken network, what was sent meanwhile arrives then, also from a client that has
+    given up by then.
+    """
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Pass on the command (phase before-send) or the reply in pieces of `size` bytes, one every `pause_ms`."""
+
+    size: int = 1
+    pause_ms: float = 0.0
+
+
+Action: TypeAlias = Watch | Hold | Delay | Cut | Error | BlackHole | Chunks
+
+
+class Reached:
+    """The moments at which a rule took effect. Safe to use from any thread."""
+
+    def __init__(self, trigger: Trigger, recording: Recording) -> None:
+        self._trigger = trigger
+        self._recording = recording
+        self._since = recording.mark()
+        self._commands: list[CommandRecord] = []
+        self._changed = threading.Condition()
+
+    @property
+    def commands(self) -> tuple[CommandRecord, ...]:
+        """The commands at which it did, as they were then."""
+        return tuple(self._commands)
+
+    def wait(self, deadline_ms: int, *, times: int = 1) -> CommandRecord:
+        """Wait until it has for the n-th time, and answer the command. Raises NotSeen with what was seen instead."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: len(self._commands) >= times, deadline_ms / 1000):
+                raise NotSeen(
+                    f"{self._trigger}: reached {len(self._commands)} of {times} times within {deadline_ms} ms; "
+                    f"{self._recording.tail(self._since)}"
+                )
+            return self._commands[times - 1]
+
+    def note(self, command: CommandRecord) -> None:
+        """Called by the loop of the tap when the rule has taken effect."""
+        with self._changed:
+            self._commands.append(command)
+            self._changed.notify_all()
+
+
+class Barrier:
+    """What a scenario holds of a rule: wait until it is `reached`, then `release` what it holds."""
+
+    def __init__(self, reached: Reached, release: Callable[[], None]) -> None:
+        self.reached = reached
+        self._release = release
+
+    def release(self) -> None:
+        """Let go what is held now. A rule for every call holds the next one again."""
+        self._release()
+
+
+class Rule:
+    """A trigger and its action while they are in force. Lives in the loop of the tap, except for its barrier."""
+
+    def __init__(self, trigger: Trigger, action: Action, recording: Recording) -> None:
+        _refuse_nonsense(trigger, action, recording.scripts)
+        self.trigger = trigger
+        self.action = action
+        self.reached = Reached(trigger, recording)
+        self._fired_at: Flight | None = None
+        self._recording = recording
+        self._counted: set[int] = set()
+        self._held: set[asyncio.Future[None]] = set()
+        self._healed = False
+
+    def claims(self, flight: Flight) -> bool:
+        """Count a command; whether the action is due at it."""
+        if not self.trigger.matches(flight, self._recording):
+            return False
+        self._counted.add(flight.sequence)
+        return self.trigger.call is None or len(self._counted) == self.trigger.call
+
+    def uncount(self, flight: Flight) -> None:
+        """A command that may have been counted did not run after all. It counts where it was acted upon."""
+        if self._fired_at is not flight:
+            self._counted.discard(flight.sequence)
+
+    def note(self, flight: Flight) -> None:
+        """Tell the scenario that the action is in effect."""
+        self._fired_at = flight
+        self.reached.note(flight.record(self._recording.scripts))
+
+    async def wait(self, ms: float | None) -> None:
+        """Wait until released or healed, at most `ms`."""
+        if self._healed:
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._held.add(future)
+        try:
+            await asyncio.wait({future}, timeout=None if ms is None else ms / 1000)
+        finally:
+            self._held.discard(future)
+
+    def release(self) -> None:
+        """Let everything go that waits now."""
+        for future in self._held:
+            if not future.done():
+                future.set_result(None)
+
+    def heal(self) -> None:
+        """Release, and hold nothing any more."""
+        self._healed = True
+        self.release()
+
+
+class RuleBook:
+    """The rules in force, in the order in which they were set. Used by the loop of the tap only."""
+
+    def __init__(self) -> None:
+        self.rules: tuple[Rule, ...] = ()
+
+    def add(self, rule: Rule) -> None:
+        """Put a rule into force."""
+        self.rules = (*self.rules, rule)
+
+    def remove(self, rule: Rule) -> None:
+        """Take a rule away and release what it holds."""
+        self.rules = tuple(each for each in self.rules if each is not rule)
+        rule.heal()
+
+    def claim(self, flight: Flight) -> list[Rule]:
+        """The rules whose action is due at this command."""
+        return [rule for rule in self.rules if rule.claims(flight)]
+
+    def uncount(self, flight: Flight) -> None:
+        """Forget a call that Redis answered with NOSCRIPT, in the counts of all rules that it matched."""
+        for rule in self.rules:
+            rule.uncount(flight)
+
+
+def _refuse_nonsense(trigger: Trigger, action: Action, scripts: Mapping[str, str]) -> None:
+    if isinstance(action, Error) and trigger.phase == "mid-reply":
+        raise UsageProblem("an error cannot begin in the middle of a reply", hint="use before-send or after-execute")
+    if trigger.script is not None and trigger.script not in scripts.values():
+        close = difflib.get_close_matches(trigger.script, scripts.values(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "the tap was started without the names of the scripts"
+        raise UsageProblem(f"no script is called {trigger.script!r}", hint=hint)

@@ -1,0 +1,83 @@
+"""Scenarios of a few steps, and running one of them on a bench of miniature drivers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from conformance.driver.ops import queue as ops
+from conformance.gate.bench import Bench
+from conformance.gate.expect import equal
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import Scenario, handover, scenario, shared
+from conformance.gate.trial import Evidence, run_trial
+from conformance.ledger.loader import load_ledger
+from conformance.servers import Server
+
+from .miniature_drivers import InProcessSeat
+
+Seats = Callable[..., InProcessSeat]
+
+COUNTED = "add.plain.waits"
+"""The requirement that these scenarios speak about: one that owns none of the locators in question."""
+
+
+@scenario(COUNTED)
+def test_counts(client: Participant) -> None:
+    """There is one job."""
+    queue = client.queue()
+    equal(queue.call(ops.CountPending(), deadline_ms=2000).count, 1, "there is one job")
+
+
+@scenario(COUNTED)
+def test_asks(client: Participant) -> None:
+    """Whatever the answer is, it is the oracle's."""
+    client.queue().call(ops.CountPending())
+
+
+@scenario(COUNTED)
+def test_pauses(client: Participant) -> None:
+    """A pause is written down."""
+    client.queue().call(ops.Pause())
+
+
+@handover(COUNTED)
+def test_hands_over(producer: Participant, consumer: Participant) -> None:
+    """Both count."""
+    for one in (producer, consumer):
+        one.queue().call(ops.CountPending(), deadline_ms=2000)
+
+
+@shared(COUNTED)
+def test_shares(client: Participant, oracle: Participant) -> None:
+    """Both count the same."""
+    theirs = oracle.queue().call(ops.CountPending()).count
+    equal(client.queue().call(ops.CountPending()).count, theirs, "both count the same")
+
+
+COUNTS, ASKS, PAUSES, HANDS_OVER, SHARES = (
+    vars(test)["scenario"] for test in (test_counts, test_asks, test_pauses, test_hands_over, test_shares)
+)
+
+
+def tried(scenario: Scenario, bench: Bench, **arguments: Any) -> Evidence:
+    return run_trial(scenario, arguments, bench, load_ledger())
+
+
+def keys(server: Server) -> set[bytes]:
+    with server.connect() as client:
+        found: set[bytes] = set(client.keys("*"))
+    return found
+
+
+def summary(evidence: Evidence) -> tuple[list[str], str, str, str]:
+    """Sources of the findings, and what else was said."""
+    return (
+        [finding.source for finding in evidence.findings],
+        evidence.error,
+        evidence.unsupported,
+        evidence.inconclusive,
+    )
+
+
+NOTHING_TO_SAY: tuple[list[str], str, str, str] = ([], "", "", "")

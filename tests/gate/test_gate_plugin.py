@@ -1,0 +1,162 @@
+"""The pytest side of a run: what is sent to listeners, and how a run ends."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from conformance.driver.messages import Ready
+from conformance.gate.config import RunConfig
+from conformance.gate.known import Known
+from conformance.gate.plugin import PROPERTY, GatePlugin, nothing_selected
+from conformance.gate.records import Finding, Footer, Header, Party, Record, ScenarioRecord, Verdict, encode
+from conformance.gate.redaction import HIDDEN
+from conformance.gate.setup import Handshakes, Prepared
+from conformance.servers import Server
+
+from .gate_builders import finding, record
+
+PARTY = Party(
+    name="mini", language="python", version="1", targets="5.62.0", command=["mini"], capabilities=[], ops=["open"]
+)
+SERVER = Server(
+    mode="standalone", nodes=["127.0.0.1:1"], source="nowhere", version="7.0.15", settings={"save": ""}, own=True
+)
+
+
+class Run:
+    """A run without pytest: what the hooks are told, and what the listeners hear."""
+
+    def __init__(self, *known: Known, planned: int = 0, **options: Any) -> None:
+        self.heard: list[Record] = []
+        self.plugin = GatePlugin(RunConfig(**options), [self.heard.append], lambda _text: None)
+        self.plugin.known = known
+        launches: Any = None
+        prepared = Prepared(SERVER, launches, launches, 0)
+        self.plugin.use(prepared, Handshakes(PARTY, PARTY, {"redis": 1.5}, {"node": "20"}))
+        self.plugin.pytest_xdist_node_collection_finished([f"scenarios/test_x.py::{n}" for n in range(planned)])
+
+    def finishes(self, one: ScenarioRecord, *, when: str = "call") -> None:
+        report = SimpleNamespace(when=when, user_properties=[("other", "x"), (PROPERTY, encode(one).decode())])
+        self.plugin.pytest_runtest_logreport(cast("pytest.TestReport", report))
+
+    def ends(self, status: int = 0) -> int:
+        """What pytest is made to end with."""
+        session = SimpleNamespace(exitstatus=status)
+        self.plugin.pytest_sessionfinish(cast("pytest.Session", session), status)
+        return int(session.exitstatus)
+
+    @property
+    def footer(self) -> Footer:
+        last = self.heard[-1]
+        assert isinstance(last, Footer)
+        return last
+
+
+def one(verdict: Verdict, *findings: Finding) -> ScenarioRecord:
+    return record({"add.lifo": verdict}, *findings, verdict=verdict)
+
+
+def test_a_run_is_a_header_its_scenarios_and_a_footer() -> None:
+    before = time.time() * 1000
+    run = Run(planned=2, seed=7, tier="smoke")
+    for _ in range(2):
+        run.finishes(one("pass"))
+        run.finishes(one("pass"), when="teardown")
+    assert run.ends() == 0
+    header, *scenarios, footer = run.heard
+    assert isinstance(header, Header)
+    assert (header.planned, header.seed, header.tier) == (2, 7, "smoke")
+    assert (header.client, header.redis.source, header.environment) == (PARTY, "nowhere", {"node": "20"})
+    assert scenarios == [one("pass"), one("pass")]
+    assert isinstance(footer, Footer)
+    assert (footer.exit_code, footer.verdicts, footer.startup_ms) == (0, {"pass": 2}, {"redis": 1.5})
+    assert before - 1 <= header.started_ms <= footer.finished_ms
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "planned", "code"),
+    [
+        (["pass", "warn", "unsupported"], 3, 0),
+        (["pass", "fail"], 2, 1),
+        (["pass", "inconclusive"], 2, 1),
+        (["fail", "error"], 2, 1),
+        (["pass", "error"], 2, 3),
+        (["pass"], 2, 3),
+    ],
+    ids=["conformant", "a failure", "an open question", "a failure counts more", "an error", "one is missing"],
+)
+def test_the_exit_code_of_a_run(verdicts: list[Verdict], planned: int, code: int) -> None:
+    run = Run(planned=planned)
+    for verdict in verdicts:
+        run.finishes(one(verdict))
+    assert run.ends() == code
+    assert run.plugin.exit_code == run.footer.exit_code == code
+
+
+def test_a_stale_entry_fails_the_run() -> None:
+    run = Run(Known(requirement="add.lifo", reason="old"), planned=1)
+    run.finishes(one("pass"))
+    assert run.ends() == 1
+    assert run.footer.stale == {"add.lifo": "old"}
+    assert run.footer.problems == []
+
+
+def test_an_entry_that_matches_nothing_fails_the_run() -> None:
+    run = Run(Known(requirement="add.lifo", reason="old", where="event.*"), planned=1)
+    excused_by_another = record({"add.lifo": "fail"}, finding("add.lifo", where="job.name"))
+    run.finishes(excused_by_another)
+    assert run.ends() == 1
+    assert len(run.footer.problems) == 1
+
+
+def test_an_interrupted_run_has_no_footer() -> None:
+    run = Run(planned=2)
+    run.finishes(one("pass"))
+    run.ends(int(pytest.ExitCode.INTERRUPTED))
+    assert not isinstance(run.heard[-1], Footer)
+    assert run.plugin.exit_code is None
+
+
+def test_a_problem_inside_pytest_keeps_pytests_own_exit_code() -> None:
+    run = Run(planned=1)
+    run.finishes(one("fail"))
+    assert run.ends(int(pytest.ExitCode.INTERNAL_ERROR)) == pytest.ExitCode.INTERNAL_ERROR
+
+
+def test_nothing_planned_means_nothing_written() -> None:
+    run = Run(planned=0)
+    assert run.ends(int(pytest.ExitCode.NO_TESTS_COLLECTED)) == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert run.heard == []
+    assert run.plugin.exit_code is None
+
+
+def test_the_header_shows_no_password() -> None:
+    run = Run(planned=1, invocation=["bullmq-conformance", "run", "--redis=redis://me:s3cret@h:1"])
+    [header] = run.heard
+    assert isinstance(header, Header)
+    assert header.command[-1] == f"--redis=redis://me:{HIDDEN}@h:1"
+
+
+def test_nothing_selected_says_what_was_asked_for() -> None:
+    assert "add.x, lock" in nothing_selected(RunConfig(select=["add.x", "lock"])).what
+    assert "tier smoke, level MUST" in nothing_selected(RunConfig(tier="smoke", level="MUST")).what
+
+
+def test_a_prepared_run_crosses_to_another_process() -> None:
+    prepared = Prepared.decode(
+        '{"server":{"mode":"cluster","nodes":["h:1"],"db":0,"username":null,"password":"p","tls":true,"source":"s",'
+        '"version":"7","settings":{},"own":false},"oracle":{"name":"node","command":["n"],"environment":{"A":"b"}},'
+        '"client":{"name":"c","command":["c"],"environment":{}},"seed":4}'
+    )
+    assert Prepared.decode(prepared.encode()) == prepared
+    assert prepared.server.password == "p"
+    assert prepared.oracle.environment == {"A": "b"}
+
+
+def test_a_ready_line_is_what_a_party_is_made_of() -> None:
+    """`Party` must have a place for everything that the handshake says of a driver."""
+    assert set(Ready.__struct_fields__) - {"protocol", "client"} <= set(Party.__struct_fields__)

@@ -1,0 +1,138 @@
+"""Trials in which the oracle, the scenario or the kit breaks: nothing is said about the client. And casting."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.gate.bench import Bench, Seat
+from conformance.gate.clients import Launch
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import Scenario, handover, scenario
+from conformance.servers import open_server
+
+from .miniature_drivers import BenchOf, ChildSeat, fails
+from .small_scenarios import (
+    COUNTED,
+    COUNTS,
+    HANDS_OVER,
+    NOTHING_TO_SAY,
+    PAUSES,
+    SHARES,
+    Seats,
+    summary,
+    tried,
+)
+
+# The oracle's or the kit's fault: nothing is said about the client.
+
+
+def test_an_oracle_that_breaks_the_statement_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+    evidence = tried(COUNTS, bench_of(mini(count=2), mini()))
+    assert evidence.findings == []
+    assert "the oracle itself did not do as the scenario says" in evidence.error
+    assert "there is one job" in evidence.error
+
+
+def test_both_wrong_is_still_an_error_of_the_kit(mini: Seats, bench_of: BenchOf) -> None:
+    evidence = tried(COUNTS, bench_of(mini(count=2), mini(count=2)))
+    assert evidence.findings == []
+    assert evidence.error
+
+
+@pytest.mark.parametrize("how", ["die(3)", "hang()"])
+def test_an_oracle_that_breaks_is_an_error(mini: Seats, child: ChildSeat, bench_of: BenchOf, how: str) -> None:
+    evidence = tried(COUNTS, bench_of(child(f"op == 'queue.count' and {how}"), mini()))
+    assert evidence.findings == []
+    assert "the oracle itself" in evidence.error
+
+
+@pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
+def test_an_oracle_that_breaks_in_a_handover_is_an_error(
+    mini: Seats, child: ChildSeat, bench_of: BenchOf, direction: str
+) -> None:
+    evidence = tried(HANDS_OVER, bench_of(child("op == 'queue.count' and die(3)"), mini()), direction=direction)
+    assert evidence.findings == []
+    assert "the oracle itself" in evidence.error
+
+
+@pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
+def test_a_client_that_breaks_in_a_handover_fails(
+    mini: Seats, child: ChildSeat, bench_of: BenchOf, direction: str
+) -> None:
+    evidence = tried(HANDS_OVER, bench_of(mini(), child("op == 'queue.count' and die(3)")), direction=direction)
+    assert [found.kind for found in evidence.findings] == ["driver-broken"]
+    assert not evidence.error
+
+
+def test_a_scenario_with_a_defect_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+    def test_breaks(client: Participant) -> None:
+        client.queue()
+        raise ZeroDivisionError("the scenario divides")
+
+    broken: Scenario = vars(scenario(COUNTED)(test_breaks))["scenario"]
+    evidence = tried(broken, bench_of(mini(), mini()))
+    assert evidence.findings == []
+    assert "ZeroDivisionError: the scenario divides" in evidence.error
+
+
+def test_a_scenario_with_a_defect_on_the_client_only_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+    def test_breaks(client: Participant) -> None:
+        if client.role == "client":
+            raise KeyError("only here")
+
+    broken: Scenario = vars(scenario(COUNTED)(test_breaks))["scenario"]
+    evidence = tried(broken, bench_of(mini(), mini()))
+    assert evidence.findings == []
+    assert "the scenario itself broke: KeyError" in evidence.error
+
+
+def test_a_driver_that_cannot_be_started_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+    evidence = tried(COUNTS, bench_of(mini(), Seat(Launch("none", ["/nonexistent/driver"]), seed=1)))
+    assert "a driver could not be used" in evidence.error
+    assert evidence.findings == []
+
+
+def test_a_redis_that_goes_away_is_an_error(mini: Seats) -> None:
+    with open_server(None, announce=lambda _line: None) as server:
+        bench = Bench(server, mini(), mini())
+    try:
+        evidence = tried(COUNTS, bench)
+    finally:
+        bench.leave()
+    assert "the kit itself broke" in evidence.error
+    assert "ConnectionError" in evidence.error
+    assert evidence.findings == []
+
+
+# Node as the victim.
+
+
+def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: Seats, bench_of: BenchOf) -> None:
+    oracle = mini(ops={"queue.getJobs": fails(message="Node chokes on it")})
+    evidence = tried(PAUSES, bench_of(oracle, mini()))
+    [found] = [found for found in evidence.findings if found.source == "oracle-health"]
+    assert found.severity == "breaks-others"
+    assert "Node chokes on it" in found.message
+
+
+# Handing over and sharing.
+
+
+def test_a_handover_casts_by_direction(mini: Seats, bench_of: BenchOf) -> None:
+    cast: list[tuple[str, str]] = []
+
+    def test_notes(producer: Participant, consumer: Participant, size: int) -> None:
+        assert producer.prefix == consumer.prefix
+        cast.append((producer.role, consumer.role) if size == 7 else ("", ""))
+
+    noting: Scenario = vars(handover(COUNTED)(test_notes))["scenario"]
+    bench = bench_of(mini(), mini())
+    for direction in ("client-to-oracle", "oracle-to-client"):
+        assert summary(tried(noting, bench, direction=direction, size=7)) == NOTHING_TO_SAY
+    assert cast == [("client", "oracle"), ("oracle", "client")]
+
+
+def test_a_shared_scenario_judges_the_client(mini: Seats, bench_of: BenchOf) -> None:
+    assert summary(tried(SHARES, bench_of(mini(), mini()))) == NOTHING_TO_SAY
+    [found] = tried(SHARES, bench_of(mini(), mini(count=5))).findings
+    assert found.message == "both count the same"

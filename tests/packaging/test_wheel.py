@@ -1,0 +1,150 @@
+"""The wheel holds everything that a run needs, and a run from it works far away from the sources."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+import conformance
+
+ROOT = Path(conformance.__file__).parents[1]
+PACKAGES = ("conformance", "chaos", "reports")
+TIMEOUT_S = 180
+
+NEEDED = (
+    "conformance/conftest.py",
+    "conformance/node_harness/driver.mjs",
+    "conformance/node_harness/package.json",
+    "conformance/node_harness/package-lock.json",
+    "conformance/node_harness/scripts.manifest.json",
+    "conformance/ledger/add.yaml",
+    "conformance/ledger/stalled.yaml",
+    "conformance/driver/schema/driver-v1.json",
+    "conformance/driver/templates/node/driver.mjs.tmpl",
+    "conformance/driver/templates/python/driver.py.tmpl",
+    "conformance/driver/templates/go/main.go.tmpl",
+    "conformance/driver/templates/go/go.mod.tmpl",
+    "conformance/report/templates/report.html",
+    "conformance/report/templates/report.css",
+    "conformance/report/templates/report.js",
+    "conformance/clients/python_official/client.toml",
+    "conformance/clients/python_official/driver.py",
+    "conformance/clients/python_official/requirements.txt",
+    "conformance/scenarios/test_add.py",
+)
+"""What is opened as a file at run time, and so is easily forgotten."""
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command to its end, as somebody without our environment would, and return what it printed."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
+    done = subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
+    return done.stdout
+
+
+def sources(root: Path) -> set[str]:
+    """Every file of the packages, by its path."""
+    return {
+        path.relative_to(root).as_posix()
+        for package in PACKAGES
+        for path in (root / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def missing(wheel: Path, wanted: Iterable[str]) -> set[str]:
+    with zipfile.ZipFile(wheel) as opened:
+        return set(wanted) - set(opened.namelist())
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources: building writes beside them, and two builds at once would be in each other's way."""
+    copy = tmp_path_factory.mktemp("sources")
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    for name in ("pyproject.toml", project["readme"], *project["license-files"]):
+        shutil.copy(ROOT / name, copy / name)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, tree, cwd=folder)
+    [built] = folder.iterdir()
+    return built
+
+
+def test_the_wheel_holds_every_file_of_the_packages(wheel: Path, tree: Path) -> None:
+    assert missing(wheel, sources(tree)) == set()
+
+
+def test_the_wheel_holds_what_is_opened_at_run_time(wheel: Path) -> None:
+    assert missing(wheel, NEEDED) == set()
+
+
+def test_the_wheel_holds_nothing_but_the_packages(wheel: Path, tree: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        strangers = {name for name in opened.namelist() if ".dist-info/" not in name} - sources(tree)
+    assert strangers == set()
+
+
+def test_a_file_that_is_left_out_would_be_noticed(tree: Path, wheel: Path, tmp_path: Path) -> None:
+    smaller = tmp_path / wheel.name
+    with zipfile.ZipFile(wheel) as whole, zipfile.ZipFile(smaller, "w") as part:
+        for name in whole.namelist():
+            if not name.endswith(".mjs"):
+                part.writestr(name, whole.read(name))
+    assert missing(smaller, NEEDED) == {"conformance/node_harness/driver.mjs"}
+    assert "conformance/node_harness/extract.mjs" in missing(smaller, sources(tree))
+
+
+def test_a_run_from_the_wheel_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    venv, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=elsewhere)
+    python = venv / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel, cwd=elsewhere)
+    lend_dependencies(python, elsewhere)
+
+    where = run(python, "-c", "import conformance, redis; print(conformance.__file__, redis.__file__)", cwd=elsewhere)
+    ours, dependency = where.split()
+    assert Path(ours).is_relative_to(venv)
+    assert not Path(dependency).is_relative_to(venv), "only the kit itself is installed here"
+
+    program = venv / "bin" / "bullmq-conformance"
+    said = run(program, "run", "--client", "reference", "--tier", "smoke", "--jobs", "1", "--out", "out", cwd=elsewhere)
+    assert "CONFORMANT" in said
+    assert str(venv) in (elsewhere / "out" / "run.jsonl").read_text("utf-8"), "the drivers came from there too"
+    assert str(ROOT / "conformance") not in (elsewhere / "out" / "run.jsonl").read_text("utf-8")
+
+
+def lend_dependencies(python: Path, cwd: Path) -> None:
+    """Let an environment see the packages of this one, behind its own.
+
+    A .pth file adds the folder; the .pth files in that folder (such as that of an editable installation) do not count.
+    """
+    purelib = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=cwd).strip()
+    (Path(purelib) / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")

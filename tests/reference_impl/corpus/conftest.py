@@ -1,0 +1,59 @@
+"""The two clients of the corpus, each behind a tap, on one private Redis that knows all scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from conformance.driver.connection import DriverConnection
+from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.servers import Server
+
+from .comparing import compare
+from .side import Seen, Side
+from .steps import Case
+from .tap import Tap, tapped
+
+
+@pytest.fixture(scope="session")
+def script_names(server: Server, scripts: ScriptTexts) -> dict[str, str]:
+    """Names of scripts by SHA-1 and text. All are loaded: whether a server knows a script is no part of a case."""
+    client = server.connect()
+    for script in scripts.values():
+        client.execute_command("SCRIPT", "LOAD", script.text)
+    by_digest = {script.sha1: script.name for script in scripts.values()}
+    return by_digest | {script.text: script.name for script in scripts.values()}
+
+
+@pytest.fixture(scope="session")
+def tap(server: Server) -> Iterator[Callable[[], Tap]]:
+    with tapped(server.nodes[0]) as first, tapped(server.nodes[0]) as second:
+        taps = iter((first, second))
+        yield lambda: next(taps)
+
+
+@pytest.fixture(scope="session")
+def oracle(
+    server: Server, oracle_driver: DriverConnection, script_names: dict[str, str], tap: Callable[[], Tap]
+) -> Side:
+    return Side(oracle_driver, tap(), server, script_names)
+
+
+@pytest.fixture(scope="session")
+def reference(
+    server: Server, reference_driver: DriverConnection, script_names: dict[str, str], tap: Callable[[], Tap]
+) -> Side:
+    return Side(reference_driver, tap(), server, script_names)
+
+
+@pytest.fixture
+def both(oracle: Side, reference: Side) -> Callable[[Case], tuple[Seen, Seen]]:
+    """Take a case through both clients."""
+    return lambda case: (oracle.run(case), reference.run(case))
+
+
+@pytest.fixture
+def differences(both: Callable[[Case], tuple[Seen, Seen]]) -> Callable[[Case], list[str]]:
+    """All differences between the clients in a case."""
+    return lambda case: compare(*both(case), case.context)

@@ -1,0 +1,143 @@
+"""One client going through a case: what it answered, what it sent, what it left in Redis."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import redis
+
+from conformance.driver.connection import DriverConnection, OperationFailed, OperationIndeterminate
+from conformance.driver.messages import RedisAddress
+from conformance.driver.ops import REGISTRY
+from conformance.observe.reader import read_snapshot
+from conformance.observe.tables import Snapshot
+from conformance.servers import Server
+
+from .steps import PREFIX, Case, Do, Redis, Rest, Step, Tick, Wait
+from .tap import Command, Tap
+from .traffic import Reader, Sent
+
+NOW = 1_700_000_000_000
+"""Where the clocks of both clients stand when a case begins (Unix ms)."""
+
+DEADLINE_S = 5
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Everything that is compared."""
+
+    answers: list[Any]
+    traffic: list[Sent]
+    snapshot: Snapshot
+
+
+@dataclass
+class Side:
+    """A client, behind its driver and its tap. `scripts`: names by SHA-1 and by full text."""
+
+    driver: DriverConnection
+    tap: Tap
+    server: Server
+    scripts: Mapping[str, str]
+    now: int = NOW
+    prefix: str = ""
+    answers: list[Any] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+
+    def run(self, case: Case) -> Seen:
+        """Go through a case under a prefix of its own, and leave nothing behind."""
+        self.prefix, self.now, self.answers, self.commands = self.server.fresh_prefix(), NOW, [], []
+        self.tap.take()  # what the case before it sent while it was being closed
+        try:
+            for step in case.steps:
+                self._take(step)
+            snapshot = read_snapshot(self._redis(), self.prefix)
+            traffic = Reader(self.scripts, self.prefix).read([*self.commands, *self.tap.take()])
+        finally:
+            self.driver.call(REGISTRY["reset"]())
+            self.server.remove_prefix(self.prefix)
+        return Seen(_with_numbered_uuids(self.answers), traffic, snapshot)
+
+    def _take(self, step: Step) -> None:
+        match step:
+            case Do():
+                self.tap.opener = step.handle if step.op == "open" else "later"
+                self._note(step.op, self._carried_out(step))
+                self.commands += [each for each in self.tap.take() if step.op != "open" or not _is_read(each)]
+            case Tick():
+                self.now += step.ms
+            case Wait():
+                names = set(step.names)
+                event = self.driver.wait_event(step.handle, names=names, deadline_ms=DEADLINE_S * 1000)
+                self._note(event.name, {name: value for name, value in event.args.items() if name != "event_id"})
+            case Rest():
+                self._wait_for_rest(step)
+            case Redis():
+                self._redis().execute_command(*(self._own(word) for word in step.words))
+
+    def _carried_out(self, step: Do) -> Any:
+        """What an operation answers; a refusal is an answer too."""
+        args = self._own(step.args)
+        if step.op == "open":
+            args["redis"] = msgspec.to_builtins(RedisAddress(mode="standalone", nodes=[self.tap.address]))
+        request = msgspec.convert(args, REGISTRY[step.op])
+        try:
+            return msgspec.to_builtins(self.driver.call(request, handle=step.handle, now_ms=self.now))
+        except OperationFailed as failed:
+            return {"refused": failed.error.code, "text": failed.error.message}
+        except OperationIndeterminate as failed:
+            return {"undecided": failed.error.code, "text": failed.error.message}
+
+    def _wait_for_rest(self, step: Rest) -> None:
+        """Workers that have nothing to do block; before, the last wake-up token must be gone."""
+        base, deadline = f"{self.prefix}:{step.queue}", time.monotonic() + DEADLINE_S
+        while not self._rests(base, step.workers):
+            assert time.monotonic() < deadline, f"still busy after {DEADLINE_S} s: {self._redis().client_list()}"
+            time.sleep(0.002)
+
+    def _rests(self, base: str, workers: int) -> bool:
+        client = self._redis()
+        blocked = [each for each in client.client_list() if each["cmd"] == "bzpopmin" and "b" in each["flags"]]
+        return (
+            len(blocked) == workers and not client.zscore(f"{base}:marker", "0") and not client.exists(f"{base}:active")
+        )
+
+    def _note(self, what: str, said: Any) -> None:
+        if isinstance(said, dict) and isinstance(said.get("unprocessed"), list):
+            # A Redis set: its order depends on its members, and these hold the prefix.
+            said = {**said, "unprocessed": sorted(said["unprocessed"])}
+        self.answers.append([what, self._without_prefix(said)])
+
+    def _own(self, value: Any) -> Any:
+        """Replace the word for the prefix by this side's own."""
+        return msgspec.json.decode(msgspec.json.encode(value).replace(PREFIX.encode(), self.prefix.encode()))
+
+    def _without_prefix(self, value: Any) -> Any:
+        return msgspec.json.decode(msgspec.json.encode(value).replace(self.prefix.encode(), PREFIX.encode()))
+
+    def _redis(self) -> redis.Redis:
+        client = self.server.connect()
+        assert isinstance(client, redis.Redis)
+        return client
+
+
+def _is_read(command: Command) -> bool:
+    """The oracle's driver reads something while it opens a queue or a reader of events, only to be sure of the order."""
+    words = [word.upper() for word in command.words]
+    return words[0] == b"XREVRANGE" or (words[0] == b"HGET" and words[2:] == [b"VERSION"])
+
+
+def _with_numbered_uuids(answers: list[Any]) -> list[Any]:
+    """Number uuids as they come up: equal numbers mean equal uuids."""
+    known: dict[str, str] = {}
+    text = msgspec.json.encode(answers).decode()
+    numbered = _UUID.sub(lambda found: known.setdefault(found.group(), f"<uuid {len(known) + 1}>"), text)
+    answered: list[Any] = msgspec.json.decode(numbered)
+    return answered

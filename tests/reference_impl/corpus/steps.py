@@ -1,0 +1,167 @@
+"""A case of the corpus as data: its name and the steps that both clients take, in the words of the driver protocol."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.observe.canonical import Context
+
+PREFIX = "<prefix>"
+"""Stands for a side's own key prefix, in arguments, answers and commands alike."""
+
+
+@dataclass(frozen=True)
+class Do:
+    """An operation of the driver protocol on a handle."""
+
+    op: str
+    handle: str
+    args: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Both clocks go on by so many ms."""
+
+    ms: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Wait for the next event of one of these names at a handle; what it says is compared like an answer."""
+
+    handle: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Wait until so many workers wait for work and nothing is left to do for them in this queue."""
+
+    workers: int
+    queue: str
+
+
+@dataclass(frozen=True)
+class Redis:
+    """A command that the test itself sends, past both clients: a lost key, an expired lock, a foreign writer."""
+
+    words: tuple[str | int, ...]
+
+
+Step = Do | Tick | Wait | Rest | Redis
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the corpus. `context`: how long the case makes keys live, for the rules about times to live."""
+
+    name: str
+    steps: tuple[Step, ...]
+    context: Context = field(default_factory=Context)
+
+
+def case(name: str, *steps: Step, **lifetimes: int) -> Case:
+    """Make a row; `lifetimes` are fields of `Context` (ms)."""
+    return Case(name, steps, Context(**lifetimes))
+
+
+def on(handle: str, op: str, **args: Any) -> Do:
+    """An operation on a handle named here."""
+    return Do(op, handle, args)
+
+
+def do(op: str, **args: Any) -> Do:
+    """An operation on the only handle of its kind: `q` the queue, `w` the worker, `f` the flow producer."""
+    room = op.partition(".")[0]
+    return Do(op, {"worker": "w", "resolve": "w", "flow": "f"}.get(room, "q"), args)
+
+
+def queue(handle: str = "q", *, name: str | None = None, **options: Any) -> Do:
+    """Open a queue, called like its handle unless named."""
+    return _open(handle, "queue", handle if name is None else name, options=options)
+
+
+def worker(handle: str = "w", *, of: str = "q", **options: Any) -> Do:
+    """Open a worker that does nothing by itself."""
+    return _open(handle, "worker", of, processor="manual", options=options)
+
+
+def running(processor: str, handle: str = "w", *, of: str = "q", given: Any = None, **options: Any) -> Do:
+    """Open a worker that runs its own loop; `given` are the arguments of its processor."""
+    return _open(handle, "worker", of, processor=processor, processor_args=given or {}, options=options)
+
+
+def events(handle: str = "e", *, of: str = "q", **options: Any) -> Do:
+    """Open a reader of the event stream."""
+    return _open(handle, "events", of, options=options)
+
+
+def flows(handle: str = "f", **options: Any) -> Do:
+    """Open a flow producer."""
+    return _open(handle, "flow", "", options=options)
+
+
+def close(handle: str, *, force: bool = False) -> Do:
+    """Close a handle."""
+    return Do("close", handle, {"force": force})
+
+
+def add(name: str = "job", data: str = "{}", **opts: Any) -> Do:
+    """Queue.add on `q`; keywords are BullMQ's job options."""
+    return do("queue.add", name=name, data_raw=data, opts=opts)
+
+
+def add_bulk(*jobs: dict[str, Any]) -> Do:
+    """Queue.addBulk on `q` of what `one` makes."""
+    return do("queue.addBulk", jobs=list(jobs))
+
+
+def one(name: str = "job", data: str = "{}", **opts: Any) -> dict[str, Any]:
+    """One job of a bulk."""
+    return {"name": name, "data_raw": data, "opts": opts}
+
+
+def take(token: str = "t", *, at: str = "w") -> Do:
+    """A manual worker claims the next job."""
+    return on(at, "worker.getNextJob", token=token)
+
+
+def complete(job: str, value: str = "null", *, token: str = "t", fetch: bool = False, at: str = "w") -> Do:
+    """A manual worker completes a job, and fetches the next one with `fetch`."""
+    return on(at, "worker.moveToCompleted", job=job, token=token, value_raw=value, fetch_next=fetch)
+
+
+def fail(job: str, message: str = "no", *, token: str = "t", at: str = "w", **more: Any) -> Do:
+    """A manual worker fails a job; `more` are `unrecoverable` and `fetch_next`."""
+    return on(at, "worker.moveToFailed", job=job, token=token, message=message, **more)
+
+
+def node(name: str, of: str = "q", *children: dict[str, Any], data: str = "{}", **opts: Any) -> dict[str, Any]:
+    """A node of a flow."""
+    return {"name": name, "queue": of, "data_raw": data, "opts": opts, "children": list(children)}
+
+
+def tick(ms: int) -> Tick:
+    """Let both clocks go on."""
+    return Tick(ms)
+
+
+def wait(*names: str, at: str = "w") -> Wait:
+    """Wait for an event."""
+    return Wait(at, names)
+
+
+def rest(workers: int = 1, *, of: str = "q") -> Rest:
+    """Wait until the workers have nothing left to do."""
+    return Rest(workers, of)
+
+
+def redis(*words: str | int) -> Redis:
+    """Do something to Redis behind the clients' backs."""
+    return Redis(words)
+
+
+def _open(handle: str, role: str, name: str, **more: Any) -> Do:
+    return Do("open", handle, {"role": role, "queue": name, "prefix": PREFIX, **more})

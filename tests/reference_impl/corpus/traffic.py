@@ -1,0 +1,157 @@
+"""What a client sent, made comparable: scripts by name, arguments decoded, its own prefix and uuids replaced."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+
+from .steps import PREFIX
+from .tap import Command
+
+PACKED: Mapping[str, frozenset[int]] = {
+    "addStandardJob": frozenset({0, 2}),
+    "addDelayedJob": frozenset({0, 2}),
+    "addPrioritizedJob": frozenset({0, 2}),
+    "addParentJob": frozenset({0, 2}),
+    "addJobScheduler": frozenset({1, 4, 5}),
+    "addRepeatableJob": frozenset({1}),
+    "updateJobScheduler": frozenset({3}),
+    "moveToActive": frozenset({2}),
+    "moveToFinished": frozenset({7, 8}),
+    "moveToDelayed": frozenset({6}),
+    "retryJob": frozenset({5}),
+    "extendLocks": frozenset({1, 2}),
+}
+"""Which arguments (from 0) of a script are MessagePack; an empty one stands for nothing."""
+
+CHATTER = frozenset(
+    {"INFO", "HELLO", "PING", "SELECT", "AUTH", "QUIT", "COMMAND", "CLIENT SETINFO", "SCRIPT EXISTS", "SCRIPT LOAD"}
+)
+"""How a client gets a connection ready and makes scripts known; says nothing about queues."""
+
+WAITING_COMMANDS = frozenset({"BZPOPMIN", "XREAD"})
+"""Commands that wait; clients keep a connection for them that they may open when it is first needed."""
+
+_SUBCOMMANDS = frozenset({"CLIENT", "SCRIPT"})
+_UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_STACK_FIELD = b"\xaastacktrace"
+_STACK = "<stack>"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One command. `name` is that of the script or of the command, `lane` tells connections apart.
+
+    `arguments` are decoded values, `raw` the same as bytes: equal values may be written in different ways.
+    """
+
+    lane: str
+    name: str
+    keys: tuple[bytes, ...]
+    arguments: tuple[Any, ...]
+    raw: tuple[bytes, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} keys={_shown(self.keys)} argv={_shown(self.arguments)}"
+
+
+class Reader:
+    """Reads the commands of one side. uuids are numbered as they come up, so that equal numbers mean equal uuids."""
+
+    def __init__(self, scripts: Mapping[str, str], prefix: str) -> None:
+        self._scripts = scripts
+        """Names by SHA-1 and by full text."""
+        self._prefix = prefix.encode()
+        self._uuids: dict[bytes, bytes] = {}
+
+    def read(self, commands: Iterable[Command]) -> list[Sent]:
+        """Everything but chatter, in order.
+
+        Of the reads of an event stream only the first counts: how many entries a later one finds, and so how many reads
+        there are, depends on the moment; that every entry is read once is in the answers.
+        """
+        sent = [self._sent(command) for command in commands if _name(command.words) not in CHATTER]
+        reads = [each for each in sent if each.name == "XREAD"]
+        return [each for each in sent if each not in reads[1:]]
+
+    def _sent(self, command: Command) -> Sent:
+        name, words = _name(command.words), command.words
+        if name in {"EVALSHA", "EVAL"}:
+            script, key_count = self._scripts[words[1].decode()], int(words[2])
+            keys, argv = words[3 : 3 + key_count], words[3 + key_count :]
+            packed = PACKED.get(script, frozenset())
+            read = [
+                self._packed(word) if place in packed and word else self._plain(word) for place, word in enumerate(argv)
+            ]
+            return self._made(command.opener, script, keys, read)
+        lane = name if name in WAITING_COMMANDS else command.opener
+        return self._made(lane, name, (), [self._plain(word) for word in words[1 + name.count(" ") :]])
+
+    def _made(self, lane: str, name: str, keys: Sequence[bytes], read: Sequence[tuple[Any, bytes]]) -> Sent:
+        values, raw = tuple(value for value, _ in read), tuple(written for _, written in read)
+        return Sent(lane, name, tuple(map(self.without_names, keys)), values, raw)
+
+    def _plain(self, word: bytes) -> tuple[Any, bytes]:
+        written = self.without_names(word)
+        return written, written
+
+    def _packed(self, word: bytes) -> tuple[Any, bytes]:
+        value = msgpack.unpackb(word, raw=True, strict_map_key=False)
+        return self._without_names_inside(_without_stack(value)), self.without_names(_without_stack_bytes(word))
+
+    def _without_names_inside(self, value: Any) -> Any:
+        if isinstance(value, bytes):
+            return self.without_names(value)
+        if isinstance(value, list):
+            return [self._without_names_inside(element) for element in value]
+        if isinstance(value, dict):
+            return {name: self._without_names_inside(member) for name, member in value.items()}
+        return value
+
+    def without_names(self, word: bytes) -> bytes:
+        """Replace what each side has for itself."""
+        return _UUID.sub(self._numbered, word.replace(self._prefix, PREFIX.encode()))
+
+    def _numbered(self, found: re.Match[bytes]) -> bytes:
+        return self._uuids.setdefault(found.group(), b"<uuid %d>" % (len(self._uuids) + 1))
+
+
+def _name(words: Sequence[bytes]) -> str:
+    first = words[0].decode().upper()
+    return f"{first} {words[1].decode().upper()}" if first in _SUBCOMMANDS else first
+
+
+def _without_stack(value: Any) -> Any:
+    """Stack traces are written by the language: of the flat field list only how many there are stays."""
+    if isinstance(value, list) and b"stacktrace" in value[::2]:
+        place = value.index(b"stacktrace") + 1
+        return [*value[:place], _traces(value[place]), *value[place + 1 :]]
+    return value
+
+
+def _without_stack_bytes(word: bytes) -> bytes:
+    """Cut the same out of the bytes, its length included."""
+    before, found, after = word.partition(_STACK_FIELD)
+    if not found:
+        return word
+    unpacker = msgpack.Unpacker(raw=True)
+    unpacker.feed(after)
+    traces = _traces(unpacker.unpack())
+    return before + found + traces + after[unpacker.tell() :]
+
+
+def _traces(text: bytes) -> bytes:
+    return f"{len(json.loads(text))} x {_STACK}".encode()
+
+
+def _shown(values: Sequence[Any]) -> str:
+    return (
+        "["
+        + ", ".join(v.decode("utf-8", "backslashreplace") if isinstance(v, bytes) else repr(v) for v in values)
+        + "]"
+    )

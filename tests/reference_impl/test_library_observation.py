@@ -1,0 +1,431 @@
+"""Log lines and metrics: their names are a contract, and who asks for none pays nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import subprocess
+import sys
+import urllib.request
+from importlib import resources
+from typing import Any
+
+import pytest
+from library_room import Room, Until, mortal_redis, play_in
+from prometheus_client import CollectorRegistry, start_http_server
+
+from conformance.reference_impl.errors import BullMQError, InvalidArgument
+from conformance.reference_impl.job import Job
+from conformance.reference_impl.journal import Journal, KeywordSink, StandardSink, shown, sink_of
+from conformance.reference_impl.log_format import JsonFormatter
+from conformance.reference_impl.metrics_collector import measure_lengths
+from conformance.reference_impl.policy import Policy, ReconnectPolicy
+from conformance.reference_impl.prometheus_metrics import PrometheusCollector
+from conformance.reference_impl.script_runner import ScriptTexts
+
+SPECIFIED_METRICS = {
+    "bullmq_jobs_processed_total": {"queue", "status"},
+    "bullmq_jobs_failed_total": {"queue", "reason"},
+    "bullmq_job_duration_seconds": {"queue"},
+    "bullmq_queue_length": {"queue", "state"},
+    "bullmq_stalled_jobs_total": {"queue"},
+    "bullmq_heartbeat_success_total": {"queue"},
+    "bullmq_heartbeat_failure_total": {"queue"},
+    "bullmq_lock_extend_duration_seconds": {"queue"},
+    "bullmq_stalled_checker_skipped_total": {"queue"},
+    "bullmq_active_workers": {"queue", "worker_id"},
+    "bullmq_redis_connection_status": {"status"},
+    "bullmq_redis_reconnect_attempts_total": set[str](),
+}
+
+
+class Lines:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, str, dict[str, Any]]] = []
+
+    def write(self, level: int, message: str, values: Any) -> None:
+        self.written.append((logging.getLevelName(level), message, dict(values)))
+
+    def of(self, message: str) -> list[tuple[str, dict[str, Any]]]:
+        return [(level, values) for level, each, values in self.written if each == message]
+
+
+@pytest.fixture
+def opts(connection: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {"connection": connection, "prefix": prefix, "workerId": "w-1"}
+
+
+# --- log lines -----------------------------------------------------------------------------------------------------
+
+
+def test_the_life_of_jobs_is_logged(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    lines = Lines()
+
+    async def play(room: Room) -> None:
+        def process(job: Job, _token: str) -> Any:
+            if job.name == "bad":
+                raise ValueError("no luck")
+            return {"sum": 3}
+
+        await room.queue.add("good", 1)
+        await room.queue.add("bad", 2, {"attempts": 2, "backoff": 1})
+        room.worker(process, logger=lines)
+        await room.hear("completed", "1")
+        await room.hear("failed", "2", times=2)
+
+    play_in(opts, scripts, wait_until, play)
+    picked_up = lines.of("Job picked up")
+    assert [(level, values["jobId"]) for level, values in picked_up] == [("INFO", "1"), ("INFO", "2"), ("INFO", "2")]
+    ((level, completed),) = lines.of("Job completed")
+    assert (level, completed["result"]) == ("INFO", "{'sum': 3}")
+    assert 0 <= completed["duration"] < 5
+    ((level, retried),) = lines.of("Job retried")
+    assert (level, retried["attemptsMade"], retried["delay"], retried["category"]) == ("WARNING", 1, 1, "permanent")
+    ((level, failed),) = lines.of("Job failed")
+    assert (level, failed["attemptsMade"], failed["category"]) == ("ERROR", 2, "permanent")
+    assert str(failed["error"]) == "no luck"
+    assert all((values["worker_id"], values["queue"]) == ("w-1", "q") for _, _, values in lines.written)
+
+
+def test_single_jobs_are_not_logged_unless_asked_for(
+    opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "bullmq")
+
+    async def play(room: Room) -> None:
+        await room.queue.add("a", 1)
+        room.worker(lambda _job, _token: None)
+        await room.hear("completed", "1")
+        assert (await room.job("1")).processing_s is None
+
+    play_in(opts, scripts, wait_until, play)
+    assert caplog.records == []
+
+
+def test_stalled_jobs_and_renewals_are_logged(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    lines = Lines()
+
+    async def play(room: Room) -> None:
+        gate = asyncio.Event()
+
+        async def process(_job: Job, _token: str) -> None:
+            await gate.wait()
+
+        dead = room.worker(None, lockDuration=1)
+        await room.queue.add("a", 1)
+        assert await dead.getNextJob("token", {"block": False})
+        room.worker(process, stalledInterval=20, lockRenewTime=40, logger=lines)
+        await room.hear("stalled", "1")
+        await room.hear("heartbeat", "['1']")
+        gate.set()
+        await room.hear("completed", "1")
+
+    play_in(opts, scripts, wait_until, play)
+    assert lines.of("Job stalled") == [
+        ("WARNING", {"worker_id": "w-1", "queue": "q", "jobId": "1", "lockExpired": True})
+    ]
+    level, values = lines.of("Locks renewed")[0]
+    assert (level, values["jobIds"]) == ("DEBUG", ["1"])
+
+
+def test_lines_go_to_standard_loggers_with_their_values(caplog: pytest.LogCaptureFixture) -> None:
+    mine = logging.getLogger("mine")
+    caplog.set_level(logging.INFO, "mine")
+    journal = Journal(sink_of(mine), "q", "w-1")
+    journal.debug("not of interest")
+    journal.info("Job completed", jobId="7")
+    journal.error("Redis disconnected", error=ConnectionError("gone"))
+    journal.error("Job failed", error=ValueError("bad"))
+    assert [record.getMessage() for record in caplog.records] == ["Job completed", "Redis disconnected", "Job failed"]
+    assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]
+    assert vars(caplog.records[0])["jobId"] == "7"
+
+
+def test_lines_go_to_loggers_that_take_keywords() -> None:
+    calls: list[tuple[str, str, dict[str, Any]]] = []
+
+    class Structured:
+        def __getattr__(self, level: str) -> Any:
+            if level == "write":
+                raise AttributeError(level)
+            return lambda message, **values: calls.append((level, message, values))
+
+    journal = Journal(sink_of(Structured()), "q", "w-1")
+    journal.warning("Heartbeat failed", error=OSError("cut"))
+    journal.debug("hm")
+    common = {"worker_id": "w-1", "queue": "q"}
+    assert calls == [
+        ("warning", "Heartbeat failed", {**common, "error": "OSError: cut"}),
+        ("debug", "hm", common),
+    ]
+
+
+def test_what_a_logger_is() -> None:
+    assert sink_of(None) == sink_of(True) == StandardSink(logging.getLogger("bullmq"))
+    sink = Lines()
+    assert sink_of(sink) is sink
+    assert isinstance(sink_of(_FourLevels()), KeywordSink)
+    with pytest.raises(InvalidArgument, match="logger must have debug, info, warning and error"):
+        sink_of("stdout")
+
+
+class _FourLevels:
+    debug = info = warning = error = print
+
+
+def test_results_are_shown_short() -> None:
+    assert [shown(value) for value in (None, True, 7, 1.5, "text", [1])] == [None, True, 7, 1.5, "text", "[1]"]
+    assert shown("x" * 5000) == "x" * 1000 + "... (5000 characters)"
+
+
+def test_lines_as_json() -> None:
+    formatter = JsonFormatter()
+    record = logging.makeLogRecord(
+        {"name": "bullmq", "levelname": "INFO", "msg": "Job %s", "args": ("failed",), "created": 1_700_000_000.5}
+        | {"worker_id": "w-1", "error": ValueError("ü\n"), "queue": "q"}
+    )
+    line = formatter.format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.500Z",
+        "level": "INFO",
+        "logger": "bullmq",
+        "message": "Job failed",
+        "worker_id": "w-1",
+        "error": "ValueError: ü\n",
+        "queue": "q",
+    }
+
+
+def test_lines_as_json_with_a_traceback_and_strange_values() -> None:
+    with pytest.raises(BullMQError) as caught:
+        sink_of("no logger")
+    record = logging.makeLogRecord({"exc_info": (caught.type, caught.value, caught.tb), "jobIds": {1}})
+    line = json.loads(JsonFormatter().format(record))
+    assert line["traceback"].endswith("logger must have debug, info, warning and error")
+    assert line["jobIds"] == "{1}"
+
+
+# --- metrics -------------------------------------------------------------------------------------------------------
+
+
+def scraped(registry: CollectorRegistry) -> str:
+    """What Prometheus gets over HTTP."""
+    server, thread = start_http_server(0, "127.0.0.1", registry=registry)
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=5) as answer:
+            return str(answer.read().decode())
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_metrics_are_scraped_under_the_names_of_the_specification(
+    opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until
+) -> None:
+    registry = CollectorRegistry()
+    collector = PrometheusCollector(registry)
+    pages: list[str] = []
+
+    async def play(room: Room) -> None:
+        gate = asyncio.Event()
+
+        async def process(job: Job, _token: str) -> None:
+            if job.name != "slow":
+                raise {"bad": ValueError, "shaky": TimeoutError}[job.name]("no luck")
+            await gate.wait()
+
+        dead = room.worker(None, lockDuration=1, workerId="dead")
+        await room.queue.add("slow", 1)
+        assert await dead.getNextJob("token", {"block": False})
+        await room.queue.add("bad", 2)
+        await room.queue.add("shaky", 3, {"attempts": 2})
+        worker = room.worker(
+            process,
+            stalledInterval=20,
+            lockRenewTime=40,
+            concurrency=3,
+            metricsCollector=collector,
+            metricsInterval=10,
+        )
+        await room.hear("failed", "2")
+        await room.hear("failed", "3", times=2)
+        await room.hear("heartbeat", "['1']")
+        # Whoever deletes the lock makes the next renewal fail; the job goes on and loses it for good.
+        await room.queue.connection.command("DEL", room.queue.keys.of_job("1", "lock"))
+        await room.hear("heartbeatFailed", "1")
+        worker.emit("stalledCheckSkipped")
+        await room.until(
+            lambda: registry.get_sample_value("bullmq_queue_length", {"queue": "q", "state": "failed"}) == 2,
+            lambda: registry.get_sample_value("bullmq_queue_length", {"queue": "q", "state": "failed"}),
+        )
+        pages.append(scraped(registry))
+        assert _families(registry) == SPECIFIED_METRICS
+        await worker.pause(doNotWaitActive=True)
+        assert registry.get_sample_value("bullmq_active_workers", {"queue": "q", "worker_id": "w-1"}) == 0
+        gate.set()
+
+    play_in(opts, scripts, wait_until, play)
+    values = dict(re.findall(r"^(bullmq_\S+) (\S+)$", pages[0], re.MULTILINE))
+
+    def value(name: str) -> float:
+        return float(values[name])
+
+    assert value('bullmq_jobs_processed_total{queue="q",status="failed"}') == 2
+    assert value('bullmq_jobs_processed_total{queue="q",status="retried"}') == 1
+    assert value('bullmq_jobs_failed_total{queue="q",reason="permanent"}') == 1
+    assert value('bullmq_jobs_failed_total{queue="q",reason="transient_exhausted"}') == 1
+    assert value('bullmq_job_duration_seconds_count{queue="q"}') == 3
+    assert value('bullmq_queue_length{queue="q",state="failed"}') == 2
+    assert value('bullmq_stalled_jobs_total{queue="q"}') >= 1
+    assert value('bullmq_heartbeat_success_total{queue="q"}') >= 1
+    assert value('bullmq_heartbeat_failure_total{queue="q"}') >= 1
+    assert value('bullmq_lock_extend_duration_seconds_count{queue="q"}') >= 1
+    assert value('bullmq_stalled_checker_skipped_total{queue="q"}') >= 1
+    assert value('bullmq_active_workers{queue="q",worker_id="w-1"}') == 1
+    assert value('bullmq_redis_connection_status{status="connected"}') == 1
+    assert value('bullmq_redis_connection_status{status="disconnected"}') == 0
+    assert value("bullmq_redis_reconnect_attempts_total") == 0
+    assert 'worker_id="w-1"' not in scraped(registry), "a worker that is gone leaves no series"
+
+
+def _families(registry: CollectorRegistry) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for family in registry.collect():
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                name = re.sub("_(bucket|count|sum)$", "", sample.name)
+                found.setdefault(name, set()).update(set(sample.labels) - {"le"})
+    return found
+
+
+def test_completed_jobs_are_counted(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    registry = CollectorRegistry()
+
+    async def play(room: Room) -> None:
+        worker = room.worker(lambda _job, _token: None, metricsCollector=PrometheusCollector(registry))
+        await room.queue.add("a", 1)
+        await room.hear("completed", "1")
+        await worker.pause()
+        worker.resume()
+        assert registry.get_sample_value("bullmq_active_workers", {"queue": "q", "worker_id": "w-1"}) == 1
+        labels = {"queue": "q", "status": "completed"}
+        assert registry.get_sample_value("bullmq_jobs_processed_total", labels) == 1
+        assert registry.get_sample_value("bullmq_job_duration_seconds_count", {"queue": "q"}) == 1
+
+    play_in(opts, scripts, wait_until, play)
+
+
+def test_jobs_that_fail_unseen_have_no_duration(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    registry = CollectorRegistry()
+
+    async def play(room: Room) -> None:
+        await room.queue.add("a", 1)
+        await room.queue.connection.command("HSET", room.queue.toKey("1"), "ats", 2)
+        room.worker(lambda _job, _token: None, metricsCollector=PrometheusCollector(registry), maxStartedAttempts=1)
+        await room.hear("failed", "1")
+        assert registry.get_sample_value("bullmq_job_duration_seconds_count", {"queue": "q"}) is None
+
+    play_in(opts, scripts, wait_until, play)
+
+
+def test_an_outage_shows_in_the_metrics(scripts: ScriptTexts, wait_until: Until) -> None:
+    registry = CollectorRegistry()
+    collector = PrometheusCollector(registry)
+
+    def status() -> list[float | None]:
+        names = ("connected", "disconnected")
+        return [registry.get_sample_value("bullmq_redis_connection_status", {"status": name}) for name in names]
+
+    async def play(room: Room) -> None:
+        room.worker(lambda _job, _token: None, metricsCollector=collector, metricsInterval=10)
+        await room.queue.add("a", 1)
+        await room.hear("completed", "1")
+        mortal.kill()
+        await room.until(lambda: status() == [0, 1], status)
+        await room.hear("reconnecting", times=2)
+        mortal.start()
+        await room.hear("reconnected")
+        await room.until(lambda: status() == [1, 0], status)
+        assert (registry.get_sample_value("bullmq_redis_reconnect_attempts_total") or 0) >= 2
+        assert not room.count("error")
+
+    with mortal_redis() as mortal:
+        policy = Policy(reconnect=ReconnectPolicy(first_s=0.02, longest_s=0.05))
+        play_in({"connection": {"port": mortal.port}, "policy": policy}, scripts, wait_until, play)
+
+
+def test_who_closes_while_cut_off_does_not_count_as_cut_off() -> None:
+    registry = CollectorRegistry()
+    collector = PrometheusCollector(registry)
+    collector.connection_status("w-1", connected=False)
+    collector.connection_status("w-2", connected=False)
+    collector.connection_status("w-1", connected=True)
+    assert registry.get_sample_value("bullmq_redis_connection_status", {"status": "disconnected"}) == 1
+    collector.connection_status("w-2", connected=True)
+    assert registry.get_sample_value("bullmq_redis_connection_status", {"status": "disconnected"}) == 0
+
+
+def test_lengths_of_a_queue_without_a_worker(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    registry = CollectorRegistry()
+
+    async def play(room: Room) -> None:
+        await room.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2, "opts": {"delay": 60_000}}])
+        await measure_lengths(room.queue, PrometheusCollector(registry))
+        lengths = {
+            state: registry.get_sample_value("bullmq_queue_length", {"queue": "q", "state": state})
+            for state in ("wait", "delayed", "active", "completed", "failed")
+        }
+        assert lengths == {"wait": 1, "delayed": 1, "active": 0, "completed": 0, "failed": 0}
+
+    play_in(opts, scripts, wait_until, play)
+
+
+def test_a_failing_measurement_is_told(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    async def play(room: Room) -> None:
+        await room.queue.connection.command("SET", room.queue.toKey("completed"), "no zset")
+        collector = PrometheusCollector(CollectorRegistry())
+        room.worker(lambda _job, _token: None, metricsCollector=collector, metricsInterval=10)
+        await room.until(lambda: any("WRONGTYPE" in about for _, about in room.heard), lambda: room.heard)
+
+    play_in(opts, scripts, wait_until, play)
+
+
+def test_prometheus_is_not_imported_by_those_who_do_not_measure() -> None:
+    program = (
+        "import sys; import conformance.reference_impl.worker, conformance.reference_impl.prometheus_metrics; "
+        "sys.exit('prometheus_client' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_without_the_package_the_collector_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(BullMQError, match=r"bullmq-conformance\[metrics\]"):
+        PrometheusCollector()
+
+
+# --- the dashboard -------------------------------------------------------------------------------------------------
+
+
+def test_the_dashboard_shows_metrics_that_exist() -> None:
+    text = resources.files("conformance.reference_impl").joinpath("dashboards/bullmq.json").read_text("utf-8")
+    dashboard = json.loads(text)
+    titles = [panel["title"] for panel in dashboard["panels"]]
+    assert titles[:6] == [
+        *("Job throughput", "Error rate", "Job duration"),
+        *("Queue length", "Active workers", "Heartbeat failure rate"),
+    ]
+    for panel in dashboard["panels"]:
+        for target in panel["targets"]:
+            names = set(re.findall(r"bullmq_\w+", target["expr"]))
+            known = {re.sub("_(bucket|count|sum)$", "", name) for name in names}
+            assert known, panel["title"]
+            assert known <= set(SPECIFIED_METRICS), panel["title"]
+            for label in re.findall(r"(\w+)=~?\"", target["expr"]):
+                assert all(label in SPECIFIED_METRICS[name] for name in known), (panel["title"], label)

@@ -1,0 +1,348 @@
+"""Redis goes away and comes back. A private server is killed for it; no wait is longer than it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from library_room import MortalRedis, Room, Until, mortal_redis, play_in
+from redis.asyncio.cluster import ClusterNode
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from conformance.reference_impl.address import Address
+from conformance.reference_impl.connection import CONNECTION_LOST, Connection
+from conformance.reference_impl.errors import BullMQError
+from conformance.reference_impl.job import Job
+from conformance.reference_impl.policy import Policy, ReconnectPolicy
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.servers import Server
+
+QUICK = Policy(reconnect=ReconnectPolicy(first_s=0.02, longest_s=0.1))
+
+
+@pytest.fixture
+def mortal() -> Iterator[MortalRedis]:
+    with mortal_redis() as server:
+        yield server
+
+
+@pytest.fixture
+def opts(mortal: MortalRedis) -> dict[str, Any]:
+    return {"connection": {"port": mortal.port}, "policy": QUICK}
+
+
+def test_worker_resumes_after_redis_was_killed(
+    mortal: MortalRedis, opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bullmq")
+
+    async def play(room: Room) -> None:
+        worker = room.worker(lambda _job, _token: None)
+        await room.queue.add("before", 1)
+        await room.hear("completed", "1")
+        mortal.kill()
+        await room.hear("disconnected")
+        await room.hear("reconnecting", times=3)
+        assert worker.isRunning()
+        with pytest.raises(CONNECTION_LOST):
+            await room.queue.add("during", 2)
+        mortal.start()
+        await room.hear("reconnected")
+        await room.queue.add("after", 3)
+        # Everything was lost with the server, so ids begin again: the job that was refused was never repeated.
+        await room.hear("completed", "1", times=2)
+        assert (await room.job("1")).name == "after"
+        assert room.count("completed") == 2
+        assert room.count("disconnected") == room.count("reconnected")
+
+    play_in(opts, scripts, wait_until, play)
+    lost = next(record for record in caplog.records if record.getMessage() == "Redis disconnected")
+    found = next(record for record in caplog.records if record.getMessage() == "Redis reconnected")
+    assert (lost.levelname, found.levelname) == ("ERROR", "INFO")
+    assert vars(found)["attempt"] >= 1
+    assert vars(found)["duration"] > 0
+    assert all(vars(record)["worker_id"] for record in caplog.records)
+
+
+def test_a_job_outlives_an_outage_that_its_lock_survives(
+    server: Server, prefix: str, scripts: ScriptTexts, wait_until: Until
+) -> None:
+    """The connections are cut for as long as the job runs; the processor notices nothing."""
+
+    async def play() -> None:
+        proxy = await Proxy.open(server.nodes[0])
+        opts = {"connection": {"port": proxy.port}, "prefix": prefix, "policy": QUICK}
+        room = Room(opts, scripts, wait_until)
+        started, gate = asyncio.Event(), asyncio.Event()
+
+        async def process(_job: Job, _token: str) -> str:
+            started.set()
+            await gate.wait()
+            return "done"
+
+        await room.queue.add("a", 1)
+        worker = room.worker(process, lockDuration=30_000, lockRenewTime=40)
+        await started.wait()
+        await room.hear("heartbeat", times=2)
+        await proxy.cut()
+        await room.hear("heartbeatFailed", "1", times=2)
+        assert not gate.is_set(), "the job still runs"
+        gate.set()
+        await room.hear("reconnecting", times=2)
+        assert not room.count("completed")
+        await proxy.mend()
+        await room.hear("completed", "1")
+        assert not room.count("error"), room.heard
+        await worker.close()
+        await room.queue.close()
+        await proxy.close()
+
+    run_for(15, play())
+
+
+def test_heartbeats_fail_while_redis_is_away_and_are_logged(
+    server: Server, prefix: str, scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(room: Room) -> None:
+        gate = asyncio.Event()
+
+        async def process(job: Job, _token: str) -> None:
+            await room.queue.connection.command("DEL", job.key("lock"))
+            await gate.wait()
+
+        await room.queue.add("a", 1)
+        worker = room.worker(process, lockRenewTime=40, workerId="w-1")
+        await room.hear("heartbeatFailed", "1", times=2)
+        assert worker.isRunning()
+        assert room.count("error", "could not renew lock for job 1") >= 2
+
+    play_in({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, play)
+    record = next(record for record in caplog.records if record.getMessage() == "Heartbeat failed")
+    assert record.levelname == "WARNING"
+    values = vars(record)
+    assert (values["jobId"], values["worker_id"], values["queue"]) == ("1", "w-1", "q")
+    assert "could not renew" in str(values["error"])
+
+
+def test_events_go_on_after_redis_was_killed(
+    mortal: MortalRedis, opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until
+) -> None:
+    async def play(room: Room) -> None:
+        told: list[str] = []
+        events = QueueEvents("q", opts, scripts=scripts)
+        events.on("waiting", lambda fields, _id: told.append(fields["jobId"]))
+        links: list[str] = []
+        for event in ("disconnected", "reconnected"):
+            events.on(event, lambda *_, event=event: links.append(event))
+        await events.waitUntilReady()
+        await room.queue.add("before", 1)
+        await room.until(lambda: told == ["1"], lambda: told)
+        mortal.kill()
+        await room.until(lambda: links == ["disconnected"], lambda: links)
+        mortal.start()
+        await room.until(lambda: "reconnected" in links, lambda: links)
+        await room.queue.add("after", 2)
+        await room.until(lambda: told == ["1", "1"], lambda: told)
+        await events.close()
+
+    play_in(opts, scripts, wait_until, play)
+
+
+@pytest.fixture
+def limited(opts: dict[str, Any]) -> dict[str, Any]:
+    return {**opts, "policy": Policy(reconnect=ReconnectPolicy(first_s=0.01, longest_s=0.01, max_attempts=3))}
+
+
+def test_worker_gives_up_after_the_last_attempt(
+    mortal: MortalRedis, limited: dict[str, Any], scripts: ScriptTexts, wait_until: Until
+) -> None:
+    async def play(room: Room) -> None:
+        worker = room.worker(lambda _job, _token: None)
+        await room.queue.add("a", 1)
+        await room.hear("completed", "1")
+        mortal.kill()
+        await room.hear("closed")
+        assert room.count("unreachable", "3") == 1
+        assert room.count("error") == 1
+        assert not worker.isRunning()
+
+    play_in(limited, scripts, wait_until, play)
+
+
+def test_event_reader_gives_up_too(
+    mortal: MortalRedis, limited: dict[str, Any], scripts: ScriptTexts, wait_until: Until
+) -> None:
+    async def play(room: Room) -> None:
+        closed, errors = asyncio.Event(), list[BaseException]()
+        events = QueueEvents("q", limited, scripts=scripts)
+        events.on("closed", closed.set)
+        events.on("error", errors.append)
+        await events.waitUntilReady()
+        mortal.kill()
+        await asyncio.wait_for(closed.wait(), 5)
+        assert [type(error) for error in errors] == [RedisConnectionError]
+        assert room.queue.closing is False
+
+    play_in(limited, scripts, wait_until, play)
+
+
+def test_a_reader_that_fails_otherwise_says_so_and_goes_on(
+    server: Server, prefix: str, scripts: ScriptTexts, wait_until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conformance.reference_impl.queue_events._REST_AFTER_ERROR_S", 0.02)
+
+    async def play(room: Room) -> None:
+        await room.queue.connection.command("SET", room.queue.toKey("events"), "no stream")
+        errors, told = list[BaseException](), list[str]()
+        events = QueueEvents("q", room.opts, scripts=scripts)
+        events.on("error", errors.append)
+        events.on("waiting", lambda fields, _id: told.append(fields["jobId"]))
+        await room.until(lambda: len(errors) >= 2, lambda: errors)
+        assert "WRONGTYPE" in str(errors[0])
+        await room.queue.connection.command("DEL", room.queue.toKey("events"))
+        await events.waitUntilReady()
+        await room.queue.add("a", 1)
+        await room.until(lambda: told == ["1"], lambda: told)
+        await events.close()
+
+    play_in({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, play)
+
+
+def test_nothing_is_sent_twice() -> None:
+    """A server that takes a command and hangs up: nobody knows what became of it, so nobody repeats it."""
+    increments: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while header := await reader.readline():
+            words = [(await reader.readline(), await reader.readline())[1] for _ in range(int(header[1:]))]
+            if words[0].strip() == b"INCR":
+                increments.append(words[0])
+                break
+            writer.write(b"+OK\r\n")
+        writer.close()
+
+    async def play() -> None:
+        listener = await asyncio.start_server(serve, "127.0.0.1", 0)
+        connection = Connection(Address(nodes=(listener.sockets[0].getsockname()[:2],)))
+        with pytest.raises(CONNECTION_LOST):
+            await connection.command("INCR", "x")
+        await connection.close()
+        listener.close()
+
+    run_for(5, play())
+    assert len(increments) == 1
+
+
+def test_nothing_is_sent_twice_in_a_cluster(cluster: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[str] = []
+    carry_out = ClusterNode.execute_command
+
+    async def lose(self: ClusterNode, *args: Any, **kwargs: Any) -> Any:
+        if args[0] != "INCR":
+            return await carry_out(self, *args, **kwargs)
+        sent.append(args[0])
+        raise RedisConnectionError("lost on the way")
+
+    monkeypatch.setattr(ClusterNode, "execute_command", lose)
+
+    async def play() -> None:
+        connection = Connection(Address.of({"mode": "cluster", "nodes": list(cluster.nodes)}))
+        with pytest.raises(RedisConnectionError):
+            await connection.command("INCR", "x")
+        await connection.close()
+
+    run_for(10, play())
+    assert sent == ["INCR"]
+
+
+def test_concerns_about_the_server_are_logged_with_the_worker_id(
+    mortal: MortalRedis, opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play(room: Room) -> None:
+        bare = Connection(Address(nodes=(("127.0.0.1", mortal.port),)))
+        await bare.command("CONFIG SET", "maxmemory-policy", "allkeys-lru")
+        await bare.ready()
+        await bare.close()
+        await room.queue.waitUntilReady()
+
+    play_in({**opts, "workerId": "w-1"}, scripts, wait_until, play)
+    concerns = [record for record in caplog.records if "Eviction policy is allkeys-lru" in record.getMessage()]
+    assert [vars(record).get("worker_id") for record in concerns] == [None, "w-1"]
+
+
+def test_errors_that_nobody_listens_to_are_logged_with_the_worker_id(
+    scripts: ScriptTexts, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def play() -> None:
+        queue = Queue("q", {"workerId": "w-1"}, scripts=scripts)
+        queue.emit("error", BullMQError("what now"))
+        await queue.close()
+
+    run_for(5, play())
+    (record,) = caplog.records
+    assert (record.levelname, record.getMessage(), vars(record)["worker_id"]) == ("ERROR", "what now", "w-1")
+    assert record.exc_info
+
+
+def run_for(seconds: float, play: Any) -> None:
+    async def perform() -> None:
+        async with asyncio.timeout(seconds):
+            await play
+
+    asyncio.run(perform())
+
+
+class Proxy:
+    """Passes bytes to a server, until cut: then connections are dropped and new ones too."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._is_cut = False
+        self._listener: asyncio.Server | None = None
+        self.port = 0
+
+    @classmethod
+    async def open(cls, node: str) -> Proxy:
+        host, _, port = node.rpartition(":")
+        proxy = cls(host, int(port))
+        proxy._listener = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
+        proxy.port = proxy._listener.sockets[0].getsockname()[1]
+        return proxy
+
+    async def cut(self) -> None:
+        self._is_cut = True
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def mend(self) -> None:
+        self._is_cut = False
+
+    async def close(self) -> None:
+        await self.cut()
+        assert self._listener is not None
+        self._listener.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        server_reader, server_writer = await asyncio.open_connection(*self._target)
+        self._writers |= {writer, server_writer}
+        await asyncio.gather(_pump(reader, server_writer), _pump(server_reader, writer))
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.transport.abort()
