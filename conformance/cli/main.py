@@ -10,6 +10,7 @@ from rich.console import Console
 
 from conformance.cli.driver import driver
 from conformance.cli.explain import explain
+from conformance.cli.ledger import ledger
 from conformance.cli.list import list_requirements
 from conformance.cli.report import report
 from conformance.cli.run import run
@@ -29,7 +30,7 @@ def cli() -> None:
     """
 
 
-for command in (run, list_requirements, explain, driver, report):
+for command in (run, list_requirements, explain, ledger, driver, report):
     cli.add_command(command)
 
 

@@ -6,7 +6,10 @@ are kept as surrogate escapes.
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+from conformance.gate.expect import Mismatch
 
 
 def text(value: Any) -> str:
@@ -50,6 +53,15 @@ class RedisView:
         """HGET; None where there is no field."""
         value = self._redis.hget(self.key(name), field)
         return None if value is None else text(value)
+
+    def json(self, name: str, field: str) -> Any:
+        """A field of a hash as a JSON value. Raises Mismatch where it is missing or is not JSON."""
+        value = self.field(name, field)
+        try:
+            return json.loads(value or "")
+        except ValueError as error:
+            what = f"the field `{field}` of {name} is JSON text"
+            raise Mismatch(what, expected="JSON", actual=value, where=f"job.{field}") from error
 
     def elements(self, name: str) -> list[str]:
         """LRANGE from left to right."""

@@ -77,7 +77,8 @@ class QueueKeys:
 
     def keys(self, *names: str) -> list[str]:
         """Full keys, in the order given."""
-        return [self.key(name) for name in names]
+        base = self.base
+        return [base + name for name in names]
 
     def of_job(self, job_id: str, suffix: str) -> str:
         """Full key of a job's companion, for example its lock."""

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster, SSLConnection
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl import server_facts
 from conformance.reference_impl.address import Address
-from conformance.reference_impl.js_json import js_number, well_formed
+from conformance.reference_impl.cluster_nodes import ClusterNodes
+from conformance.reference_impl.resp import Argument, Command
+from conformance.reference_impl.single_socket import SingleSocket
+from conformance.reference_impl.slots import cross_slot, with_slots_explained
+from conformance.reference_impl.wire import first_error
 
 logger = logging.getLogger("bullmq")
 
 CONNECTION_LOST: Final = (RedisConnectionError, RedisTimeoutError, ConnectionError, TimeoutError)
 """After these nobody knows whether the command was carried out."""
-
-_UNPARSED_COMMANDS: Final = (
-    *("INFO", "CLIENT LIST", "CLIENT SETNAME", "SET", "SCRIPT EXISTS", "SCRIPT LOAD"),
-    *("HGETALL", "HEXISTS", "HMSET", "SMEMBERS", "ZRANGE", "ZSCORE", "BZPOPMIN", "XREAD"),
-)
-"""redis-py would turn the replies of these into Python values of its own; the client wants them as Redis sent them."""
 
 
 class ConnectionWatch(Protocol):
@@ -52,16 +46,12 @@ class ConnectionWatch(Protocol):
         ...
 
 
-Argument = str | bytes | int | float | bool | None
-Command = tuple[Argument, ...]
-AnyClient = TypeVar("AnyClient", Redis, RedisCluster)
-
-
 class Connection:
     """A client's way to Redis. `name` is set with CLIENT SETNAME, `watch` is told when Redis is lost and found.
 
-    Commands are carried out one after the other, in the order in which they were asked for. They are sent at most once:
-    a lost connection is an error, and never a silent retry. Nothing waits for a reply with a timeout.
+    Commands are carried out in the order in which they were asked for. They are sent at most once: a lost connection is
+    an error, and never a silent retry. Nothing waits for a reply with a timeout. Raises redis errors, and
+    CrossSlot where the keys of a queue are spread over a cluster.
     """
 
     def __init__(self, address: Address, *, name: str | None = None, watch: ConnectionWatch | None = None) -> None:
@@ -70,8 +60,8 @@ class Connection:
         self.closed = False
         self._checked = False
         self._watch = watch
-        self._turn = asyncio.Lock()
-        self._client = _open(address, name)
+        is_cluster = address.mode == "cluster"
+        self._carrier = ClusterNodes(address, name) if is_cluster else SingleSocket(address, name)
 
     @property
     def minimum_block_s(self) -> float:
@@ -94,26 +84,26 @@ class Connection:
 
     async def command(self, *arguments: Argument) -> Any:
         """Send one command; replies are bytes, ints, lists and None."""
-        name, *rest = arguments
-        async with self._turn:
+        if self._watch is not None and self._watch.is_lost:
             await self._probe()
-            return await self._watched(self._client.execute_command(str(name), *map(encode_argument, rest)))
+        return await self._watched(self._carrier.command(arguments))
 
     async def client_lines(self) -> list[str]:
         """CLIENT LIST, one line per connection; of all nodes in a cluster."""
-        if isinstance(self._client, RedisCluster):
-            replies: Any = await self._client.execute_command("CLIENT LIST", target_nodes=RedisCluster.ALL_NODES)
-            return [line for reply in replies.values() for line in text(reply).splitlines()]
-        return text(await self.command("CLIENT LIST")).splitlines()
+        if isinstance(self._carrier, ClusterNodes):
+            replies = await self._carrier.on_all_nodes("CLIENT LIST")
+        else:
+            replies = [await self.command("CLIENT LIST")]
+        return [line for reply in replies for line in text(reply).splitlines()]
 
     async def together(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands as one MULTI; in a cluster one after the other. Raises the first error."""
-        if isinstance(self._client, RedisCluster):
+        if isinstance(self._carrier, ClusterNodes):
             return [await self.command(*command) for command in commands]
         replies = await self.transaction(commands)
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
+        error = first_error(replies)
+        if error is not None:
+            raise error
         return replies
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any]:
@@ -121,43 +111,29 @@ class Connection:
 
         In a cluster all of them must be about one slot.
         """
-        return await self._pipeline(commands, transaction=True)
+        return with_slots_explained(await self._watched(self._carrier.transaction(commands)))
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one write; an error stands in the place of its command's reply."""
-        return await self._pipeline(commands, transaction=False)
+        return with_slots_explained(await self._watched(self._carrier.pipeline(commands)))
 
     async def disconnect(self) -> None:
         """Drop the sockets; the next command opens new ones."""
-        if isinstance(self._client, RedisCluster):
-            await self._client.aclose()
-        else:
-            await self._client.connection_pool.disconnect(inuse_connections=True)
+        await self._carrier.disconnect()
 
     async def close(self) -> None:
         """Close for good."""
         self.closed = True
         with contextlib.suppress(*CONNECTION_LOST):
-            await self._client.aclose()
-
-    async def _pipeline(self, commands: Sequence[Command], *, transaction: bool) -> list[Any]:
-        if isinstance(self._client, RedisCluster):
-            pipe: Any = self._client.pipeline(transaction=transaction)
-        else:
-            pipe = self._client.pipeline(transaction=transaction)
-        for name, *rest in commands:
-            pipe.execute_command(str(name), *map(encode_argument, rest))
-        async with self._turn:
-            replies: list[Any] = await self._watched(pipe.execute(raise_on_error=False))
-        return replies
+            await self._carrier.close()
 
     async def _probe(self) -> None:
         """After a loss, ask for a sign of life first: the reply to a command that blocks may come much later.
 
         Not in a cluster, where one node says nothing about another.
         """
-        if self._watch is not None and self._watch.is_lost and self.address.mode == "standalone":
-            await self._watched(self._client.execute_command("PING"))
+        if self.address.mode == "standalone":
+            await self._watched(self._carrier.command(("PING",)))
 
     async def _watched(self, sent: Awaitable[Any]) -> Any:
         """Await a reply and tell the watch how it went; a connection that is being closed is no loss."""
@@ -167,6 +143,11 @@ class Connection:
             if self._watch is not None and not self.closed:
                 self._watch.lost(error)
             raise
+        except (RedisError, RedisClusterException) as error:
+            explained = cross_slot(error)
+            if explained is None:
+                raise
+            raise explained from error
         if self._watch is not None and self._watch.is_lost:
             self._watch.restored()
         return reply
@@ -176,19 +157,6 @@ class Connection:
             logger.warning("%s", concern)
         else:
             self._watch.warn(concern)
-
-
-def encode_argument(value: Argument) -> bytes:
-    """Encode an argument as ioredis does: numbers as JavaScript prints them, nothing as an empty string."""
-    if isinstance(value, bytes):
-        return value
-    if value is None:
-        return b""
-    if isinstance(value, str):
-        return well_formed(value).encode()
-    if isinstance(value, bool):
-        return b"true" if value else b"false"
-    return js_number(value).encode()
 
 
 def text(reply: Any) -> str:
@@ -217,38 +185,3 @@ def flat_mapping(reply: Any) -> dict[str, str]:
 def is_connection_problem(error: BaseException) -> bool:
     """Whether the server could not be reached, as opposed to having answered with an error."""
     return isinstance(error, CONNECTION_LOST)
-
-
-def _open(address: Address, name: str | None) -> Redis | RedisCluster:
-    common: dict[str, Any] = {
-        "username": address.username,
-        "password": address.password,
-        "client_name": name,
-        "socket_timeout": None,
-        "socket_connect_timeout": 10,
-        "protocol": 2,
-    }
-    if address.mode == "cluster":
-        nodes = [ClusterNode(host, port) for host, port in address.nodes]
-        cluster = RedisCluster(startup_nodes=nodes, ssl=address.tls, retry=Retry(NoBackoff(), 0), **common)
-        return _without_callbacks(cluster)
-    host, port = address.nodes[0]
-    if address.tls:
-        common["connection_class"] = SSLConnection
-    pool = BlockingConnectionPool(
-        host=host,
-        port=port,
-        db=address.db,
-        max_connections=1,
-        timeout=None,
-        retry=Retry(NoBackoff(), 0),
-        **common,
-    )
-    return _without_callbacks(Redis.from_pool(pool))
-
-
-def _without_callbacks(client: AnyClient) -> AnyClient:
-    callbacks: Any = client.response_callbacks
-    for command in _UNPARSED_COMMANDS:
-        callbacks.pop(command, None)
-    return client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields as fields_of
 from typing import Any
 
 from conformance.reference_impl import js_json, options, validation
@@ -12,7 +11,7 @@ from conformance.reference_impl.job_base import JobOwner
 from conformance.reference_impl.job_children import JobChildren
 from conformance.reference_impl.job_edits import JobEdits
 from conformance.reference_impl.job_moves import JobMoves
-from conformance.reference_impl.job_record import JobRecord, data_text, new_record, read_record
+from conformance.reference_impl.job_record import data_text, new_record, read_record
 from conformance.reference_impl.scripts import NewJob
 
 
@@ -28,7 +27,7 @@ class Job(JobMoves, JobEdits, JobChildren):
         for concern in validation.check_new_job(owner.opts, name, opts or {}):
             owner.emit("warning", concern)
         record = new_record(name, data, opts or {}, owner.clock.now_ms())
-        super().__init__(**_values(record))
+        vars(self).update(vars(record))
         self.bind(owner)
         self.id = job_id if job_id is not None else self.id
 
@@ -52,7 +51,7 @@ class Job(JobMoves, JobEdits, JobChildren):
     def fromJSON(cls, owner: JobOwner, fields: Mapping[str, str], job_id: str) -> Job:
         """Make a job from the fields of its hash. Raises ValueError where they are not JSON."""
         job = cls.__new__(cls)
-        JobRecord.__init__(job, **_values(read_record(fields, job_id)))
+        vars(job).update(vars(read_record(fields, job_id)))
         job.bind(owner)
         return job
 
@@ -104,7 +103,3 @@ class Job(JobMoves, JobEdits, JobChildren):
             "timestamp": self.timestamp,
             "returnvalue": js_json.stringify(self.returnvalue),
         }
-
-
-def _values(record: JobRecord) -> dict[str, Any]:
-    return {each.name: getattr(record, each.name) for each in fields_of(JobRecord)}

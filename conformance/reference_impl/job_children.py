@@ -8,8 +8,9 @@ from typing import Any, Final, cast
 
 from conformance.protocol import keys as names
 from conformance.reference_impl import js_json
-from conformance.reference_impl.connection import Command, flat_mapping, texts
+from conformance.reference_impl.connection import flat_mapping, texts
 from conformance.reference_impl.job_base import BoundJob
+from conformance.reference_impl.resp import Command
 from conformance.reference_impl.scripts_read import ChildKind
 
 CHILD_KINDS: Final[tuple[ChildKind, ...]] = ("processed", "unprocessed", "ignored", "failed")

@@ -111,6 +111,8 @@ def _traces(stored: str | None) -> list[str]:
 
 def _lenient(stored: str | None) -> Any:
     """Read a value that a foreign client may have stored in another form; that is no reason to refuse the job."""
+    if not stored:
+        return None
     with contextlib.suppress(ValueError):
-        return js_json.parse(stored or "null")
+        return js_json.parse(stored)
     return None

@@ -125,7 +125,9 @@ class JobScheduler:
             "delay": math.nan if due is None else max(due - now, 0),
             "timestamp": now,
         }
-        if due is not None:
+        if due is None:
+            merged.pop("prevMillis", None)
+        else:
             merged["prevMillis"] = due
         merged["repeatJobKey"] = scheduler_id
         return merged

@@ -24,6 +24,7 @@ _SHORT_ESCAPES: Final = {
     "\t": "\\t",
 }
 _MUST_ESCAPE: Final = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
+_LEADING_INTEGER: Final = re.compile(r"\s*([+-]?[0-9]+)")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LARGEST_INDEX: Final = 2**32 - 2
 _LONGEST_INTEGER_TEXT: Final = 400
@@ -51,7 +52,7 @@ def stringify(value: Any) -> str:
 
 def parse(text: str) -> Any:
     """`JSON.parse(text)`. Raises ValueError for anything that is not strictly JSON (`NaN`, for instance)."""
-    return json.loads(text, parse_int=_parse_integer, parse_constant=_refuse_constant)
+    return _DECODER.decode(text)
 
 
 def js_number(value: float) -> str:
@@ -75,7 +76,7 @@ def js_string(text: str) -> str:
 
 def joined_surrogates(text: str) -> str:
     """Answer the text with each pair of surrogate code points joined to the character that it stands for."""
-    if not _SURROGATE.search(text):
+    if text.isascii() or not _SURROGATE.search(text):
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
@@ -88,6 +89,8 @@ def well_formed(text: str) -> str:
 def object_keys(names: Iterable[str]) -> list[str]:
     """Property names in JavaScript's order: array indexes ascending, then the others as they came."""
     ordered = list(names)
+    if not any(map(str.isdigit, ordered)):
+        return ordered
     indexes = [name for name in ordered if _is_array_index(name)]
     if not indexes:
         return ordered
@@ -96,6 +99,8 @@ def object_keys(names: Iterable[str]) -> list[str]:
 
 def truthy(value: Any) -> bool:
     """`Boolean(value)`: unlike in Python, empty lists and objects count as true."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
     if isinstance(value, (list, tuple, Mapping)):
         return True
     if isinstance(value, float) and math.isnan(value):
@@ -110,7 +115,9 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 
 def parse_int(text: str | None) -> int | None:
     """`parseInt(text)`: the leading integer of a text; None stands for NaN."""
-    found = re.match(r"\s*([+-]?[0-9]+)", text or "")
+    if text is None:
+        return None
+    found = _LEADING_INTEGER.match(text)
     return int(found.group(1)) if found else None
 
 
@@ -196,3 +203,6 @@ def _parse_integer(text: str) -> float:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_int=_parse_integer, parse_constant=_refuse_constant)

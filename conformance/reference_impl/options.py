@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from conformance.protocol.options import (
     ALIAS_OF_OPTION,
@@ -16,6 +16,8 @@ from conformance.protocol.options import (
 from conformance.reference_impl import backoff
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.js_json import is_number, js_number, parse_int, truthy
+
+_TELEMETRY_NAMES: Final = {alias: name for name, alias in TELEMETRY_ALIASES.items()}
 
 JobOptions = dict[str, Any]
 """BullMQ's JobsOptions under their full names."""
@@ -45,10 +47,9 @@ def encode(options: Mapping[str, Any]) -> dict[str, Any]:
 def decode(stored: Mapping[str, Any]) -> JobOptions:
     """Answer stored options under their full names."""
     options: JobOptions = {}
-    telemetry_names = {alias: name for name, alias in TELEMETRY_ALIASES.items()}
     for name, value in stored.items():
-        if name in telemetry_names:
-            options["telemetry"] = {**options.get("telemetry", {}), telemetry_names[name]: value}
+        if name in _TELEMETRY_NAMES:
+            options["telemetry"] = {**options.get("telemetry", {}), _TELEMETRY_NAMES[name]: value}
         else:
             options[OPTION_OF_ALIAS.get(name, name)] = value
     return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from conformance.reference_impl.errors import InvalidArgument
@@ -58,7 +59,7 @@ def _write_map(value: Mapping[Any, Any], written: bytearray) -> None:
     members = {str(key): member for key, member in value.items()}
     written += struct.pack(">BH", 0xDE, len(members))
     for name in object_keys(members):
-        _write_string(name, written)
+        written += _packed_name(name)
         _write(members[name], written)
 
 
@@ -72,6 +73,14 @@ def _write_array(value: Sequence[Any], written: bytearray) -> None:
         written += struct.pack(">BI", 0xDD, length)
     for element in value:
         _write(element, written)
+
+
+@lru_cache(maxsize=256)
+def _packed_name(name: str) -> bytes:
+    """Property names are few and come again with every job."""
+    written = bytearray()
+    _write_string(name, written)
+    return bytes(written)
 
 
 def _write_string(text: str, written: bytearray) -> None:
@@ -89,6 +98,8 @@ def _write_string(text: str, written: bytearray) -> None:
 
 
 def _encoded(text: str) -> bytes:
+    if text.isascii():
+        return text.encode()
     joined = joined_surrogates(text)
     is_short = len(joined.encode("utf-16-le", "surrogatepass")) < 2 * _SHORT_STRING_UNITS
     return joined.encode("utf-8", "surrogatepass") if is_short else well_formed(joined).encode()

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from redis.exceptions import NoScriptError
 
-from conformance.reference_impl.connection import Argument, Command, Connection
+from conformance.reference_impl.connection import Connection
+from conformance.reference_impl.resp import Argument, Command
 
 
 class ScriptText(Protocol):

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from conformance.protocol.keys import QueueKeys
 from conformance.reference_impl.clock import Clock
-from conformance.reference_impl.connection import Argument
 from conformance.reference_impl.errors import script_error
+from conformance.reference_impl.resp import Argument
 from conformance.reference_impl.script_runner import ScriptCall, ScriptRunner
 
 

@@ -41,7 +41,7 @@ class ScheduleScripts(ScriptCalls):
 
     async def add_job_scheduler(
         self, first: Iteration, schedule: Mapping[str, Any], template: Mapping[str, Any]
-    ) -> tuple[str, float]:
+    ) -> tuple[str, int]:
         """Store a scheduler and its first job; answers the job's id and its delay (ms).
 
         Raises ScriptError: scheduler-collision.
@@ -63,7 +63,7 @@ class ScheduleScripts(ScriptCalls):
         if is_refusal(reply):
             raise script_error(reply, command=name)
         job_id, delay = reply
-        return text(job_id), float(delay)
+        return text(job_id), int(delay)
 
     async def update_job_scheduler(self, following: Iteration) -> str | None:
         """Store the job that follows `producer`; answers its id.

@@ -179,6 +179,20 @@ def test_default_job_options_apply(client: Participant) -> None:
     equal(queue.redis.state("2"), ["wait"], "the job's own delay wins")
 
 
+@scenario("add.default-options")
+def test_default_job_options_apply_to_a_bulk(client: Participant) -> None:
+    """What the jobs of a bulk do not say, the queue says."""
+    queue = client.queue(defaultJobOptions={"attempts": 5, "lifo": True})
+    queue.add_bulk(("defaults", {}, {}), ("own", {}, {"lifo": False}))
+    equal(queue.redis.elements("wait"), ["2", "1"], "the default applies, and the job's own option wins")
+
+
+@scenario("add.custom-id.colon-refused")
+def test_an_id_that_starts_like_a_legacy_marker_is_refused(client: Participant) -> None:
+    """Workers drop ids that start with `0:`."""
+    _refused(client, {"jobId": "0:x:y"})
+
+
 @pytest.mark.parametrize(
     "opts",
     [
@@ -239,8 +253,7 @@ def test_data_is_stored_as_json(client: Participant, raw: str) -> None:
     """The field `data` is JSON and nothing else."""
     queue = client.queue()
     job = queue.add("name with / and é", raw=raw)
-    stored = json.loads(queue.redis.field(job, "data") or "")
-    equal(stored, json.loads(raw), "the field `data` is JSON", where="job.data")
+    equal(queue.redis.json(job, "data"), json.loads(raw), "the field `data` is JSON", where="job.data")
 
 
 @scenario("job.hash.json-text")

@@ -8,7 +8,7 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import equal, holds
+from conformance.gate.expect import between, equal, holds
 from conformance.gate.handles import QueueHandle, WorkerHandle
 from conformance.gate.participant import Participant
 from conformance.gate.scenario import scenario
@@ -98,10 +98,11 @@ def test_promoting_a_delayed_job(client: Participant, opts: dict[str, Any]) -> N
     """A promoted job can be claimed at once."""
     queue, worker = client.queue(), client.worker()
     queue.add("later", {}, delay=60_000, **opts)
+    queue.add("waiting", {}, **opts)
     queue.promote("1")
     equal(queue.redis.state("1"), ["prioritized" if opts else "wait"], "the job is where its options put it")
     equal(queue.redis.field("1", "delay"), "0", "it has no delay any more", where="job.delay")
-    equal(worker.claim_one().id, "1", "it can be claimed")
+    equal([worker.claim_one(f"token-{n}").id for n in (1, 2)], ["2", "1"], "it can be claimed, behind what waited")
 
 
 @scenario("getters.promote.wrong-state")
@@ -122,6 +123,8 @@ def test_changing_a_delay(client: Participant) -> None:
     queue.add("waiting")
     client.pass_time(50)
     queue.call(job_ops.ChangeDelay(job="1", delay_ms=5000))
+    due = (queue.redis.score("delayed", "1") or 0) / 4096
+    between(due - client.clock.now_ms(), 4000, 5001, "the new delay counts from now")
     equal(queue.redis.field("1", "delay"), "5000", "the hash holds the new delay", where="job.delay")
     with client.refuses("wrong-state", "a waiting job has no delay to change"):
         queue.call(job_ops.ChangeDelay(job="2", delay_ms=5000))
@@ -134,6 +137,7 @@ def test_changing_a_priority(client: Participant, before: int, after: int) -> No
     queue = client.queue()
     queue.add("moving", {}, priority=before)
     queue.add("other", {}, priority=5)
+    queue.add("plain")
     queue.call(job_ops.ChangePriority(job="1", priority=after))
     equal(queue.redis.state("1"), ["prioritized" if after else "wait"], "the job is where its priority belongs")
     equal(queue.redis.field("1", "priority"), str(after), "the hash holds the priority", where="job.priority")
@@ -159,6 +163,18 @@ def test_cleaning_a_state(client: Participant, state: Any) -> None:
     expected = {"completed": ["1"], "failed": ["2"], "wait": ["4", "5"], "delayed": ["6"], "prioritized": ["7"]}[state]
     equal(sorted(cleaned), expected, "the jobs of this state are cleaned")
     equal([queue.redis.exists(job) for job in expected], [False] * len(expected), "their hashes are gone")
+
+
+@scenario("getters.clean")
+def test_cleaning_takes_the_log_too(client: Participant) -> None:
+    """Nothing of a cleaned job is left."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("done")
+    queue.log("1", "a row")
+    worker.complete(worker.claim_one().id)
+    client.pass_time(20)
+    queue.call(queue_ops.Clean(grace_ms=0, limit=10))
+    equal((queue.redis.exists("1"), queue.redis.exists("1:logs")), (False, False), "hash and log are gone")
 
 
 @scenario("getters.clean")

@@ -12,7 +12,7 @@ from conformance.gate.participant import Participant
 from conformance.gate.scenario import scenario
 
 
-@scenario("lifecycle.claim.oldest-first", "lifecycle.claim.marks-start", tier="smoke")
+@scenario("lifecycle.claim.oldest-first", tier="smoke")
 def test_a_claim_takes_the_oldest_job(client: Participant) -> None:
     """The first job in is the first job out, and it is locked in `active`."""
     queue, worker = client.queue(), client.worker()
@@ -64,6 +64,7 @@ def test_a_paused_queue_hands_out_nothing(client: Participant) -> None:
     "job.hash.returnvalue",
     "job.hash.finished-on",
     "job.hash.attempts-made",
+    "lifecycle.no-expiry",
     tier="smoke",
 )
 def test_completing_moves_a_job_to_completed(client: Participant) -> None:
@@ -74,8 +75,7 @@ def test_completing_moves_a_job_to_completed(client: Participant) -> None:
     client.pass_time(20)
     worker.complete("1", {"done": True}, "token-a")
     equal(queue.redis.state("1"), ["completed"], "the job is in `completed` and nowhere else")
-    result = json.loads(queue.redis.field("1", "returnvalue") or "")
-    equal(result, {"done": True}, "the result is stored", where="job.returnvalue")
+    equal(queue.redis.json("1", "returnvalue"), {"done": True}, "the result is stored", where="job.returnvalue")
     holds(not queue.redis.exists("1:lock"), "the lock is gone")
 
 
@@ -87,8 +87,7 @@ def test_a_result_is_stored_as_json(client: Participant, raw: str) -> None:
     queue.add("work")
     worker.claim_one()
     worker.complete("1", raw=raw)
-    stored = json.loads(queue.redis.field("1", "returnvalue") or "")
-    equal(stored, json.loads(raw), "the field `returnvalue` is JSON text", where="job.returnvalue")
+    equal(queue.redis.json("1", "returnvalue"), json.loads(raw), "the field `returnvalue` is the result as JSON text")
 
 
 @scenario("lifecycle.complete.fetches-next")
@@ -209,6 +208,35 @@ def test_remove_on_fail_follows_the_same_rules(client: Participant, keep: object
     equal(queue.redis.members("failed"), [] if keep is True else ["3"], "failed jobs are kept by the rule")
 
 
+@scenario("lifecycle.worker-keeps", clock="real")
+def test_a_worker_has_rules_of_its_own(client: Participant) -> None:
+    """The worker's removeOnComplete and removeOnFail count where the job says nothing; the job's own win."""
+    queue = client.queue()
+    queue.add("worker decides")
+    queue.add("job decides", {}, removeOnComplete=False)
+    queue.add("doomed")
+    queue.add("doomed too")
+    worker = client.worker("ask", removeOnComplete={"count": 0}, removeOnFail={"count": 1})
+    for outcome in ("complete", "complete", "fail", "fail"):
+        worker.resolve(worker.next_job().job.id, outcome)
+    client.eventually(lambda: queue.redis.state("4"), lambda state: state == ["failed"], "all jobs are finished")
+    worker.close()
+    equal(queue.redis.members("completed"), ["2"], "only the job that asks for it is kept")
+    equal(queue.redis.members("failed"), ["4"], "only the newest failure is kept")
+
+
+@scenario("lifecycle.remove-on-fail")
+def test_remove_on_fail_age_removes_the_old(client: Participant) -> None:
+    """A failure removes failures that are older than the age that its job allows."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old")
+    worker.fail(worker.claim_one().id)
+    client.pass_time(1500)
+    queue.add("new", {}, removeOnFail={"age": 1})
+    worker.fail(worker.claim_one().id)
+    equal(queue.redis.members("failed"), ["2"], "the failure older than one second is gone")
+
+
 @pytest.mark.parametrize("opts", [{}, {"delay": 60_000}, {"priority": 4}], ids=["wait", "delayed", "prioritized"])
 @scenario("lifecycle.remove.waiting")
 def test_a_pending_job_can_be_removed(client: Participant, opts: dict[str, Any]) -> None:
@@ -230,3 +258,14 @@ def test_a_locked_job_cannot_be_removed(client: Participant) -> None:
     equal(queue.remove("1"), 0, "the answer is 0")
     equal(queue.redis.state("1"), ["active"], "the job is still active")
     worker.complete("1")
+
+
+@scenario("lifecycle.claim.marks-start")
+def test_a_claim_marks_the_start(client: Participant) -> None:
+    """A claimed job is locked, has a start time, and one more started attempt."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work")
+    worker.claim_one("token-a")
+    fields = queue.redis.hash("1")
+    equal((fields.get("ats"), "processedOn" in fields), ("1", True), "the start is counted and timed")
+    equal(queue.redis.string("1:lock"), "token-a", "the job is locked")

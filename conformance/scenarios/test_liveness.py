@@ -37,12 +37,10 @@ def test_delayed_jobs_run_in_time(client: Participant) -> None:
 def test_closing_waits_for_the_running_job(client: Participant) -> None:
     """A graceful close loses nothing."""
     queue = client.queue()
-    queue.add("running", {})
-    queue.add("waiting", {})
-    worker = client.worker("sleep", processor_args={"ms": 300})
-    client.eventually(
-        lambda: queue.redis.elements("active"), lambda active: active == ["1"], "the first job is running"
-    )
+    queue.add("running", {"steps": [{"do": "progress", "value": 1}, {"do": "sleep", "ms": 300}]})
+    queue.add("waiting", {"steps": []})
+    worker = client.worker("steps")
+    client.eventually(lambda: queue.redis.field("1", "progress"), bool, "the first job is running")
     worker.close()
     equal(queue.redis.state("1"), ["completed"], "the running job was finished")
     equal(queue.redis.state("2"), ["wait"], "the other one was left to others")

@@ -67,9 +67,11 @@ def test_a_due_prioritized_job_is_promoted_by_priority(client: Participant) -> N
     """After its delay a priority counts again."""
     queue, worker = client.queue(), client.worker()
     queue.add("delayed and urgent", {}, delay=20, priority=1)
-    queue.add("less urgent", {}, priority=9)
+    queue.add("delayed and less urgent", {}, delay=20, priority=5)
+    queue.add("least urgent", {}, priority=9)
     client.pass_time(50)
-    equal(worker.claim_one("token-1").id, "1", "the more urgent job runs first")
+    equal(worker.claim_one("token-1").id, "1", "the most urgent job runs first")
+    equal(queue.redis.members("prioritized"), ["2", "3"], "the other due job waits by its priority")
 
 
 @pytest.mark.parametrize("opts", [{}, {"priority": 2}, {"lifo": True}], ids=["plain", "prioritized", "lifo"])
@@ -79,6 +81,16 @@ def test_a_runnable_job_sets_the_base_marker(client: Participant, opts: dict[str
     queue = client.queue()
     queue.add("work", {}, **opts)
     equal(queue.redis.zset("marker"), [("0", 0.0)], "the base marker is set", where="marker.base")
+
+
+@scenario("order.prioritized.counter-reset")
+def test_the_priority_counter_starts_again(client: Participant) -> None:
+    """The counter goes when a worker finds nothing prioritized, so that it cannot grow for ever."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("urgent", {}, priority=2)
+    worker.complete(worker.claim_one().id)
+    equal(worker.claim(), None, "nothing is left")
+    equal(queue.redis.type("pc"), "none", "the counter is gone", where="counter.pc")
 
 
 @scenario("order.marker.delayed")
@@ -110,7 +122,7 @@ def test_the_event_limit_can_be_set(client: Participant) -> None:
     equal(stored, "500", "meta holds the setting", where="meta.opts.maxLenEvents")
 
 
-@scenario("order.no-other-keys")
+@scenario("key.plain", "order.no-other-keys")
 def test_no_other_keys(client: Participant) -> None:
     """A queue that has been used leaves only BullMQ's keys."""
     queue, worker = client.queue(), client.worker()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.expect import equal
+from conformance.gate.expect import between, equal, holds
 from conformance.gate.participant import Participant
 from conformance.gate.scenario import scenario
 
@@ -111,6 +111,11 @@ def test_stack_traces_are_kept(client: Participant, limit: int | None) -> None:
     for number in range(4):
         worker.claim_one()
         worker.fail("1", f"try {number + 1}")
+    kept = queue.redis.json("1", "stacktrace")
+    tries = [1, 2, 3, 4][-limit:] if limit else [1, 2, 3, 4]
+    equal(len(kept), len(tries), "one stack trace per failed attempt is kept, up to the limit")
+    told = [f"try {number}" in text for number, text in zip(tries, kept, strict=True)]
+    equal(told, [True] * len(tries), "each names its error, the newest last")
 
 
 @scenario("retry.manual", tier="smoke")
@@ -124,6 +129,46 @@ def test_a_failed_job_is_retried_by_hand(client: Participant) -> None:
     equal(queue.redis.state("1"), ["wait"], "the job waits")
     gone = [queue.redis.field("1", field) for field in ("finishedOn", "processedOn", "failedReason")]
     equal(gone, [None, None, None], "the traces of the failure are cleared")
+
+
+@scenario("retry.manual")
+def test_a_job_retried_by_hand_goes_behind_the_others(client: Participant) -> None:
+    """It enters `wait` at the left and wakes a worker."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("again")
+    queue.add("other")
+    worker.claim_one()
+    worker.fail("1")
+    queue.redis.delete("marker")
+    queue.retry("1")
+    equal(queue.redis.elements("wait"), ["1", "2"], "the job is at the left end of `wait`")
+    equal(queue.redis.members("marker"), ["0"], "the base marker is set", where="marker.base")
+
+
+@scenario("retry.manual")
+def test_a_lifo_job_retried_by_hand_runs_next(client: Participant) -> None:
+    """`lifo` also counts for a retry by hand."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("again", {}, lifo=True)
+    worker.claim_one()
+    worker.fail("1")
+    queue.add("other")
+    queue.retry("1")
+    equal(queue.redis.elements("wait"), ["2", "1"], "the job is at the right end of `wait`")
+
+
+@scenario("retry.backoff.jitter", compare=False)
+def test_a_jitter_shortens_the_backoff_only(client: Participant) -> None:
+    """With jitter j the delay is between d * (1 - j) and d."""
+    queue, worker = client.queue(), client.worker()
+    for number in range(8):
+        queue.add("shaky", {}, attempts=2, backoff={"type": "fixed", "delay": 10_000, "jitter": 0.5})
+        worker.claim_one()
+        worker.fail(str(number + 1))
+    delays = [float(queue.redis.field(str(number), "delay") or 0) for number in range(1, 9)]
+    for delay in delays:
+        between(delay, 5000, 10_000, "the delay lies within the jitter")
+    holds(len(set(delays)) > 1, "the delays differ", seen=delays)
 
 
 @scenario("retry.manual.completed")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from conformance.gate.expect import equal, holds
 from conformance.gate.handles import QueueHandle, WorkerHandle
 from conformance.gate.participant import Participant
@@ -44,6 +46,24 @@ def test_a_locked_job_is_left_alone(client: Participant) -> None:
     worker.claim_one("token-2")
     equal(_stall(queue, worker, "2"), ["2"], "only the job without lock is recovered")
     equal(queue.redis.state("1"), ["active"], "the job with a lock is still active")
+
+
+@pytest.mark.parametrize("how", ["complete", "fail", "retry", "extend"])
+@scenario("stalled.forgotten")
+def test_a_job_that_lives_is_no_longer_suspected(client: Participant, how: str) -> None:
+    """A check suspects every active job; a renewal or the end of the activity clears it."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("suspected", {}, attempts=2 if how == "retry" else 1)
+    worker.claim_one()
+    _check_again(queue, worker)
+    equal(queue.redis.type("stalled"), "set", "the check suspects the active job")
+    if how == "extend":
+        worker.extend_lock("1", 30_000)
+    elif how == "complete":
+        worker.complete("1")
+    else:
+        worker.fail("1")
+    equal(queue.redis.type("stalled"), "none", "the job is no longer suspected", where="membership.stalled")
 
 
 @scenario("stalled.runs-next")

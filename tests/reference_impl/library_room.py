@@ -57,9 +57,7 @@ def _shown(args: tuple[Any, ...]) -> str:
     return args[0].known_id if isinstance(args[0], Job) else str(args[0])
 
 
-def play_in(
-    opts: dict[str, Any], scripts: ScriptTexts, until: Until, play: Play, *, within_s: float = 20
-) -> None:
+def play_in(opts: dict[str, Any], scripts: ScriptTexts, until: Until, play: Play, *, within_s: float = 20) -> None:
     """Run a play with a room; its workers are closed by force afterwards."""
 
     async def perform() -> None:

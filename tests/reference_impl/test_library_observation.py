@@ -248,6 +248,7 @@ def test_metrics_are_scraped_under_the_names_of_the_specification(
         worker = room.worker(
             process,
             stalledInterval=20,
+            maxStalledCount=1000,
             lockRenewTime=40,
             concurrency=3,
             metricsCollector=collector,

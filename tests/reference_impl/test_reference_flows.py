@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import uuid
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +15,7 @@ from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.queue import Queue
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
+    from conformance.reference_impl.script_runner import ScriptTexts
     from conformance.servers import Server
     from tests.reference_impl.conftest import Compare, Side
 
@@ -45,6 +47,13 @@ def get_flow(side: Side, job: str, **limits: int) -> Any:
     return answer["flow"]
 
 
+def get_dependencies(side: Side, job: str) -> None:
+    """Job.getDependencies; a set has no order."""
+    answer = side.do("job.getDependencies", job=job)
+    side.answers[-1][1]["unprocessed"] = sorted(side.answers[-1][1]["unprocessed"])
+    assert set(answer) == {"processed", "unprocessed", "ignored", "failed"}
+
+
 def in_order(flow: Any) -> Any:
     if flow is None:
         return None
@@ -73,11 +82,15 @@ def test_a_tree_is_stored_level_by_level(compare: Compare) -> None:
             priority=5,
         )
         side.do("flow.add", "f", flow=tree)
-        side.do("flow.addBulk", "f", flows=[node("x", node("x1"), node("x2", node("x21"))), node("y"), node("z", node("z1"))])
+        side.do(
+            "flow.addBulk",
+            "f",
+            flows=[node("x", node("x1"), node("x2", node("x21"))), node("y"), node("z", node("z1"))],
+        )
         for job in ("root", "x", "y", "nothing"):
-            side.do("flow.getFlow", "f", job=job, queue="q")
+            get_flow(side, job)
         for depth in (1, 2, 3):
-            side.do("flow.getFlow", "f", job="root", queue="q", depth=depth)
+            get_flow(side, "root", depth=depth)
         side.do("queue.getJobs", types=["waiting-children", "waiting", "prioritized", "delayed"])
 
     state = compare(story).state()
@@ -92,7 +105,7 @@ def test_a_tree_is_stored_level_by_level(compare: Compare) -> None:
         {"removeOnComplete": True, "timestamp": 1234567890123, "keepLogs": 3},
         {"delay": 100, "priority": 2},
     ],
-    ids=lambda opts: "-".join(opts),
+    ids="-".join,
 )
 def test_options_of_parents_and_children(opts: dict[str, Any], compare: Compare) -> None:
     def story(side: Side) -> None:
@@ -113,7 +126,7 @@ def test_children_values_reach_the_parent(compare: Compare) -> None:
         finish(side, "b")
         side.do("job.getState", job="p")
         side.do("job.getChildrenValues", job="p")
-        side.do("job.getDependencies", job="p")
+        get_dependencies(side, "p")
         side.do("job.getDependenciesCount", job="p")
         get_flow(side, "p")
         finish(side, "p")
@@ -135,7 +148,7 @@ def test_a_released_parent_goes_where_its_options_say(place: dict[str, Any], com
 
 @pytest.mark.parametrize("option", FAILURE_OPTIONS)
 def test_a_child_that_fails(option: str, compare: Compare) -> None:
-    chosen = {} if option == "none" else {option: True}
+    chosen: dict[str, Any] = {} if option == "none" else {option: True}
 
     def story(side: Side) -> None:
         open_all(side)
@@ -143,7 +156,7 @@ def test_a_child_that_fails(option: str, compare: Compare) -> None:
         finish(side, "bad", fail=True)
         for job in ("p", "top"):
             side.do("job.getState", job=job)
-            side.do("job.getDependencies", job=job)
+            get_dependencies(side, job)
             side.do("job.getIgnoredChildrenFailures", job=job)
         side.do("worker.getNextJob", "w", token="t")
         side.do("worker.moveToCompleted", "w", job="good", token="t", fetch_next=True)
@@ -155,7 +168,7 @@ def test_a_child_that_fails(option: str, compare: Compare) -> None:
 
 @pytest.mark.parametrize("option", FAILURE_OPTIONS)
 def test_a_managed_worker_carries_a_failure_up(option: str, compare: Compare) -> None:
-    chosen = {} if option == "none" else {option: True}
+    chosen: dict[str, Any] = {} if option == "none" else {option: True}
 
     def story(side: Side) -> None:
         side.open("f", "flow", queue="")
@@ -191,10 +204,10 @@ def test_removing_parts_of_a_flow(children: bool, compare: Compare) -> None:
 def test_unprocessed_children_are_removed(compare: Compare) -> None:
     def story(side: Side) -> None:
         open_all(side)
-        side.do("flow.add", "f", flow=node("p", node("a"), node("b", node("b1")), node("c")))
+        side.do("flow.add", "f", flow=node("p", node("a"), node("b", node("b1"))))
         side.do("worker.getNextJob", "w", token="t")
         side.do("job.removeUnprocessedChildren", job="p")
-        side.do("job.getDependencies", job="p")
+        get_dependencies(side, "p")
         side.do("worker.moveToCompleted", "w", job="a", token="t")
         side.do("job.getState", job="p")
 
@@ -239,7 +252,12 @@ def test_refusals_by_redis_go_unnoticed(compare: Compare) -> None:
 
 @pytest.mark.parametrize(
     "opts",
-    [{"priority": 1.5}, {"jobId": "7"}, {"deduplication": {}}, {"failParentOnFailure": True, "continueParentOnFailure": True}],
+    [
+        {"priority": 1.5},
+        {"jobId": "7"},
+        {"deduplication": {}},
+        {"failParentOnFailure": True, "continueParentOnFailure": True},
+    ],
     ids=str,
 )
 def test_one_invalid_job_refuses_the_whole_flow(opts: dict[str, Any], compare: Compare) -> None:
@@ -278,34 +296,102 @@ def test_children_with_many_pages(compare: Compare) -> None:
     compare(story)
 
 
+Play = Callable[[Callable[[FlowProducer, Queue], Coroutine[Any, Any, None]]], None]
+
+
 @pytest.fixture
-def producer_options(connection: dict[str, Any], prefix: str) -> dict[str, Any]:
-    return {"connection": connection, "prefix": prefix}
+def play(connection: dict[str, Any], prefix: str, scripts: ScriptTexts) -> Play:
+    """Run a scene with a flow producer and a queue of its own."""
+
+    async def perform(scene: Callable[[FlowProducer, Queue], Coroutine[Any, Any, None]]) -> None:
+        options = {"connection": connection, "prefix": prefix}
+        producer, queue = FlowProducer(options, scripts=scripts), Queue("q", options, scripts=scripts)
+        try:
+            async with asyncio.timeout(15):
+                await scene(producer, queue)
+        finally:
+            await producer.close()
+            await queue.close()
+
+    return lambda scene: asyncio.run(perform(scene))
 
 
-async def _uuids_and_defaults(options: dict[str, Any]) -> None:
-    producer, queue = FlowProducer(options), Queue("q", options)
-    try:
+def tree(*children: str) -> dict[str, Any]:
+    below = [{"name": name, "queueName": "q"} for name in children]
+    return {"name": "parent", "queueName": "q", "children": below}
+
+
+def test_ids_are_uuids_and_queues_have_defaults(play: Play) -> None:
+    async def scene(producer: FlowProducer, queue: Queue) -> None:
         defaults = {"queuesOptions": {"q": {"defaultJobOptions": {"attempts": 7}}}}
-        child = {"name": "child", "queueName": "q"}
-        flow = await producer.add({"name": "parent", "queueName": "q", "children": [child, child]}, defaults)
-        assert len({flow.job.id, *(each.job.id for each in flow.children if each)}) == 3
+        flow = await producer.add(tree("a", "b"), defaults)
+        assert len({uuid.UUID(flow.job.known_id), *(each.job.id for each in flow.children if each)}) == 3
         assert "jobId" not in flow.job.opts
-        assert flow.job.opts["attempts"] == 7
         stored = await queue.getJob(flow.job.known_id)
         assert stored is not None
-        assert stored.opts["attempts"] == 7
-        assert stored.data == {}
-        page = await stored.getDependencies({"unprocessed": {"count": 1}, "failed": {"cursor": 0, "count": 5}})
-        assert len(page["unprocessed"]) == 2
-        assert (page["nextUnprocessedCursor"], page["nextFailedCursor"]) == (0, 5)
-        assert "processed" not in page
-    finally:
+        assert (stored.opts["attempts"], stored.data) == (7, {})
+
+    play(scene)
+
+
+def test_dependencies_come_in_pages(play: Play) -> None:
+    async def scene(producer: FlowProducer, _queue: Queue) -> None:
+        parent = (await producer.add(tree(*map(str, range(300))))).job
+        cursor, seen = 0, set()
+        for _ in range(300):
+            page = await parent.getDependencies(
+                {"unprocessed": {"cursor": cursor, "count": 20}, "failed": {"count": 5}}
+            )
+            assert set(page) == {"unprocessed", "nextUnprocessedCursor", "failed", "nextFailedCursor"}
+            seen |= set(page["unprocessed"])
+            cursor = page["nextUnprocessedCursor"]
+            if cursor == 0:
+                break
+        assert len(seen) == 300
+        assert page["nextFailedCursor"] == 5
+
+    play(scene)
+
+
+def test_a_flow_survives_a_script_flush(play: Play) -> None:
+    async def scene(producer: FlowProducer, queue: Queue) -> None:
+        await producer.add(tree("a"))
+        await queue.connection.command("SCRIPT FLUSH")
+        flow = await producer.add(tree("b"))
+        assert await queue.getJobState(flow.job.known_id) == "waiting-children"
+
+    play(scene)
+
+
+def test_an_invalid_job_sends_nothing(play: Play) -> None:
+    async def scene(producer: FlowProducer, queue: Queue) -> None:
+        with pytest.raises(InvalidArgument, match="Custom Id cannot be integers"):
+            await producer.addBulk([tree("a"), {"name": "bad", "queueName": "q", "opts": {"jobId": "7"}}])
+        assert await queue.count() == 0
+
+    play(scene)
+
+
+def test_a_closed_producer_refuses(play: Play) -> None:
+    async def scene(producer: FlowProducer, _queue: Queue) -> None:
         await producer.close()
-        await queue.close()
+        with pytest.raises(Closed):
+            await producer.add(tree("a"))
+
+    play(scene)
 
 
-def test_ids_are_uuids_and_queues_have_defaults(producer_options: dict[str, Any]) -> None:
-    import asyncio
+def test_a_flow_in_a_cluster(cluster: Server, scripts: ScriptTexts) -> None:
+    prefix = cluster.fresh_prefix()
+    options = {"connection": {"mode": "cluster", "nodes": list(cluster.nodes)}, "prefix": prefix}
 
-    asyncio.run(_uuids_and_defaults(producer_options))
+    async def scene() -> None:
+        producer = FlowProducer(options, scripts=scripts)
+        flow = await producer.add(tree("a", "b"))
+        found = await producer.getFlow({"id": flow.job.id, "queueName": "q"})
+        assert found is not None
+        assert len(found.children) == 2
+        await producer.close()
+
+    asyncio.run(scene())
+    cluster.remove_prefix(prefix)

@@ -17,7 +17,7 @@ from conformance.protocol.keys import QueueKeys
 from conformance.protocol.options import ALIAS_OF_OPTION, OPTION_OF_ALIAS
 from conformance.reference_impl import backoff, options
 from conformance.reference_impl.address import Address
-from conformance.reference_impl.connection import encode_argument, flat_mapping
+from conformance.reference_impl.connection import flat_mapping
 from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import (
     BullMQError,
@@ -30,6 +30,7 @@ from conformance.reference_impl.errors import (
 from conformance.reference_impl.job_moves import stack_of
 from conformance.reference_impl.job_record import read_record
 from conformance.reference_impl.packing import pack, pack_fields
+from conformance.reference_impl.resp import encode_argument
 from conformance.reference_impl.scripts_move import Fetched, keep_jobs, read_fetched
 
 FIVE_TEXTS = [

@@ -10,22 +10,24 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
-from conformance.observe.tap.actions import Ended, carry_out
+from conformance.observe.tap.actions import Ended, carry_out, write_in_pieces
 from conformance.observe.tap.cluster import Addresses
 from conformance.observe.tap.frames import CommandParser, ReplyParser
 from conformance.observe.tap.outlet import Outlet
 from conformance.observe.tap.pairing import Pairing
-from conformance.observe.tap.recording import Fate, Flight, Recording
-from conformance.observe.tap.resp import encode
-from conformance.observe.tap.rules import Rule, RuleBook
-from conformance.observe.tap.transactions import Transactions
+from conformance.observe.tap.recording import Flight, Recording
+from conformance.observe.tap.rules import Chunks, Rule, RuleBook
+from conformance.observe.tap.transactions import Due, Transactions, has_run
 
 
 class Conversation:
-    """Both sides of one connection. `number` counts the connections of a tap from 1, `node` is where it leads to."""
+    """Both sides of one connection. `number` counts the connections of a tap from 1, `node` is where it leads to.
+
+    `name` is what CLIENT SETNAME gave it, `violation` what was not RESP: from there on bytes pass without being read.
+    """
 
     def __init__(
         self,
@@ -35,47 +37,47 @@ class Conversation:
         rules: RuleBook,
         recording: Recording,
         addresses: Addresses,
-        on_end: Callable[[Conversation], None],
     ) -> None:
         loop = asyncio.get_running_loop()
         self.number = number
         self.node = node
-        self.to_redis = Outlet(loop)
-        self.to_client = Outlet(loop)
         self.name = ""
         self.violation = ""
+        self.to_redis = Outlet(loop, half_close=True)
+        self.to_client = Outlet(loop)
         self._rules = rules
         self._recording = recording
         self._addresses = addresses
-        self._on_end = on_end
         self._commands = CommandParser()
         self._replies = ReplyParser()
         self._pairing = Pairing()
         self._transactions = Transactions()
         self._waiting: deque[Flight] = deque()
         self._withheld: list[bytes] = []
-        self._guarded: tuple[Flight, list[Rule]] | None = None
         self._withholding = False
+        self._guarded: tuple[Flight, list[Due]] | None = None
         self._task: asyncio.Task[None] | None = None
-        self._ended = {"client": False, "redis": False}
+        self._client_ended = False
+        self._redis_ended = False
         self._cut = False
 
     # What comes in
 
     def from_client(self, data: bytes) -> None:
         """Bytes of the client: cut them into commands, and let them pass as the rules say."""
-        if not self._violated(self._commands):
+        if self._cut:
+            return
+        if self._commands.violation is None:
             for raw, args in self._commands.feed(data):
-                self._arrived(Flight(raw, args, self.number, self.node))
-            self._advance()
-            if not self._violated(self._commands):
-                return
-            data = self._commands.unread
-        self.to_redis.write(data)  # Redis itself shall say what is wrong with it
+                self._arrived(raw, args)
+            data = self._after_violation(self._commands) if self._commands.violation is not None else b""
+        if data:
+            self._waiting.append(Flight(data, (), self.number, self.node))  # Redis itself shall say what is wrong
+        self._advance()
 
     def from_redis(self, data: bytes) -> None:
         """Bytes of Redis: cut them into replies, and let them pass as the rules say."""
-        if not self._violated(self._replies):
+        if self._replies.violation is None:
             out: list[bytes] = []
             for raw in self._replies.feed(data):
                 passing = self._replied(raw)
@@ -83,36 +85,71 @@ class Conversation:
                     out.append(passing)
             if out:
                 self.to_client.write(out[0] if len(out) == 1 else b"".join(out))
-            self._recording.changed()
-            if self._waiting:
-                self._advance()
-            if not self._violated(self._replies):
-                return
-            data = self._replies.unread
-        self.to_client.write(data)
+            data = self._after_violation(self._replies) if self._replies.violation is not None else b""
+        if data:
+            self._pass_on(data)
+        self._recording.changed()
+        if self._waiting:
+            self._advance()
 
     def client_ended(self) -> None:
-        """The client has closed, or half closed, its side: so will the tap when everything has been passed on."""
-        self._ended["client"] = True
-        if not self._cut and not self._violated(self._commands):
-            self._commands_left(self._commands.unread)
-        self._close_when_done()
+        """The client has closed its side (or half of it): Redis learns that behind everything that was sent."""
+        if self._client_ended:
+            return
+        self._client_ended = True
+        unread = self._commands.unread
+        if unread and self._commands.violation is None:
+            self._waiting.append(Flight(unread, (), self.number, self.node))
+        self._advance()
 
     def redis_ended(self) -> None:
-        """Redis has closed the connection: the client learns that when it has got what came before."""
-        self._ended["redis"] = True
-        if not self._violated(self._replies):
+        """Redis has closed the connection: the client learns that behind everything that was answered."""
+        if self._redis_ended:
+            return
+        self._redis_ended = True
+        if self._replies.violation is None:
             self._pass_on(self._replies.unread)
-        self._close_when_done()
+        self._end_when_done()
+
+    def cut(self, *, reset: bool = False) -> None:
+        """End both sides now. What Redis was sent before it still gets; the client gets what was passed on."""
+        self._cut = True
+        self._lose()
+        self._withheld.clear()
+        self.to_redis.finish()
+        if reset:
+            self.to_client.reset()
+        else:
+            self.to_client.finish()
+
+    def drop(self) -> None:
+        """End everything at once, because the tap itself ends."""
+        self._cut = True
+        self._lose()
+        if self._task is not None:
+            self._task.cancel()
+        self.to_redis.abort()
+        self.to_client.abort()
+
+    def silence(self) -> None:
+        """Let nothing out on either side. As many `speak` are needed."""
+        self.to_redis.stop()
+        self.to_client.stop()
+
+    def speak(self) -> None:
+        """Let out what `silence` has kept back."""
+        self.to_redis.go()
+        self.to_client.go()
 
     # What goes out
 
-    def _arrived(self, flight: Flight) -> None:
+    def _arrived(self, raw: bytes, args: tuple[bytes, ...]) -> None:
+        flight = Flight(raw, args, self.number, self.node)
         flight.in_flight = len(self._pairing.awaited) + len(self._waiting)
         self._transactions.arrived(flight)
         self._recording.open(flight)
-        if flight.name == "CLIENT" and len(flight.args) > 2 and flight.args[1].upper() == b"SETNAME":
-            self.name = flight.args[2].decode("utf-8", "replace")
+        if flight.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"SETNAME":
+            self.name = args[2].decode("utf-8", "replace")
         self._waiting.append(flight)
 
     def _advance(self) -> None:
@@ -120,35 +157,32 @@ class Conversation:
         out: list[bytes] = []
         while self._waiting and self._task is None and self._guarded is None:
             flight = self._waiting[0]
-            due = flight.due if flight.due is not None else self._claim(flight)
-            before = [rule for rule in due if rule.trigger.phase == "before-send"]
+            if flight.due is None:
+                flight.due = self._rules.claim(flight) if self._rules.rules and flight.args else []
+            before = [rule for rule in flight.due if rule.trigger.phase == "before-send"] if flight.due else []
             if before:
-                if not self._pairing.awaited:
-                    self._flush(out)
+                if not self._pairing.awaited and not out:
                     self._start(self._before(flight, before))
                 break
-            self._waiting.popleft()
             out.append(flight.raw)
-            self._sending(flight, due)
-        self._flush(out)
-
-    def _flush(self, out: list[bytes]) -> None:
+            self._sending(flight)
+            self._waiting.popleft()
         if out:
             self.to_redis.write(out[0] if len(out) == 1 else b"".join(out))
-            out.clear()
+            if self._waiting and not self._pairing.awaited:
+                self._advance()
+        if self._client_ended and not self._waiting:
+            self.to_redis.finish()
 
-    def _claim(self, flight: Flight) -> list[Rule]:
-        flight.due = self._rules.claim(flight) if self._rules.rules else []
-        return flight.due
-
-    def _sending(self, flight: Flight, after: list[Rule]) -> None:
-        """The command goes to Redis now. Rules for its reply are due at EXEC if it is in a transaction."""
+    def _sending(self, flight: Flight) -> None:
+        """The command goes to Redis now. Rules for the reply of a queued command are due at EXEC."""
         flight.sent_s = time.monotonic()
         flight.fate = "sent"
         flight.raw = b""
-        after = self._transactions.rules_due(flight, after)
-        if self._pairing.sent(flight) and after:
-            self._guarded = (flight, after)
+        after = [rule for rule in flight.due or () if rule.trigger.phase != "before-send"]
+        due = self._transactions.rules_due(flight, after) if after or flight.name == "EXEC" else []
+        if self._pairing.sent(flight) and due:
+            self._guarded = (flight, due)
 
     def _replied(self, raw: bytes) -> bytes:
         """Take note of a reply; what of it may go to the client now (nothing if it is withheld)."""
@@ -156,15 +190,15 @@ class Conversation:
         if flight is not None:
             raw = self._addresses.rewritten(flight, raw)
             flight.answered(raw)
-            if raw.startswith(b"-NOSCRIPT"):
-                self._rules.uncount(flight)
-            self._transactions.answered(flight, raw)
+            for known in self._transactions.answered(flight, raw):
+                if known.answer is not None and known.answer.head.startswith(b"-NOSCRIPT"):
+                    self._rules.uncount(known)
             if last and self._guarded is not None and self._guarded[0] is flight:
-                guarded, self._guarded = self._guarded, None
-                rules = [rule for rule in guarded[1] if self._transactions.has_run(flight, raw)]
-                if rules:
+                due, self._guarded = self._guarded[1], None
+                due = [each for each in due if has_run(each.flight)]
+                if due and not self._cut:
                     self._withholding = True
-                    self._start(self._after(flight, raw, rules))
+                    self._start(self._after(raw, due))
                     return b""
         if self._withholding:
             self._withheld.append(raw)
@@ -182,32 +216,86 @@ class Conversation:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._carry_through(work))
+        self._task.add_done_callback(_tell_failure)
 
     async def _carry_through(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do what rules want, then go on; unless the connection is at its end."""
+        """Do what rules want, then go on; unless that was the end of the connection."""
         with contextlib.suppress(Ended):
             await work
         self._task = None
-        if self._withholding:
-            self._withholding = False
-            self.to_client.write(b"".join(self._withheld))
-            self._withheld.clear()
+        if self._cut:
+            return
+        self._withholding = False
+        self.to_client.write(b"".join(self._withheld))
+        self._withheld.clear()
+        self._recording.changed()
         self._advance()
-        self._close_when_done()
+        self._end_when_done()
 
     async def _before(self, flight: Flight, rules: list[Rule]) -> None:
-        flight.due = [rule for rule in flight.due or () if rule not in rules]
+        chunks: Chunks | None = None
         for rule in rules:
+            chunks = rule.action if isinstance(rule.action, Chunks) else chunks
             answer = await carry_out(rule, flight, self)
             if answer is not None:
-                self._waiting.popleft()
+                self._transactions.not_sent(flight)
                 flight.answered(answer, "answered-by-tap")
                 self.to_client.write(answer)
+                self._waiting.popleft()
                 return
-        if flight.pieces is not None:
-            await flight.pieces.send(flight.raw, self.to_redis)
-            self._waiting.popleft()
-            self._sending(flight, flight.due)
+            self._stop_if_cut()
+        raw = flight.raw
+        self._sending(flight)
+        await write_in_pieces(self.to_redis, raw, chunks)
+        self._stop_if_cut()
+        self._waiting.popleft()
 
-    async def _after(self, flight: Flight, raw: bytes, rules: list[Rule]) -> None:
-        ...
+    async def _after(self, raw: bytes, due: list[Due]) -> None:
+        chunks: Chunks | None = None
+        for phase in ("after-execute", "mid-reply"):
+            for each in due:
+                if each.rule.trigger.phase != phase:
+                    continue
+                if phase == "mid-reply":
+                    middle = _middle(raw, each.rule.trigger.reply_bytes)
+                    await write_in_pieces(self.to_client, raw[:middle], chunks)
+                    raw = raw[middle:]
+                chunks = each.rule.action if isinstance(each.rule.action, Chunks) else chunks
+                raw = await carry_out(each.rule, each.flight, self) or raw
+                self._stop_if_cut()
+        await write_in_pieces(self.to_client, raw, chunks)
+
+    def _stop_if_cut(self) -> None:
+        if self._cut:
+            raise Ended
+
+    # The end
+
+    def _end_when_done(self) -> None:
+        if self._cut:
+            return
+        if self._redis_ended and not self._withholding:
+            self._lose()
+            self.to_client.finish()
+
+    def _lose(self) -> None:
+        """Whatever has no reply yet will have none."""
+        for flight in (*self._pairing.awaited, *self._waiting):
+            if flight.fate in {"waiting", "sent"}:
+                flight.fate = "lost"
+        self._recording.changed()
+
+    def _after_violation(self, parser: CommandParser | ReplyParser) -> bytes:
+        self.violation = str(parser.violation)
+        return parser.unread
+
+
+def _middle(raw: bytes, wanted: int | None) -> int:
+    """Where to split a reply: at least one byte goes, and at least one stays."""
+    return max(1, min(len(raw) - 1, len(raw) // 2 if wanted is None else wanted))
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    """An error in the kit's own code must not look like a silent connection."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": "a rule could not be carried out", "exception": error})

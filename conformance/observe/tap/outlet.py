@@ -41,7 +41,8 @@ class Link:
 class Outlet:
     """Writes to a transport, which may come later. `stop` keeps everything back, the end of the connection too."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, half_close: bool = False) -> None:
+        self._half_close = half_close
         self.link: Link | None = None
         self._loop = loop
         self._transport: asyncio.Transport | None = None
@@ -50,11 +51,6 @@ class Outlet:
         self._stopped = 0
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether everything has been handed to the system."""
-        return not self._queue
 
     def connect(self, transport: asyncio.Transport) -> None:
         """Begin to write."""
@@ -72,7 +68,10 @@ class Outlet:
             self._transport.write(data)
 
     def finish(self) -> None:
-        """End the connection (FIN) when all that was written before has gone out."""
+        """End the connection (FIN) when all that was written before has gone out.
+
+        Towards Redis only the sending half, so that what it still has to say arrives: it closes the other half itself.
+        """
         if not self._ended:
             self._ended = True
             self._queue.append((self._line_free_s, None))
@@ -85,6 +84,12 @@ class Outlet:
             connection = self._transport.get_extra_info("socket")
             if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.drop()
+        if self._transport is not None:
             self._transport.abort()
 
     def drop(self) -> None:
@@ -125,12 +130,19 @@ class Outlet:
                 return
             self._queue.popleft()
             if data is None:
-                self._transport.close()
+                self._close(self._transport)
                 return
             self._transport.write(data)
             if self.link is not None and self.link.chunk_bytes:
                 self._timer = self._loop.call_later(0, self._wake)
                 return
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        if self._half_close and transport.can_write_eof():
+            if not transport.is_closing():
+                transport.write_eof()
+        else:
+            transport.close()
 
     def _wake(self) -> None:
         self._timer = None

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from conformance.observe.tap.commands import (
     Meaning,
@@ -19,10 +19,13 @@ from conformance.observe.tap.commands import (
     without_secrets,
 )
 
-Fate: TypeAlias = Literal["waiting", "sent", "answered", "answered-by-tap", "lost"]
+if TYPE_CHECKING:
+    from conformance.observe.tap.rules import Rule  # rules know commands; a command only carries its rules along
+
+Fate: TypeAlias = Literal["waiting", "sent", "answered", "answered-by-tap", "discarded", "lost"]
 """`waiting`: not sent to Redis yet. `sent`: no reply yet. `answered`: by Redis. `answered-by-tap`: an error of a rule
-instead, and Redis has never seen the command. `lost`: the connection ended before a reply was passed on (a command
-that was `waiting` when its connection was cut is lost and has `sent_s` None)."""
+instead; Redis has never seen the command if `sent_s` is None. `discarded`: queued in a transaction that was not
+executed. `lost`: the connection ended first; Redis may have seen the command unless `sent_s` is None."""
 
 KEPT_ARGUMENT_BYTES = 64 * 1024
 """What is kept of one word of a command; nothing of BullMQ but users' data is longer."""
@@ -111,6 +114,7 @@ class Flight:
         "confirmations",
         "connection",
         "digest",
+        "due",
         "fate",
         "in_flight",
         "keys",
@@ -139,6 +143,7 @@ class Flight:
         self.fate: Fate = "waiting"
         self.answer: ReplyRecord | None = None
         self.confirmations: int | None = None
+        self.due: list[Rule] | None = None
         if len(raw) > KEPT_ARGUMENT_BYTES:
             self._clip()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from conformance.reference_impl.driver.errors import Handler
 from conformance.reference_impl.driver.handles import Handles
-from conformance.reference_impl.driver.views import Json, maybe_job, raw
+from conformance.reference_impl.driver.views import Json, made_job, raw
 from conformance.reference_impl.js_json import stringify
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scheduler_record import SchedulerRecord, SchedulerTemplate
@@ -19,7 +19,7 @@ def scheduler_handlers(handles: Handles) -> dict[str, Handler]:
         return handles.client(name, Queue)
 
     async def upsert(name: str | None, args: Json) -> Json:
-        return maybe_job(await queue(name).upsertJobScheduler(args["id"], args["repeat"], _template(args)))
+        return made_job(await queue(name).upsertJobScheduler(args["id"], args["repeat"], _template(args)))
 
     async def get_one(name: str | None, args: Json) -> Json:
         found = await queue(name).getJobScheduler(args["id"])

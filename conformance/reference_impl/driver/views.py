@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.reference_impl.address import Address
 from conformance.reference_impl.job import Job
-from conformance.reference_impl.js_json import RawJson, stringify
+from conformance.reference_impl.js_json import RawJson, parse, stringify
 
 Json = dict[str, Any]
 
@@ -40,6 +40,17 @@ def job_view(job: Job) -> Json:
 def maybe_job(job: Job | None) -> Json:
     """MaybeJob."""
     return {"job": None if job is None else job_view(job)}
+
+
+def made_job(job: Job | None) -> Json:
+    """MaybeJob of a job that was only made: like Node's it has no list of stack traces yet.
+
+    It still holds the exact text of its data; its user would see the value.
+    """
+    if job is None:
+        return {"job": None}
+    data = parse(job.data.text) if isinstance(job.data, RawJson) else job.data
+    return {"job": {**job_view(job), "data_raw": stringify(data), "stacktrace_length": None}}
 
 
 def texts_by_key(values: Mapping[str, Any]) -> dict[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -32,6 +32,9 @@ SHOWN = 3
 """After one command too many all others differ too: so many differences of a table or connection are enough."""
 
 
+ABSENT = "nothing"
+
+
 def compare(oracle: Seen, reference: Seen, context: Context) -> list[str]:
     """Every difference as a line; empty where the two clients cannot be told apart."""
     return [
@@ -46,8 +49,13 @@ def compare_snapshots(oracle: Snapshot, reference: Snapshot, context: Context) -
     expected, actual = (canonicalise(each, RULES, context) for each in (oracle, reference))
     lines: list[str] = []
     for table in TABLES:
-        lines += _pairs(f"snapshot, {table}", getattr(expected, table), getattr(actual, table))
+        lines += _pairs(f"snapshot, {table}", *(_ordered(table, getattr(each, table)) for each in (expected, actual)))
     return lines
+
+
+def _ordered(table: str, rows: Sequence[Any]) -> Sequence[Any]:
+    """Rows come sorted by key, and so by uuid. Lists have positions and sorted sets have scores in their rows."""
+    return rows if table == "events" else sorted(rows, key=str)
 
 
 def compare_answers(oracle: Sequence[Any], reference: Sequence[Any]) -> list[str]:
@@ -67,7 +75,7 @@ def compare_traffic(oracle: Sequence[Sent], reference: Sequence[Sent]) -> list[s
 def _compare_lane(what: str, oracle: Sequence[Sent], reference: Sequence[Sent]) -> list[str]:
     without_bytes = [[replace(sent, raw=()) for sent in side] for side in (oracle, reference)]
     lines = _pairs(what, *without_bytes)
-    return lines or _pairs(f"{what}, bytes", oracle, reference, show=lambda sent: f"{sent.name} {sent.raw}")
+    return lines or _pairs(f"{what}, bytes", oracle, reference)
 
 
 def _by_lane(sent: Iterable[Sent]) -> defaultdict[str, list[Sent]]:
@@ -77,12 +85,31 @@ def _by_lane(sent: Iterable[Sent]) -> defaultdict[str, list[Sent]]:
     return lanes
 
 
-def _pairs(what: str, oracle: Iterable[Any], reference: Iterable[Any], show: Any = str) -> list[str]:
+def _pairs(what: str, oracle: Iterable[Any], reference: Iterable[Any]) -> list[str]:
     """One line per place where the two sequences differ, the first few of them."""
     differing = [
-        f"{what} {place}:\n    oracle    {show(expected) if expected is not None else 'nothing'}"
-        f"\n    reference {show(actual) if actual is not None else 'nothing'}"
-        for place, (expected, actual) in enumerate(zip_longest(oracle, reference), 1)
-        if expected != actual
+        f"{what} {place}: {difference}"
+        for place, pair in enumerate(zip_longest(oracle, reference), 1)
+        for difference in _differences(*pair)
     ]
     return differing[:SHOWN]
+
+
+def _differences(expected: Any, actual: Any, where: str = "") -> Iterator[str]:
+    """Descend to the members in which two values differ."""
+    if expected == actual and type(expected) is type(actual):
+        return
+    if type(expected) is type(actual) and is_dataclass(expected) and _name(expected) == _name(actual):
+        expected, actual = ({f.name: getattr(each, f.name) for f in fields(each)} for each in (expected, actual))
+    if isinstance(expected, list | tuple) and isinstance(actual, list | tuple) and len(expected) == len(actual):
+        expected, actual = dict(enumerate(expected)), dict(enumerate(actual))
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        for name in dict.fromkeys([*expected, *actual]):
+            yield from _differences(expected.get(name, ABSENT), actual.get(name, ABSENT), f"{where}[{name!r}]")
+    else:
+        yield f"{where}\n    oracle    {expected}\n    reference {actual}"
+
+
+def _name(row: Any) -> Any:
+    """Commands of different names have nothing in common that would be worth comparing."""
+    return getattr(row, "name", None)

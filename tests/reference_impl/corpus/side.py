@@ -98,16 +98,15 @@ class Side:
     def _wait_for_rest(self, step: Rest) -> None:
         """Workers that have nothing to do block; before, the last wake-up token must be gone."""
         base, deadline = f"{self.prefix}:{step.queue}", time.monotonic() + DEADLINE_S
-        while not self._rests(base, step.workers):
+        while not self._rests(base, step):
             assert time.monotonic() < deadline, f"still busy after {DEADLINE_S} s: {self._redis().client_list()}"
             time.sleep(0.002)
 
-    def _rests(self, base: str, workers: int) -> bool:
+    def _rests(self, base: str, step: Rest) -> bool:
         client = self._redis()
         blocked = [each for each in client.client_list() if each["cmd"] == "bzpopmin" and "b" in each["flags"]]
-        return (
-            len(blocked) == workers and not client.zscore(f"{base}:marker", "0") and not client.exists(f"{base}:active")
-        )
+        is_woken = client.zscore(f"{base}:marker", "0") is not None
+        return len(blocked) == step.workers and not is_woken and client.llen(f"{base}:active") == step.active
 
     def _note(self, what: str, said: Any) -> None:
         if isinstance(said, dict) and isinstance(said.get("unprocessed"), list):

@@ -37,9 +37,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class Rest:
-    """Wait until so many workers wait for work and nothing is left to do for them in this queue."""
+    """Wait until so many workers wait for work, and so many jobs of this queue are active."""
 
     workers: int
+    active: int
     queue: str
 
 
@@ -153,9 +154,9 @@ def wait(*names: str, at: str = "w") -> Wait:
     return Wait(at, names)
 
 
-def rest(workers: int = 1, *, of: str = "q") -> Rest:
-    """Wait until the workers have nothing left to do."""
-    return Rest(workers, of)
+def rest(workers: int = 1, *, active: int = 0, of: str = "q") -> Rest:
+    """Wait until the workers have nothing left to do but the jobs that they ask about."""
+    return Rest(workers, active, of)
 
 
 def redis(*words: str | int) -> Redis:

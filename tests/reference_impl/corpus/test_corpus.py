@@ -12,6 +12,7 @@ from . import (
     control,
     deduplication,
     editing,
+    families,
     finishing,
     getters,
     holding,
@@ -20,6 +21,7 @@ from . import (
     refusals,
     retrying,
     running,
+    schedules,
     values,
 )
 from .steps import Case
@@ -39,6 +41,8 @@ AREAS = {
     "get": getters.CASES,
     "listen": listening.CASES,
     "run": running.CASES,
+    "flow": families.CASES,
+    "schedule": schedules.CASES,
 }
 CASES = {f"{area}-{case.name}": case for area, cases in AREAS.items() for case in cases}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,8 +77,8 @@ class Reader:
         there are, depends on the moment; that every entry is read once is in the answers.
         """
         sent = [self._sent(command) for command in commands if _name(command.words) not in CHATTER]
-        reads = [each for each in sent if each.name == "XREAD"]
-        return [each for each in sent if each not in reads[1:]]
+        first_read = next((each for each in sent if each.name == "XREAD"), None)
+        return [each for each in sent if each.name != "XREAD" or each is first_read]
 
     def _sent(self, command: Command) -> Sent:
         name, words = _name(command.words), command.words
@@ -111,7 +112,7 @@ class Reader:
             return [self._without_names_inside(element) for element in value]
         if isinstance(value, dict):
             return {name: self._without_names_inside(member) for name, member in value.items()}
-        return value
+        return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
     def without_names(self, word: bytes) -> bytes:
         """Replace what each side has for itself."""

@@ -1,0 +1,202 @@
+"""What must hold of the commands that any client sends, judged on what a tap has recorded. Pure.
+
+The checks hold for Node itself. What Node does and they therefore allow: scripts build keys that are not in KEYS (job
+hashes, locks, parents) from the `PREFIX:QUEUE:` in their arguments, so only that this is the queue of KEYS is judged,
+and parents may be in any queue; the first EVAL of a script on a connection; `NaN` as the delay of the first
+iteration of a scheduler (the script computes it); any number as a priority or score that the user chose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
+
+from conformance.checkers import traffic_arguments
+from conformance.checkers.base import Found, Violation
+from conformance.checkers.traffic_arguments import base_of, fits, layout_of, located
+from conformance.observe.differences import Severity
+from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
+from conformance.observe.tap.recording import CommandRecord, shown
+from conformance.problems import UsageProblem
+from conformance.protocol.script_calls import SCRIPT_CALLS
+from conformance.protocol.slots import slot_of
+
+DANGEROUS = frozenset({"DEBUG", "FLUSHALL", "FLUSHDB", "KEYS", "MONITOR", "SAVE", "SHUTDOWN", "SWAPDB"})
+"""Commands that no client of BullMQ sends: they destroy what belongs to others, or block Redis for everybody."""
+DANGEROUS_PARTS = frozenset({("CONFIG", b"SET"), ("SCRIPT", b"FLUSH"), ("SCRIPT", b"KILL"), ("CLIENT", b"PAUSE")})
+
+
+class Traffic:
+    """Commands in the order of their arrival, and the lookups that checks need. `cluster`: sent to a Redis cluster."""
+
+    def __init__(self, commands: Sequence[CommandRecord], *, cluster: bool) -> None:
+        self.commands = sorted(commands, key=lambda command: command.sequence)
+        self.cluster = cluster
+
+    @cached_property
+    def calls(self) -> list[CommandRecord]:
+        """Calls of official scripts."""
+        return [command for command in self.commands if command.script in SCRIPT_CALLS]
+
+    @cached_property
+    def sound_calls(self) -> list[CommandRecord]:
+        """Those with the right number of keys: only there the others can be told apart."""
+        return [call for call in self.calls if len(call.keys) == len(layout_of(call).keys)]
+
+
+Predicate: TypeAlias = Callable[[Traffic], Iterator[Found]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficCheck:
+    """A named rule about commands. `source`: what establishes it; the predicate's docstring is the rule in words."""
+
+    name: str
+    severity: Severity
+    source: str
+    predicate: Predicate = field(repr=False)
+
+    @property
+    def doc(self) -> str:
+        """The rule in words."""
+        return (self.predicate.__doc__ or "").strip()
+
+    def run(self, traffic: Traffic) -> Iterator[Violation]:
+        """All commands that break the rule."""
+        for found in self.predicate(traffic):
+            yield Violation(
+                check=self.name, severity=self.severity, where=found.where, key=found.key, message=found.message
+            )
+
+
+def _key_count(traffic: Traffic) -> Iterator[Found]:
+    """An official script gets exactly as many KEYS as it was written for, and the announced number is true."""
+    for command in traffic.commands:
+        if command.name not in BY_TEXT | BY_DIGEST or len(command.args) < 3:
+            continue
+        announced = command.args[2]
+        if not announced.isdigit() or int(announced) > len(command.args) - 3:
+            yield located(command, "keys", f"{shown(announced)} keys announced, {len(command.args) - 3} words follow")
+        elif command.script in SCRIPT_CALLS and int(announced) != len(layout_of(command).keys):
+            yield located(command, "keys", f"{int(announced)} keys instead of {len(layout_of(command).keys)}")
+
+
+def _key_names(traffic: Traffic) -> Iterator[Found]:
+    """Every KEYS entry of an official script is the key that belongs there, and all are of one queue."""
+    for call in traffic.sound_calls:
+        base = base_of(call)
+        for index, (key, names) in enumerate(zip(call.keys, layout_of(call).keys, strict=True), 1):
+            if not fits(key, names, base):
+                queue = f" of queue {shown(base)}" if base is not None else ""
+                yield located(call, f"keys[{index}]", f"{shown(key)} is not {names.replace('|', ' or ')}{queue}")
+
+
+def _undeclared_keys(traffic: Traffic) -> Iterator[Found]:
+    """The `PREFIX:QUEUE:` from which a script builds further keys is that of its KEYS.
+
+    Further keys are job hashes with what belongs to them, locks, and the keys of the queue; a parent's keys come from
+    its own queue, which the job itself names.
+    """
+    for call in traffic.sound_calls:
+        base = base_of(call)
+        for place, given in traffic_arguments.bases_in_arguments(call):
+            if base is not None and given != base:
+                yield located(call, place, f"the script builds keys of {shown(given)}, KEYS are of {shown(base)}")
+
+
+def _one_slot(traffic: Traffic) -> Iterator[Found]:
+    """In a cluster all keys of a command (and of a transaction) belong to one slot. Not judged elsewhere."""
+    if not traffic.cluster:
+        return
+    transactions: dict[tuple[int, int], set[int]] = {}
+    for command in traffic.commands:
+        slots = {slot_of(key) for key in command.keys if key}
+        if len(slots) > 1:
+            yield located(command, "keys", f"keys of {len(slots)} slots: {', '.join(map(shown, command.keys))}")
+        elif command.transaction is not None:
+            seen = transactions.setdefault((command.connection, command.transaction), set())
+            if slots and seen and slots != seen:
+                yield located(command, "keys", "another slot than the commands before it in the transaction")
+            seen |= slots
+
+
+def _eval_twice(traffic: Traffic) -> Iterator[Found]:
+    """A script's text is sent once per connection; from then on EVALSHA, until Redis answers NOSCRIPT.
+
+    A text does not count as sent while it has no reply (or none came), or where a transaction was discarded.
+    """
+    known: dict[tuple[int, str], CommandRecord] = {}
+    for command in traffic.commands:
+        if command.digest is None:
+            if command.name == "SCRIPT" and command.args[1:2] and command.args[1].upper() == b"FLUSH":
+                known.clear()
+            continue
+        place = (command.connection, command.digest)
+        if command.reply is not None and command.reply.error_code == "NOSCRIPT":
+            known.pop(place, None)
+        elif command.name in BY_TEXT:
+            before = known.get(place)
+            if before is not None and before.reply is not None and before.reply.at_s <= command.arrived_s:
+                text = command.script or f"script {command.digest[:8]}"
+                yield located(command, "text", f"the text of {text} was sent by #{before.sequence} already")
+            if command.fate == "answered":
+                known[place] = command
+
+
+def _dangerous(traffic: Traffic) -> Iterator[Found]:
+    """A client sends no command that destroys what is not its own, or blocks or reconfigures Redis for everybody."""
+    for command in traffic.commands:
+        part = (command.name, command.args[1].upper()) if len(command.args) > 1 else None
+        if command.name in DANGEROUS or part in DANGEROUS_PARTS:
+            yield located(command, "name", " ".join(shown(word) for word in command.args[:2]))
+
+
+ALL_CHECKS: tuple[TrafficCheck, ...] = (
+    TrafficCheck(name="key-count", severity="breaks-others", source="the file names of scripts", predicate=_key_count),
+    TrafficCheck(name="key-names", severity="breaks-others", source="classes/scripts.ts", predicate=_key_names),
+    TrafficCheck(
+        name="undeclared-keys", severity="breaks-others", source="classes/scripts.ts", predicate=_undeclared_keys
+    ),
+    TrafficCheck(name="one-slot", severity="breaks-others", source="cluster specification", predicate=_one_slot),
+    TrafficCheck(
+        name="argument-count",
+        severity="breaks-others",
+        source="classes/scripts.ts",
+        predicate=lambda traffic: traffic_arguments.wrong_counts(traffic.sound_calls),
+    ),
+    TrafficCheck(
+        name="numeric-range",
+        severity="breaks-others",
+        source="classes/scripts.ts",
+        predicate=lambda traffic: traffic_arguments.out_of_range(traffic.sound_calls, traffic.commands),
+    ),
+    TrafficCheck(
+        name="packed-arguments",
+        severity="breaks-others",
+        source="classes/scripts.ts",
+        predicate=lambda traffic: traffic_arguments.badly_packed(traffic.sound_calls),
+    ),
+    TrafficCheck(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
+    TrafficCheck(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
+)
+"""Every check, in the order in which they are run."""
+
+
+def check_traffic(
+    commands: Sequence[CommandRecord], *, cluster: bool = False, switched_off: Mapping[str, str] | None = None
+) -> list[Violation]:
+    """Run all checks but those switched off (names and reasons). Raises UsageProblem for an unknown name."""
+    off = switched_off or {}
+    names = [check.name for check in ALL_CHECKS]
+    for name, reason in off.items():
+        if name not in names:
+            raise UsageProblem(f"there is no check {name!r}", hint=f"the checks are: {', '.join(names)}")
+        if not reason.strip():
+            raise UsageProblem(f"the check {name!r} is switched off without a reason", hint="say why it does not apply")
+    traffic = Traffic(commands, cluster=cluster)
+    return [violation for check in ALL_CHECKS if check.name not in off for violation in check.run(traffic)]
+
+
+__all__ = ["ALL_CHECKS", "Traffic", "TrafficCheck", "Violation", "check_traffic"]

@@ -1,0 +1,280 @@
+"""The tap: a proxy in a thread of its own, in front of one Redis or of every node of a cluster.
+
+    with Tap("127.0.0.1:6379", scripts=names) as tap:
+        ...                                              # a client that is given tap.address
+        with tap.when(Trigger(script="moveToFinished"), Hold()) as barrier:
+            barrier.reached.wait(5000)
+            barrier.release()
+
+See docs/tap.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import ssl
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from conformance.observe.tap.cluster import Addresses, NoAddresses
+from conformance.observe.tap.conversation import Conversation
+from conformance.observe.tap.outlet import Link
+from conformance.observe.tap.recording import Recording
+from conformance.observe.tap.rules import Action, Barrier, Rule, RuleBook, Trigger
+from conformance.observe.tap.sides import ClientSide
+from conformance.problems import EnvironmentProblem, UsageProblem
+
+HOST = "127.0.0.1"
+_LOOP_DEADLINE_S = 10.0
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionView:
+    """An open connection of the client. `name`: what CLIENT SETNAME gave it. `violation`: bytes that were no RESP."""
+
+    number: int
+    node: str
+    name: str
+    violation: str
+
+
+class Tap:
+    """Start it with `with` or `start`; `address` (or, for a cluster, `addresses`) is what the client is given.
+
+    `nodes` are where Redis is: `host:port`, or `unix:/path`. With several nodes (or `cluster=True`), addresses of
+    nodes in the replies of a cluster become those of the tap. `scripts`: names of scripts by their SHA-1. `tls`: speak
+    TLS to Redis; the client always speaks plain TCP to the tap. All methods may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        *nodes: str,
+        scripts: Mapping[str, str] | None = None,
+        cluster: bool = False,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        if not nodes:
+            raise UsageProblem("a tap needs a Redis behind it", hint="give the address of at least one node")
+        self.nodes = tuple(_checked(node) for node in nodes)
+        self.recording = Recording(scripts or {})
+        self._cluster = cluster or len(nodes) > 1
+        self._tls = tls
+        self._rules = RuleBook()
+        self._addresses: Addresses = NoAddresses()
+        self._ports: list[int] = []
+        self._servers: list[asyncio.Server] = []
+        self._live: dict[int, Conversation] = {}
+        self._connections = 0
+        self._links: list[tuple[Link, int | None]] = []
+        self._refusing = 0
+        self._silent = 0
+        self._failures: list[str] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """`127.0.0.1:PORT` in front of the first node."""
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """`127.0.0.1:PORT` in front of every node, in their order."""
+        if not self._ports:
+            raise UsageProblem("the tap is not started", hint="use it in a with statement")
+        return tuple(f"{HOST}:{port}" for port in self._ports)
+
+    def start(self) -> Self:
+        """Listen. Raises EnvironmentProblem if that is not possible. Redis need not be there yet."""
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="tap", daemon=True)
+        self._thread.start()
+        if not ready.wait(_LOOP_DEADLINE_S):
+            raise EnvironmentProblem("the tap did not start in time", hint="is this machine overloaded?")
+        try:
+            self._await(self._listen)
+        except OSError as error:
+            self.close()
+            raise EnvironmentProblem(f"the tap cannot listen on {HOST}: {error}") from error
+        return self
+
+    def close(self) -> None:
+        """Heal everything, end all connections, and listen no more. May be called again."""
+        if self._loop is None or self._thread is None:
+            return
+        self._await(self._shut_down)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_LOOP_DEADLINE_S)
+        self._loop = self._thread = None
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Close. An error inside the tap is told, unless there is another one already."""
+        self.close()
+        if self._failures and kind is None:
+            raise RuntimeError("the tap failed: " + "; ".join(self._failures))
+
+    @contextlib.contextmanager
+    def when(self, trigger: Trigger, action: Action) -> Iterator[Barrier]:
+        """Keep a rule in force for the duration of the block; afterwards all that it holds is released.
+
+        Raises UsageProblem for a trigger or an action that can never happen.
+        """
+        rule = Rule(trigger, action, self.recording)
+        self._do(partial(self._rules.add, rule))
+        try:
+            yield Barrier(rule.reached, partial(self._do, rule.release))
+        finally:
+            self._do(partial(self._rules.remove, rule))
+
+    @contextlib.contextmanager
+    def link(self, link: Link, *, connection: int | None = None) -> Iterator[None]:
+        """Make all connections (or one of them) slow for the duration of the block, new ones too."""
+        entry = (link, connection)
+        self._do(lambda: self._links.append(entry), self._apply_links)
+        try:
+            yield
+        finally:
+            self._do(lambda: self._links.remove(entry), self._apply_links)
+
+    @contextlib.contextmanager
+    def silence(self) -> Iterator[None]:
+        """Let nothing pass on any connection, new ones too, for the duration of the block; afterwards all arrives."""
+        self._do(partial(self._silence, 1))
+        try:
+            yield
+        finally:
+            self._do(partial(self._silence, -1))
+
+    @contextlib.contextmanager
+    def outage(self, *, reset: bool = True) -> Iterator[None]:
+        """Cut all connections, and reset new ones at once, for the duration of the block."""
+        self._do(partial(self._refuse, 1), partial(self._cut, None, reset))
+        try:
+            yield
+        finally:
+            self._do(partial(self._refuse, -1))
+
+    def cut(self, connection: int | None = None, *, reset: bool = False) -> None:
+        """Cut one connection, or all of them, now."""
+        self._do(partial(self._cut, connection, reset))
+
+    def connections(self) -> tuple[ConnectionView, ...]:
+        """The open connections, oldest first."""
+        return self._ask(
+            lambda: tuple(
+                ConnectionView(number=each.number, node=each.node, name=each.name, violation=each.violation)
+                for each in self._live.values()
+            )
+        )
+
+    # In the loop
+
+    def _run(self, ready: threading.Event) -> None:
+        self._loop = loop = asyncio.new_event_loop()
+        loop.set_exception_handler(self._failed)
+        loop.call_soon(ready.set)
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
+
+    def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._failures.append(repr(context.get("exception") or context["message"]))
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for node in self.nodes:
+            server = await loop.create_server(partial(self._accept, node), HOST, 0)
+            self._servers.append(server)
+            self._ports.append(server.sockets[0].getsockname()[1])
+        if self._cluster:
+            self._addresses = Addresses(dict(zip(self.nodes, self.addresses, strict=True)))
+
+    def _accept(self, node: str) -> ClientSide:
+        self._connections += 1
+        conversation = Conversation(
+            self._connections, node, rules=self._rules, recording=self.recording, addresses=self._addresses
+        )
+        self._live[conversation.number] = conversation
+        self._apply_links()
+        for _ in range(self._silent):
+            conversation.silence()
+        return ClientSide(conversation, self._tls, refuse=self._refusing > 0, on_end=self._gone)
+
+    def _gone(self, conversation: Conversation) -> None:
+        self._live.pop(conversation.number, None)
+
+    def _apply_links(self) -> None:
+        for conversation in self._live.values():
+            chosen = [link for link, number in self._links if number in {None, conversation.number}]
+            conversation.to_redis.link = conversation.to_client.link = chosen[-1] if chosen else None
+
+    def _silence(self, change: int) -> None:
+        self._silent += change
+        for conversation in list(self._live.values()):
+            conversation.silence() if change > 0 else conversation.speak()
+
+    def _refuse(self, change: int) -> None:
+        self._refusing += change
+
+    def _cut(self, connection: int | None, reset: bool) -> None:
+        for conversation in list(self._live.values()):
+            if connection in {None, conversation.number}:
+                conversation.cut(reset=reset)
+
+    async def _shut_down(self) -> None:
+        for server in self._servers:
+            server.close()
+        for rule in self._rules.rules:
+            self._rules.remove(rule)
+        for conversation in list(self._live.values()):
+            conversation.drop()
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # transports close in the next turn of the loop
+
+    # Between the threads
+
+    def _await(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(work(), self._loop).result(_LOOP_DEADLINE_S)
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
+        """Carry out something in the loop, and wait for its answer."""
+        if self._loop is None:
+            raise UsageProblem("the tap is not running", hint="use it in a with statement")
+        answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the thread that asked
+                answer.set_exception(error)
+
+        self._loop.call_soon_threadsafe(work)
+        return answer.result(_LOOP_DEADLINE_S)
+
+    def _do(self, *steps: Callable[[], object]) -> None:
+        """Carry out steps in the loop, and wait until they are done. Healing a tap that is closed does nothing."""
+        if self._loop is not None or not self._ports:
+            self._ask(lambda: [step() for step in steps])
+
+
+def _checked(node: str) -> str:
+    host, _, port = node.rpartition(":")
+    if node.startswith("unix:") or (host and port.isdigit()):
+        return node
+    raise UsageProblem(f"{node!r} is not the address of a Redis", hint="write host:port or unix:/path/to/socket")

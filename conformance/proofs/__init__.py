@@ -1,0 +1,1 @@
+"""Runnable proofs of disputed rows: what the written specification says, and what real BullMQ does instead."""

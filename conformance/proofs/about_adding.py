@@ -1,0 +1,146 @@
+"""Adding jobs: ids, options, the hash, the keys."""
+
+from __future__ import annotations
+
+from conformance.gate.expect import equal, holds
+from conformance.gate.participant import Participant
+from conformance.proofs.registry import proof
+
+
+@proof("add.id.counter")
+def ids_are_numbers(oracle: Participant) -> str:
+    """Add three jobs, the second one with an id of its own."""
+    queue = oracle.queue()
+    ids = [queue.add("plain"), queue.add("named", {}, jobId="mine"), queue.add("plain")]
+    equal(ids, ["1", "mine", "3"], "ids are the numbers of a counter, which also counts the named job")
+    return f"the ids are {', '.join(ids)}, and the counter `id` is at {queue.redis.string('id')}"
+
+
+@proof("add.duplicate.ignored")
+def a_duplicate_is_no_error(oracle: Participant) -> str:
+    """Add the same id twice."""
+    queue = oracle.queue()
+    queue.add("first", {"n": 1}, jobId="mine")
+    answer = queue.add("second", {"n": 2}, jobId="mine")
+    equal((answer, queue.redis.field("mine", "name")), ("mine", "first"), "the first job stays and its id is answered")
+    equal(queue.redis.event_names()[-1], "duplicated", "the stream tells it")
+    return "the second add answers the id `mine`, the first job is unchanged, and the stream says `duplicated`"
+
+
+@proof("add.options.attempts-default")
+def no_attempts_by_default(oracle: Participant) -> str:
+    """Add a job without options and let it fail once."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("plain")
+    stored = queue.redis.field("1", "opts")
+    equal(stored, '{"attempts":0}', "attempts 0 are stored, and no back-off")
+    worker.claim_one()
+    worker.fail("1")
+    equal(queue.redis.state("1"), ["failed"], "one failure is final")
+    return f"the stored options are {stored}, and the first failure is final"
+
+
+@proof("add.options.backoff-number")
+def names_of_the_backoff(oracle: Participant) -> str:
+    """Add a job with a bare number, and one with a jitter."""
+    queue = oracle.queue()
+    queue.add("number", {}, backoff=100)
+    queue.add("jitter", {}, backoff={"type": "fixed", "delay": 100, "jitter": 0.5})
+    number, jitter = queue.redis.field("1", "opts") or "", queue.redis.field("2", "opts") or ""
+    holds('"type":"fixed"' in number and '"delay":100' in number, "a number is a fixed delay", seen=number)
+    holds('"jitter":0.5' in jitter, "the third name is jitter", seen=jitter)
+    return f"a back-off of 100 is stored as {number}, and one with jitter as {jitter}"
+
+
+@proof("job.hash.data")
+def any_data(oracle: Participant) -> str:
+    """Add a list, a text, a number and null."""
+    queue = oracle.queue()
+    texts = ["[1,2]", '"text"', "7", "null"]
+    stored = [queue.redis.field(queue.add("any", raw=text), "data") for text in texts]
+    equal(stored, texts, "any JSON value is kept")
+    return f"the data {', '.join(texts)} are stored as they are"
+
+
+@proof("job.hash.no-others")
+def a_new_hash(oracle: Participant) -> str:
+    """Look at the fields of a new job."""
+    queue = oracle.queue()
+    queue.add("new")
+    fields = sorted(queue.redis.hash("1"))
+    equal(fields, ["data", "delay", "name", "opts", "priority", "timestamp"], "six fields, none of them a zero to be")
+    return f"a new job has the fields {', '.join(fields)}"
+
+
+@proof("key.plain")
+def no_braces(oracle: Participant) -> str:
+    """Add a job to the queue `q` and look where it is."""
+    queue = oracle.queue("q")
+    queue.add("plain")
+    wanted = f"{oracle.prefix}:q:wait"
+    equal(queue.redis.key("wait"), wanted, "the key has no braces of the kit's own")
+    equal(queue.redis.elements("wait"), ["1"], "the job is in the key without braces")
+    equal(oracle.redis("{q}").elements("wait"), [], "there is nothing under the name with braces")
+    return f"the job waits in {wanted}, and the key with braces around the queue does not exist"
+
+
+@proof("order.delayed.score")
+def delayed_score(oracle: Participant) -> str:
+    """Add two jobs that are due in the same ms."""
+    queue = oracle.queue()
+    for _ in range(2):
+        queue.add("later", {}, delay=5000, timestamp=1_700_000_000_000)
+    due = 1_700_000_005_000
+    equal(queue.redis.zset("delayed"), [("1", due * 4096.0), ("2", due * 4096.0 + 1)], "due time times 4096, counted on")
+    return f"jobs due at {due} have the scores {due} * 4096 and {due} * 4096 + 1"
+
+
+@proof("order.prioritized.score")
+def prioritized_score(oracle: Participant) -> str:
+    """Add two jobs of priority 5."""
+    queue = oracle.queue()
+    for _ in range(2):
+        queue.add("urgent", {}, priority=5)
+    wanted = [("1", 5 * 2.0**32 + 1), ("2", 5 * 2.0**32 + 2)]
+    equal(queue.redis.zset("prioritized"), wanted, "priority times 2^32 plus the counter")
+    return "the scores are 5 * 2^32 + 1 and 5 * 2^32 + 2"
+
+
+@proof("order.meta")
+def the_queue_sets_the_event_limit(oracle: Participant) -> str:
+    """Open a worker and a queue, and look at `meta`."""
+    oracle.worker(streams={"events": {"maxLen": 77}})
+    before = oracle.redis().field("meta", "opts.maxLenEvents")
+    queue = oracle.queue(streams={"events": {"maxLen": 500}})
+    queue.add("any")
+    stored = queue.redis.field("meta", "opts.maxLenEvents")
+    equal((before, stored), (None, "500"), "the worker's option is ignored and the queue's is stored")
+    return "the same option on a worker leaves nothing, on a queue it leaves opts.maxLenEvents 500 in `meta`"
+
+
+@proof("order.no-other-keys")
+def more_keys(oracle: Participant) -> str:
+    """Use a queue a little, and name keys that the paper does not know."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("plain")
+    queue.add("urgent", {}, priority=1)
+    worker.claim_one()
+    worker.check_stalled()
+    names = ("meta", "id", "pc", "marker", "events", "stalled", "stalled-check")
+    there = [name for name in names if queue.redis.exists(name)]
+    equal(there, list(names), "each of these keys exists")
+    return f"there are also {', '.join(there)}"
+
+
+@proof("getters.job.missing-fields")
+def a_bare_job_is_run(oracle: Participant) -> str:
+    """Leave a hash with only name and data in `wait`, and claim it."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("complete")
+    for field in ("opts", "timestamp", "delay", "priority"):
+        queue.redis.delete_field("1", field)
+    claimed = worker.claim_one()
+    equal((claimed.id, claimed.name), ("1", "complete"), "the job is handed out")
+    worker.complete("1", "done")
+    equal(queue.redis.state("1"), ["completed"], "and it can be completed")
+    return "a job without options, time, delay and priority is handed out and completed"

@@ -1,0 +1,191 @@
+"""Completing, failing, keeping and removing."""
+
+from __future__ import annotations
+
+from conformance.driver.connection import OperationFailed
+from conformance.driver.ops import queue as queue_ops
+from conformance.gate.expect import equal, holds
+from conformance.gate.handles import WorkerHandle
+from conformance.gate.participant import Participant
+from conformance.proofs.registry import proof
+
+
+def _finish_all(worker: WorkerHandle, count: int) -> None:
+    for _ in range(count):
+        worker.caller.clock.pass_ms(5)
+        worker.complete(worker.claim_one().id)
+
+
+@proof("job.hash.finished-on")
+def no_finish_before_the_finish(oracle: Participant) -> str:
+    """Look at `finishedOn` while a job is active and when it is completed."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("work")
+    worker.claim_one()
+    before = queue.redis.field("1", "finishedOn")
+    worker.complete("1")
+    after = queue.redis.field("1", "finishedOn")
+    equal((before, after), (None, str(oracle.clock.now_ms())), "the field appears with the finish")
+    return f"before the finish there is no such field, afterwards it holds {after}"
+
+
+@proof("job.hash.attempts-made")
+def a_success_counts(oracle: Participant) -> str:
+    """Complete a job without attempts."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("work")
+    worker.claim_one()
+    worker.complete("1")
+    fields = queue.redis.hash("1")
+    equal((fields["atm"], fields["ats"], "attemptsMade" in fields), ("1", "1", False), "a success counts in `atm`")
+    return "after one success `atm` is 1 although the job has 0 attempts, and `attemptsMade` does not exist"
+
+
+@proof("lifecycle.complete.fetches-next")
+def one_token_for_two_jobs(oracle: Participant) -> str:
+    """Finish a job and fetch the next in one step."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("first")
+    queue.add("second")
+    worker.claim_one("token-a")
+    worker.complete("1", fetch_next=True, token="token-a")  # noqa: S106  (a lock token)
+    equal(queue.redis.string("2:lock"), "token-a", "the second job has the first one's token")
+    return "the second job is locked with token-a, the token of the first"
+
+
+@proof("lifecycle.complete.missing")
+def a_missing_job(oracle: Participant) -> str:
+    """Complete a job whose hash was deleted."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("vanishing")
+    worker.claim_one()
+    queue.redis.delete("1")
+    return f"the library makes an error of the answer -1: {_refusal(worker, 'missing-job')}"
+
+
+@proof("LUA-2.3")
+def refusals_have_numbers(oracle: Participant) -> str:
+    """Complete a job under a foreign lock, and without lock."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("work")
+    worker.claim_one()
+    queue.redis.set_string("1:lock", "token-other", ttl_ms=60_000)
+    foreign = _refusal(worker, "lock-mismatch")
+    queue.redis.delete("1:lock")
+    missing = _refusal(worker, "missing-lock")
+    return f"-6 becomes `{foreign}`, and -2 becomes `{missing}`"
+
+
+def _refusal(worker: WorkerHandle, code: str) -> str:
+    message = ""
+    with worker.caller_refuses(code):
+        try:
+            worker.complete("1")
+        except OperationFailed as failure:
+            message = failure.error.message
+            raise
+    return message
+
+
+@proof("lifecycle.remove-on-complete.all")
+def never_completed(oracle: Participant) -> str:
+    """Complete a job that is not to be kept."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("brief", {}, removeOnComplete=True)
+    worker.claim_one()
+    worker.complete("1")
+    holds(not queue.redis.exists("completed") and not queue.redis.exists("1"), "nothing is kept")
+    holds("completed" in queue.redis.event_names(), "the event is left", seen=queue.redis.event_names())
+    return "neither the set `completed` nor the hash exists, and the event `completed` is in the stream"
+
+
+@proof("lifecycle.remove-on-complete.count")
+def zero_removes_and_one_keeps_one(oracle: Participant) -> str:
+    """Complete two jobs each with a count of 0, 1 and -1."""
+    kept = {}
+    for count in (0, 1, -1):
+        queue, worker = oracle.queue(f"keep{count}"), oracle.worker(queue=f"keep{count}")
+        for _ in range(2):
+            queue.add("work", {}, removeOnComplete=count)
+        _finish_all(worker, 2)
+        kept[count] = queue.redis.members("completed")
+    equal(kept, {0: [], 1: ["2"], -1: ["1", "2"]}, "0 removes, 1 keeps the newest, -1 keeps all")
+    return "0 keeps none of two, 1 keeps the newest one, -1 keeps both"
+
+
+@proof("lifecycle.remove-on-complete.age")
+def ages_and_the_workers_setting(oracle: Participant) -> str:
+    """Complete an old job and a new one that allows an age of one second."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("old")
+    _finish_all(worker, 1)
+    oracle.pass_time(1500)
+    queue.add("new", {}, removeOnComplete={"age": 1, "count": 100})
+    _finish_all(worker, 1)
+    equal(queue.redis.members("completed"), ["2"], "the old job is gone")
+    return "an object of age and count is taken: the job that is older than a second is gone"
+
+
+@proof("retry.succeeds-later")
+def result_and_reason(oracle: Participant) -> str:
+    """Let a job fail first and succeed later."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("shaky", {}, attempts=2)
+    worker.claim_one()
+    worker.fail("1", "first try")
+    worker.claim_one()
+    worker.complete("1", "ok")
+    fields = queue.redis.hash("1")
+    equal((fields["returnvalue"], fields["failedReason"]), ('"ok"', "first try"), "both are there")
+    return 'the hash has the result "ok" and the reason `first try`'
+
+
+@proof("getters.drain")
+def what_a_drain_leaves(oracle: Participant) -> str:
+    """Drain a queue with a completed, an active, a waiting and a delayed job."""
+    queue, worker = oracle.queue(), oracle.worker()
+    for name in ("completed", "active", "waiting"):
+        queue.add(name)
+    queue.add("delayed", {}, delay=60_000)
+    _finish_all(worker, 1)
+    worker.claim_one("token-2")
+    queue.call(queue_ops.Drain(delayed=False))
+    left = [queue.redis.state(job) for job in ("1", "2", "3", "4")]
+    equal(left, [["completed"], ["active"], [], ["delayed"]], "only the waiting job is gone")
+    return "only the waiting job is gone; the completed, the active and the delayed one are left"
+
+
+@proof("progress.stored")
+def any_progress(oracle: Participant) -> str:
+    """Report 101, -3, a text and an object as progress."""
+    queue = oracle.queue()
+    queue.add("work")
+    stored = []
+    for value in (101, -3, "halfway", {"percent": 5}):
+        queue.progress("1", value)
+        stored.append(queue.redis.field("1", "progress"))
+    equal(stored, ["101", "-3", '"halfway"', '{"percent":5}'], "each is stored as JSON")
+    return f"all are stored: {', '.join(map(str, stored))}"
+
+
+@proof("log.appended")
+def a_log_answers_its_length(oracle: Participant) -> str:
+    """Add three log rows."""
+    queue = oracle.queue()
+    queue.add("work")
+    answers = [queue.log("1", f"row {number}") for number in range(3)]
+    equal(answers, [1, 2, 3], "the answer is the number of rows")
+    return f"the answers are {', '.join(map(str, answers))}"
+
+
+@proof("log.keep")
+def logs_grow(oracle: Participant) -> str:
+    """Add 1100 log rows without a limit, and one with."""
+    queue = oracle.queue()
+    queue.add("work")
+    for number in range(1100):
+        queue.log("1", f"row {number}")
+    grown = len(queue.redis.elements("1:logs"))
+    kept = queue.log("1", "the last", keep=3)
+    equal((grown, kept), (1100, 3), "only a limit that is given trims")
+    return f"all {grown} rows were there, until one came with keepLogs 3 and left {kept}"

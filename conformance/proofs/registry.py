@@ -1,0 +1,65 @@
+"""The proofs by ledger row, and the decorator that declares one.
+
+    @proof("lifecycle.claim.waiting-before-prioritized")
+    def smallest_first(oracle: Participant) -> str:
+        \"\"\"Claim jobs of several priorities.\"\"\"
+        ...
+        equal(order, [0, 1, 3, 10], "the smallest number runs first")
+        return f"they ran in the order {order}"
+
+A proof takes steps on the oracle, asserts what it does (`conformance.gate.expect`), and returns one clause that tells
+what was seen. It is named by a row or by a claim of the row; a row may have several proofs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from conformance.gate.participant import Participant
+from conformance.ledger.loader import load_ledger
+
+PACKAGE = "conformance.proofs"
+
+Prove = Callable[[Participant], str]
+
+_PROOFS: dict[str, list[Proof]] = {}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """One proof: the row that it is about, what it does in one sentence, and the steps."""
+
+    row: str
+    name: str
+    what: str
+    steps: Prove
+
+
+def proof(about: str) -> Callable[[Prove], Prove]:
+    """Declare a proof. Raises ValueError unless `about` is a disputed row, or one of its claims, and for no docstring."""
+
+    def declare(steps: Prove) -> Prove:
+        ledger = load_ledger()
+        row = ledger.get(about) or ledger.by_claim().get(about)
+        what = inspect.getdoc(steps) or ""
+        if row is None or row.status != "disputed" or not what:
+            raise ValueError(f"proof of {about}: it needs a disputed row, or one of its claims, and a docstring")
+        _PROOFS.setdefault(row.id, []).append(Proof(row.id, steps.__name__, what, steps))
+        return steps
+
+    return declare
+
+
+@cache
+def all_proofs() -> Mapping[str, tuple[Proof, ...]]:
+    """Every proof, by the row that it is about, in the order of the ledger."""
+    package = importlib.import_module(PACKAGE)
+    for entry in pkgutil.iter_modules(package.__path__):
+        if entry.name.startswith("about_"):
+            importlib.import_module(f"{PACKAGE}.{entry.name}")
+    return {row: tuple(_PROOFS[row]) for row in load_ledger() if row in _PROOFS}

@@ -1,0 +1,102 @@
+"""One open socket to Redis: commands go out in the order of `send`, and replies come back in the same order.
+
+redis-py gives each command a socket of its own until its reply is there. A worker that runs ten jobs at a time would
+wait for nine round trips before its own; Node does not, because ioredis writes at once and matches replies by order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, cast
+
+import hiredis
+from redis.asyncio.connection import DefaultParser
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
+
+Reply = asyncio.Future[Any]
+"""What Redis answers to one command; an error is a result too, because nobody may be left to look at it."""
+
+
+_error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).parse_error
+"""Makes of an error reply what redis-py would."""
+
+
+class Wire(asyncio.Protocol):
+    """A protocol of asyncio. Commands that are sent within one turn of the event loop go out in one write.
+
+    When the socket is lost, every reply that is still due becomes a redis ConnectionError.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self._transport: asyncio.Transport | None = None
+        self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
+        self._due: deque[Reply] = deque()
+        self._unsent: list[bytes] = []
+
+    def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
+        """Send packed commands; their replies become the results of the futures."""
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        for packed, reply in commands:
+            self._unsent.append(packed)
+            self._due.append(reply)
+
+    def is_only_due(self, reply: Reply) -> bool:
+        """Whether this is the one reply that is still to come."""
+        return len(self._due) == 1 and self._due[0] is reply
+
+    def drop(self) -> None:
+        """Close the socket at once."""
+        self._fail(RedisConnectionError("Connection closed by this client"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._parser.feed(data)
+        try:
+            while self._due and (value := self._parser.gets()) is not False:
+                self._settle(self._due.popleft(), value)
+        except InvalidResponse as error:
+            self._fail(error)
+            self.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self._fail(RedisConnectionError(f"Connection lost: {exc or 'closed by Redis'}"))
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self.is_open and self._transport is not None:
+            self._transport.write(b"".join(unsent))
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""
+        self.is_open = False
+        while self._due:
+            self._settle(self._due.popleft(), type(error)(*error.args))
+
+    def _settle(self, reply: Reply, value: Any) -> None:
+        if not reply.done():
+            reply.set_result(value)
+
+
+def raised(value: Any) -> Any:
+    """Answer a reply. Raises it where it is an error."""
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def first_error(values: Sequence[Any]) -> Exception | None:
+    """Answer the first error among replies."""
+    return next((value for value in values if isinstance(value, Exception)), None)

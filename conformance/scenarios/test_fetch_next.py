@@ -1,0 +1,73 @@
+"""Fetching the next job while finishing: the normal path of every worker."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.gate.expect import between, equal
+from conformance.gate.handles import WorkerHandle
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+
+def _finish(worker: WorkerHandle, how: str, job: str = "1") -> str | None:
+    """Complete or fail a job with fetch-next; the id of the next job."""
+    following = worker.complete(job, fetch_next=True) if how == "complete" else worker.fail(job, fetch_next=True)
+    return following.id if following else None
+
+
+@pytest.mark.parametrize("how", ["complete", "fail"])
+@scenario("fetch-next.prioritized")
+def test_the_next_job_may_be_prioritized(client: Participant, how: str) -> None:
+    """After the last waiting job come those with a priority."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("plain")
+    queue.add("urgent", {}, priority=2)
+    worker.claim_one()
+    equal(_finish(worker, how), "2", "the prioritized job comes with the answer")
+
+
+@pytest.mark.parametrize("how", ["complete", "fail"])
+@scenario("fetch-next.promotes")
+def test_the_next_job_may_have_been_delayed(client: Participant, how: str) -> None:
+    """A busy worker does not leave due jobs behind."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("plain")
+    worker.claim_one()
+    queue.add("due", {}, delay=20)
+    client.pass_time(50)
+    equal(_finish(worker, how), "2", "the due job comes with the answer")
+
+
+@scenario("fetch-next.signs")
+def test_the_next_job_is_signed(client: Participant) -> None:
+    """`pb` tells who fetched it."""
+    queue, worker = client.queue(), client.worker(name="worker-7")
+    queue.add("first")
+    queue.add("second")
+    worker.claim_one()
+    _finish(worker, "complete")
+    equal(queue.redis.field("2", "pb"), "worker-7", "the fetched job is signed")
+
+
+@scenario("fetch-next.lock-duration")
+def test_the_next_job_is_locked_as_long(client: Participant) -> None:
+    """The lock of a fetched job lives as long as that of a claimed one."""
+    queue, worker = client.queue(), client.worker(lockDuration=77_000)
+    queue.add("first")
+    queue.add("second")
+    worker.claim_one()
+    _finish(worker, "complete")
+    between(queue.redis.ttl_ms("2:lock"), 67_000, 77_000, "the lock lives for lockDuration")
+
+
+@scenario("fetch-next.retry-promotes")
+def test_a_retry_promotes_what_is_due(client: Participant) -> None:
+    """A failed attempt does not leave due jobs behind either."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", {}, attempts=2)
+    worker.claim_one()
+    queue.add("due", {}, delay=20)
+    client.pass_time(50)
+    worker.fail("1")
+    equal(queue.redis.elements("wait"), ["1", "2"], "the due job waits, and the failed one behind it")

@@ -1,0 +1,137 @@
+"""While a queue is paused: whatever starts to wait is parked, and nobody is woken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import pytest
+
+from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import queue as queue_ops
+from conformance.gate.expect import equal
+from conformance.gate.handles import QueueHandle, WorkerHandle
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+
+Way: TypeAlias = Callable[[QueueHandle, WorkerHandle], None]
+
+
+def _by_stalling(queue: QueueHandle, worker: WorkerHandle) -> None:
+    worker.claim_one()
+    queue.pause()
+    queue.redis.delete("1:lock")
+    for _ in range(2):
+        queue.redis.delete("stalled-check")
+        worker.check_stalled()
+
+
+def _by_a_retry(queue: QueueHandle, worker: WorkerHandle) -> None:
+    worker.claim_one()
+    queue.pause()
+    worker.fail("1")
+
+
+def _by_a_retry_by_hand(queue: QueueHandle, worker: WorkerHandle) -> None:
+    worker.claim_one()
+    worker.complete("1")
+    queue.pause()
+    queue.retry("1", "completed")
+
+
+def _by_a_retry_of_all(queue: QueueHandle, worker: WorkerHandle) -> None:
+    worker.claim_one()
+    worker.fail("1", unrecoverable=True)
+    queue.pause()
+    queue.call(queue_ops.RetryJobs())
+
+
+WAYS: dict[str, Way] = {
+    "stalling": _by_stalling,
+    "retry": _by_a_retry,
+    "retry-by-hand": _by_a_retry_by_hand,
+    "retry-of-all": _by_a_retry_of_all,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@scenario("paused.everything-parks")
+def test_a_job_that_comes_back_is_parked(client: Participant, way: str) -> None:
+    """A job that returns from `active`, `completed` or `failed` goes to `paused`, and runs after the resume."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("returning", {}, attempts=3)
+    WAYS[way](queue, worker)
+    equal(queue.redis.state("1"), ["paused"], "the job is parked")
+    queue.add("another")
+    queue.resume()
+    equal(sorted(queue.redis.elements("wait")), ["1", "2"], "the resume brings both jobs back")
+
+
+@scenario("paused.everything-parks")
+def test_a_promoted_job_is_parked(client: Participant) -> None:
+    """Promoting by hand does not pass by the pause."""
+    queue = client.queue()
+    queue.add("later", {}, delay=60_000)
+    queue.add("much later", {}, delay=90_000)
+    queue.pause()
+    queue.promote("1")
+    equal(queue.redis.state("1"), ["paused"], "the promoted job is parked")
+    queue.call(queue_ops.PromoteJobs())
+    equal(queue.redis.state("2"), ["paused"], "and so is one of those that are promoted together")
+
+
+@scenario("paused.everything-parks")
+def test_a_job_that_loses_its_priority_is_parked(client: Participant) -> None:
+    """Priority 0 means `wait`, and so `paused`."""
+    queue = client.queue()
+    queue.add("urgent", {}, priority=3)
+    queue.pause()
+    queue.call(job_ops.ChangePriority(job="1", priority=0))
+    equal(queue.redis.state("1"), ["paused"], "the job is parked")
+
+
+@scenario("paused.prioritized-no-marker")
+def test_a_prioritized_job_wakes_nobody_while_paused(client: Participant) -> None:
+    """The job waits in `prioritized`, and workers sleep on."""
+    queue = client.queue()
+    queue.pause()
+    queue.add("urgent", {}, priority=3)
+    equal(queue.redis.state("1"), ["prioritized"], "the job is in `prioritized`")
+    equal(queue.redis.type("marker"), "none", "no marker wakes a worker", where="marker.base")
+
+
+@scenario("paused.resume-prioritized")
+def test_resuming_wakes_workers_for_prioritized_jobs(client: Participant) -> None:
+    """A queue whose jobs are all prioritized is not asleep after the resume."""
+    queue = client.queue()
+    queue.pause()
+    queue.add("urgent", {}, priority=3)
+    queue.resume()
+    equal(queue.redis.members("marker"), ["0"], "the base marker is set", where="marker.base")
+
+
+@scenario("paused.counted")
+def test_parked_jobs_are_counted(client: Participant) -> None:
+    """A user sees the jobs of a paused queue."""
+    queue = client.queue()
+    queue.add("before")
+    queue.pause()
+    queue.add("after")
+    queue.add("urgent", {}, priority=2)
+    counts = queue.counts("paused", "prioritized", "delayed")
+    equal((counts.get("paused"), counts.get("prioritized")), (2, 1), "parked jobs are counted as paused")
+    equal(sorted(map(str, queue.jobs("paused"))), ["1", "2"], "they are listed as paused")
+    equal(queue.state("1"), "waiting", "and told as waiting, one by one")
+    priorities = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 2])).counts
+    equal(priorities, {"0": 2, "2": 1}, "priority 0 is what is parked")
+
+
+@scenario("paused.drained")
+def test_draining_a_paused_queue(client: Participant) -> None:
+    """Parked jobs are jobs that wait."""
+    queue = client.queue()
+    queue.add("before")
+    queue.pause()
+    queue.add("after")
+    queue.call(queue_ops.Drain())
+    equal((queue.redis.exists("1"), queue.redis.exists("2")), (False, False), "the parked jobs are gone")

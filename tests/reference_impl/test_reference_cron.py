@@ -1,0 +1,183 @@
+"""Cron patterns of the reference client against the cron-parser that real BullMQ uses."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.reference_impl.cron import NoNextInstant, next_instant
+from conformance.reference_impl.cron_fields import CronError, parse_pattern
+from conformance.reference_impl.cron_time import UnknownZone, zone_named
+from conformance.upstream.node import find_node
+from conformance.upstream.package import ensure_package
+
+ORACLE = Path(__file__).parent / "cron_oracle.mjs"
+Case = tuple[str, str | None, int]
+
+ZONES: tuple[str | None, ...] = (
+    *(None, "UTC", "utc", "UTC+3", "UTC-9:30", "Europe/Berlin", "europe/paris", "Europe/Dublin", "Europe/Lisbon"),
+    *("America/New_York", "America/Sao_Paulo", "America/Santiago", "America/Havana", "America/St_Johns"),
+    *("Asia/Kolkata", "Asia/Tehran", "Asia/Beirut", "Asia/Gaza", "Africa/Casablanca", "Antarctica/Troll"),
+    *("Australia/Lord_Howe", "Pacific/Apia", "Pacific/Chatham", "Nowhere/City"),
+)
+FIXED_PATTERNS = (
+    *("* * * * *", "*/5 * * * *", "0 9 * * *", "30 2 * * *", "0 2 * * *", "30 1 * * *", "0 0 * * *", "15 10 * * 1-5"),
+    *("*/10 * * * * *", "0 30 2 * * *", "0 0 1 * *", "0 0 L * *", "0 0 * * 5L", "0 0 * * 1#2", "0 12 13 * 5"),
+    *("0 0 29 2 *", "0 0 31 * *", "0 0 1,15 * 3", "5 4 * * sun", "0 0 * * 7", "0 0 * jan *", "@daily", "@hourly"),
+    *("@weekly", "@monthly", "@yearly", "0 */2 * * *", "0 1-3 * * *", "*/30 0-3 * * *", "0 0 ? * 1", "1/7 * * * *"),
+    *("0 0 30 2 *", "0 0 31 4 *", "* * * *", "5", "0 0 * * 1-7", "0 0 * * 6-7", "45 */3 */2 * *", "* 2 * * *"),
+    *("0 0 12 * * 1-5", "0 2 * 3 0", "0 0 * * L", "59 59 23 31 12 *", "0 0 * * 0-7/2", "0 0 * * mon-fri/2"),
+)
+BAD_PATTERNS = (
+    *("60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "0 0 31 2 *", "* * * * * * *", "x", "a b"),
+    *("1,,2 * * * *", ", * * * *", "1-5/0 * * * *", "5-1 * * * *", "1/2/3 * * * *", "/5 * * * *", "- * * * *"),
+    *(
+        "5- * * * *",
+        "-5 * * * *",
+        "* * * foo *",
+        "* * * * foo",
+        "* * * * 1#6",
+        "* * * * 1#0",
+        "* * * * 1#",
+        "* * * * 1,2#3",
+    ),
+    *(
+        "* * * * 1-3#2",
+        "* * * * 1/2#2",
+        "* * * * 1#2#3",
+        "L * * * *",
+        "* * L-3 * *",
+        "* * LW * *",
+        "* * *,? * *",
+        "1.5 * * * *",
+    ),
+)
+
+BEFORE_CHANGES = (
+    "2019-03-10T06:00 2019-11-03T04:00 2019-03-31T00:00 2019-10-27T00:00 2019-04-06T14:00 2019-10-05T14:00 "
+    "2020-02-28T23:00 2019-12-31T20:00 2018-02-17T22:00 2018-11-04T01:00 2019-09-08T02:00 2011-12-29T08:00"
+).split()
+"""Hours before clocks change somewhere, and the ends of a month, of a year, and of a day that Samoa never had."""
+
+
+def asked_of_node(cases: list[Case]) -> list[dict[str, Any]]:
+    node = find_node(None)
+    root = ensure_package(node, announce=print).root
+    lines = "".join(f"{json.dumps(case)}\n" for case in cases)
+    command = [str(node.path), str(ORACLE), str(root)]
+    found = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, timeout=120)
+    return [json.loads(line) for line in found.stdout.splitlines()]
+
+
+def asked_of_reference(case: Case) -> dict[str, Any]:
+    pattern, zone, after = case
+    try:
+        return {"due": next_instant(pattern, after, tz=zone)}
+    except (CronError, NoNextInstant) as error:
+        return {"error": str(error)}
+
+
+def differences(cases: list[Case]) -> list[tuple[Case, dict[str, Any], dict[str, Any]]]:
+    """Cases in which the two do not agree: the case, what Node says, what the reference says."""
+    answers = asked_of_node(cases)
+    assert len(answers) == len(cases)
+    pairs = zip(cases, answers, map(asked_of_reference, cases), strict=True)
+    return [(case, expected, actual) for case, expected, actual in pairs if expected != actual]
+
+
+def unix_ms(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+@pytest.mark.parametrize("zone", ZONES, ids=str)
+def test_patterns_around_changes_of_the_clocks(zone: str | None) -> None:
+    dice = random.Random(f"{zone}")
+    starts = [unix_ms(text) + dice.randrange(6 * 3_600_000) for text in BEFORE_CHANGES]
+    cases: list[Case] = [(pattern, zone, start) for pattern in FIXED_PATTERNS[:-2] for start in starts[:4]]
+    cases += [(pattern, zone, dice.choice(starts)) for pattern in FIXED_PATTERNS for _ in range(3)]
+    assert differences(cases) == []
+
+
+class Inventor:
+    """Makes patterns up."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+
+    def case(self) -> Case:
+        start = unix_ms("2015-01-01T00:00") + self.dice.randrange(6 * 365 * 86_400_000)
+        return self.pattern(), self.dice.choice(ZONES), start
+
+    def pattern(self) -> str:
+        fields = [
+            *(self.field(0, 59, 0.1), self.field(0, 59, 0.2), self.field(0, 23, 0.25)),
+            self.field(1, 31, 0.55, "L", "?"),
+            self.field(1, 12, 0.6, "jan", "FEB", "Mar"),
+            self.field(0, 7, 0.55, "mon", "FRI", "5L", "0L", "7", "sun-tue", "2#3", "?"),
+        ]
+        return " ".join(fields[self.dice.choice((0, 1, 1, 1, 2)) :])
+
+    def field(self, low: int, high: int, free: float, *special: str) -> str:
+        if self.dice.random() < free:
+            return "*"
+        return ",".join(self.atom(low, high, special) for _ in range(self.dice.choice((1, 1, 1, 2, 3))))
+
+    def atom(self, low: int, high: int, special: tuple[str, ...]) -> str:
+        first, last = sorted(self.dice.choices(range(low, high + 1), k=2))
+        forms = [f"{first}", f"{last}", f"{first}-{last}", f"{first}-{last}/{self.dice.randint(1, 7)}"]
+        forms += [f"*/{self.dice.randint(1, 12)}", f"{first}/{self.dice.randint(1, 9)}", *special[:2]]
+        return self.dice.choice([*forms, *special])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_made_up_patterns(seed: int) -> None:
+    inventor = Inventor(seed)
+    assert differences([inventor.case() for _ in range(500)]) == []
+
+
+def test_patterns_that_cannot_be_read_have_the_same_words() -> None:
+    cases: list[Case] = [(pattern, "UTC", 1_700_000_000_000) for pattern in BAD_PATTERNS]
+    assert all("error" in answer for answer in asked_of_node(cases))
+    assert differences(cases) == []
+
+
+def test_a_difference_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison itself can fail."""
+    monkeypatch.setattr("conformance.reference_impl.cron.zone_named", lambda _name: zone_named("UTC+1"))
+    assert differences([("0 0 * * *", "UTC", 1_700_000_000_000)])
+
+
+def test_the_end_is_the_last_instant_that_is_looked_at() -> None:
+    assert next_instant("0 0 * * *", 0, tz="UTC", end=86_400_000) == 86_400_000
+    with pytest.raises(NoNextInstant, match="Out of the timespan range"):
+        next_instant("0 0 * * *", 0, tz="UTC", end=86_399_999)
+
+
+def test_a_pattern_that_is_never_due_ends() -> None:
+    with pytest.raises(NoNextInstant, match="loop limit exceeded"):
+        next_instant("0 0 31 4,6 *", 0, tz="UTC")
+
+
+def test_zones() -> None:
+    assert zone_named("UTC-9:30")(0) == -9.5 * 3_600_000
+    assert zone_named("gmt")(0) == 0
+    assert zone_named("EUROPE/BERLIN")(0) == 3_600_000
+    with pytest.raises(UnknownZone):
+        zone_named("Nowhere/City")
+
+
+def test_fields_keep_what_the_pattern_names() -> None:
+    pattern = parse_pattern("*/20 1,3-5 L jan-MAR 5#2")
+    assert pattern.minute.values == (0, 20, 40)
+    assert pattern.hour.values == (1, 3, 4, 5)
+    assert pattern.day.last == ("L",)
+    assert pattern.month.values == (1, 2, 3)
+    assert (pattern.weekday.values, pattern.occurrence) == ((5,), 2)
+    assert not pattern.takes_all_weekdays
+    assert parse_pattern("* * * * *").takes_all_weekdays
