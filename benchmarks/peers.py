@@ -71,7 +71,9 @@ class Peer:
         command = ["ps", "-o", "rss=", "-p", str(self._process.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise EnvironmentProblem(f"ps does not know peer {self.name}", hint="look at what it printed before it died")
+            raise EnvironmentProblem(
+                f"ps does not know peer {self.name}", hint="look at what it printed before it died"
+            )
         return int(done.stdout) * 1024
 
     def stop(self) -> None:

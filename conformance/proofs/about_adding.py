@@ -136,11 +136,12 @@ def more_keys(oracle: Participant) -> str:
 def a_bare_job_is_run(oracle: Participant) -> str:
     """Leave a hash with only name and data in `wait`, and claim it."""
     queue, worker = oracle.queue(), oracle.worker()
-    queue.add("complete")
-    for field in ("opts", "timestamp", "delay", "priority"):
-        queue.redis.delete_field("1", field)
+    queue.add("whole")
+    queue.redis.delete("1")
+    queue.redis.set_field("1", "name", "bare")
+    queue.redis.set_field("1", "data", "{}")
     claimed = worker.claim_one()
-    equal((claimed.id, claimed.name), ("1", "complete"), "the job is handed out")
+    equal((claimed.id, claimed.name), ("1", "bare"), "the job is handed out")
     worker.complete("1", "done")
     equal(queue.redis.state("1"), ["completed"], "and it can be completed")
     return "a job without options, time, delay and priority is handed out and completed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.driver.connection import OperationFailed
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import equal, holds
+from conformance.gate.expect import Mismatch, equal, holds
 from conformance.gate.handles import WorkerHandle
 from conformance.gate.participant import Participant
 from conformance.proofs.registry import proof
@@ -48,7 +48,7 @@ def one_token_for_two_jobs(oracle: Participant) -> str:
     queue.add("first")
     queue.add("second")
     worker.claim_one("token-a")
-    worker.complete("1", fetch_next=True, token="token-a")  # noqa: S106  (a lock token)
+    worker.complete("1", None, "token-a", fetch_next=True)
     equal(queue.redis.string("2:lock"), "token-a", "the second job has the first one's token")
     return "the second job is locked with token-a, the token of the first"
 
@@ -77,14 +77,13 @@ def refusals_have_numbers(oracle: Participant) -> str:
 
 
 def _refusal(worker: WorkerHandle, code: str) -> str:
-    message = ""
-    with worker.caller_refuses(code):
-        try:
-            worker.complete("1")
-        except OperationFailed as failure:
-            message = failure.error.message
-            raise
-    return message
+    """The library's message when it refuses to complete job 1 with this code."""
+    try:
+        worker.complete("1")
+    except OperationFailed as failure:
+        equal(failure.error.code, code, "the refusal has this code")
+        return failure.error.message
+    raise Mismatch("the completion is refused", expected=code, actual="accepted")
 
 
 @proof("lifecycle.remove-on-complete.all")

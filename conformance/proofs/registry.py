@@ -19,6 +19,7 @@ import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Literal
 
 from conformance.gate.participant import Participant
 from conformance.ledger.loader import load_ledger
@@ -32,15 +33,19 @@ _PROOFS: dict[str, list[Proof]] = {}
 
 @dataclass(frozen=True)
 class Proof:
-    """One proof: the row that it is about, what it does in one sentence, and the steps."""
+    """One proof: the row that it is about, what it does in one sentence, and the steps.
+
+    `clock`: `frozen` stands still, `real` runs, as for scenarios.
+    """
 
     row: str
     name: str
     what: str
+    clock: Literal["frozen", "real"]
     steps: Prove
 
 
-def proof(about: str) -> Callable[[Prove], Prove]:
+def proof(about: str, *, clock: Literal["frozen", "real"] = "frozen") -> Callable[[Prove], Prove]:
     """Declare a proof. Raises ValueError unless `about` is a disputed row, or one of its claims, and for no docstring."""
 
     def declare(steps: Prove) -> Prove:
@@ -49,7 +54,7 @@ def proof(about: str) -> Callable[[Prove], Prove]:
         what = inspect.getdoc(steps) or ""
         if row is None or row.status != "disputed" or not what:
             raise ValueError(f"proof of {about}: it needs a disputed row, or one of its claims, and a docstring")
-        _PROOFS.setdefault(row.id, []).append(Proof(row.id, steps.__name__, what, steps))
+        _PROOFS.setdefault(row.id, []).append(Proof(row.id, steps.__name__, what, clock, steps))
         return steps
 
     return declare

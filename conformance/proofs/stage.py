@@ -46,7 +46,8 @@ class Stage:
         """Run one proof on the oracle. A refuted one is told by `holds`; raises a DriverBroken problem only."""
         paper = load_ledger().row(proof.row).paper
         prefix = self._bench.prefix()
-        oracle = self._bench.participant("oracle", self._bench.oracle, prefix, self._bench.clock(frozen=True))
+        clock = self._bench.clock(frozen=proof.clock == "frozen")
+        oracle = self._bench.participant("oracle", self._bench.oracle, prefix, clock)
         try:
             return Shown(proof, paper, proof.steps(oracle), holds=True)
         except (Mismatch, OperationFailed, OperationIndeterminate, OperationUnsupported) as failure:

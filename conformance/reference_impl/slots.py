@@ -22,7 +22,7 @@ class CrossSlot(BullMQError):
     def __init__(self, said: str) -> None:
         super().__init__(
             "CROSSSLOT: the keys of a queue must share one slot of the cluster; give it a prefix with a hash tag, "
-            f'for example {{"prefix": "{{bull}}"}} (Redis says: {said})'
+            f'for example {{"prefix": "{{bull}}"}} (the error was: {said})'
         )
 
 

@@ -60,9 +60,10 @@ BAD_PATTERNS = (
 )
 
 BEFORE_CHANGES = (
-    "2019-03-10T06:00 2019-11-03T04:00 2019-03-31T00:00 2019-10-27T00:00 2019-04-06T14:00 2019-10-05T14:00 "
-    "2020-02-28T23:00 2019-12-31T20:00 2018-02-17T22:00 2018-11-04T01:00 2019-09-08T02:00 2011-12-29T08:00"
-).split()
+    *("2019-03-10T06:00", "2019-11-03T04:00", "2019-03-31T00:00", "2019-10-27T00:00", "2019-04-06T14:00"),
+    *("2019-10-05T14:00", "2020-02-28T23:00", "2019-12-31T20:00", "2018-02-17T22:00", "2018-11-04T01:00"),
+    *("2019-09-08T02:00", "2011-12-29T08:00"),
+)
 """Hours before clocks change somewhere, and the ends of a month, of a year, and of a day that Samoa never had."""
 
 
@@ -99,8 +100,7 @@ def unix_ms(text: str) -> int:
 def test_patterns_around_changes_of_the_clocks(zone: str | None) -> None:
     dice = random.Random(f"{zone}")
     starts = [unix_ms(text) + dice.randrange(6 * 3_600_000) for text in BEFORE_CHANGES]
-    cases: list[Case] = [(pattern, zone, start) for pattern in FIXED_PATTERNS[:-2] for start in starts[:4]]
-    cases += [(pattern, zone, dice.choice(starts)) for pattern in FIXED_PATTERNS for _ in range(3)]
+    cases: list[Case] = [(pattern, zone, start) for pattern in FIXED_PATTERNS for start in dice.sample(starts, 3)]
     assert differences(cases) == []
 
 
@@ -135,7 +135,7 @@ class Inventor:
         return self.dice.choice([*forms, *special])
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_made_up_patterns(seed: int) -> None:
     inventor = Inventor(seed)
     assert differences([inventor.case() for _ in range(500)]) == []

@@ -148,6 +148,12 @@ def two_colons_refused(damage: Damage) -> None:
     damage.around(options, "_validate_job_id", broken)
 
 
+@mutant("add.custom-id-like-marker", kills=("add.custom-id.colon-refused",))
+def custom_id_like_marker(damage: Damage) -> None:
+    """Ids that workers take for an old marker are taken."""
+    damage.replace(options, "validate_explicit_id", lambda _options: None)
+
+
 @mutant("add.duplicate-overwrites", kills=("add.duplicate.ignored",))
 def duplicate_overwrites(damage: Damage) -> None:
     """A duplicate replaces the job."""

@@ -74,7 +74,7 @@ def completed_twice(damage: Damage) -> None:
     damage.commands("moveToFinished", 'if event(command) == "completed" then send(unpack(command)) end')
 
 
-@mutant("event.failed-always", kills=("event.failed",))
+@mutant("event.failed-always", kills=("event.failed", "event.order"), by=("retry/a_failed_attempt_waits_again",))
 def failed_always(damage: Damage) -> None:
     """A failed attempt that is retried leaves event `failed` as well."""
     damage.commands(
@@ -180,3 +180,25 @@ def progress_no_json(damage: Damage) -> None:
     damage.commands(
         "updateProgress", 'if event(command) == "progress" then change(command, "data", "{percent = 10}") end'
     )
+
+
+@mutant("event.untrimmed", kills=("event.trimmed",))
+def untrimmed(damage: Damage) -> None:
+    """The event stream is never trimmed."""
+    damage.commands(
+        "*",
+        'if command[1] == "XTRIM" then return 0 end '
+        'if event(command) and command[3] == "MAXLEN" then for _ = 1, 3 do table.remove(command, 3) end end',
+    )
+
+
+@mutant("event.limit-ignored", kills=("event.trimmed",))
+def limit_ignored(damage: Damage) -> None:
+    """The event stream is always trimmed to the default limit, whatever `meta` says."""
+    damage.commands("*", 'if command[1] == "HGET" and command[3] == "opts.maxLenEvents" then return "10000" end')
+
+
+@mutant("event.timed", kills=("event.no-common-fields",))
+def timed(damage: Damage) -> None:
+    """Every event tells its time in a field of its own."""
+    damage.commands("*", 'if event(command) then command[#command + 1] = "timestamp" command[#command + 1] = "1" end')

@@ -100,6 +100,12 @@ def promote_keeps_delay(damage: Damage) -> None:
     damage.commands("promote", 'if command[1] == "HSET" then return 0 end')
 
 
+@mutant("getters.promote-runs-next", kills=("getters.promote",))
+def promote_runs_next(damage: Damage) -> None:
+    """A promoted job goes before those that wait."""
+    damage.commands("promote", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')
+
+
 @mutant("getters.promote-silent", kills=("order.marker.base",), by=("events/promoting_leaves_waiting_from_delayed",))
 def promote_silent(damage: Damage) -> None:
     """Promoting does not wake a worker."""
@@ -184,6 +190,16 @@ def clean_young(damage: Damage) -> None:
 def clean_silent(damage: Damage) -> None:
     """Cleaning leaves no event."""
     damage.commands("cleanJobsInSet", 'if event(command) == "cleaned" then return "0-0" end')
+
+
+@mutant("getters.clean-leaves-logs", kills=("getters.clean",))
+def clean_leaves_logs(damage: Damage) -> None:
+    """Cleaning leaves the logs of the jobs."""
+    damage.commands(
+        "cleanJobsInSet",
+        'if command[1] == "DEL" then for place = #command, 2, -1 do '
+        'if string.sub(command[place], -5) == ":logs" then table.remove(command, place) end end end',
+    )
 
 
 @mutant("getters.obliterate-forced", kills=("getters.obliterate",))

@@ -128,7 +128,11 @@ def reason_as_json(damage: Damage) -> None:
     damage.around(job_moves, "message_of", lambda healthy: lambda error: json.dumps(healthy(error)))
 
 
-@mutant("job.one-stacktrace", warns=("job.hash.stacktrace",))
+@mutant(
+    "job.one-stacktrace",
+    kills=("job.hash.stacktrace", "retry.stacktrace-limit"),
+    by=("events/a_final_failure_leaves_failed_and_exhausted",),
+)
 def one_stacktrace(damage: Damage) -> None:
     """Only the last stack trace is kept."""
 
@@ -142,7 +146,7 @@ def one_stacktrace(damage: Damage) -> None:
     damage.around(JobMoves, "_remember_stack", broken)
 
 
-@mutant("job.no-stacktrace", warns=("job.hash.stacktrace",))
+@mutant("job.no-stacktrace", kills=("job.hash.stacktrace",))
 def no_stacktrace(damage: Damage) -> None:
     """Stack traces are not stored."""
 
@@ -172,7 +176,11 @@ def never_signed(damage: Damage) -> None:
     damage.commands("moveToActive", 'if at(command, "processedOn") then drop(command, "pb") end')
 
 
-@mutant("job.progress-as-text", kills=("job.hash.progress",))
+@mutant(
+    "job.progress-as-text",
+    kills=("job.hash.progress", "progress.stored"),
+    by=("events/the_reader_delivers_a_jobs_life",),
+)
 def progress_as_text(damage: Damage) -> None:
     """The field `progress` holds every value as a JSON string."""
     damage.commands(

@@ -51,6 +51,18 @@ def without_lock(damage: Damage) -> None:
     damage.commands("moveToActive", 'if command[1] == "SET" and on(command, "lock") then return 0 end')
 
 
+@mutant("claim.start-uncounted", kills=("lifecycle.claim.marks-start", "lifecycle.claim.oldest-first"))
+def start_uncounted(damage: Damage) -> None:
+    """A claim does not count the attempt."""
+    damage.commands("moveToActive", 'if command[1] == "HINCRBY" and command[3] == "ats" then return 1 end')
+
+
+@mutant("claim.start-untimed", kills=("lifecycle.claim.marks-start",))
+def start_untimed(damage: Damage) -> None:
+    """A claim does not note when the job started."""
+    damage.commands("moveToActive", 'if at(command, "processedOn") then drop(command, "processedOn") end')
+
+
 @mutant("complete.stays-active", kills=("lifecycle.complete.moves",))
 def stays_active(damage: Damage) -> None:
     """A completed job is still in `active`."""
@@ -149,6 +161,51 @@ def failed_like_completed(damage: Damage) -> None:
         return keep_jobs
 
     damage.around(scripts_move, "keep_jobs", broken)
+
+
+@mutant("keep.worker-ignored", kills=("lifecycle.worker-keeps",))
+def worker_ignored(damage: Damage) -> None:
+    """`removeOnComplete` and `removeOnFail` of the worker have no effect."""
+    damage.around(
+        scripts_move, "keep_jobs", lambda healthy: lambda job_opts, _worker, option: healthy(job_opts, {}, option)
+    )
+
+
+@mutant("keep.worker-wins", kills=("lifecycle.worker-keeps",))
+def worker_wins(damage: Damage) -> None:
+    """The worker's rules overrule the job's own."""
+
+    def broken(keep: Function) -> Function:
+        def keep_jobs(job_opts: Mapping[str, Any], worker_opts: Mapping[str, Any], option: str) -> Any:
+            return keep({} if option in worker_opts else job_opts, worker_opts, option)
+
+        return keep_jobs
+
+    damage.around(scripts_move, "keep_jobs", broken)
+
+
+@mutant("keep.failed-ageless", kills=("lifecycle.remove-on-fail",))
+def failed_ageless(damage: Damage) -> None:
+    """The age in `removeOnFail` has no effect."""
+
+    def broken(keep: Function) -> Function:
+        def keep_jobs(job_opts: Mapping[str, Any], worker_opts: Mapping[str, Any], option: str) -> Any:
+            chosen: Mapping[str, Any] = keep(job_opts, worker_opts, option)
+            return {name: value for name, value in chosen.items() if (option, name) != ("removeOnFail", "age")}
+
+        return keep_jobs
+
+    damage.around(scripts_move, "keep_jobs", broken)
+
+
+@mutant("keep.for-an-hour", kills=("lifecycle.no-expiry",))
+def for_an_hour(damage: Damage) -> None:
+    """Finished jobs expire after an hour."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "XADD" and (event(command) == "completed" or event(command) == "failed") then '
+        'send("EXPIRE", KEYS[12], 3600) end',
+    )
 
 
 @mutant("keep.logs-left", kills=("lifecycle.remove-on-complete.all", "lifecycle.remove.waiting"))

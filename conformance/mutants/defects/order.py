@@ -57,6 +57,12 @@ def plain_score(damage: Damage) -> None:
     damage.commands("addPrioritizedJob", f"if {_PRIORITIZED} then command[3] = math.floor(command[3] / 4294967296) end")
 
 
+@mutant("prioritized.counter-kept", kills=("order.prioritized.counter-reset",))
+def counter_kept(damage: Damage) -> None:
+    """The counter of priorities is kept when no prioritized job is left."""
+    damage.commands("moveTo*", 'if command[1] == "DEL" and on(command, "pc") then return 0 end')
+
+
 @mutant("marker.missing", kills=("order.marker.base",))
 def marker_missing(damage: Damage) -> None:
     """Adding a job does not wake a worker."""
@@ -103,6 +109,26 @@ def meta_missing(damage: Damage) -> None:
         return None
 
     damage.replace(Queue, "_write_meta", nothing)
+
+
+@mutant("meta.limit-ignored", kills=("order.meta",))
+def meta_limit_ignored(damage: Damage) -> None:
+    """`meta` holds the default event limit, whatever the queue asks for."""
+
+    def broken(write: Function) -> Function:
+        async def write_meta(queue: Queue) -> None:
+            await write(queue)
+            await queue.connection.command("HSET", queue.keys.key("meta"), "opts.maxLenEvents", 10_000)
+
+        return write_meta
+
+    damage.around(Queue, "_write_meta", broken)
+
+
+@mutant("keys.braces", kills=("key.plain",))
+def braces(damage: Damage) -> None:
+    """Every key puts the queue into braces."""
+    damage.around(QueueKeys, "base", lambda _healthy: None)
 
 
 @mutant("keys.own-index", warns=("order.no-other-keys",))

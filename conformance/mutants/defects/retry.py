@@ -7,7 +7,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import job_moves
+from conformance.reference_impl import backoff, job_moves
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.job_moves import JobMoves
 
@@ -132,6 +132,89 @@ def result_left(damage: Damage) -> None:
 def anything(damage: Damage) -> None:
     """A job of any state can be retried by hand."""
     damage.commands("reprocessJob", 'if command[1] == "ZREM" then send(unpack(command)) return 1 end')
+
+
+@mutant("retry.manual-runs-next", kills=("retry.manual",))
+def manual_runs_next(damage: Damage) -> None:
+    """A job retried by hand goes before those that wait."""
+    damage.argument("reprocessJob", 1, lambda _push: "RPUSH")
+
+
+@mutant("retry.manual-lifo-forgotten", kills=("retry.manual",))
+def manual_lifo_forgotten(damage: Damage) -> None:
+    """A lifo job retried by hand goes behind those that wait."""
+    damage.argument("reprocessJob", 1, lambda _push: "LPUSH")
+
+
+@mutant("retry.manual-silent", kills=("order.marker.base",), by=("retry/a_job_retried_by_hand_goes_behind_the_others",))
+def manual_silent(damage: Damage) -> None:
+    """A job retried by hand wakes no worker."""
+    damage.commands("reprocessJob", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
+
+
+@mutant("retry.stacktrace-unlimited", kills=("retry.stacktrace-limit",))
+def stacktrace_unlimited(damage: Damage) -> None:
+    """`stackTraceLimit` has no effect."""
+
+    def broken(remember: Function) -> Function:
+        def remember_all(job: JobMoves, error: BaseException) -> None:
+            older = job.stacktrace
+            remember(job, error)
+            job.stacktrace = [*older, job.stacktrace[-1]]
+
+        return remember_all
+
+    damage.around(JobMoves, "_remember_stack", broken)
+
+
+@mutant("retry.stacktrace-oldest", kills=("retry.stacktrace-limit",))
+def stacktrace_oldest(damage: Damage) -> None:
+    """`stackTraceLimit` keeps the oldest stack traces."""
+
+    def broken(remember: Function) -> Function:
+        def remember_oldest(job: JobMoves, error: BaseException) -> None:
+            older = job.stacktrace
+            remember(job, error)
+            job.stacktrace = [*older, job.stacktrace[-1]][: job.opts.get("stackTraceLimit")]
+
+        return remember_oldest
+
+    damage.around(JobMoves, "_remember_stack", broken)
+
+
+@mutant("retry.stacktrace-newest-first", kills=("retry.stacktrace-limit",))
+def stacktrace_newest_first(damage: Damage) -> None:
+    """The newest stack trace is first."""
+
+    def broken(remember: Function) -> Function:
+        def remember_first(job: JobMoves, error: BaseException) -> None:
+            job.stacktrace = job.stacktrace[1:] + job.stacktrace[:1]
+            remember(job, error)
+            job.stacktrace = job.stacktrace[-1:] + job.stacktrace[:-1]
+
+        return remember_first
+
+    damage.around(JobMoves, "_remember_stack", broken)
+
+
+@mutant("retry.jitter-ignored", kills=("retry.backoff.jitter",))
+def jitter_ignored(damage: Damage) -> None:
+    """The jitter of a back-off has no effect."""
+    damage.replace(backoff, "spread", lambda delay, _jitter, _chance: delay)
+
+
+@mutant("retry.jitter-constant", kills=("retry.backoff.jitter",))
+def jitter_constant(damage: Damage) -> None:
+    """A jitter shortens every delay by the same amount."""
+    damage.replace(backoff, "spread", lambda delay, jitter, _chance: delay * (1 - jitter / 2))
+
+
+@mutant("retry.jitter-lengthens", kills=("retry.backoff.jitter",))
+def jitter_lengthens(damage: Damage) -> None:
+    """A jitter makes the delays longer."""
+    damage.around(
+        backoff, "spread", lambda healthy: lambda delay, jitter, chance: 2 * delay - healthy(delay, jitter, chance)
+    )
 
 
 @mutant("retry.reason-cleared", kills=("job.hash.failed-reason",), by=("retry/a_later_success_completes_the_job",))

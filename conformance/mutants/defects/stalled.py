@@ -12,6 +12,7 @@ from conformance.reference_impl.worker_base import WorkerBase
 from conformance.reference_impl.worker_stalled import StalledChecker
 
 _SCRIPT = "moveStalledJobsToWait"
+_NOBODY_IS_CLEARED = 'if command[1] == "SREM" then return 0 end'
 
 
 @mutant("stalled.first-check", kills=("stalled.two-checks",))
@@ -48,7 +49,7 @@ def uncounted(damage: Damage) -> None:
     damage.commands(_SCRIPT, 'if command[1] == "HINCRBY" then return 1 end')
 
 
-@mutant("stalled.counts-as-attempt", warns=("job.hash.attempts-made",), by=("stalled/a_recovered_job_runs_next",))
+@mutant("stalled.counts-as-attempt", kills=("job.hash.attempts-made",), by=("stalled/a_recovered_job_runs_next",))
 def counts_as_attempt(damage: Damage) -> None:
     """A recovery counts as an attempt too."""
     damage.commands(_SCRIPT, 'if command[1] == "HINCRBY" then send("HINCRBY", command[2], "atm", 1) end')
@@ -94,15 +95,19 @@ def limit_off_by_one(damage: Damage) -> None:
 def check_late(damage: Damage) -> None:
     """A worker does its first check an interval after its start."""
 
-    def broken(run: Function) -> Function:
-        async def run_later(checker: StalledChecker) -> None:
+    def broken(start: Function) -> Function:
+        async def start_later(checker: StalledChecker) -> None:
             worker: WorkerBase = vars(checker)["_worker"]
-            await asyncio.sleep(worker.opts["stalledInterval"] / 1000)
-            await run(checker)
 
-        return run_later
+            async def sleep_first() -> None:
+                await asyncio.sleep(worker.opts["stalledInterval"] / 1000)
+                await start(checker)
 
-    damage.around(StalledChecker, "_run", broken)
+            vars(checker)["_task"] = asyncio.create_task(sleep_first())
+
+        return start_later
+
+    damage.around(StalledChecker, "start", broken)
 
 
 @mutant("stalled.answers-nothing", kills=("stalled.two-checks",))
@@ -117,3 +122,21 @@ def answers_nothing(damage: Damage) -> None:
         return move_stalled
 
     damage.around(MoveScripts, "move_stalled_jobs_to_wait", broken)
+
+
+@mutant("stalled.finished-suspected", kills=("stalled.forgotten",))
+def finished_suspected(damage: Damage) -> None:
+    """A finished job stays marked as possibly stalled."""
+    damage.commands("moveToFinished", _NOBODY_IS_CLEARED)
+
+
+@mutant("stalled.retried-suspected", kills=("stalled.forgotten",))
+def retried_suspected(damage: Damage) -> None:
+    """A job that waits for its next attempt stays marked as possibly stalled."""
+    damage.commands("retryJob", _NOBODY_IS_CLEARED)
+
+
+@mutant("stalled.renewed-suspected", kills=("stalled.forgotten",))
+def renewed_suspected(damage: Damage) -> None:
+    """A job whose lock is renewed stays marked as possibly stalled."""
+    damage.commands("extendLock", _NOBODY_IS_CLEARED)

@@ -37,14 +37,20 @@ def tap(server: Server) -> Iterator[Callable[[], Tap]]:
 def oracle(
     server: Server, oracle_driver: DriverConnection, script_names: dict[str, str], tap: Callable[[], Tap]
 ) -> Side:
-    return Side(oracle_driver, tap(), server, script_names)
+    return Side(oracle_driver, server, tap(), script_names)
 
 
 @pytest.fixture(scope="session")
 def reference(
     server: Server, reference_driver: DriverConnection, script_names: dict[str, str], tap: Callable[[], Tap]
 ) -> Side:
-    return Side(reference_driver, tap(), server, script_names)
+    return Side(reference_driver, server, tap(), script_names)
+
+
+@pytest.fixture(scope="session")
+def reference_on_cluster(reference_driver: DriverConnection, cluster: Server) -> Side:
+    """The same reference on three primaries, where every prefix is a hash tag."""
+    return Side(reference_driver, cluster)
 
 
 @pytest.fixture

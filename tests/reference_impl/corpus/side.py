@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import redis
 
 from conformance.driver.connection import DriverConnection, OperationFailed, OperationIndeterminate
 from conformance.driver.messages import RedisAddress
@@ -40,12 +39,12 @@ class Seen:
 
 @dataclass
 class Side:
-    """A client, behind its driver and its tap. `scripts`: names by SHA-1 and by full text."""
+    """A client, behind its driver. `scripts`: names by SHA-1 and by full text. Without a tap its traffic is unknown."""
 
     driver: DriverConnection
-    tap: Tap
     server: Server
-    scripts: Mapping[str, str]
+    tap: Tap | None = None
+    scripts: Mapping[str, str] = field(default_factory=dict)
     now: int = NOW
     prefix: str = ""
     answers: list[Any] = field(default_factory=list)
@@ -54,12 +53,12 @@ class Side:
     def run(self, case: Case) -> Seen:
         """Go through a case under a prefix of its own, and leave nothing behind."""
         self.prefix, self.now, self.answers, self.commands = self.server.fresh_prefix(), NOW, [], []
-        self.tap.take()  # what the case before it sent while it was being closed
+        self._sent()  # what the case before it sent while it was being closed
         try:
             for step in case.steps:
                 self._take(step)
             snapshot = read_snapshot(self._redis(), self.prefix)
-            traffic = Reader(self.scripts, self.prefix).read([*self.commands, *self.tap.take()])
+            traffic = Reader(self.scripts, self.prefix).read([*self.commands, *self._sent()])
         finally:
             self.driver.call(REGISTRY["reset"]())
             self.server.remove_prefix(self.prefix)
@@ -68,9 +67,10 @@ class Side:
     def _take(self, step: Step) -> None:
         match step:
             case Do():
-                self.tap.opener = step.handle if step.op == "open" else "later"
+                if self.tap is not None:
+                    self.tap.opener = step.handle if step.op == "open" else "later"
                 self._note(step.op, self._carried_out(step))
-                self.commands += [each for each in self.tap.take() if step.op != "open" or not _is_read(each)]
+                self.commands += [each for each in self._sent() if step.op != "open" or not _is_read(each)]
             case Tick():
                 self.now += step.ms
             case Wait():
@@ -86,7 +86,8 @@ class Side:
         """What an operation answers; a refusal is an answer too."""
         args = self._own(step.args)
         if step.op == "open":
-            args["redis"] = msgspec.to_builtins(RedisAddress(mode="standalone", nodes=[self.tap.address]))
+            nodes = list(self.server.nodes) if self.tap is None else [self.tap.address]
+            args["redis"] = msgspec.to_builtins(RedisAddress(mode=self.server.mode, nodes=nodes))
         request = msgspec.convert(args, REGISTRY[step.op])
         try:
             return msgspec.to_builtins(self.driver.call(request, handle=step.handle, now_ms=self.now))
@@ -95,18 +96,26 @@ class Side:
         except OperationIndeterminate as failed:
             return {"undecided": failed.error.code, "text": failed.error.message}
 
+    def _sent(self) -> list[Command]:
+        return [] if self.tap is None else self.tap.take()
+
     def _wait_for_rest(self, step: Rest) -> None:
         """Workers that have nothing to do block; before, the last wake-up token must be gone."""
         base, deadline = f"{self.prefix}:{step.queue}", time.monotonic() + DEADLINE_S
         while not self._rests(base, step):
-            assert time.monotonic() < deadline, f"still busy after {DEADLINE_S} s: {self._redis().client_list()}"
+            assert time.monotonic() < deadline, f"still busy after {DEADLINE_S} s: {self._connections()}"
             time.sleep(0.002)
 
     def _rests(self, base: str, step: Rest) -> bool:
-        client = self._redis()
-        blocked = [each for each in client.client_list() if each["cmd"] == "bzpopmin" and "b" in each["flags"]]
-        is_woken = client.zscore(f"{base}:marker", "0") is not None
-        return len(blocked) == step.workers and not is_woken and client.llen(f"{base}:active") == step.active
+        blocked = [each for each in self._connections() if each["cmd"] == "bzpopmin" and "b" in each["flags"]]
+        is_woken = self._redis().zscore(f"{base}:marker", "0") is not None
+        is_busy = self._redis().llen(f"{base}:active") != step.active
+        return len(blocked) == step.workers and not is_woken and not is_busy
+
+    def _connections(self) -> list[dict[str, str]]:
+        """CLIENT LIST, of all nodes in a cluster."""
+        listed: Any = self._redis().client_list()
+        return listed if isinstance(listed, list) else [each for of_node in listed.values() for each in of_node]
 
     def _note(self, what: str, said: Any) -> None:
         if isinstance(said, dict) and isinstance(said.get("unprocessed"), list):
@@ -121,10 +130,9 @@ class Side:
     def _without_prefix(self, value: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(value).replace(self.prefix.encode(), PREFIX.encode()))
 
-    def _redis(self) -> redis.Redis:
-        client = self.server.connect()
-        assert isinstance(client, redis.Redis)
-        return client
+    def _redis(self) -> Any:
+        """A connection of the test's own; redis-py leaves that to a cluster without types."""
+        return self.server.connect()
 
 
 def _is_read(command: Command) -> bool:

@@ -2,52 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
-from . import (
-    adding,
-    bulk,
-    control,
-    deduplication,
-    editing,
-    families,
-    finishing,
-    getters,
-    holding,
-    listening,
-    parents,
-    refusals,
-    retrying,
-    running,
-    schedules,
-    values,
-)
-from .steps import Case
+from conformance.driver.connection import DriverConnection
+from conformance.protocol.errors import DRIVER_CODES
 
-AREAS = {
-    "add": adding.CASES,
-    "value": values.CASES,
-    "refused": refusals.CASES,
-    "bulk": bulk.CASES,
-    "deduplication": deduplication.CASES,
-    "parent": parents.CASES,
-    "finish": finishing.CASES,
-    "retry": retrying.CASES,
-    "hold": holding.CASES,
-    "control": control.CASES,
-    "edit": editing.CASES,
-    "get": getters.CASES,
-    "listen": listening.CASES,
-    "run": running.CASES,
-    "flow": families.CASES,
-    "schedule": schedules.CASES,
+from .all_cases import AREAS, CASES, operations
+from .side import Seen
+from .steps import Case, Do
+
+BY_THE_RUNNER = {"reset"}
+"""Operations that no case has to name, because they are carried out after each."""
+
+JOB_OPTIONS = {
+    *("attempts", "backoff", "continueParentOnFailure", "debounce", "deduplication", "delay", "failParentOnFailure"),
+    *("ignoreDependencyOnFailure", "jobId", "keepLogs", "lifo", "parent", "prevMillis", "priority", "removeOnComplete"),
+    *("removeDependencyOnFailure", "removeOnFail", "repeat", "repeatJobKey", "sizeLimit", "stackTraceLimit"),
+    *("telemetry", "timestamp"),
 }
-CASES = {f"{area}-{case.name}": case for area, cases in AREAS.items() for case in cases}
+"""All of JobsOptions in 5.62.0."""
+
+REPEAT_OPTIONS = {
+    *("count", "endDate", "every", "immediately", "jobId", "key", "limit", "offset", "pattern", "startDate", "tz"),
+}
+"""RepeatOptions; `prevMillis` is BullMQ's own."""
+
+HANDLE_OPTIONS = {
+    "queue": {"defaultJobOptions", "skipMetasUpdate", "streams"},
+    "worker": {
+        *("autorun", "concurrency", "drainDelay", "limiter", "lockDuration", "maxStalledCount", "maxStartedAttempts"),
+        *("metrics", "name", "removeOnComplete", "removeOnFail", "skipLockRenewal", "skipStalledCheck"),
+        *("stalledInterval",),
+    },
+    "events": {"autorun", "lastEventId"},
+}
+"""Options of queues, workers and readers that Redis or an answer can tell of; what is about connections aside."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_reference_is_indistinguishable(name: str, differences: Callable[[Case], list[str]]) -> None:
     found = differences(CASES[name])
     assert not found, "\n".join(found)
+
+
+def test_the_corpus_has_every_operation(oracle_driver: DriverConnection, reference_driver: DriverConnection) -> None:
+    declared = set(oracle_driver.ready.ops) & set(reference_driver.ready.ops)
+    used = set().union(*map(operations, CASES.values()))
+    assert declared - BY_THE_RUNNER == used
+
+
+def test_both_clients_have_the_same_operations(
+    oracle_driver: DriverConnection, reference_driver: DriverConnection
+) -> None:
+    assert sorted(reference_driver.ready.ops) == sorted(oracle_driver.ready.ops)
+
+
+def test_the_corpus_has_every_option() -> None:
+    used = set(_job_options())
+    assert used >= JOB_OPTIONS, JOB_OPTIONS - used
+    repeat = set(_repeat_options())
+    assert repeat >= REPEAT_OPTIONS, REPEAT_OPTIONS - repeat
+
+
+@pytest.mark.parametrize("role", HANDLE_OPTIONS)
+def test_the_corpus_has_every_option_of_handles(role: str) -> None:
+    opened = [step.args for step in _operations() if step.op == "open" and step.args["role"] == role]
+    used = {option for args in opened for option in args["options"]}
+    assert used >= HANDLE_OPTIONS[role], HANDLE_OPTIONS[role] - used
+
+
+def test_the_corpus_is_not_small() -> None:
+    assert len(CASES) == sum(map(len, AREAS.values()))
+    assert len(CASES) > 500
+
+
+def test_the_corpus_has_every_error(both: Callable[[Case], tuple[Seen, Seen]]) -> None:
+    """Of the script errors and of those that the client finds by itself; the rest are about connections."""
+    wanted = {*DRIVER_CODES.values(), "invalid-argument", "job-failed", "timeout"}
+    met: set[str] = set()
+    for name, case in CASES.items():
+        if wanted <= met:
+            return
+        if any(word in name for word in ("refused", "collision", "removed", "foreign", "pending", "active", "claimed")):
+            met |= _refusals(both(case)[0])
+    for case in AREAS["listen"]:
+        met |= _refusals(both(case)[0])
+    assert wanted <= met, wanted - met
+
+
+def _refusals(seen: Seen) -> set[str]:
+    return {said["refused"] for _, said in seen.answers if isinstance(said, dict) and "refused" in said}
+
+
+def _operations() -> Iterator[Do]:
+    return (step for case in CASES.values() for step in case.steps if isinstance(step, Do))
+
+
+def _job_options() -> Iterator[str]:
+    for step in _operations():
+        yield from step.args.get("opts") or {}
+        for job in step.args.get("jobs", []):
+            yield from job["opts"]
+
+
+def _repeat_options() -> Iterator[str]:
+    for step in _operations():
+        repeat: Mapping[str, Any] = step.args.get("repeat") or (step.args.get("opts") or {}).get("repeat") or {}
+        yield from repeat

@@ -1,0 +1,137 @@
+"""How fast the reference client works through a queue, and what it needs for that.
+
+    python -m benchmarks.worker [--rounds 5] [--jobs 5000] [--memory-jobs 100000] [--peers node,reference,...]
+
+Node and the official Python client are measured beside it. Every peer processes empty jobs at concurrency 10 in turns, in one session, on one private Redis; the ratio is the
+median over the rounds. Then: how long an idle worker needs to pick up a job (from the call of `add` to the processor),
+how long the stalled check of 10,000 active jobs with live locks takes, and by how much the process grows with jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import peers, sessions
+from benchmarks.peers import Peer
+from benchmarks.sessions import Rates, Session
+
+CONCURRENCY: Final = 10
+QUEUE: Final = "q"
+MEGABYTE: Final = 1_000_000
+
+LEAST_OF_NODE: Final = 0.5
+LEAST_OF_OFFICIAL: Final = 4.0
+LONGEST_PICKUP_MS: Final = 10.0
+LONGEST_CHECK_MS: Final = 100.0
+LARGEST_GROWTH_MB: Final = 20.0
+
+
+def main() -> None:
+    """Measure, and print a table per question and one of targets."""
+    options = _options()
+    with sessions.session(sessions.names_of(options), options.redis) as session:
+        rates = session.in_turns(options.rounds, lambda peer: jobs_per_second(session, peer, options.jobs))
+        pickups = {peer.name: pickup_times(session, peer, options.pickups) for peer in session.peers}
+        checks = {peer.name: check_times(session, peer, options.active) for peer in session.references()}
+        growths = {peer.name: growth(session, peer, options.memory_jobs) for peer in session.peers}
+    console = Console()
+    title = f"{options.jobs} empty jobs, concurrency {CONCURRENCY}, median of {options.rounds} rounds"
+    console.print(sessions.rate_table(title, "jobs/s", rates, [peers.NODE, peers.OFFICIAL]))
+    console.print(_pickup_table(pickups))
+    console.print(_growth_table(growths, options.memory_jobs))
+    console.print(_verdicts(rates, pickups, checks, growths, options))
+
+
+def jobs_per_second(session: Session, peer: Peer, jobs: int) -> float:
+    """Let a peer process so many empty jobs that are there when its worker starts."""
+    with session.place() as place:
+        peer.do("addBulk", place, QUEUE, jobs=jobs)
+        return jobs / float(peer.do("work", place, QUEUE, jobs=jobs, concurrency=CONCURRENCY))
+
+
+def pickup_times(session: Session, peer: Peer, jobs: int) -> list[float]:
+    """Ms from the call of `add` to the processor of a worker that was waiting."""
+    with session.place() as place:
+        return [seconds * 1000 for seconds in peer.do("pickup", place, QUEUE, jobs=jobs)]
+
+
+def check_times(session: Session, peer: Peer, active: int) -> list[float]:
+    """Ms of stalled checks while so many jobs are active and locked."""
+    with session.place() as place:
+        peer.do("addBulk", place, QUEUE, jobs=active)
+        return [seconds * 1000 for seconds in peer.do("stalled", place, QUEUE, jobs=active, checks=10)]
+
+
+def growth(session: Session, peer: Peer, jobs: int) -> float:
+    """MB by which a peer that has processed a few jobs is larger after so many more, added and processed by it."""
+    jobs_per_second(session, peer, 1000)
+    before = peer.resident_bytes()
+    left = jobs
+    while left > 0:
+        portion = min(left, 10_000)
+        jobs_per_second(session, peer, portion)
+        left -= portion
+    return (peer.resident_bytes() - before) / MEGABYTE
+
+
+def _options() -> argparse.Namespace:
+    parser = sessions.parser(__doc__)
+    parser.add_argument("--jobs", type=sessions.positive, default=5000, help="jobs per measurement (%(default)s)")
+    parser.add_argument("--pickups", type=sessions.positive, default=200, help="jobs for an idle worker (%(default)s)")
+    parser.add_argument("--active", type=sessions.positive, default=10_000, help="jobs to be checked (%(default)s)")
+    parser.add_argument(
+        "--memory-jobs", type=sessions.positive, default=10_000, help="jobs for the growth of memory (%(default)s)"
+    )
+    return parser.parse_args()
+
+
+def _pickup_table(pickups: dict[str, list[float]]) -> Table:
+    table = Table(title="an idle worker picks up a job")
+    for heading in ("client", "p50 ms", "p99 ms", "longest ms"):
+        table.add_column(heading, justify="left" if heading == "client" else "right")
+    for name, times in pickups.items():
+        shown = (statistics.median(times), sessions.percentile(times, 99), max(times))
+        table.add_row(name, *(f"{number:.2f}" for number in shown))
+    return table
+
+
+def _growth_table(growths: dict[str, float], jobs: int) -> Table:
+    table = Table(title=f"resident memory after {jobs:,} jobs")
+    table.add_column("client")
+    table.add_column("growth MB", justify="right")
+    for name, megabytes in growths.items():
+        table.add_row(name, f"{megabytes:.1f}")
+    return table
+
+
+def _verdicts(
+    rates: Rates,
+    pickups: dict[str, list[float]],
+    checks: dict[str, list[float]],
+    growths: dict[str, float],
+    options: argparse.Namespace,
+) -> Table:
+    table = sessions.verdict_table("targets of the reference client")
+    for name, times in checks.items():
+        for other, least in ((peers.NODE, LEAST_OF_NODE), (peers.OFFICIAL, LEAST_OF_OFFICIAL)):
+            if other in rates:
+                found = sessions.ratio(rates[name], rates[other])
+                what = f"{name}: jobs/s x {other}"
+                sessions.verdict_row(table, what, f"{found:.2f}", f"at least {least}", holds=found >= least)
+        limits = (
+            ("pickup p99 ms", sessions.percentile(pickups[name], 99), LONGEST_PICKUP_MS),
+            (f"stalled check of {options.active:,} ms", statistics.median(times), LONGEST_CHECK_MS),
+            (f"growth after {options.memory_jobs:,} jobs MB", growths[name], LARGEST_GROWTH_MB),
+        )
+        for what, found, most in limits:
+            sessions.verdict_row(table, f"{name}: {what}", f"{found:.1f}", f"under {most:g}", holds=found < most)
+    return table
+
+
+if __name__ == "__main__":
+    sessions.run(main)

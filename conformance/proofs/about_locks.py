@@ -1,0 +1,168 @@
+"""Locks, tokens and stalled jobs."""
+
+from __future__ import annotations
+
+from conformance.driver.connection import OperationFailed
+from conformance.gate.expect import Mismatch, between, equal, holds
+from conformance.gate.handles import QueueHandle, WorkerHandle
+from conformance.gate.participant import Participant
+from conformance.proofs.registry import proof
+
+
+def _check_again(queue: QueueHandle, worker: WorkerHandle) -> list[str]:
+    """One more stalled check, as after `stalledInterval`."""
+    queue.redis.delete("stalled-check")
+    return worker.check_stalled()
+
+
+def _stall(queue: QueueHandle, worker: WorkerHandle) -> None:
+    """Lose the lock of job 1 and let two checks pass."""
+    queue.redis.delete("1:lock")
+    _check_again(queue, worker)
+    _check_again(queue, worker)
+
+
+def _refused(worker: WorkerHandle, token: str = "token-1") -> str:
+    """The code with which completing job 1 is refused."""
+    try:
+        worker.complete("1", "late", token)
+    except OperationFailed as failure:
+        return failure.error.code
+    raise Mismatch("the completion is refused", expected="refused", actual="accepted")
+
+
+@proof("lock.extend")
+def a_renewal_clears_suspicion(oracle: Participant) -> str:
+    """Let a check mark an active job, and renew its lock."""
+    queue, worker = oracle.queue(), oracle.worker(lockDuration=10_000)
+    queue.add("work")
+    worker.claim_one()
+    _check_again(queue, worker)
+    marked = queue.redis.exists("stalled")
+    worker.extend_lock("1", 90_000)
+    equal((marked, queue.redis.exists("stalled")), (True, False), "the renewal takes the mark away")
+    between(queue.redis.ttl_ms("1:lock"), 80_000, 90_000, "and sets the lock anew")
+    return "the job was marked in `stalled`, and the renewal took it out and set the lock for 90 s"
+
+
+@proof("lock.extend.stale-token-refused")
+def a_foreign_renewal_is_no_error(oracle: Participant) -> str:
+    """Renew with another token."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("work")
+    worker.claim_one("token-mine")
+    equal(worker.extend_lock("1", 90_000, "token-other"), False, "the answer is no, without an error")
+    return "the call answers no, without an error"
+
+
+@proof("lock.missing-refused")
+def too_late_is_refused(oracle: Participant) -> str:
+    """Complete after the lock was lost, and again after another worker took over."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("work")
+    worker.claim_one("token-1")
+    queue.redis.delete("1:lock")
+    before = _refused(worker)
+    _stall(queue, worker)
+    worker.claim_one("token-2")
+    after = _refused(worker)
+    worker.complete("1", "right", "token-2")
+    equal((before, after), ("missing-lock", "lock-mismatch"), "both attempts are refused")
+    equal(queue.redis.field("1", "returnvalue"), '"right"', "the new owner's result is stored")
+    return f"the old worker is refused before ({before}) and after ({after}) another one took the job"
+
+
+@proof("lock.token.no-secret")
+def the_token_zero(oracle: Participant) -> str:
+    """Complete a job with the token `0`, which never took the lock."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("work")
+    worker.claim_one("token-secret")
+    worker.complete("1", "stolen", "0")
+    equal(queue.redis.state("1"), ["completed"], "the token 0 needs no lock")
+    return "the job is completed with the token `0` although its lock held another one"
+
+
+@proof("lock.renewal.in-time", clock="real")
+def renewed_by_half(oracle: Participant) -> str:
+    """Watch the lock of a job that runs for three times `lockDuration` of 400 ms."""
+    queue = oracle.queue()
+    queue.add("long")
+    worker = oracle.worker("ask", lockDuration=400)
+    worker.next_job()
+    started, seen = oracle.clock.now_ms(), list[int]()
+    oracle.eventually(
+        lambda: seen.append(queue.redis.ttl_ms("1:lock")),
+        lambda _: oracle.clock.now_ms() - started > 1200,
+        "three lives of the lock pass",
+    )
+    worker.resolve("1")
+    worker.wait_local("completed", "1")
+    renewals = sum(after > before + 50 for before, after in zip(seen, seen[1:], strict=False))
+    holds(renewals >= 3 and min(seen) > 0, "the lock was renewed again and again", seen=(renewals, min(seen)))
+    return f"in 1200 ms a lock of 400 ms was renewed {renewals} times, and never had less than {min(seen)} ms left"
+
+
+@proof("stalled.two-checks")
+def the_first_check_only_marks(oracle: Participant) -> str:
+    """Delete a lock and let two checks pass."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("lost")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    answers = [_check_again(queue, worker), _check_again(queue, worker)]
+    equal(answers, [[], ["1"]], "the first marks, the second recovers")
+    return "the first check answers no job, the second one job 1"
+
+
+@proof("stalled.counter")
+def a_stall_is_no_attempt(oracle: Participant) -> str:
+    """Let a job stall once."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("lost")
+    worker.claim_one()
+    _stall(queue, worker)
+    fields = queue.redis.hash("1")
+    equal((fields["stc"], fields.get("atm"), fields["ats"]), ("1", None, "1"), "only `stc` counts a stall")
+    return "`stc` is 1, and `atm` does not even exist"
+
+
+@proof("stalled.limit")
+def two_stalls_fail(oracle: Participant) -> str:
+    """Let a job stall twice with the default limit."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("poison")
+    for _ in range(2):
+        worker.claim_one()
+        _stall(queue, worker)
+    deferred = queue.redis.field("1", "defa")
+    holds(deferred, "the second stall defers a failure")
+    return f"after the second stall the job carries the failure that it will get: {deferred}"
+
+
+@proof("stalled.race.one-outcome")
+def neither_takes_effect(oracle: Participant) -> str:
+    """Lose the lock of a job that no check has marked, then complete it and check."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("contended")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    code, recovered = _refused(worker), _check_again(queue, worker)
+    equal((code, recovered), ("missing-lock", []), "neither takes effect")
+    equal(_check_again(queue, worker), ["1"], "a later check recovers the job")
+    return "the completion is refused and the check recovers nothing; only the next check does"
+
+
+@proof("stalled.recovery-time")
+def another_check_suppresses(oracle: Participant) -> str:
+    """Let two workers check one after the other within one interval."""
+    queue = oracle.queue()
+    first, second = oracle.worker(stalledInterval=60_000), oracle.worker(stalledInterval=60_000)
+    queue.add("lost")
+    first.claim_one()
+    queue.redis.delete("1:lock")
+    answers = [first.check_stalled(), second.check_stalled()]
+    equal(answers, [[], []], "the second check is suppressed")
+    equal(queue.redis.state("1"), ["active"], "the job is still lost")
+    between(queue.redis.ttl_ms("stalled-check"), 50_000, 60_000, "nobody checks before the interval has passed")
+    return "of two checks in a row the second does nothing for the rest of the interval, and the job stays lost"

@@ -1,0 +1,50 @@
+"""Whole runs of the program, as users start them: each client, on each kind of Redis that needs nothing installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from conformance.upstream.node import bundled_node
+
+KNOWN = str(files("conformance.clients") / "python_official" / "known.toml")
+DEADLINE_S = 600
+
+RUNS = {
+    "the oracle agrees with itself": ["--client", "node"],
+    "the reference on a cluster": ["--client", "reference", "--redis", "cluster"],
+    "the official Python client fails as listed": ["--client", "python-official", "--known", KNOWN],
+    "smoke with the bundled Redis": ["--client", "reference", "--redis", "bundled", "--tier", "smoke"],
+}
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "conformance", "run", *arguments]
+    # The run has a pytest of its own, which must not take itself for a worker of this one.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment)
+
+
+@pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS.keys())
+def test_a_whole_run_is_conformant(arguments: list[str], tmp_path: Path) -> None:
+    done = run(*arguments, "--jobs", "2", "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CONFORMANT" in (tmp_path / "out" / "summary.md").read_text("utf-8")
+
+
+def test_the_official_python_client_is_not_conformant_without_the_list() -> None:
+    done = run("--client", "python-official", "--select", "add.priority.limit", "--jobs", "1")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "add.priority.limit" in done.stdout
+
+
+def test_the_bundled_node_drives_the_oracle() -> None:
+    node = bundled_node()
+    assert node is not None, "the package nodejs-bin is not installed"
+    done = run("--client", "reference", "--node", str(node), "--tier", "smoke", "--jobs", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
