@@ -23,6 +23,8 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m conformance.driver.schema --write
 	$(BIN)/python -m conformance.report.json_summary > conformance/report/schema/summary.schema.json.new
 	mv conformance/report/schema/summary.schema.json.new conformance/report/schema/summary.schema.json
+	$(BIN)/bullmq-conformance ledger page > docs/requirements.md.new
+	mv docs/requirements.md.new docs/requirements.md
 
 lock: ## write requirements.lock anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock

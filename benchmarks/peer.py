@@ -15,7 +15,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 Json = dict[str, Any]
@@ -35,7 +35,7 @@ class Peer:
         queue_module, worker_module = LIBRARIES[library]
         self._queue: Any = importlib.import_module(queue_module).Queue
         self._worker: Any = importlib.import_module(worker_module).Worker
-        self.tasks: dict[str, Callable[[Json], Awaitable[Any]]] = {
+        self.tasks: dict[str, Callable[[Json], Coroutine[Any, Any, Any]]] = {
             "add": self.add,
             "addBulk": self.add_bulk,
             "pickup": self.pickup,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -78,9 +79,8 @@ class Peer:
 
     def stop(self) -> None:
         """End the process: it leaves when its stdin ends."""
-        with self._process as process:
-            if process.stdin is not None:
-                process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
 
     def _exchange(self, request: str) -> str:
         requests, answers = self._process.stdin, self._process.stdout

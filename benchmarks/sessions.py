@@ -32,13 +32,15 @@ class Session:
     server: Server
     peers: Sequence[Peer]
 
-    def peer(self, name: str) -> Peer | None:
-        """Answer a peer by its name, or None where it does not take part."""
-        return next((each for each in self.peers if each.name == name), None)
-
     def references(self) -> list[Peer]:
         """Answer the reference client with each of its event loops."""
         return [each for each in self.peers if each.name in {peers.REFERENCE, peers.FAST_REFERENCE}]
+
+    @contextmanager
+    def fresh_peer(self, name: str) -> Iterator[Peer]:
+        """Start a process of a peer that has done nothing yet."""
+        with peers.running([name], _announce) as (peer,):
+            yield peer
 
     @contextmanager
     def place(self, port: int | None = None) -> Iterator[Place]:
@@ -74,7 +76,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--peers", default=",".join(peers.default_names()), help="which peers, separated by commas")
     made.add_argument("--redis", default=None, help="where Redis comes from; default: a private one")
-    made.add_argument("--rounds", type=positive, default=5, help="measurements of each peer (%(default)s)")
+    made.add_argument("--rounds", type=positive, default=3, help="measurements of each peer (%(default)s)")
     return made
 
 

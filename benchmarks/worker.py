@@ -1,10 +1,11 @@
 """How fast the reference client works through a queue, and what it needs for that.
 
-    python -m benchmarks.worker [--rounds 5] [--jobs 5000] [--memory-jobs 100000] [--peers node,reference,...]
+    python -m benchmarks.worker [--rounds 3] [--jobs 3000] [--memory-jobs 100000] [--peers node,reference,...]
 
-Node and the official Python client are measured beside it. Every peer processes empty jobs at concurrency 10 in turns, in one session, on one private Redis; the ratio is the
-median over the rounds. Then: how long an idle worker needs to pick up a job (from the call of `add` to the processor),
-how long the stalled check of 10,000 active jobs with live locks takes, and by how much the process grows with jobs.
+Node and the official Python client are measured beside it: every peer processes empty jobs at concurrency 10, in turns,
+in one session, on one private Redis; the ratio is the median over the rounds. Then: how long an idle worker needs to
+pick up a job (from the call of `add` to the processor), how long the stalled check of 10,000 active jobs with live
+locks takes, and by how much a fresh process grows with the jobs that it adds and processes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from benchmarks.sessions import Rates, Session
 CONCURRENCY: Final = 10
 QUEUE: Final = "q"
 MEGABYTE: Final = 1_000_000
+WARM_UP_JOBS: Final = 1000
+PORTION: Final = 10_000
 
 LEAST_OF_NODE: Final = 0.5
 LEAST_OF_OFFICIAL: Final = 4.0
@@ -38,12 +41,11 @@ def main() -> None:
         rates = session.in_turns(options.rounds, lambda peer: jobs_per_second(session, peer, options.jobs))
         pickups = {peer.name: pickup_times(session, peer, options.pickups) for peer in session.peers}
         checks = {peer.name: check_times(session, peer, options.active) for peer in session.references()}
-        growths = {peer.name: growth(session, peer, options.memory_jobs) for peer in session.peers}
+        growths = {peer.name: growth(session, peer.name, options.memory_jobs) for peer in session.references()}
     console = Console()
     title = f"{options.jobs} empty jobs, concurrency {CONCURRENCY}, median of {options.rounds} rounds"
     console.print(sessions.rate_table(title, "jobs/s", rates, [peers.NODE, peers.OFFICIAL]))
     console.print(_pickup_table(pickups))
-    console.print(_growth_table(growths, options.memory_jobs))
     console.print(_verdicts(rates, pickups, checks, growths, options))
 
 
@@ -67,21 +69,19 @@ def check_times(session: Session, peer: Peer, active: int) -> list[float]:
         return [seconds * 1000 for seconds in peer.do("stalled", place, QUEUE, jobs=active, checks=10)]
 
 
-def growth(session: Session, peer: Peer, jobs: int) -> float:
-    """MB by which a peer that has processed a few jobs is larger after so many more, added and processed by it."""
-    jobs_per_second(session, peer, 1000)
-    before = peer.resident_bytes()
-    left = jobs
-    while left > 0:
-        portion = min(left, 10_000)
-        jobs_per_second(session, peer, portion)
-        left -= portion
-    return (peer.resident_bytes() - before) / MEGABYTE
+def growth(session: Session, name: str, jobs: int) -> float:
+    """MB by which a fresh process that has processed a few jobs is larger after so many more."""
+    with session.fresh_peer(name) as peer:
+        jobs_per_second(session, peer, WARM_UP_JOBS)
+        before = peer.resident_bytes()
+        for begun in range(0, jobs, PORTION):
+            jobs_per_second(session, peer, min(PORTION, jobs - begun))
+        return (peer.resident_bytes() - before) / MEGABYTE
 
 
 def _options() -> argparse.Namespace:
     parser = sessions.parser(__doc__)
-    parser.add_argument("--jobs", type=sessions.positive, default=5000, help="jobs per measurement (%(default)s)")
+    parser.add_argument("--jobs", type=sessions.positive, default=3000, help="jobs per measurement (%(default)s)")
     parser.add_argument("--pickups", type=sessions.positive, default=200, help="jobs for an idle worker (%(default)s)")
     parser.add_argument("--active", type=sessions.positive, default=10_000, help="jobs to be checked (%(default)s)")
     parser.add_argument(
@@ -97,15 +97,6 @@ def _pickup_table(pickups: dict[str, list[float]]) -> Table:
     for name, times in pickups.items():
         shown = (statistics.median(times), sessions.percentile(times, 99), max(times))
         table.add_row(name, *(f"{number:.2f}" for number in shown))
-    return table
-
-
-def _growth_table(growths: dict[str, float], jobs: int) -> Table:
-    table = Table(title=f"resident memory after {jobs:,} jobs")
-    table.add_column("client")
-    table.add_column("growth MB", justify="right")
-    for name, megabytes in growths.items():
-        table.add_row(name, f"{megabytes:.1f}")
     return table
 
 

@@ -106,6 +106,28 @@ def _undeclared_keys(traffic: Traffic) -> Iterator[Found]:
                 yield located(call, place, f"the script builds keys of {shown(given)}, KEYS are of {shown(base)}")
 
 
+def _argument_count(traffic: Traffic) -> Iterator[Found]:
+    """An official script gets as many arguments as it reads."""
+    yield from traffic_arguments.wrong_counts(traffic.sound_calls)
+
+
+def _numeric_range(traffic: Traffic) -> Iterator[Found]:
+    """Numbers are finite and exact in a double, times are in Unix ms, durations and counts are not too small.
+
+    Also the numbers inside packed arguments, and how long a blocking command blocks.
+    """
+    yield from traffic_arguments.out_of_range(traffic.sound_calls)
+    yield from traffic_arguments.blocking_badly(traffic.commands)
+
+
+def _packed_arguments(traffic: Traffic) -> Iterator[Found]:
+    """Packed arguments are one msgpack array or map; the optional slots of an added job are nil and not empty text.
+
+    An empty text there would be taken for a key: the script adds the job to the children in a key named "".
+    """
+    yield from traffic_arguments.badly_packed(traffic.sound_calls)
+
+
 def _one_slot(traffic: Traffic) -> Iterator[Found]:
     """In a cluster all keys of a command (and of a transaction) belong to one slot. Not judged elsewhere."""
     if not traffic.cluster:
@@ -164,19 +186,19 @@ ALL_CHECKS: tuple[TrafficCheck, ...] = (
         name="argument-count",
         severity="breaks-others",
         source="classes/scripts.ts",
-        predicate=lambda traffic: traffic_arguments.wrong_counts(traffic.sound_calls),
+        predicate=_argument_count,
     ),
     TrafficCheck(
         name="numeric-range",
         severity="breaks-others",
         source="classes/scripts.ts",
-        predicate=lambda traffic: traffic_arguments.out_of_range(traffic.sound_calls, traffic.commands),
+        predicate=_numeric_range,
     ),
     TrafficCheck(
         name="packed-arguments",
         severity="breaks-others",
         source="classes/scripts.ts",
-        predicate=lambda traffic: traffic_arguments.badly_packed(traffic.sound_calls),
+        predicate=_packed_arguments,
     ),
     TrafficCheck(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
     TrafficCheck(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),

@@ -102,18 +102,15 @@ def kinds(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
 
 
 def wrong_counts(calls: Sequence[CommandRecord]) -> Iterator[Found]:
-    """An official script gets as many arguments as it reads."""
+    """Calls with too few arguments, or too many."""
     for call in calls:
         layout = layout_of(call)
         if len(call.argv) < len(layout.args) or (len(call.argv) > len(layout.args) and not layout.more):
             yield located(call, "argv", f"{len(call.argv)} arguments instead of {len(layout.args)}")
 
 
-def out_of_range(calls: Sequence[CommandRecord], commands: Sequence[CommandRecord]) -> Iterator[Found]:
-    """Numbers are finite and exact in a double, times are in Unix ms, durations and counts are not too small.
-
-    Also the numbers inside packed arguments, and how long a blocking command blocks.
-    """
+def out_of_range(calls: Sequence[CommandRecord]) -> Iterator[Found]:
+    """Arguments, and numbers in packed arguments, that are not what their kind allows."""
     for call in calls:
         for index, (kind, word) in enumerate(kinds(call), 1):
             problem = _problem(kind, word)
@@ -123,6 +120,10 @@ def out_of_range(calls: Sequence[CommandRecord], commands: Sequence[CommandRecor
                 allowed = _COMPUTED_BY_SCRIPT.get((call.script or "", index), frozenset())
                 for name, number in _bad_numbers(unpacked(word), allowed):
                     yield located(call, f"argv[{index}]", f"{name} is {number}")
+
+
+def blocking_badly(commands: Sequence[CommandRecord]) -> Iterator[Found]:
+    """Blocking commands that wait for no proper time, or for far too long."""
     for command in commands:
         problem = _blocks_badly(command)
         if problem:
@@ -194,10 +195,7 @@ def unpacked(word: bytes) -> Any:
 
 
 def badly_packed(calls: Sequence[CommandRecord]) -> Iterator[Found]:
-    """Packed arguments are one msgpack array or map; the optional slots of an added job are nil and not empty text.
-
-    An empty text there would be taken for a key: the script adds the job to the children in a key named "".
-    """
+    """Packed arguments that are no msgpack, and slots of added jobs that must not be empty texts."""
     for call in calls:
         for index, (kind, word) in enumerate(kinds(call), 1):
             if kind.startswith("packed") and not (kind.endswith("?") and not word):
@@ -222,7 +220,9 @@ __all__ = [
     "badly_packed",
     "base_of",
     "bases_in_arguments",
+    "blocking_badly",
     "fits",
+    "layout_of",
     "located",
     "out_of_range",
     "unpacked",

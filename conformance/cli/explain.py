@@ -40,14 +40,14 @@ def _find(ledger: Ledger, requirement: str) -> Requirement:
 
 
 def _print(row: Requirement, console: Console) -> None:
-    console.print(f"{row.id}  ({row.level}, area {row.area}, {row.status})", style="bold")
+    console.print(f"{row.id}  ({row.level}, area {row.area})", style="bold")
     console.print(row.statement)
     scenarios = scenarios_by_requirement().get(row.id, [])
     facts = {
+        "status": f"{row.status}: {row.reason}" if row.reason else row.status,
         "stated in": row.source,
         "the paper": row.paper,
         "the oracle": row.oracle,
-        "reason": row.reason,
         "claims": ", ".join(f"{claim} ({load_claims().get(claim, 'unknown')})" for claim in row.claims),
         "differences at": ", ".join(row.owns),
         "scenarios": "\n           ".join(scenarios),

@@ -120,6 +120,26 @@ class QueueHandle(Handle):
         """Job.retry."""
         self.call(msgspec.convert({"job": job_id, "state": state}, job.Retry))
 
+    def dedup_owner(self, dedup_id: str) -> str | None:
+        """Queue.getDeduplicationJobId."""
+        return self.call(queue.GetDeduplicationJobId(id=dedup_id)).value
+
+    def schedule(
+        self, scheduler: str, repeat: dict[str, Any], *, name: str | None = None, data: Any = None, **opts: Any
+    ) -> JobView | None:
+        """Queue.upsertJobScheduler; returns the next job. `opts` are those of its jobs."""
+        data_raw = None if data is None else json_text(data)
+        op = flow.UpsertJobScheduler(id=scheduler, repeat=repeat, name=name, data_raw=data_raw, opts=opts or None)
+        return self.call(op).job
+
+    def scheduler(self, scheduler: str) -> flow.SchedulerView | None:
+        """Queue.getJobScheduler."""
+        return self.call(flow.GetJobScheduler(id=scheduler)).scheduler
+
+    def unschedule(self, scheduler: str) -> bool:
+        """Queue.removeJobScheduler."""
+        return self.call(flow.RemoveJobScheduler(id=scheduler)).value
+
 
 class WorkerHandle(Handle):
     """A Worker: claimed and finished step by step, or running its own loop."""
@@ -171,6 +191,10 @@ class WorkerHandle(Handle):
     def extend_locks(self, jobs: Sequence[str], tokens: Sequence[str], duration_ms: int) -> list[str]:
         """Renew several locks at once; returns the ids that could not be renewed."""
         return self.call(worker.ExtendLocks(jobs=list(jobs), tokens=list(tokens), duration_ms=duration_ms)).ids
+
+    def wait_for_children(self, job_id: str, token: str = "token-1") -> bool:
+        """Job.moveToWaitingChildren: False when nothing is pending."""
+        return self.call(worker.MoveToWaitingChildren(job=job_id, token=token)).value
 
     def check_stalled(self) -> list[str]:
         """One stalled check, now; returns the recovered ids."""
@@ -224,3 +248,11 @@ class FlowHandle(Handle):
     def add(self, tree: dict[str, Any]) -> flow.FlowNode:
         """FlowProducer.add of {name, queue, data_raw?, opts?, children?}."""
         return self.call(flow.AddFlow(flow=msgspec.convert(tree, flow.FlowJob)))
+
+    def add_bulk(self, *trees: dict[str, Any]) -> list[flow.FlowNode]:
+        """FlowProducer.addBulk of such trees."""
+        return self.call(flow.AddFlows(flows=msgspec.convert(trees, list[flow.FlowJob]))).flows
+
+    def get(self, job_id: str, *, queue: str = "q", depth: int = 10) -> flow.FlowNode | None:
+        """FlowProducer.getFlow below a job."""
+        return self.call(flow.GetFlow(job=job_id, queue=queue, depth=depth)).flow

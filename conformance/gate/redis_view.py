@@ -81,6 +81,10 @@ class RedisView:
         value = self._redis.zscore(self.key(name), member)
         return None if value is None else float(value)
 
+    def set_members(self, name: str) -> list[str]:
+        """SMEMBERS, sorted."""
+        return sorted(text(member) for member in self._redis.smembers(self.key(name)))
+
     def events(self) -> list[dict[str, str]]:
         """The event stream, oldest first, each entry as its fields in order."""
         entries = self._redis.xrange(self.key("events"))

@@ -51,7 +51,7 @@ def coverage_of(
     scenarios: Mapping[str, Collection[str]],
     mutants: Mapping[str, Collection[str]],
 ) -> Coverage:
-    """Compute the coverage. `scenarios` and `mutants` are names by row id; `claims` are all ids that must be reached."""
+    """Compute the coverage. `scenarios` and `mutants` are names by row id; every one of `claims` needs a row."""
     areas = tuple(_area(area, ledger, scenarios, mutants) for area in ledger.areas)
     return Coverage(areas, tuple(sorted(_gaps(ledger, claims, scenarios, mutants))))
 

@@ -108,10 +108,10 @@ class Ledger(Mapping[str, Requirement]):
         self._rows = {row.id: row for row in requirements}
         self.areas = areas
         """Title of each area, by its short name."""
-        if twice := _twice([row.id for row in requirements]):
+        if len(self._rows) != len(requirements):
+            ids = [row.id for row in requirements]
+            twice = sorted({one for one in ids if ids.count(one) > 1})
             raise ValueError(f"ledger rows with the same id: {', '.join(twice)}")
-        if twice := _twice([claim for row in requirements for claim in row.claims]):
-            raise ValueError(f"claims in more than one row: {', '.join(twice)}")
 
     def __getitem__(self, requirement: str) -> Requirement:
         return self._rows[requirement]
@@ -161,8 +161,8 @@ def load_ledger(requirement_set: str = REQUIREMENT_SET) -> Ledger:
 def load_claims() -> dict[str, str]:
     """Every claim of the written specification, with the verdict on it: HOLDS, DIFFERS, LIBRARY, OBSOLETE, UNTESTED."""
     lines = (files("conformance.ledger") / "claims.txt").read_text("utf-8").splitlines()
-    pairs = [line.split() for line in lines if line and not line.startswith("#")]
-    return {claim: verdict for claim, verdict in pairs}
+    pairs = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    return dict(pairs)
 
 
 def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]]:
@@ -183,7 +183,3 @@ def _read(name: str, text: str) -> AreaFile:
         return msgspec.convert(yaml.safe_load(text), AreaFile)
     except (yaml.YAMLError, msgspec.ValidationError) as error:
         raise ValueError(f"ledger file {name}: {error}") from error
-
-
-def _twice(names: list[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})

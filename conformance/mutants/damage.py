@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from fnmatch import fnmatchcase
+from inspect import iscoroutinefunction, signature
 from typing import Any, Self
 
 from conformance.mutants.lua_filter import filtered
@@ -58,9 +59,15 @@ class Damage:
     # Python.
 
     def replace(self, owner: Any, name: str, replacement: Any) -> None:
-        """Replace an attribute of a class or module. Raises LookupError, naming the mutant, where there is none."""
+        """Replace an attribute of a class or module.
+
+        Raises LookupError, naming the mutant, where there is none, and where it is called in another way than its
+        replacement: such a client would be noticed because it crashes, and not because of its defect.
+        """
         if not hasattr(owner, name):
             raise LookupError(f"mutant {self.name}: {owner.__name__} has no {name}")
+        if not _is_called_like(getattr(owner, name), replacement):
+            raise LookupError(f"mutant {self.name}: {owner.__name__}.{name} is not called like its replacement")
         before = vars(owner).get(name, _ABSENT)
         setattr(owner, name, replacement)
         self._undo.callback(_restore, owner, name, before)
@@ -93,6 +100,28 @@ class Damage:
             return ScriptCall(call.name, call.keys, arguments)
 
         self.calls(script, edit)
+
+
+def _is_called_like(healthy: Any, replacement: Any) -> bool:
+    """Whether the replacement can be called, and awaited, wherever the healthy function is."""
+    function = getattr(replacement, "__func__", replacement)
+    if not (callable(healthy) and callable(function)):
+        return True
+    return _fits(healthy, function) and iscoroutinefunction(healthy) == iscoroutinefunction(function)
+
+
+def _fits(healthy: Function, function: Function) -> bool:
+    """Whether a call with nothing but what the healthy function needs is a call of the other as well."""
+    needed = [each for each in signature(healthy).parameters.values() if each.default is each.empty]
+    positional = [each.name for each in needed if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    named = {each.name: None for each in needed if each.kind is each.KEYWORD_ONLY}
+    try:
+        signature(function).bind(*positional, **named)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin, which does not tell its parameters
+        return True
+    return True
 
 
 def _restore(owner: Any, name: str, before: Any) -> None:

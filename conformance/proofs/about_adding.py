@@ -91,7 +91,9 @@ def delayed_score(oracle: Participant) -> str:
     for _ in range(2):
         queue.add("later", {}, delay=5000, timestamp=1_700_000_000_000)
     due = 1_700_000_005_000
-    equal(queue.redis.zset("delayed"), [("1", due * 4096.0), ("2", due * 4096.0 + 1)], "due time times 4096, counted on")
+    equal(
+        queue.redis.zset("delayed"), [("1", due * 4096.0), ("2", due * 4096.0 + 1)], "due time times 4096, counted on"
+    )
     return f"jobs due at {due} have the scores {due} * 4096 and {due} * 4096 + 1"
 
 

@@ -50,7 +50,7 @@ def names_of_the_scripts(_oracle: Participant) -> str:
 
 def slot(key: str) -> int:
     """The cluster slot of a key: CRC16 of what is between the first braces, or of all of it."""
-    before, brace, rest = key.partition("{")
+    _, brace, rest = key.partition("{")
     tag, closing, _ = rest.partition("}")
     hashed = tag if brace and closing and tag else key
     return crc_hqx(hashed.encode(), 0) % SLOTS

@@ -46,7 +46,7 @@ class Proof:
 
 
 def proof(about: str, *, clock: Literal["frozen", "real"] = "frozen") -> Callable[[Prove], Prove]:
-    """Declare a proof. Raises ValueError unless `about` is a disputed row, or one of its claims, and for no docstring."""
+    """Declare a proof. Raises ValueError unless `about` is a disputed row or a claim of one; also without docstring."""
 
     def declare(steps: Prove) -> Prove:
         ledger = load_ledger()

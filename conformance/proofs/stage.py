@@ -22,7 +22,7 @@ NOBODY = Launch("nobody", [])
 
 @dataclass(frozen=True)
 class Shown:
-    """Both sides of a dispute. `seen` is what the oracle did just now; `holds`: whether the ledger is right about it."""
+    """Both sides of a dispute. `seen`: what the oracle did just now. `holds`: whether the ledger is right about it."""
 
     proof: Proof
     paper: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -139,8 +140,8 @@ def _write_negative(value: int, written: bytearray) -> None:
 
 
 def _double(value: float) -> float:
-    """An integer beyond the range of doubles is infinite in JavaScript."""
+    """An integer beyond the range of doubles is infinite in JavaScript, and there is but one NaN."""
     try:
-        return float(value)
+        return math.nan if math.isnan(value) else float(value)
     except OverflowError:
         return float("inf") if value > 0 else float("-inf")

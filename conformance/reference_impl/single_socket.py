@@ -76,9 +76,12 @@ class SingleSocket:
         self._drop()
 
     async def close(self) -> None:
-        """Drop the socket for good; further commands are errors."""
+        """Drop the socket for good, so that Redis knows; further commands are errors."""
         self._closed = True
+        wire = self._wire
         self._drop()
+        if wire is not None:
+            await wire.gone.wait()
 
     def _drop(self) -> None:
         if self._opening is not None:

@@ -27,11 +27,13 @@ _error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).p
 class Wire(asyncio.Protocol):
     """A protocol of asyncio. Commands that are sent within one turn of the event loop go out in one write.
 
-    When the socket is lost, every reply that is still due becomes a redis ConnectionError.
+    When the socket is lost, every reply that is still due becomes a redis ConnectionError. `gone` is set once nothing
+    is left of the socket.
     """
 
     def __init__(self) -> None:
         self.is_open = False
+        self.gone = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
         self._due: deque[Reply] = deque()
@@ -72,6 +74,7 @@ class Wire(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
+        self.gone.set()
         self._fail(RedisConnectionError(f"Connection lost: {exc or 'closed by Redis'}"))
 
     def _flush(self) -> None:

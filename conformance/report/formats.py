@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.ledger.loader import load_ledger
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import badge, html, json_summary, junit, markdown, terminal
-from conformance.report.rows import Rows
+from conformance.report.rows import Rows, examined_rows
 from conformance.report.run_file import read_run
 from conformance.report.summary import Summary, summarise
 
@@ -41,7 +40,7 @@ def load_summary(run_path: Path, rows: Rows | None = None) -> Summary:
 
     Raises UsageProblem where the file is not a run.
     """
-    return summarise(read_run(run_path), load_ledger() if rows is None else rows)
+    return summarise(read_run(run_path), examined_rows() if rows is None else rows)
 
 
 def write_reports(run_path: Path, out_dir: Path, formats: Sequence[str], *, rows: Rows | None = None) -> list[Path]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 
 from conformance.gate.records import Footer, Header, Record, ScenarioRecord
-from conformance.ledger.loader import load_ledger
 from conformance.report.formats import FORMATS, find_format, write_reports
 from conformance.report.progress import LiveProgress
+from conformance.report.rows import examined_rows
 from conformance.report.run_file import Run, RunWriter
 from conformance.report.summary import summarise
 from conformance.report.terminal import print_summary
@@ -53,7 +53,7 @@ class _Showing:
 
     def __init__(self, console: Console, live_console: Console) -> None:
         self._console = console
-        self._progress = LiveProgress(live_console, load_ledger())
+        self._progress = LiveProgress(live_console, examined_rows())
         self._header: Header | None = None
         self._scenarios: list[ScenarioRecord] = []
 
@@ -69,4 +69,4 @@ class _Showing:
                 self._progress.stop()
                 assert self._header is not None
                 run = Run(header=self._header, scenarios=tuple(self._scenarios), footer=record)
-                print_summary(summarise(run, load_ledger()), self._console)
+                print_summary(summarise(run, examined_rows()), self._console)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from conformance.gate.records import Level
+from conformance.ledger.loader import load_ledger
 
 
 class RequirementRow(Protocol):
@@ -32,3 +33,8 @@ Rows = Mapping[str, RequirementRow]
 """Ledger rows by requirement id. A report of a run whose ids are not in it still works, with less to say."""
 
 NO_ROWS: Rows = {}
+
+
+def examined_rows() -> Rows:
+    """The rows of the kit's ledger that scenarios look at; what cannot be examined is no part of a run's report."""
+    return {row.id: row for row in load_ledger().values() if row.examined}

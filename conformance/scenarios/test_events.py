@@ -14,7 +14,7 @@ from conformance.gate.participant import Participant
 from conformance.gate.scenario import scenario
 
 
-@scenario("event.added", "event.waiting", "event.no-common-fields", "event.order", tier="smoke")
+@scenario("event.added", "event.waiting", "event.order", tier="smoke")
 def test_adding_leaves_added_and_waiting(client: Participant) -> None:
     """First the job exists, then it waits."""
     queue = client.queue()
@@ -46,7 +46,7 @@ def test_a_prioritized_job_leaves_waiting(client: Participant) -> None:
     equal(queue.redis.event_names(), ["added", "waiting"], "a prioritized job waits like any other")
 
 
-@scenario("event.order", "event.active", "event.completed", "event.drained", tier="smoke")
+@scenario("event.order", "event.active", "event.completed", "event.drained", "event.no-common-fields", tier="smoke")
 def test_one_job_through_the_queue(client: Participant) -> None:
     """From added to drained."""
     queue, worker = client.queue(), client.worker()

@@ -10,7 +10,7 @@ import pytest
 
 from conformance.gate.catalogue import scenarios_by_requirement
 from conformance.ledger import loader
-from conformance.ledger.loader import Ledger, Requirement, load_ledger
+from conformance.ledger.loader import Ledger, Requirement, Status, load_claims, load_ledger
 
 ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+")
 """Dotted names of lower-case words: `lock.stale-token-refused`."""
@@ -23,9 +23,20 @@ ROW = """
 """
 
 
-def requirement(name: str, *owns: str) -> Requirement:
+def requirement(
+    name: str, *owns: str, claims: tuple[str, ...] = (), status: Status = "tested", reason: str = ""
+) -> Requirement:
     return Requirement(
-        id=name, area="a", level="MUST", statement="It holds.", source="x.lua", oracle="", claims=(), owns=owns
+        id=name,
+        area="a",
+        level="MUST",
+        statement="It holds.",
+        source="x.lua",
+        oracle="",
+        claims=claims,
+        owns=owns,
+        status=status,
+        reason=reason,
     )
 
 
@@ -37,11 +48,13 @@ def a_ledger(*rows: Requirement) -> Ledger:
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ledger]:
     """Loads a ledger from files of the test's own."""
 
-    def load(**files: str) -> Ledger:
+    def load(*, requirement_set: str = loader.REQUIREMENT_SET, **files: str) -> Ledger:
         for name, text in files.items():
-            (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
+            path = tmp_path / f"{name.replace('__', '/').replace('_', '.')}.yaml"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, "utf-8")
         monkeypatch.setattr(loader, "files", lambda _package: tmp_path)
-        return load_ledger.__wrapped__()
+        return load_ledger.__wrapped__(requirement_set)
 
     return load
 
@@ -54,7 +67,33 @@ def ill_formed_ids(ids: Iterable[str]) -> list[str]:
 
 
 def rows_without_scenario(ledger: Mapping[str, Requirement], scenarios: Mapping[str, list[str]]) -> list[str]:
-    return [name for name in ledger if not scenarios.get(name)]
+    return [name for name, row in ledger.items() if row.examined and not scenarios.get(name)]
+
+
+def excuses_without_need(ledger: Mapping[str, Requirement], scenarios: Mapping[str, list[str]]) -> list[str]:
+    return [name for name, row in ledger.items() if not row.examined and scenarios.get(name)]
+
+
+def claims_without_row(claims: Iterable[str], ledger: Ledger) -> list[str]:
+    return [claim for claim in claims if claim not in ledger.by_claim()]
+
+
+def claims_in_two_rows(ledger: Ledger) -> list[str]:
+    named = [claim for row in ledger.values() for claim in row.claims]
+    return sorted({claim for claim in named if named.count(claim) > 1})
+
+
+def unknown_claims(claims: Iterable[str], ledger: Ledger) -> list[str]:
+    return sorted(set(ledger.by_claim()) - set(claims))
+
+
+def differences_without_dispute(claims: Mapping[str, str], ledger: Ledger) -> list[str]:
+    rows = ledger.by_claim()
+    return [
+        claim
+        for claim, verdict in claims.items()
+        if verdict == "DIFFERS" and claim in rows and rows[claim].status != "disputed"
+    ]
 
 
 def unknown_requirements(ledger: Mapping[str, Requirement], scenarios: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -85,13 +124,63 @@ def test_an_id_of_another_form_would_be_noticed(name: str) -> None:
     assert ill_formed_ids([name]) == [name]
 
 
-def test_every_row_has_a_scenario() -> None:
+def test_every_claim_of_the_specification_has_a_row() -> None:
+    claims = load_claims()
+    assert len(claims) == 512
+    assert claims_without_row(claims, load_ledger()) == []
+    assert unknown_claims(claims, load_ledger()) == []
+
+
+def test_a_claim_without_row_and_a_row_with_an_unknown_claim_would_be_noticed() -> None:
+    ledger = a_ledger(requirement("a.one", claims=("FR-1", "FR-9")))
+    assert claims_without_row(["FR-1", "FR-2"], ledger) == ["FR-2"]
+    assert unknown_claims(["FR-1", "FR-2"], ledger) == ["FR-9"]
+
+
+def test_no_claim_is_in_two_rows() -> None:
+    assert claims_in_two_rows(load_ledger()) == []
+
+
+def test_a_claim_in_two_rows_would_be_noticed() -> None:
+    ledger = a_ledger(requirement("a.one", claims=("FR-1",)), requirement("a.two", claims=("FR-1", "FR-2")))
+    assert claims_in_two_rows(ledger) == ["FR-1"]
+
+
+def test_every_claim_that_differs_belongs_to_a_disputed_row() -> None:
+    assert differences_without_dispute(load_claims(), load_ledger()) == []
+
+
+def test_a_difference_in_a_tested_row_would_be_noticed() -> None:
+    ledger = a_ledger(requirement("a.one", claims=("FR-1",)), requirement("a.two", claims=("FR-2",), status="disputed"))
+    assert differences_without_dispute({"FR-1": "DIFFERS", "FR-2": "DIFFERS"}, ledger) == ["FR-1"]
+
+
+def test_the_verdicts_are_known_words() -> None:
+    assert set(load_claims().values()) == {"HOLDS", "DIFFERS", "LIBRARY", "OBSOLETE", "UNTESTED"}
+
+
+def test_every_examined_row_has_a_scenario() -> None:
     assert rows_without_scenario(load_ledger(), scenarios_by_requirement()) == []
 
 
 def test_a_row_without_scenario_would_be_noticed() -> None:
-    ledger = a_ledger(requirement("a.tested"), requirement("a.forgotten"))
-    assert rows_without_scenario(ledger, {"a.tested": ["a/one"], "a.forgotten": []}) == ["a.forgotten"]
+    ledger = a_ledger(
+        requirement("a.tested"),
+        requirement("a.forgotten"),
+        requirement("a.disputed", status="disputed"),
+        requirement("a.excused", status="disputed", reason="a fact about upstream"),
+        requirement("a.library", status="client-only", reason="nobody else sees it"),
+    )
+    assert rows_without_scenario(ledger, {"a.tested": ["a/one"], "a.forgotten": []}) == ["a.forgotten", "a.disputed"]
+
+
+def test_no_row_is_excused_that_has_a_scenario() -> None:
+    assert excuses_without_need(load_ledger(), scenarios_by_requirement()) == []
+
+
+def test_a_stale_excuse_would_be_noticed() -> None:
+    ledger = a_ledger(requirement("a.one", status="untestable", reason="scenario missing"), requirement("a.two"))
+    assert excuses_without_need(ledger, {"a.one": ["a/one"], "a.two": ["a/one"]}) == ["a.one"]
 
 
 def test_every_requirement_of_a_scenario_is_in_the_ledger() -> None:
@@ -173,8 +262,26 @@ def test_files_are_read_in_order_with_their_titles(read: Callable[..., Ledger]) 
         "area: x\ntitle: X\nrows:" + ROW.format(id="x.y").replace("MUST", "OUGHT"),
         "area: x\ntitle: X\nrows:" + ROW.format(id="x.y") + "    ownz: [job.x]\n",
         "area: x\ntitle: X\nrows:\n  - id: x.y\n    level: MUST\n    statement: no source\n",
+        "area: x\ntitle: X\nrows:" + ROW.format(id="x.y") + "    status: disputed\n    paper: only one side\n",
+        "area: x\ntitle: X\nrows:" + ROW.format(id="x.y") + "    status: untestable\n",
+        "area: x\ntitle: X\nrows:" + ROW.format(id="x.y") + "    status: client-only\n",
+        "area: x\ntitle: X\nrows:" + ROW.format(id="x.y") + "    reason: tested, and yet an excuse\n",
+        "area: x\ntitle: X\nrows:" + ROW.format(id="x.y") + "    status: forgotten\n",
     ],
-    ids=["no yaml", "no rows", "no mapping", "empty", "unknown level", "unknown field", "missing field"],
+    ids=[
+        "no yaml",
+        "no rows",
+        "no mapping",
+        "empty",
+        "unknown level",
+        "unknown field",
+        "missing field",
+        "disputed by one side",
+        "untestable without reason",
+        "client-only without reason",
+        "tested with an excuse",
+        "unknown status",
+    ],
 )
 def test_a_malformed_file_is_named(read: Callable[..., Ledger], text: str) -> None:
     with pytest.raises(ValueError, match=r"ledger file crooked\.yaml: "):
@@ -187,6 +294,25 @@ def test_the_same_id_twice_is_refused(read: Callable[..., Ledger]) -> None:
             a="area: a\ntitle: A\nrows:" + ROW.format(id="a.one") + ROW.format(id="a.two"),
             b="area: b\ntitle: B\nrows:" + ROW.format(id="a.one"),
         )
+
+
+BASE = "area: a\ntitle: A\nrows:" + ROW.format(id="a.one") + ROW.format(id="a.two")
+LATER = "area: a\ntitle: A\nrows:" + ROW.format(id="a.two").replace("holds", "changed") + ROW.format(id="a.three")
+
+
+def test_a_later_set_replaces_and_adds_rows(read: Callable[..., Ledger]) -> None:
+    later = read(requirement_set="5.63.0", a=BASE, **{"5_63_0__a": LATER})
+    assert {row.id: row.statement for row in later.values()} == {
+        "a.one": "Something holds.",
+        "a.two": "Something changed.",
+        "a.three": "Something holds.",
+    }
+    assert list(read(a=BASE)) == ["a.one", "a.two"]
+
+
+def test_a_set_that_does_not_exist_is_named(read: Callable[..., Ledger]) -> None:
+    with pytest.raises(ValueError, match=r"no requirement set 9\.9\.9"):
+        read(requirement_set="9.9.9", a=BASE)
 
 
 def test_an_unknown_id_is_a_key_error() -> None:

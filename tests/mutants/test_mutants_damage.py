@@ -127,3 +127,36 @@ def test_what_is_not_there_cannot_be_replaced() -> None:
     with Damage("some.name") as damage, pytest.raises(LookupError, match=r"mutant some\.name: Dog has no tail"):
         damage.replace(Dog, "tail", 1)
     assert not hasattr(Dog, "tail")
+
+
+class Cat:
+    async def sound(self, times: int, *, loud: bool) -> str:
+        return ("MIAU" if loud else "miau") * times
+
+
+async def _awaited(_cat: Cat, times: int, *, loud: bool) -> str:
+    return f"{times} {loud}"
+
+
+async def _short(_cat: Cat, *, loud: bool) -> str:
+    return str(loud)
+
+
+async def _deaf(_cat: Cat, _times: int) -> str:
+    return ""
+
+
+@pytest.mark.parametrize("other", [_short, _deaf, lambda _cat, times, *, loud: times * loud])
+def test_a_replacement_is_called_like_what_it_replaces(other: Any) -> None:
+    """Code that changes its shape breaks the mutant loudly, instead of a client that crashes."""
+    with Damage("some.name") as damage:
+        damage.replace(Cat, "sound", _awaited)
+        with pytest.raises(LookupError, match=r"mutant some\.name: Cat\.sound is not called like its replacement"):
+            damage.replace(Cat, "sound", other)
+
+
+def test_builtins_and_values_replace_anything() -> None:
+    with Damage("some.name") as damage:
+        damage.replace(Dog, "sound", dict)
+        damage.replace(Dog, "legs", 3)
+        assert (vars(Dog)["sound"], Dog.legs) == (dict, 3)

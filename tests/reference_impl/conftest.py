@@ -183,3 +183,17 @@ async def until(condition: Callable[[], bool], seen: Callable[[], Any], *, withi
 @pytest.fixture
 def wait_until() -> Callable[..., Any]:
     return until
+
+
+@pytest.fixture
+def observer(server: Server, oracle_driver: DriverConnection) -> Iterator[Callable[[], Side]]:
+    """Make sides on prefixes of their own, only to see what somebody leaves there."""
+    sides: list[Side] = []
+
+    def make() -> Side:
+        sides.append(Side(oracle_driver, server, server.fresh_prefix()))
+        return sides[-1]
+
+    yield make
+    for side in sides:
+        server.remove_prefix(side.prefix)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,11 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scheduler_record import SchedulerRecord
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
-from tests.reference_impl.conftest import Side
 
 if TYPE_CHECKING:
-    from conformance.driver.connection import DriverConnection
     from conformance.reference_impl.script_runner import ScriptTexts
     from conformance.servers import Server
+    from tests.reference_impl.conftest import Side
 
 ORACLE = Path(__file__).parent / "repeat_oracle.mjs"
 NOW = 1_700_000_000_000
@@ -97,15 +97,13 @@ def test_repeat_keys(
     server: Server,
     connection: dict[str, Any],
     scripts: ScriptTexts,
-    oracle_driver: DriverConnection,
+    observer: Callable[[], Side],
 ) -> None:
-    theirs, ours = (Side(oracle_driver, server, server.fresh_prefix()) for _ in range(2))
+    theirs, ours = observer(), observer()
     expected = asked_of_node(server, theirs.prefix, STORIES[name])
     options = {"connection": connection, "prefix": ours.prefix}
     assert asyncio.run(asked_of_reference(options, scripts, STORIES[name])) == expected
     assert ours.state() == theirs.state()
-    for side in (theirs, ours):
-        server.remove_prefix(side.prefix)
 
 
 def test_options_that_allow_no_iteration_are_refused(

@@ -198,7 +198,7 @@ def limit_ignored(damage: Damage) -> None:
     damage.commands("*", 'if command[1] == "HGET" and command[3] == "opts.maxLenEvents" then return "10000" end')
 
 
-@mutant("event.timed", kills=("event.no-common-fields",))
+@mutant("event.timed", kills=("event.no-common-fields",), by=("add/a_plain_job_enters_wait_at_the_left",))
 def timed(damage: Damage) -> None:
     """Every event tells its time in a field of its own."""
     damage.commands("*", 'if event(command) then command[#command + 1] = "timestamp" command[#command + 1] = "1" end')

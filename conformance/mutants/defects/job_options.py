@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
@@ -30,17 +30,6 @@ def defaults_win(damage: Damage) -> None:
 def defaults_ignored(damage: Damage) -> None:
     """The queue's default options have no effect."""
     damage.replace(Queue, "_default_options", lambda _queue: {})
-
-
-@mutant("add.bulk-without-defaults", kills=("add.default-options",))
-def bulk_without_defaults(damage: Damage) -> None:
-    """The queue's default options do not apply to a bulk."""
-
-    async def add_bulk(queue: Queue, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
-        await queue.waitUntilReady()
-        return await Job.createBulk(queue, jobs)
-
-    damage.replace(Queue, "addBulk", add_bulk)
 
 
 @mutant("add.attempts-missing", kills=("add.options.attempts-default",))

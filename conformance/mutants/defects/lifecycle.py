@@ -60,7 +60,10 @@ def start_uncounted(damage: Damage) -> None:
 @mutant("claim.start-untimed", kills=("lifecycle.claim.marks-start",))
 def start_untimed(damage: Damage) -> None:
     """A claim does not note when the job started."""
-    damage.commands("moveToActive", 'if at(command, "processedOn") then drop(command, "processedOn") end')
+    damage.commands(
+        "moveToActive",
+        'if at(command, "processedOn") then drop(command, "processedOn") if #command == 2 then return 0 end end',
+    )
 
 
 @mutant("complete.stays-active", kills=("lifecycle.complete.moves",))

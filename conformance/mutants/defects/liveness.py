@@ -117,8 +117,8 @@ def nameless_jobs(damage: Damage) -> None:
     """A worker hands its processor jobs without a name."""
 
     def broken(take: Function) -> Function:
-        def take_nameless(fetcher: Fetcher, fetched: Fetched | None, token: str) -> Job | None:
-            job: Job | None = take(fetcher, fetched, token)
+        async def take_nameless(fetcher: Fetcher, fetched: Fetched | None, token: str) -> Job | None:
+            job: Job | None = await take(fetcher, fetched, token)
             if job is not None:
                 job.name = ""
             return job

@@ -5,8 +5,30 @@ A hole that is closed fails the kill matrix, until the row moves to `kills` and 
 
 from __future__ import annotations
 
-from conformance.mutants.damage import Damage
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl import options
+from conformance.reference_impl.job import Job
+from conformance.reference_impl.queue import Queue
+
+
+@mutant(
+    "missed.bulk-without-defaults",
+    kills=("add.options.attempts-default",),
+    missed=("add.default-options",),
+    by=("add/default_job_options_apply_to_a_bulk",),
+)
+def bulk_without_defaults(damage: Damage) -> None:
+    """The queue's default options do not apply to a bulk: noticed, but told of another row."""
+
+    async def add_bulk(queue: Queue, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
+        await queue.waitUntilReady()
+        return await Job.createBulk(queue, jobs)
+
+    damage.replace(Queue, "addBulk", add_bulk)
 
 
 @mutant(
@@ -24,3 +46,17 @@ def unprioritized_runs_next(damage: Damage) -> None:
 def renewed_together_suspected(damage: Damage) -> None:
     """Jobs whose locks are renewed in one call stay marked as possibly stalled."""
     damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
+
+
+@mutant("missed.removed-dependency-remembered", kills=("flow.fail.ignore",), missed=("flow.fail.remove",))
+def removed_dependency_remembered(damage: Damage) -> None:
+    """With removeDependencyOnFailure a parent remembers the failure: noticed, but told of another row."""
+
+    def broken(stored: Function) -> Function:
+        def parent_field(given: Mapping[str, Any]) -> dict[str, Any] | None:
+            found: dict[str, Any] | None = stored(given)
+            return {("idof" if name == "rdof" else name): value for name, value in found.items()} if found else None
+
+        return parent_field
+
+    damage.around(options, "parent_field", broken)

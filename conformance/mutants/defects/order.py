@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.protocol.keys import QueueKeys
+from conformance.reference_impl import queue_base
 from conformance.reference_impl.queue import Queue
 
 _DELAYED = 'command[1] == "ZADD" and on(command, "delayed")'
@@ -128,7 +130,7 @@ def meta_limit_ignored(damage: Damage) -> None:
 @mutant("keys.braces", kills=("key.plain",))
 def braces(damage: Damage) -> None:
     """Every key puts the queue into braces."""
-    damage.around(QueueKeys, "base", lambda _healthy: None)
+    damage.replace(queue_base, "QueueKeys", lambda prefix, queue: QueueKeys(prefix, f"{{{queue}}}"))
 
 
 @mutant("keys.own-index", warns=("order.no-other-keys",))

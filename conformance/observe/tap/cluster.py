@@ -9,7 +9,7 @@ from conformance.observe.tap.recording import Flight
 from conformance.observe.tap.resp import Reply, decode, encode, value_of
 
 _REDIRECTION = re.compile(rb"-(MOVED|ASK) (\d+) (\S*):(\d+)")
-_NODE_ADDRESS = re.compile(rb"(?m)^([0-9a-f]{40} )([^ ]*?):(\d+)(?=[@ ,])")
+_NODE_ADDRESS = re.compile(rb"(?m)^((?:txt:)?[0-9a-f]{40} )([^ ]*?):(\d+)(?=[@ ,])")
 
 
 class Addresses:

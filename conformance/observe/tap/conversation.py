@@ -154,6 +154,8 @@ class Conversation:
 
     def _advance(self) -> None:
         """Send what may go; stop at a command at which a rule is due."""
+        if self._cut:
+            return
         out: list[bytes] = []
         while self._waiting and self._task is None and self._guarded is None:
             flight = self._waiting[0]

@@ -260,7 +260,7 @@ class ReplyParser(_Cutter):
 
 def _number(text: bytes | bytearray) -> int:
     """A length. Python's int() would also take blanks and underscores."""
-    if not (text.isdigit() or (text[:1] in {b"-", b"+"} and text[1:].isdigit())):
+    if not (text[1:] if text.startswith((b"-", b"+")) else text).isdigit():
         raise ProtocolViolation(f"{bytes(text[:30])!r} is not a length")
     return int(text)
 

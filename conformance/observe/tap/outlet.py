@@ -80,7 +80,7 @@ class Outlet:
     def reset(self) -> None:
         """End the connection at once with RST."""
         self.drop()
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             connection = self._transport.get_extra_info("socket")
             if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

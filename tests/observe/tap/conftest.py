@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -83,7 +83,7 @@ class Wire:
     def close(self) -> None:
         self.socket.close()
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -97,7 +97,7 @@ def in_background(work: Callable[[], Any]) -> Callable[[], Any]:
     def run() -> None:
         try:
             outcome.append((True, work()))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised again where the result is wanted
             outcome.append((False, error))
 
     thread = threading.Thread(target=run, daemon=True)
@@ -177,7 +177,7 @@ class Node:
 
 @pytest.fixture
 def node(node_driver: ChildProcess, tap: Tap, server: Server) -> Iterator[Node]:
-    prefix = server.fresh_prefix()
-    yield Node(node_driver, RedisAddress(mode="standalone", nodes=[tap.address]), prefix)
+    client = Node(node_driver, RedisAddress(mode="standalone", nodes=[tap.address]), server.fresh_prefix())
+    yield client
     node_driver.call(REGISTRY["reset"](), deadline_ms=20_000)
-    server.remove_prefix(prefix)
+    server.remove_prefix(client.prefix)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from conformance.observe.tap.inline import split_inline
 from conformance.observe.tap.resp import ProtocolViolation, decode, plain
 from conformance.servers import Server
+
 from .conftest import Wire
 
 TEXT = st.text(alphabet="ab \t\"'\\xn4", max_size=14)

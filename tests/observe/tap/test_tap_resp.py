@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import hiredis
@@ -59,7 +60,7 @@ def pieces(draw: Any, data: bytes) -> list[bytes]:
     """The data, cut anywhere."""
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=12)))
     edges = [0, *cuts, len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(edges)]
 
 
 @given(REPLIES)
@@ -128,7 +129,10 @@ def test_values_are_those_that_hiredis_reads(value: Any) -> None:
 
 
 def test_every_kind_of_resp3_has_its_value() -> None:
-    raw = b"|1\r\n+ttl\r\n:9\r\n%3\r\n+a\r\n,1.5\r\n+b\r\n#t\r\n+c\r\n*5\r\n(12345678901234567890\r\n_\r\n=5\r\ntxt:x\r\n!3\r\nERR\r\n$?\r\n;2\r\nab\r\n;1\r\nc\r\n;0\r\n"
+    raw = (
+        b"|1\r\n+ttl\r\n:9\r\n%3\r\n+a\r\n,1.5\r\n+b\r\n#t\r\n+c\r\n*5\r\n(12345678901234567890\r\n_\r\n"
+        b"=5\r\ntxt:x\r\n!3\r\nERR\r\n$?\r\n;2\r\nab\r\n;1\r\nc\r\n;0\r\n"
+    )
     reply = decode(raw)
     assert plain(reply) == {b"a": 1.5, b"b": True, b"c": [12345678901234567890, None, b"txt:x", b"ERR", b"abc"]}
     assert value_of(reply).kind == b"%"

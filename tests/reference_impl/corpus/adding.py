@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .steps import Case, Do, Step, add, case, do, queue
 
 
-def _twice(name: str, **opts: object) -> Case:
+def _twice(name: str, **opts: Any) -> Case:
     """Add two jobs with the same options, and read what became of them."""
     return case(name, queue(), add("first", '{"a":1}', **opts), add("second", **opts), *_read("1"))
 
@@ -14,7 +16,7 @@ def _read(job: str) -> tuple[Step, ...]:
     return do("queue.getJob", job=job), do("queue.getJobCounts", types=[])
 
 
-def _with_defaults(**opts: object) -> Do:
+def _with_defaults(**opts: Any) -> Do:
     return queue(defaultJobOptions=opts)
 
 

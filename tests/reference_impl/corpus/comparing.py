@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
     # No client controls these: the server's clock gives stream ids and runs times to live down.
     *(STREAM_IDS, LOCK_TTL, DEDUPLICATION_TTL, LIMITER_TTL, STALLED_CHECK_TTL),
 )
-"""All that may differ. Not among them: the bytes of `opts` and `parent`, `meta.version`, any time of a client's clock."""
+"""All that may differ. Not among them: the bytes of `opts` and `parent`, `meta.version`, any time of a clock."""
 
 
 SHOWN = 3

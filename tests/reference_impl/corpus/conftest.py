@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from .tap import Tap, tapped
 @pytest.fixture(scope="session")
 def script_names(server: Server, scripts: ScriptTexts) -> dict[str, str]:
     """Names of scripts by SHA-1 and text. All are loaded: whether a server knows a script is no part of a case."""
-    client = server.connect()
+    client: Any = server.connect()
     for script in scripts.values():
         client.execute_command("SCRIPT", "LOAD", script.text)
     by_digest = {script.sha1: script.name for script in scripts.values()}

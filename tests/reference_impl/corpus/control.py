@@ -62,7 +62,11 @@ CASES = (
         *[do("queue.clean", grace_ms=1005, limit=0, type=kind) for kind in _ALL_TYPES],
     ),
     case(
-        "clean-paused", *_EVERY_STATE, do("queue.pause"), do("queue.clean", grace_ms=0, limit=0, type="paused"), _COUNTS
+        "clean-while-paused",
+        *_EVERY_STATE,
+        do("queue.pause"),
+        do("queue.clean", grace_ms=0, limit=0, type="paused"),
+        _COUNTS,
     ),
     case(
         "clean-frees-deduplication",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from .steps import add, case, complete, do, fail, queue, redis, take, tick, worker, PREFIX
+from typing import Any
+
+from .steps import PREFIX, Step, add, case, complete, do, fail, queue, redis, take, tick, worker
 
 _OWNER = do("queue.getDeduplicationJobId", id="d")
 _MINUTE = {"id": "d", "ttl": 60_000}
 
 
-def _thrice(**dedup: object) -> tuple:  # type: ignore[type-arg]
+def _thrice(**dedup: Any) -> tuple[Step, ...]:
     return tuple(add(f"n{number}", str(number), deduplication={"id": "d", **dedup}) for number in range(3))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .steps import Case, Step, add, case, complete, do, fail, queue, take, tick, worker
 
 _LOGS = do("queue.getJobLogs", job="1")
 
 
-def _rows(count: int, **more: object) -> tuple[Step, ...]:
+def _rows(count: int, **more: Any) -> tuple[Step, ...]:
     return tuple(do("job.log", job="1", row=f"row {number} é", **more) for number in range(count))
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .steps import PREFIX, Case, Step, add, case, complete, do, fail, queue, redis, take, tick, worker
 
 _METRICS = tuple(do("queue.getMetrics", type=kind) for kind in ("completed", "failed"))
 _NAMED = worker(name="n", metrics={"maxDataPoints": 3})
 
 
-def _five(name: str, *, on_failure: bool = False, worker_keeps: object = None, **opts: object) -> Case:
+def _five(name: str, *, on_failure: bool = False, worker_keeps: Any = None, **opts: Any) -> Case:
     """Finish five jobs, one second apart, under a rule about what to keep."""
     option = "removeOnFail" if on_failure else "removeOnComplete"
-    options = {} if worker_keeps is None else {option: worker_keeps}
+    options: dict[str, Any] = {} if worker_keeps is None else {option: worker_keeps}
     finish = fail if on_failure else complete
     life = [step for n in range(1, 6) for step in (take(f"t{n}"), finish(str(n), token=f"t{n}"), tick(1000))]
     return case(name, queue(), worker(**options), *[add(f"n{n}", **opts) for n in range(5)], *life)

@@ -14,15 +14,7 @@ def _heard(name: str, count: int, *steps: Step) -> Case:
 CASES = (
     _heard("added", 4, add("a"), add("b", delay=5)),
     _heard("life-of-a-job", 5, add(), take(), complete("1", '{"v":[1]}')),
-    _heard(
-        "failure",
-        7,
-        add(attempts=2),
-        take(),
-        fail("1", "é"),
-        take(),
-        fail("1"),
-    ),
+    _heard("failure", 7, add(attempts=2), take(), fail("1", "é"), take(), fail("1")),
     _heard("progress", 3, add(), do("job.updateProgress", job="1", value_raw='{"p":1.5}')),
     _heard(
         "control", 4, do("queue.pause"), do("queue.resume"), do("queue.clean", grace_ms=0, limit=0, type="wait"), add()

@@ -144,13 +144,7 @@ CASES = (
         complete("2"),
     ),
     case("removed", queue(), worker(), *_WAITING_PARENT, do("job.remove", job="2"), *_FAMILY),
-    case(
-        "parent-removed-with-children",
-        queue(),
-        add("parent"),
-                child("b", delay=9),
-        do("job.remove", job="1"),
-    ),
+    case("parent-removed-with-children", queue(), add("parent"), child("b", delay=9), do("job.remove", job="1")),
     case("parent-removed-alone", queue(), add("parent"), child("a"), do("job.remove", job="1", remove_children=False)),
     case(
         "parent-removed-while-a-child-runs",

@@ -6,6 +6,11 @@ from typing import Any
 
 from .steps import PREFIX, Case, add, add_bulk, case, do, one, queue, redis
 
+_FLAGS = (
+    *("removeDependencyOnFailure", "continueParentOnFailure"),
+    *("ignoreDependencyOnFailure", "failParentOnFailure"),
+)
+
 _REFUSED: dict[str, dict[str, Any]] = {
     "id-integer": {"jobId": "12"},
     "id-negative-integer": {"jobId": "-5"},
@@ -24,14 +29,8 @@ _REFUSED: dict[str, dict[str, Any]] = {
     "jitter-above-one": {"backoff": {"type": "fixed", "delay": 1, "jitter": 1.5}},
     "jitter-below-zero": {"backoff": {"type": "fixed", "delay": 1, "jitter": -0.5}},
     "two-failure-flags": {"failParentOnFailure": True, "ignoreDependencyOnFailure": True},
-    "three-failure-flags": {
-        **{"removeDependencyOnFailure": True, "continueParentOnFailure": True},
-        **{"ignoreDependencyOnFailure": True},
-    },
-    "four-failure-flags": {
-        **{"removeDependencyOnFailure": True, "continueParentOnFailure": True},
-        **{"ignoreDependencyOnFailure": True, "failParentOnFailure": True},
-    },
+    "three-failure-flags": dict.fromkeys(_FLAGS[:3], True),
+    "four-failure-flags": dict.fromkeys(_FLAGS, True),
     "parent-that-does-not-exist": {"parent": {"id": "9", "queue": f"{PREFIX}:q"}},
     "several-reasons": {"priority": 2.5, "jobId": "7", "deduplication": {}},
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .steps import Case, Step, add, case, complete, do, fail, queue, take, tick, worker
 
 _FAILED = (add("a"), add("b"), take(), fail("1"), tick(10), take(), fail("2"), tick(10))
 _COMPLETED = (add("a"), add("b"), take(), complete("1", "1"), tick(10), take(), complete("2", "2"), tick(10))
 
 
-def _attempts(name: str, count: int, wait_ms: int = 0, **opts: object) -> Case:
+def _attempts(name: str, count: int, wait_ms: int = 0, **opts: Any) -> Case:
     """Fail as often as there are attempts, waiting so long (ms) before each further one."""
     rounds: list[Step] = [
         step for n in range(count) for step in (take(f"t{n}"), fail("1", f"no {n}", token=f"t{n}"), tick(wait_ms))

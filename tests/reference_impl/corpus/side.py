@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -57,7 +58,7 @@ class Side:
         try:
             for step in case.steps:
                 self._take(step)
-            snapshot = read_snapshot(self._redis(), self.prefix)
+            snapshot = read_snapshot(self._redis, self.prefix)
             traffic = Reader(self.scripts, self.prefix).read([*self.commands, *self._sent()])
         finally:
             self.driver.call(REGISTRY["reset"]())
@@ -80,7 +81,7 @@ class Side:
             case Rest():
                 self._wait_for_rest(step)
             case Redis():
-                self._redis().execute_command(*(self._own(word) for word in step.words))
+                self._redis.execute_command(*(self._own(word) for word in step.words))
 
     def _carried_out(self, step: Do) -> Any:
         """What an operation answers; a refusal is an answer too."""
@@ -103,19 +104,24 @@ class Side:
         """Workers that have nothing to do block; before, the last wake-up token must be gone."""
         base, deadline = f"{self.prefix}:{step.queue}", time.monotonic() + DEADLINE_S
         while not self._rests(base, step):
-            assert time.monotonic() < deadline, f"still busy after {DEADLINE_S} s: {self._connections()}"
+            assert time.monotonic() < deadline, f"still busy after {DEADLINE_S} s: {self._busy(base)}"
             time.sleep(0.002)
 
     def _rests(self, base: str, step: Rest) -> bool:
+        return self._busy(base) == (step.workers, step.active, None)
+
+    def _busy(self, base: str) -> tuple[int, int, float | None]:
+        """How many workers block, how many jobs are active, and the score of the wake-up token if there is one."""
         blocked = [each for each in self._connections() if each["cmd"] == "bzpopmin" and "b" in each["flags"]]
-        is_woken = self._redis().zscore(f"{base}:marker", "0") is not None
-        is_busy = self._redis().llen(f"{base}:active") != step.active
-        return len(blocked) == step.workers and not is_woken and not is_busy
+        return len(blocked), self._redis.llen(f"{base}:active"), self._redis.zscore(f"{base}:marker", "0")
 
     def _connections(self) -> list[dict[str, str]]:
         """CLIENT LIST, of all nodes in a cluster."""
-        listed: Any = self._redis().client_list()
-        return listed if isinstance(listed, list) else [each for of_node in listed.values() for each in of_node]
+        client = self._redis
+        nodes = [client]
+        if self.server.mode == "cluster":
+            nodes = [client.get_redis_connection(node) for node in client.get_primaries()]
+        return [connection for node in nodes for connection in node.client_list()]
 
     def _note(self, what: str, said: Any) -> None:
         if isinstance(said, dict) and isinstance(said.get("unprocessed"), list):
@@ -130,13 +136,14 @@ class Side:
     def _without_prefix(self, value: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(value).replace(self.prefix.encode(), PREFIX.encode()))
 
+    @cached_property
     def _redis(self) -> Any:
         """A connection of the test's own; redis-py leaves that to a cluster without types."""
         return self.server.connect()
 
 
 def _is_read(command: Command) -> bool:
-    """The oracle's driver reads something while it opens a queue or a reader of events, only to be sure of the order."""
+    """While it opens a queue or a reader of events the oracle's driver reads something, to be sure of the order."""
     words = [word.upper() for word in command.words]
     return words[0] == b"XREVRANGE" or (words[0] == b"HGET" and words[2:] == [b"VERSION"])
 

@@ -26,7 +26,8 @@ WRITE = """
 const { Packr } = require(process.argv[1]);
 const packer = new Packr({ useRecords: false, encodeUndefinedAsNil: true });
 const special = { NaN, Infinity, '-Infinity': -Infinity };
-const revive = (key, value) => (value && typeof value === 'object' && '$' in value ? special[value.$] : value);
+const named = value => value !== null && typeof value === 'object' && '$number' in value;
+const revive = (key, value) => (named(value) ? special[value.$number] : value);
 const lines = require('fs').readFileSync(0, 'utf8').split('\\n').filter(Boolean);
 const written = lines.map(line => JSON.parse(line, revive)).map(
   value => `${packer.pack(value).toString('hex')} ${JSON.stringify(JSON.stringify(value))}`,
@@ -69,8 +70,9 @@ class Values:
 
     def _double(self, _depth: int) -> float:
         bits: float = struct.unpack(">d", self._random.randbytes(8))[0]
-        short = self._random.randrange(-10_000, 10_000) / 10 ** self._random.randrange(12)
-        return self._random.choice([bits, short, short * 10 ** self._random.randrange(25)])
+        short: float = self._random.randrange(-10_000, 10_000) / 10 ** self._random.randrange(12)
+        long = short * math.pow(10, self._random.randrange(25))
+        return self._random.choice([bits, short, long])
 
     def _text(self, _depth: int) -> str:
         alphabet = self._random.choice(ALPHABETS)
@@ -89,7 +91,7 @@ class Values:
 def for_node(value: Any) -> Any:
     """JSON has no word for some doubles; Node gets an object with one."""
     if isinstance(value, float) and not math.isfinite(value):
-        return {"$": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+        return {"$number": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
     if isinstance(value, dict):
         return {name: for_node(member) for name, member in value.items()}
     return [for_node(element) for element in value] if isinstance(value, list) else value

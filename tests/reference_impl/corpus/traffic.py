@@ -35,8 +35,8 @@ CHATTER = frozenset(
 )
 """How a client gets a connection ready and makes scripts known; says nothing about queues."""
 
-WAITING_COMMANDS = frozenset({"BZPOPMIN", "XREAD"})
-"""Commands that wait; clients keep a connection for them that they may open when it is first needed."""
+COMMANDS_APART = frozenset({"BZPOPMIN", "XREAD", "CLIENT SETNAME"})
+"""Commands that wait, and the name of their connection, which a client may open when it is first needed."""
 
 _SUBCOMMANDS = frozenset({"CLIENT", "SCRIPT"})
 _UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -90,7 +90,7 @@ class Reader:
                 self._packed(word) if place in packed and word else self._plain(word) for place, word in enumerate(argv)
             ]
             return self._made(command.opener, script, keys, read)
-        lane = name if name in WAITING_COMMANDS else command.opener
+        lane = name if name in COMMANDS_APART else command.opener
         return self._made(lane, name, (), [self._plain(word) for word in words[1 + name.count(" ") :]])
 
     def _made(self, lane: str, name: str, keys: Sequence[bytes], read: Sequence[tuple[Any, bytes]]) -> Sent:

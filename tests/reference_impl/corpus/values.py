@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .steps import Case, add, case, do, queue
 
 _TEXTS = {
@@ -68,11 +70,13 @@ def _optional(kind: str, value: object) -> Case:
     return case(f"option-{kind}", queue(), add("a", custom=value), do("queue.getJob", job="1"))
 
 
+_MANY: dict[str, Any] = {f"o{number}": number for number in range(40)}
+
 CASES = (
     *(_named(kind, name) for kind, name in _TEXTS.items()),
     *(_holding(kind, data) for kind, data in _DATA.items()),
     *(_optional(kind, value) for kind, value in _OPTIONS.items()),
-    case("many-options", queue(), add("a", **{f"o{number}": number for number in range(40)})),
+    case("many-options", queue(), add("a", **_MANY)),
     case(
         "one-text-in-every-place", queue(), add("é\U0001f600/", '"é\U0001f600/"', jobId="é\U0001f600", é="é\U0001f600/")
     ),

@@ -1,0 +1,350 @@
+"""Parents that wait in vain, or not at all, and children that lose them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl import flow_tree, options
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.flow_producer import FlowProducer
+from conformance.reference_impl.flow_tree import FlowJob, JobNode
+from conformance.reference_impl.job_children import JobChildren
+
+_STORED = 'command[1] == "HMSET" and at(command, "opts")'
+"""Lua condition: the command that stores a new job."""
+_NEVER_RELEASED = 'if command[1] == "ZREM" and on(command, "waiting-children") then return 0 end'
+_OTHERS_PENDING = 'command[1] == "SCARD" and command[2] ~= KEYS[12] .. ":dependencies"'
+"""Lua condition: moveToFinished asks how many children the parent still waits for."""
+
+
+@mutant("flow.parent-runs", kills=("flow.parent.waits",))
+def parent_runs(damage: Damage) -> None:
+    """A parent waits like any other job, and does not wait for its children."""
+    damage.around(
+        flow_tree, "_place", lambda healthy: lambda pending, *args: healthy(_without_children(pending), *args)
+    )
+
+
+@mutant("flow.parent-score-zero", kills=("flow.parent.waits",))
+def parent_score_zero(damage: Damage) -> None:
+    """Parents have no score in `waiting-children`."""
+    damage.commands("addParentJob", 'if command[1] == "ZADD" then command[3] = 0 end')
+
+
+@mutant("flow.parent-silent", kills=("flow.parent.waits",))
+def parent_silent(damage: Damage) -> None:
+    """There is no event `waiting-children`."""
+    damage.commands("addParentJob", 'if event(command) == "waiting-children" then return "0-0" end')
+
+
+@mutant("flow.child-unlinked", kills=("flow.child.linked",))
+def child_unlinked(damage: Damage) -> None:
+    """A child has no field `parent`."""
+    damage.commands("add*Job", f'if {_STORED} then drop(command, "parent") end')
+
+
+@mutant("flow.child-keyless", kills=("flow.child.linked",), by=("flow/a_failed_child_without_option",))
+def child_keyless(damage: Damage) -> None:
+    """A child has no field `parentKey`."""
+    damage.commands("add*Job", f'if {_STORED} then drop(command, "parentKey") end')
+
+
+@mutant("flow.child-not-waited-for", kills=("flow.parent.waits", "flow.fail.none", "interop.flow-children"))
+def child_not_waited_for(damage: Damage) -> None:
+    """A parent does not know its children."""
+    damage.commands("add*Job", 'if command[1] == "SADD" and on(command, "dependencies") then return 1 end')
+
+
+@mutant("flow.ids-from-time", kills=("flow.ids",))
+def ids_from_time(damage: Damage) -> None:
+    """Jobs of a flow get uuids that are made of the time."""
+    damage.replace(flow_tree, "uuid", SimpleNamespace(uuid4=uuid.uuid1))
+
+
+@mutant("flow.ids-in-options", kills=("flow.ids",))
+def ids_in_options(damage: Damage) -> None:
+    """The id that a job of a flow got is stored among its options."""
+
+    def broken(place: Function) -> Function:
+        def place_named(pending: Any, *args: Any) -> Any:
+            given = {"jobId": str(uuid.uuid4()), **(pending.flow.get("opts") or {})}
+            return place(_with_flow(pending, {**pending.flow, "opts": given}), *args)
+
+        return place_named
+
+    damage.around(flow_tree, "_place", broken)
+
+
+@mutant("flow.refused-half-way", kills=("flow.all-or-nothing-validation",))
+def refused_half_way(damage: Damage) -> None:
+    """A flow that is refused leaves its parent."""
+
+    def broken(add: Function) -> Function:
+        async def add_flow(producer: FlowProducer, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> Any:
+            try:
+                return await add(producer, flow, opts)
+            except InvalidArgument:
+                await add(producer, {**flow, "children": []}, opts)
+                raise
+
+        return add_flow
+
+    damage.around(FlowProducer, "add", broken)
+
+
+@mutant("flow.bulk-of-one", kills=("flow.bulk",))
+def bulk_of_one(damage: Damage) -> None:
+    """Of several flows only the first is stored."""
+
+    def broken(add: Function) -> Function:
+        async def add_bulk(producer: FlowProducer, flows: Sequence[FlowJob]) -> list[JobNode]:
+            nodes: list[JobNode] = await add(producer, flows[:1])
+            return nodes
+
+        return add_bulk
+
+    damage.around(FlowProducer, "addBulk", broken)
+
+
+@mutant("flow.two-levels", kills=("flow.deep",))
+def two_levels(damage: Damage) -> None:
+    """Children of children are left out."""
+
+    def broken(add: Function) -> Function:
+        async def add_flow(producer: FlowProducer, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> Any:
+            children = [{**child, "children": []} for child in flow.get("children") or ()]
+            return await add(producer, {**flow, "children": children}, opts)
+
+        return add_flow
+
+    damage.around(FlowProducer, "add", broken)
+
+
+@mutant("flow.one-queue", kills=("flow.deep",))
+def one_queue(damage: Damage) -> None:
+    """A child is put into the queue of its parent."""
+
+    def broken(add: Function) -> Function:
+        async def add_flow(producer: FlowProducer, flow: FlowJob, opts: Mapping[str, Any] | None = None) -> Any:
+            children = [{**child, "queueName": flow["queueName"]} for child in flow.get("children") or ()]
+            return await add(producer, {**flow, "children": children}, opts)
+
+        return add_flow
+
+    damage.around(FlowProducer, "add", broken)
+
+
+@mutant("flow.never-released", kills=("flow.release", "flow.deep", "interop.flow-children"))
+def never_released(damage: Damage) -> None:
+    """A parent waits on when its last child is done."""
+    damage.commands("moveToFinished", f"if {_OTHERS_PENDING} then return 1 end")
+
+
+@mutant("flow.released-early", kills=("flow.release",))
+def released_early(damage: Damage) -> None:
+    """A parent is released by the first child that is done."""
+    damage.commands("moveToFinished", f"if {_OTHERS_PENDING} then return 0 end")
+
+
+@mutant("flow.released-to-wait", kills=("flow.release",))
+def released_to_wait(damage: Damage) -> None:
+    """A released parent has neither priority nor delay."""
+    damage.commands(
+        "moveToFinished", 'if command[1] == "HMGET" and command[3] == "priority" then return {false, false} end'
+    )
+
+
+@mutant(
+    "flow.released-last", kills=("lifecycle.claim.oldest-first",), by=("flow/a_running_parent_waits_for_new_children",)
+)
+def released_last(damage: Damage) -> None:
+    """A released parent goes behind those that wait."""
+    damage.commands("moveToFinished", 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
+
+
+@mutant("flow.released-silently", kills=("event.waiting",), by=("flow/the_last_child_releases_its_parent",))
+def released_silently(damage: Damage) -> None:
+    """The release of a parent leaves no event."""
+    damage.commands("moveToFinished", 'if event(command) == "waiting" and at(command, "prev") then return "0-0" end')
+
+
+@mutant("flow.released-while-paused", kills=("flow.release",))
+def released_while_paused(damage: Damage) -> None:
+    """The parent of a paused queue enters `wait`."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "HMGET" and on(command, "meta") then '
+        "local found = send(unpack(command)) found[1] = false return found end",
+    )
+
+
+@mutant("flow.values-lost", kills=("flow.children-values", "interop.flow-children"))
+def values_lost(damage: Damage) -> None:
+    """What children return is not stored for their parent."""
+    damage.commands("moveToFinished", 'if command[1] == "HSET" and on(command, "processed") then return 1 end')
+
+
+@mutant("flow.values-by-id", kills=("flow.children-values",))
+def values_by_id(damage: Damage) -> None:
+    """What children return is stored under their id instead of their key."""
+    damage.commands(
+        "moveToFinished", 'if command[1] == "HSET" and on(command, "processed") then command[3] = ARGV[1] end'
+    )
+
+
+@mutant("flow.failure-counts-as-done", kills=("flow.fail.none",))
+def failure_counts_as_done(damage: Damage) -> None:
+    """A failed child without any option is no dependency any more."""
+    damage.commands(
+        "moveToFinished",
+        'if event(command) == "failed" then local parent = send("HGET", KEYS[12], "parentKey") '
+        'if parent then send("SREM", parent .. ":dependencies", KEYS[12]) end end',
+    )
+
+
+@mutant(
+    "flow.options-ignored",
+    kills=("flow.fail.parent", "flow.fail.continue", "flow.fail.ignore", "interop.flow-children"),
+)
+def options_ignored(damage: Damage) -> None:
+    """What is to happen when a child fails is not stored."""
+    damage.replace(options, "PARENT_FLAG_OPTIONS", ())
+
+
+@mutant("flow.not-deferred", kills=("flow.fail.parent",))
+def not_deferred(damage: Damage) -> None:
+    """The parent of a failed child is processed as if nothing had happened."""
+    damage.commands("moveToFinished", 'if command[1] == "HSET" and command[3] == "defa" then return 1 end')
+
+
+@mutant("flow.unsuccessful-unrecorded", kills=("flow.fail.parent",))
+def unsuccessful_unrecorded(damage: Damage) -> None:
+    """A child that fails its parent is not among the unsuccessful ones."""
+    damage.commands("moveToFinished", 'if command[1] == "ZADD" and on(command, "unsuccessful") then return 1 end')
+
+
+@mutant("flow.failure-unrecorded", kills=("flow.fail.continue", "flow.fail.ignore"))
+def failure_unrecorded(damage: Damage) -> None:
+    """A parent does not know which of its children failed."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "HSET" and on(command, "failed") and command[3] == KEYS[12] then return 1 end',
+    )
+
+
+@mutant("flow.children-overlooked", kills=("flow.pending-children-refuse-completion", "flow.fail.continue"))
+def children_overlooked(damage: Damage) -> None:
+    """A parent with pending children can be completed."""
+    damage.commands(
+        "moveToFinished", 'if command[1] == "SCARD" and command[2] == KEYS[12] .. ":dependencies" then return 0 end'
+    )
+
+
+@mutant("flow.never-waits-again", kills=("flow.pending-children-refuse-completion",))
+def never_waits_again(damage: Damage) -> None:
+    """A running parent cannot go back to waiting for its children."""
+    damage.commands("moveToWaitingChildren", 'if command[1] == "SCARD" then return 0 end')
+
+
+@mutant("flow.remove-alone", kills=("flow.remove.parent",))
+def remove_alone(damage: Damage) -> None:
+    """Removing a parent leaves its children."""
+    damage.argument("removeJob", 1, lambda _children: 0)
+
+
+@mutant("flow.remove-always-all", kills=("flow.remove.parent",))
+def remove_always_all(damage: Damage) -> None:
+    """Removing a parent always removes its children."""
+    damage.argument("removeJob", 1, lambda _children: 1)
+
+
+@mutant("flow.remove-at-work", kills=("flow.remove.parent",))
+def remove_at_work(damage: Damage) -> None:
+    """A child that a worker holds does not protect its parent."""
+    damage.commands("removeJob", 'if command[1] == "GET" and on(command, "lock") then return false end')
+
+
+@mutant("flow.removed-child-waited-for", kills=("flow.remove.child",))
+def removed_child_waited_for(damage: Damage) -> None:
+    """A parent waits on for a child that was removed."""
+    damage.commands("removeJob", _NEVER_RELEASED)
+
+
+@mutant("flow.children-kept", kills=("flow.remove.unprocessed",))
+def children_kept(damage: Damage) -> None:
+    """Removing the unprocessed children does nothing."""
+
+    async def nothing(_job: JobChildren) -> None:
+        return None
+
+    damage.replace(JobChildren, "removeUnprocessedChildren", nothing)
+
+
+@mutant("flow.children-at-work-removed", kills=("flow.remove.unprocessed",))
+def children_at_work_removed(damage: Damage) -> None:
+    """Removing the unprocessed children also removes those that a worker holds."""
+    damage.commands("removeUnprocessedChildren", 'if command[1] == "GET" and on(command, "lock") then return false end')
+
+
+@mutant("flow.unlink-releases-nobody", kills=("flow.unlink",))
+def unlink_releases_nobody(damage: Damage) -> None:
+    """A parent waits on for a child that was unlinked."""
+    damage.commands("removeChildDependency", _NEVER_RELEASED)
+
+
+@mutant("flow.unlink-always-true", kills=("flow.unlink",))
+def unlink_always_true(damage: Damage) -> None:
+    """Unlinking a child without parent is said to have worked."""
+
+    def broken(unlink: Function) -> Function:
+        async def remove_dependency(job: JobChildren) -> bool:
+            return bool(await unlink(job)) or True
+
+        return remove_dependency
+
+    damage.around(JobChildren, "removeChildDependency", broken)
+
+
+@mutant("flow.read-to-the-bottom", kills=("flow.get",))
+def read_to_the_bottom(damage: Damage) -> None:
+    """A flow is read without regard to the depth asked for."""
+    _edit_get(damage, lambda asked: {**asked, "depth": 10})
+
+
+@mutant("flow.read-pending-only", kills=("flow.get",))
+def read_pending_only(damage: Damage) -> None:
+    """A flow is read without its finished children."""
+
+    def broken(read: Function) -> Function:
+        async def dependencies(job: JobChildren, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+            found: dict[str, Any] = await read(job, asked)
+            return {**found, "processed": {}}
+
+        return dependencies
+
+    damage.around(JobChildren, "getDependencies", broken)
+
+
+def _edit_get(damage: Damage, edit: Function) -> None:
+    def broken(read: Function) -> Function:
+        async def get_flow(producer: FlowProducer, asked: Mapping[str, Any]) -> JobNode | None:
+            found: JobNode | None = await read(producer, edit(asked))
+            return found
+
+        return get_flow
+
+    damage.around(FlowProducer, "getFlow", broken)
+
+
+def _without_children(pending: Any) -> Any:
+    return _with_flow(pending, {**pending.flow, "children": []})
+
+
+def _with_flow(pending: Any, flow: FlowJob) -> Any:
+    """The same place in the tree for another job."""
+    return type(pending)(flow, pending.parent, pending.siblings)

@@ -1,0 +1,8 @@
+"""The benchmarks are no package of the kit: they are found beside it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))

@@ -1,0 +1,147 @@
+"""A client of a cluster never gets to know an address that is not the tap's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis as redis_py
+
+from conformance.driver.messages import RedisAddress
+from conformance.driver.ops import REGISTRY
+from conformance.driver.process import ChildProcess
+from conformance.observe.tap.cluster import Addresses
+from conformance.observe.tap.recording import Flight
+from conformance.observe.tap.rules import Hold, Trigger
+from conformance.observe.tap.tap import Tap
+from conformance.protocol.slots import slot_of
+from conformance.servers import Server, open_server
+
+from .conftest import DEADLINE_MS, Node, Wire
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Server]:
+    with open_server("cluster", announce=print) as opened:
+        yield opened
+
+
+@pytest.fixture
+def cluster_tap(cluster: Server, names: dict[str, str]) -> Iterator[Tap]:
+    with Tap(*cluster.nodes, scripts=names) as opened:
+        yield opened
+
+
+def flat(value: Any) -> str:
+    return repr(value)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("what", ["SLOTS", "SHARDS", "NODES"])
+def test_topology_names_taps_only(cluster: Server, cluster_tap: Tap, protocol: int, what: str) -> None:
+    with Wire(cluster_tap.addresses[1]) as wire, Wire(cluster.nodes[1]) as direct:
+        wire.ask("HELLO", protocol)
+        direct.ask("HELLO", protocol)
+        seen, real = flat(wire.ask("CLUSTER", what)), flat(direct.ask("CLUSTER", what))
+    for node, tapped in zip(cluster.nodes, cluster_tap.addresses, strict=True):
+        port, tap_port = node.rpartition(":")[2], tapped.rpartition(":")[2]
+        assert f":{tap_port}" in seen or f" {tap_port}" in seen
+        assert f":{port}" not in seen.replace(f":{port}@1", "").replace("@" + str(int(port) + 10000), "")
+        assert f" {port}" not in seen
+        assert port in real
+
+
+def test_redirections_lead_to_taps(cluster: Server, cluster_tap: Tap) -> None:
+    del cluster
+    with Wire(cluster_tap.address) as wire:
+        answers = [wire.ask("GET", f"k{number}") for number in range(50)]
+    moved = [answer.decode() for answer in answers if answer and answer.startswith(b"MOVED")]
+    assert moved
+    for answer in moved:
+        assert answer.split()[2] in cluster_tap.addresses
+
+
+def test_a_real_cluster_client_stays_on_the_tap(cluster: Server, cluster_tap: Tap) -> None:
+    host, port = cluster_tap.address.split(":")
+    with redis_py.RedisCluster(host=host, port=int(port)) as client:
+        for number in range(60):
+            client.set(f"k{number}", number)
+        assert {client.get(f"k{number}") for number in range(60)} == {b"%d" % number for number in range(60)}
+    sets = cluster_tap.recording.commands(where=lambda each: each.name == "SET")
+    assert {each.args[1] for each in sets if each.reply and not each.reply.error} >= {b"k%d" % n for n in range(60)}
+    assert {each.node for each in sets} == set(cluster.nodes)
+    assert cluster.own
+
+
+def test_node_works_in_a_cluster_behind_the_tap(cluster: Server, cluster_tap: Tap, node_driver: ChildProcess) -> None:
+    prefix = cluster.fresh_prefix()
+    node = Node(node_driver, RedisAddress(mode="cluster", nodes=list(cluster_tap.addresses)), prefix)
+    try:
+        node.open("q", "queue")
+        node.open("w", "worker", processor="manual")
+        node.do("queue.add", name="n")
+        with cluster_tap.when(Trigger(script="moveToFinished"), Hold()) as barrier:
+            job = node.do("worker.getNextJob", "w", token="t")["job"]
+            finishing = _finish(node, job["id"])
+            command = barrier.reached.wait(DEADLINE_MS)
+            assert slot_of(command.keys[0]) == slot_of(f"{prefix}:q:wait".encode())
+            with cluster.connect() as client:
+                assert client.lrange(f"{prefix}:q:active", 0, -1) == [job["id"].encode()]
+            barrier.release()
+            finishing()
+    finally:
+        node_driver.call(REGISTRY["reset"](), deadline_ms=20_000)
+        cluster.remove_prefix(prefix)
+    assert not [each for each in cluster_tap.recording.commands() if each.reply and each.reply.error_code == "MOVED"]
+
+
+def _finish(node: Node, job: str) -> Any:
+    from .conftest import in_background
+
+    return in_background(lambda: node.do("worker.moveToCompleted", "w", job=job, token="t"))
+
+
+def flight(*words: bytes, node: str = "127.0.0.1:7001") -> Flight:
+    return Flight(b"", words, 1, node)
+
+
+ADDRESSES = Addresses({"127.0.0.1:7001": "127.0.0.1:9001", "127.0.0.1:7002": "127.0.0.1:9002"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"-MOVED 5 127.0.0.1:7002\r\n", b"-MOVED 5 127.0.0.1:9002\r\n"),
+        (b"-ASK 5 127.0.0.1:7002\r\n", b"-ASK 5 127.0.0.1:9002\r\n"),
+        (b"-MOVED 5 :7002\r\n", b"-MOVED 5 127.0.0.1:9002\r\n"),
+        (b"-MOVED 5 10.0.0.9:7002\r\n", b"-MOVED 5 10.0.0.9:7002\r\n"),
+        (b"-ERR 127.0.0.1:7002\r\n", b"-ERR 127.0.0.1:7002\r\n"),
+        (b"$14\r\n127.0.0.1:7002\r\n", b"$14\r\n127.0.0.1:7002\r\n"),
+    ],
+)
+def test_redirections_are_rewritten_and_nothing_else(before: bytes, after: bytes) -> None:
+    assert ADDRESSES.rewritten(flight(b"GET", b"k"), before) == after
+
+
+def test_nodes_that_are_not_known_stay_as_they_are() -> None:
+    slots = b"*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$8\r\n10.0.0.9\r\n:7001\r\n"
+    assert ADDRESSES.rewritten(flight(b"CLUSTER", b"SLOTS"), slots) == slots
+    assert ADDRESSES.rewritten(flight(b"CLUSTER", b"INFO"), b"$1\r\nx\r\n") == b"$1\r\nx\r\n"
+    empty_host = b"*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$0\r\n\r\n:7001\r\n"
+    rewritten = b"*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$9\r\n127.0.0.1\r\n:9001\r\n"
+    assert ADDRESSES.rewritten(flight(b"CLUSTER", b"SLOTS"), empty_host) == rewritten
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"), [(b"123456789", 12739), (b"{user1000}.following", 3443), (b"foo", 12182), (b"foo{}{bar}", 8363)]
+)
+def test_slots_are_those_of_redis(cluster: Server, key: bytes, slot: int) -> None:
+    with Wire(cluster.nodes[0]) as wire:
+        assert wire.ask("CLUSTER", "KEYSLOT", key) == slot == slot_of(key)
+
+
+def test_hash_tags() -> None:
+    for key in (b"{a}x", b"y{a}", b"{a}{b}"):
+        assert slot_of(key) == slot_of(b"a")
+    assert slot_of(b"{}a") != slot_of(b"a")

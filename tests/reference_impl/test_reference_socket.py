@@ -1,0 +1,266 @@
+"""One socket: order, cancellation, losses. A server of the test's own answers where Redis could not be made to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from redis.exceptions import AuthenticationError, InvalidResponse, NoScriptError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from conformance.reference_impl.address import Address
+from conformance.reference_impl.resp import packed
+from conformance.reference_impl.single_socket import SingleSocket
+from conformance.servers import Server
+
+Answer = Callable[[list[bytes]], Awaitable[bytes | None]]
+
+
+class OwnServer:
+    """Reads commands and lets the test answer them; None ends the connection. `heard` has one list per connection."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.heard: list[list[list[bytes]]] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        commands: list[list[bytes]] = []
+        self.heard.append(commands)
+        while header := await reader.readline():
+            words = [(await reader.readline(), await reader.readline())[1].rstrip() for _ in range(int(header[1:]))]
+            commands.append(words)
+            reply = await self._answer(words)
+            if reply is None:
+                break
+            writer.write(reply)
+        writer.close()
+
+
+def on(server: Server, **fields: Any) -> SingleSocket:
+    return SingleSocket(Address.of({"nodes": list(server.nodes), **fields}), None)
+
+
+def run_for(seconds: float, play: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(play, seconds))
+
+
+def play_with(answer: Answer, play: Callable[[SingleSocket, OwnServer], Coroutine[Any, Any, None]]) -> None:
+    async def run() -> None:
+        own = OwnServer(answer)
+        listener = await asyncio.start_server(own.serve, "127.0.0.1", 0)
+        connection = SingleSocket(Address(nodes=(listener.sockets[0].getsockname()[:2],)), None)
+        await play(connection, own)
+        await connection.close()
+        listener.close()
+
+    run_for(5, run())
+
+
+async def until_blocked(connection: SingleSocket, clients: int) -> None:
+    """Wait until so many clients of the Redis wait in a blocking command."""
+    deadline = asyncio.get_running_loop().time() + 3
+    while b"blocked_clients:%d\r" % clients not in (seen := await connection.command(("INFO", "clients"))):
+        assert asyncio.get_running_loop().time() < deadline, seen
+
+
+async def echo(words: list[bytes]) -> bytes | None:
+    return b"$%d\r\n%s\r\n" % (len(words[-1]), words[-1])
+
+
+def test_replies_come_in_the_order_of_the_commands_also_while_it_connects(server: Server) -> None:
+    async def play() -> None:
+        connection = on(server)
+        early = [asyncio.create_task(connection.command(("ECHO", str(number)))) for number in range(50)]
+        assert await asyncio.gather(*early) == [b"%d" % number for number in range(50)]
+        late = await asyncio.gather(*(connection.command(("ECHO", number)) for number in range(50)))
+        assert late == [b"%d" % number for number in range(50)]
+        assert await connection.pipeline([]) == []
+        await connection.close()
+
+    run_for(5, play())
+
+
+def test_commands_do_not_wait_for_each_other() -> None:
+    """The first reply only comes when the second command has been heard."""
+    held_back: list[bytes] = []
+
+    async def answer(words: list[bytes]) -> bytes | None:
+        held_back.append(await echo(words) or b"")
+        return b"".join(held_back) if len(held_back) == 2 else b""
+
+    async def play(connection: SingleSocket, _own: OwnServer) -> None:
+        assert await asyncio.gather(*(connection.command(("ECHO", word)) for word in "ab")) == [b"a", b"b"]
+
+    play_with(answer, play)
+
+
+def test_errors_are_those_of_redis_py(server: Server) -> None:
+    async def play() -> None:
+        connection = on(server)
+        with pytest.raises(NoScriptError):
+            await connection.command(("EVALSHA", "0" * 40, 0))
+        with pytest.raises(ResponseError, match="unknown command"):
+            await connection.command(("DANCE",))
+        one, error, other = await connection.pipeline([("ECHO", 1), ("DANCE",), ("ECHO", 2)])
+        assert (one, other) == (b"1", b"2")
+        assert isinstance(error, ResponseError)
+        await connection.close()
+
+    run_for(5, play())
+
+
+def test_a_transaction_happens_as_a_whole_or_not_at_all(server: Server, prefix: str) -> None:
+    async def play() -> None:
+        connection, key = on(server), f"{prefix}:x"
+        assert await connection.transaction([("SET", key, 1), ("INCR", key)]) == [b"OK", 2]
+        done, error = await connection.transaction([("INCR", key), ("LPUSH", key, 1)])
+        assert done == 3
+        assert isinstance(error, ResponseError)
+        with pytest.raises(ResponseError, match="unknown command"):
+            await connection.transaction([("INCR", key), ("DANCE",)])
+        assert await connection.command(("GET", key)) == b"3"
+        await connection.close()
+
+    run_for(5, play())
+
+
+def test_a_lost_socket_fails_what_is_due_and_the_next_command_opens_another() -> None:
+    async def answer(words: list[bytes]) -> bytes | None:
+        return None if words[-1] == b"die" else await echo(words)
+
+    async def play(connection: SingleSocket, own: OwnServer) -> None:
+        outcomes = await asyncio.gather(
+            *(connection.command(("ECHO", word)) for word in ("a", "die", "b")), return_exceptions=True
+        )
+        assert outcomes[0] == b"a"
+        assert [type(each) for each in outcomes[1:]] == [RedisConnectionError, RedisConnectionError]
+        assert outcomes[1] is not outcomes[2]
+        assert await connection.command(("ECHO", "c")) == b"c"
+        assert [each[-1] for each in own.heard[1]] == [b"c"], "nothing was sent again"
+
+    play_with(answer, play)
+
+
+def test_what_is_no_resp_ends_the_connection() -> None:
+    async def answer(_words: list[bytes]) -> bytes | None:
+        return b"HTTP/1.1 400 Bad Request\r\n"
+
+    async def play(connection: SingleSocket, _own: OwnServer) -> None:
+        with pytest.raises(InvalidResponse):
+            await connection.command(("ECHO", "a"))
+
+    play_with(answer, play)
+
+
+def test_a_cancelled_command_that_blocks_takes_its_socket_with_it(server: Server, prefix: str) -> None:
+    """Else the marker that comes later would be popped by nobody."""
+
+    async def play() -> None:
+        connection, other, key = on(server), on(server), f"{prefix}:marker"
+        waiting = asyncio.create_task(connection.command(("BZPOPMIN", key, 0)))
+        await until_blocked(other, 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await until_blocked(other, 0)
+        await other.command(("ZADD", key, 0, "0"))
+        assert await connection.command(("ZCARD", key)) == 1
+        await connection.close()
+        await other.close()
+
+    run_for(5, play())
+
+
+def test_a_cancelled_command_leaves_its_neighbours_alone(server: Server) -> None:
+    async def play() -> None:
+        connection = on(server)
+        await connection.command(("PING",))
+        number = await connection.command(("CLIENT ID",))
+        tasks = [asyncio.create_task(connection.command(("ECHO", word))) for word in "abc"]
+        await asyncio.sleep(0)
+        tasks[1].cancel()
+        await asyncio.wait(tasks)
+        assert (tasks[0].result(), tasks[2].result(), tasks[1].cancelled()) == (b"a", b"c", True)
+        assert await connection.command(("CLIENT ID",)) == number
+        await connection.close()
+
+    run_for(5, play())
+
+
+def test_a_command_cancelled_while_it_connects_is_never_sent() -> None:
+    async def play(connection: SingleSocket, own: OwnServer) -> None:
+        first, second = (asyncio.create_task(connection.command(("ECHO", word))) for word in "ab")
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == b"b"
+        assert own.heard == [[[b"ECHO", b"b"]]]
+
+    play_with(echo, play)
+
+
+def test_a_closed_connection_refuses(server: Server) -> None:
+    async def play() -> None:
+        connection = on(server)
+        await connection.command(("PING",))
+        await connection.close()
+        with pytest.raises(RedisConnectionError, match="closed"):
+            await connection.command(("PING",))
+
+    run_for(5, play())
+
+
+def test_nobody_listening_is_a_lost_connection() -> None:
+    async def play() -> None:
+        listener = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        address = Address(nodes=(listener.sockets[0].getsockname()[:2],))
+        listener.close()
+        await listener.wait_closed()
+        connection = SingleSocket(address, None)
+        with pytest.raises(RedisConnectionError, match="no connection to 127"):
+            await connection.command(("PING",))
+        await connection.close()
+
+    run_for(5, play())
+
+
+def test_it_introduces_itself_before_anything_else() -> None:
+    async def play() -> None:
+        own = OwnServer(echo)
+        listener = await asyncio.start_server(own.serve, "127.0.0.1", 0)
+        nodes = (listener.sockets[0].getsockname()[:2],)
+        connection = SingleSocket(Address(nodes=nodes, db=3, username="u", password="p"), "me")
+        await connection.command(("ECHO", "x"))
+        sent = [b" ".join(words) for words in own.heard[0]]
+        assert sent == [b"AUTH u p", b"SELECT 3", b"CLIENT SETNAME me", b"ECHO x"]
+        await connection.close()
+        listener.close()
+
+    run_for(5, play())
+
+
+def test_a_refused_login_is_told_to_whoever_asked(server: Server) -> None:
+    async def play() -> None:
+        connection = on(server, password="wrong", username="nobody")
+        with pytest.raises(AuthenticationError):
+            await connection.command(("PING",))
+        await connection.close()
+
+    run_for(5, play())
+
+
+@pytest.mark.parametrize(
+    ("command", "sent"),
+    [
+        (("SCRIPT LOAD", "x"), b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$1\r\nx\r\n"),
+        (("A", "\ud83d\ude00", 1), b"*3\r\n$1\r\nA\r\n$4\r\n\xf0\x9f\x98\x80\r\n$1\r\n1\r\n"),
+        (("A", "\ud800", None), b"*3\r\n$1\r\nA\r\n$3\r\n\xef\xbf\xbd\r\n$0\r\n\r\n"),
+        (
+            ("A", 2**53 + 1, -1, 1.5, True),
+            b"*5\r\n$1\r\nA\r\n$16\r\n9007199254740992\r\n$2\r\n-1\r\n$3\r\n1.5\r\n$4\r\ntrue\r\n",
+        ),
+    ],
+)
+def test_commands_as_ioredis_writes_them(command: tuple[Any, ...], sent: bytes) -> None:
+    assert packed(command) == sent
