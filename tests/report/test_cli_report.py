@@ -19,7 +19,7 @@ from conformance.report.rows import Rows
 
 @pytest.fixture(autouse=True)
 def _small_ledger(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "load_ledger", lambda: rows)
+    monkeypatch.setattr(formats, "examined_rows", lambda: rows)
 
 
 def run(*arguments: str | Path) -> Result:

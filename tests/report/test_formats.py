@@ -183,7 +183,7 @@ def test_reports_are_written_under_their_names(run_path: Callable[[str], Path], 
 def test_the_ledger_of_the_kit_is_the_default(
     run_path: Callable[[str], Path], rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "load_ledger", lambda: rows)
+    monkeypatch.setattr(formats, "examined_rows", lambda: rows)
     (written,) = write_reports(run_path("conformant"), tmp_path, ["json"])
     assert json.loads(written.read_text())["requirements"][0]["statement"] == "Ids count up from 1."
 

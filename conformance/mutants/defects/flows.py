@@ -159,14 +159,6 @@ def released_to_wait(damage: Damage) -> None:
     )
 
 
-@mutant(
-    "flow.released-last", kills=("lifecycle.claim.oldest-first",), by=("flow/a_running_parent_waits_for_new_children",)
-)
-def released_last(damage: Damage) -> None:
-    """A released parent goes behind those that wait."""
-    damage.commands("moveToFinished", 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
-
-
 @mutant("flow.released-silently", kills=("event.waiting",), by=("flow/the_last_child_releases_its_parent",))
 def released_silently(damage: Damage) -> None:
     """The release of a parent leaves no event."""
@@ -210,6 +202,7 @@ def failure_counts_as_done(damage: Damage) -> None:
 @mutant(
     "flow.options-ignored",
     kills=("flow.fail.parent", "flow.fail.continue", "flow.fail.ignore", "interop.flow-children"),
+    by=("flow/a_parent_with_a_failed_child_cannot_complete",),
 )
 def options_ignored(damage: Damage) -> None:
     """What is to happen when a child fails is not stored."""

@@ -60,3 +60,9 @@ def removed_dependency_remembered(damage: Damage) -> None:
         return parent_field
 
     damage.around(options, "parent_field", broken)
+
+
+@mutant("missed.parent-runs-last", missed=("flow.release",))
+def parent_runs_last(damage: Damage) -> None:
+    """A released parent goes behind those that wait."""
+    damage.commands("moveToFinished", 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
