@@ -2,8 +2,8 @@
 
 The checks hold for Node itself. What Node does and they therefore allow: scripts build keys that are not in KEYS (job
 hashes, locks, parents) from the `PREFIX:QUEUE:` in their arguments, so only that this is the queue of KEYS is judged,
-and parents may be in any queue; the first EVAL of a script on a connection; `NaN` as the delay of the first
-iteration of a scheduler (the script computes it); any number as a priority or score that the user chose.
+and parents may be in any queue; the first EVAL of a script on a connection; `NaN` as the delay of an iteration
+of a scheduler (the script computes it); any number as a priority or score that the user chose.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from conformance.checkers.base import Found, Violation
 from conformance.checkers.traffic_arguments import base_of, fits, layout_of, located
 from conformance.observe.differences import Severity
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
-from conformance.observe.tap.recording import CommandRecord, shown
+from conformance.observe.tap.records import CommandRecord, shown
 from conformance.problems import UsageProblem
 from conformance.protocol.script_calls import SCRIPT_CALLS
 from conformance.protocol.slots import slot_of

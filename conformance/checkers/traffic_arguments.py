@@ -10,7 +10,7 @@ from typing import Any
 import msgpack
 
 from conformance.checkers.base import Found, is_plausible_ms
-from conformance.observe.tap.recording import CommandRecord, shown
+from conformance.observe.tap.records import CommandRecord, shown
 from conformance.protocol.script_calls import SCRIPT_CALLS, ScriptCall
 
 MAX_EXACT = 2**53
@@ -23,7 +23,7 @@ MOST_SLOTS = 9
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _ADDS = frozenset({"addStandardJob", "addDelayedJob", "addPrioritizedJob", "addParentJob"})
 _OPTIONAL_SLOTS = {4: "parent key", 5: "parent dependencies key", 6: "parent", 7: "repeat job key", 8: "dedup key"}
-_COMPUTED_BY_SCRIPT = {("addJobScheduler", 6): frozenset({"delay"})}
+_COMPUTED_BY_SCRIPT = {("addJobScheduler", 6): frozenset({"delay"}), ("updateJobScheduler", 4): frozenset({"delay"})}
 """Numbers in packed arguments that may be NaN, because the script overwrites them."""
 
 

@@ -118,7 +118,7 @@ class JobEdits(BoundJob):
         return await self._is_in_list(names.WAIT) or await self._is_in_list(names.PAUSED)
 
     async def waitUntilFinished(self, queueEvents: FinishNotifier, ttl: float | None = None) -> Any:
-        """Answer the job's return value. Raises JobFailed, ScriptError (missing-job), and WaitTimeout after `ttl` ms."""
+        """Answer the job's return value. Raises JobFailed, ScriptError (missing-job), WaitTimeout after `ttl` ms."""
         await self.owner.waitUntilReady()
         outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

@@ -24,9 +24,10 @@ def test_every_area_with_scenarios_has_a_mutant() -> None:
     assert sorted(areas - {ledger.row(row).area for row in killed_rows()}) == []
 
 
-def test_every_row_of_a_scenario_is_killed() -> None:
+def test_every_row_of_a_scenario_is_killed_or_known_to_be_missed() -> None:
     """A row that no mutant violates is a check that nobody has ever seen fail."""
-    assert sorted(set(scenarios_by_requirement()) - set(killed_rows())) == []
+    missed = {row for one in all_mutants().values() for row in one.missed}
+    assert sorted(set(scenarios_by_requirement()) - set(killed_rows()) - missed) == []
 
 
 def test_only_must_rows_are_excused_to_a_warning() -> None:

@@ -10,9 +10,11 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import options
+from conformance.reference_impl import options, repeat_strategy
+from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.job import Job
 from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.repeat_strategy import RepeatOptions
 
 
 @mutant(
@@ -66,3 +68,38 @@ def removed_dependency_remembered(damage: Damage) -> None:
 def parent_runs_last(damage: Damage) -> None:
     """A released parent goes behind those that wait."""
     damage.commands("moveToFinished", 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
+
+
+@mutant("missed.owner-unknown", kills=("dedup.simple",), missed=("dedup.owner",))
+def owner_unknown(damage: Damage) -> None:
+    """Nobody is told who owns a deduplication id: noticed, but told of another row."""
+
+    async def nobody(_queue: Queue, _deduplication_id: str) -> None:
+        return None
+
+    damage.replace(Queue, "getDeduplicationJobId", nobody)
+
+
+@mutant("missed.no-seconds", missed=("scheduler.pattern",))
+def no_seconds(damage: Damage) -> None:
+    """The seconds of a cron pattern have no effect."""
+
+    def broken(reckon: Function) -> Function:
+        def next_by_pattern(after: int, repeat: RepeatOptions, clock: Clock) -> int | None:
+            due: int | None = reckon(after, {**repeat, "pattern": " ".join(repeat["pattern"].split()[-5:])}, clock)
+            return due
+
+        return next_by_pattern
+
+    damage.around(repeat_strategy, "next_by_pattern", broken)
+
+
+@mutant(
+    "missed.upsert-recounts",
+    kills=("scheduler.record",),
+    missed=("scheduler.upsert.pending",),
+    by=("scheduler/an_upsert_while_a_job_runs",),
+)
+def upsert_recounts(damage: Damage) -> None:
+    """An upsert starts the count of iterations anew: noticed, but told of another row."""
+    damage.commands("addJobScheduler", 'if command[1] == "HGET" and command[3] == "ic" then return false end')

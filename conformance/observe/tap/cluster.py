@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from conformance.observe.tap.recording import Flight
+from conformance.observe.tap.flight import Flight
 from conformance.observe.tap.resp import Reply, decode, encode, value_of
 
 _REDIRECTION = re.compile(rb"-(MOVED|ASK) (\d+) (\S*):(\d+)")

@@ -13,13 +13,15 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any
 
-from conformance.observe.tap.actions import Ended, carry_out, write_in_pieces
+from conformance.observe.tap.actions import Ended, before_send, pass_reply, write_in_pieces
 from conformance.observe.tap.cluster import Addresses
-from conformance.observe.tap.frames import CommandParser, ReplyParser
+from conformance.observe.tap.flight import Flight
+from conformance.observe.tap.frames import CommandParser
 from conformance.observe.tap.outlet import Outlet
 from conformance.observe.tap.pairing import Pairing
-from conformance.observe.tap.recording import Flight, Recording
-from conformance.observe.tap.rules import Chunks, Rule, RuleBook
+from conformance.observe.tap.recording import Recording
+from conformance.observe.tap.reply_frames import ReplyParser
+from conformance.observe.tap.rules import Rule, RuleBook
 from conformance.observe.tap.transactions import Due, Transactions, has_run
 
 
@@ -27,6 +29,7 @@ class Conversation:
     """Both sides of one connection. `number` counts the connections of a tap from 1, `node` is where it leads to.
 
     `name` is what CLIENT SETNAME gave it, `violation` what was not RESP: from there on bytes pass without being read.
+    `is_cut`: ended by the tap itself.
     """
 
     def __init__(
@@ -59,13 +62,13 @@ class Conversation:
         self._task: asyncio.Task[None] | None = None
         self._client_ended = False
         self._redis_ended = False
-        self._cut = False
+        self.is_cut = False
 
     # What comes in
 
     def from_client(self, data: bytes) -> None:
         """Bytes of the client: cut them into commands, and let them pass as the rules say."""
-        if self._cut:
+        if self.is_cut:
             return
         if self._commands.violation is None:
             for raw, args in self._commands.feed(data):
@@ -113,7 +116,7 @@ class Conversation:
 
     def cut(self, *, reset: bool = False) -> None:
         """End both sides now. What Redis was sent before it still gets; the client gets what was passed on."""
-        self._cut = True
+        self.is_cut = True
         self._lose()
         self._withheld.clear()
         self.to_redis.finish()
@@ -124,7 +127,7 @@ class Conversation:
 
     def drop(self) -> None:
         """End everything at once, because the tap itself ends."""
-        self._cut = True
+        self.is_cut = True
         self._lose()
         if self._task is not None:
             self._task.cancel()
@@ -154,7 +157,7 @@ class Conversation:
 
     def _advance(self) -> None:
         """Send what may go; stop at a command at which a rule is due."""
-        if self._cut:
+        if self.is_cut:
             return
         out: list[bytes] = []
         while self._waiting and self._task is None and self._guarded is None:
@@ -198,9 +201,9 @@ class Conversation:
             if last and self._guarded is not None and self._guarded[0] is flight:
                 due, self._guarded = self._guarded[1], None
                 due = [each for each in due if has_run(each.flight)]
-                if due and not self._cut:
+                if due and not self.is_cut:
                     self._withholding = True
-                    self._start(self._after(raw, due))
+                    self._start(pass_reply(raw, due, self))
                     return b""
         if self._withholding:
             self._withheld.append(raw)
@@ -225,7 +228,7 @@ class Conversation:
         with contextlib.suppress(Ended):
             await work
         self._task = None
-        if self._cut:
+        if self.is_cut:
             return
         self._withholding = False
         self.to_client.write(b"".join(self._withheld))
@@ -235,46 +238,22 @@ class Conversation:
         self._end_when_done()
 
     async def _before(self, flight: Flight, rules: list[Rule]) -> None:
-        chunks: Chunks | None = None
-        for rule in rules:
-            chunks = rule.action if isinstance(rule.action, Chunks) else chunks
-            answer = await carry_out(rule, flight, self)
-            if answer is not None:
-                self._transactions.not_sent(flight)
-                flight.answered(answer, "answered-by-tap")
-                self.to_client.write(answer)
-                self._waiting.popleft()
-                return
-            self._stop_if_cut()
-        raw = flight.raw
-        self._sending(flight)
-        await write_in_pieces(self.to_redis, raw, chunks)
-        self._stop_if_cut()
-        self._waiting.popleft()
-
-    async def _after(self, raw: bytes, due: list[Due]) -> None:
-        chunks: Chunks | None = None
-        for phase in ("after-execute", "mid-reply"):
-            for each in due:
-                if each.rule.trigger.phase != phase:
-                    continue
-                if phase == "mid-reply":
-                    middle = _middle(raw, each.rule.trigger.reply_bytes)
-                    await write_in_pieces(self.to_client, raw[:middle], chunks)
-                    raw = raw[middle:]
-                chunks = each.rule.action if isinstance(each.rule.action, Chunks) else chunks
-                raw = await carry_out(each.rule, each.flight, self) or raw
-                self._stop_if_cut()
-        await write_in_pieces(self.to_client, raw, chunks)
-
-    def _stop_if_cut(self) -> None:
-        if self._cut:
-            raise Ended
+        answer, chunks = await before_send(rules, flight, self)
+        if answer is None:
+            raw = flight.raw
+            self._sending(flight)
+            await write_in_pieces(self.to_redis, raw, chunks)
+        else:
+            self._transactions.not_sent(flight)
+            flight.answered(answer, "answered-by-tap")
+            self.to_client.write(answer)
+        if not self.is_cut:
+            self._waiting.popleft()
 
     # The end
 
     def _end_when_done(self) -> None:
-        if self._cut:
+        if self.is_cut:
             return
         if self._redis_ended and not self._withholding:
             self._lose()
@@ -290,11 +269,6 @@ class Conversation:
     def _after_violation(self, parser: CommandParser | ReplyParser) -> bytes:
         self.violation = str(parser.violation)
         return parser.unread
-
-
-def _middle(raw: bytes, wanted: int | None) -> int:
-    """Where to split a reply: at least one byte goes, and at least one stays."""
-    return max(1, min(len(raw) - 1, len(raw) // 2 if wanted is None else wanted))
 
 
 def _tell_failure(task: asyncio.Task[None]) -> None:

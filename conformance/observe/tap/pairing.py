@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from conformance.observe.tap.recording import Flight
+from conformance.observe.tap.flight import Flight
 from conformance.observe.tap.resp import decode, plain
 
 _SUBSCRIBING = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"})

@@ -1,188 +1,22 @@
-"""What crossed the wire: one record per command, with what came back for it. Safe to read from any thread."""
+"""All that crossed the wire, one record per command. Safe to read from any thread."""
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TypeAlias
 
-from conformance.observe.tap.commands import (
-    Meaning,
-    digest_of,
-    keys_of,
-    may_block,
-    meaning_of,
-    name_of,
-    without_secrets,
-)
+from conformance.observe.tap.flight import Flight
+from conformance.observe.tap.records import CommandRecord
 
-if TYPE_CHECKING:
-    from conformance.observe.tap.rules import Rule  # rules know commands; a command only carries its rules along
-
-Fate: TypeAlias = Literal["waiting", "sent", "answered", "answered-by-tap", "discarded", "lost"]
-"""`waiting`: not sent to Redis yet. `sent`: no reply yet. `answered`: by Redis. `answered-by-tap`: an error of a rule
-instead; Redis has never seen the command if `sent_s` is None. `discarded`: queued in a transaction that was not
-executed. `lost`: the connection ended first; Redis may have seen the command unless `sent_s` is None."""
-
-KEPT_ARGUMENT_BYTES = 64 * 1024
-"""What is kept of one word of a command; nothing of BullMQ but users' data is longer."""
-KEPT_REPLY_BYTES = 4096
 KEPT_COMMANDS = 200_000
-_SHOWN_BYTES = 60
-_PRINTABLE_LINE = re.compile(rb"[-+](\S*)")
+
+Matching: TypeAlias = Callable[[CommandRecord], bool]
 
 
 class NotSeen(TimeoutError):
     """What was waited for did not happen within its deadline; the text shows what was seen instead."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyRecord:
-    """What Redis answered: the first bytes as they came, and the size of it all. `at_s`: `time.monotonic()`."""
-
-    head: bytes
-    size: int
-    at_s: float
-
-    @property
-    def error(self) -> str | None:
-        """The text of an error, None for any other reply."""
-        if self.head[:1] == b"-":
-            return self.head[1:].split(b"\r\n", 1)[0].decode("utf-8", "replace")
-        if self.head[:1] == b"!":
-            return self.head.partition(b"\r\n")[2].removesuffix(b"\r\n").decode("utf-8", "replace")
-        return None
-
-    @property
-    def error_code(self) -> str | None:
-        """First word of an error (`NOSCRIPT`, `MOVED`, `ERR`), None for any other reply."""
-        return self.error.split(" ", 1)[0] if self.error else None
-
-    def __str__(self) -> str:
-        """Short, for people."""
-        return shown(self.head.replace(b"\r\n", b" ").rstrip()) + ("..." if self.size > len(self.head) else "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandRecord:
-    """One command of a client.
-
-    `sequence` counts all commands of a tap from 1 in the order of their arrival, `connection` its connections from 1,
-    `node` is the address that the connection leads to. Times are `time.monotonic()` seconds. `args` is the whole
-    command, name first; `clipped`: some word was too long and only its beginning is kept. `digest` and `script` (the
-    name, None for an unknown script) are of EVAL and EVALSHA. `transaction` numbers the MULTI of the connection that
-    the command belongs to (MULTI and EXEC included); the `reply` of a queued command is its part in that of EXEC.
-    `in_flight`: how many commands before it on the connection had no reply yet; more than 0 is a pipeline.
-    """
-
-    sequence: int
-    connection: int
-    node: str
-    arrived_s: float
-    sent_s: float | None
-    name: str
-    args: tuple[bytes, ...]
-    clipped: bool
-    keys: tuple[bytes, ...]
-    argv: tuple[bytes, ...]
-    digest: str | None
-    script: str | None
-    transaction: int | None
-    in_flight: int
-    blocking: bool
-    fate: Fate
-    reply: ReplyRecord | None
-
-    def __str__(self) -> str:
-        """One line."""
-        what = f"{self.name} {self.script}" if self.script else " ".join(shown(word) for word in self.args[:4])
-        answer = self.reply if self.reply is not None else self.fate
-        return f"#{self.sequence} ({self.connection}) {what} -> {answer}"
-
-
-class Flight:
-    """A command on its way; what the loop of the tap knows and changes. `record` is what others may see of it."""
-
-    __slots__ = (
-        "answer",
-        "args",
-        "arrived_s",
-        "clipped",
-        "confirmations",
-        "connection",
-        "digest",
-        "due",
-        "fate",
-        "in_flight",
-        "keys",
-        "name",
-        "node",
-        "raw",
-        "sent_s",
-        "sequence",
-        "transaction",
-    )
-
-    def __init__(self, raw: bytes, args: tuple[bytes, ...], connection: int, node: str) -> None:
-        self.raw = raw
-        self.name = name_of(args)
-        self.digest = digest_of(self.name, args)
-        self.args = args
-        self.clipped = False
-        self.keys: tuple[bytes, ...] | None = None
-        self.connection = connection
-        self.node = node
-        self.sequence = 0
-        self.arrived_s = time.monotonic()
-        self.sent_s: float | None = None
-        self.transaction: int | None = None
-        self.in_flight = 0
-        self.fate: Fate = "waiting"
-        self.answer: ReplyRecord | None = None
-        self.confirmations: int | None = None
-        self.due: list[Rule] | None = None
-        if len(raw) > KEPT_ARGUMENT_BYTES:
-            self._clip()
-
-    def _clip(self) -> None:
-        self.clipped = any(len(word) > KEPT_ARGUMENT_BYTES for word in self.args)
-        self.args = tuple(word[:KEPT_ARGUMENT_BYTES] for word in self.args)
-
-    def answered(self, raw: bytes, fate: Fate = "answered") -> None:
-        """Note the reply."""
-        self.answer = ReplyRecord(head=raw[:KEPT_REPLY_BYTES], size=len(raw), at_s=time.monotonic())
-        self.fate = fate
-
-    def record(self, scripts: Mapping[str, str]) -> CommandRecord:
-        """The command as it is now. `scripts`: names by SHA-1."""
-        meaning: Meaning = meaning_of(self.args, self.digest, scripts)
-        return CommandRecord(
-            sequence=self.sequence,
-            connection=self.connection,
-            node=self.node,
-            arrived_s=self.arrived_s,
-            sent_s=self.sent_s,
-            name=self.name,
-            args=without_secrets(self.name, self.args),
-            clipped=self.clipped,
-            keys=keys_of(self.name, self.args),
-            argv=without_secrets(self.name, self.args)[1:] if self.name in _SECRETIVE else meaning.argv,
-            digest=self.digest,
-            script=meaning.script,
-            transaction=self.transaction,
-            in_flight=self.in_flight,
-            blocking=may_block(self.name, self.args),
-            fate=self.fate,
-            reply=self.answer,
-        )
-
-
-_SECRETIVE = frozenset({"AUTH", "HELLO", "CONFIG", "ACL"})
-
-Matching: TypeAlias = Callable[[CommandRecord], bool]
 
 
 class Recording:
@@ -251,9 +85,3 @@ class Recording:
         """The newest commands, one per line, for messages."""
         shown_ones = self.commands(after=after)[-lines:]
         return "last seen:\n" + "\n".join(f"  {record}" for record in shown_ones) if shown_ones else "nothing was seen"
-
-
-def shown(word: bytes) -> str:
-    """A word for people: its beginning, as Python would write it."""
-    text = repr(word[:_SHOWN_BYTES])[2:-1]
-    return text if len(word) <= _SHOWN_BYTES else f"{text}..."

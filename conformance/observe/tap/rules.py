@@ -19,7 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from conformance.observe.tap.recording import CommandRecord, Flight, NotSeen, Recording
+from conformance.observe.tap.flight import Flight
+from conformance.observe.tap.recording import NotSeen, Recording
+from conformance.observe.tap.records import CommandRecord
 from conformance.problems import UsageProblem
 
 Phase: TypeAlias = Literal["before-send", "after-execute", "mid-reply"]

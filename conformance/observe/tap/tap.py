@@ -12,17 +12,16 @@ See docs/tap.md.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import ssl
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from conformance.observe.tap.cluster import Addresses, NoAddresses
 from conformance.observe.tap.conversation import Conversation
+from conformance.observe.tap.loop import LoopThread
 from conformance.observe.tap.outlet import Link
 from conformance.observe.tap.recording import Recording
 from conformance.observe.tap.rules import Action, Barrier, Rule, RuleBook, Trigger
@@ -30,7 +29,6 @@ from conformance.observe.tap.sides import ClientSide
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 HOST = "127.0.0.1"
-_LOOP_DEADLINE_S = 10.0
 
 Answer = TypeVar("Answer")
 
@@ -75,9 +73,7 @@ class Tap:
         self._links: list[tuple[Link, int | None]] = []
         self._refusing = 0
         self._silent = 0
-        self._failures: list[str] = []
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop: LoopThread | None = None
 
     @property
     def address(self) -> str:
@@ -93,36 +89,34 @@ class Tap:
 
     def start(self) -> Self:
         """Listen. Raises EnvironmentProblem if that is not possible. Redis need not be there yet."""
-        ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="tap", daemon=True)
-        self._thread.start()
-        if not ready.wait(_LOOP_DEADLINE_S):
-            raise EnvironmentProblem("the tap did not start in time", hint="is this machine overloaded?")
+        self._loop = LoopThread("tap")
         try:
-            self._await(self._listen)
+            self._loop.await_(self._listen())
         except OSError as error:
             self.close()
             raise EnvironmentProblem(f"the tap cannot listen on {HOST}: {error}") from error
         return self
 
     def close(self) -> None:
-        """Heal everything, end all connections, and listen no more. May be called again."""
-        if self._loop is None or self._thread is None:
+        """Heal everything, end all connections, and listen no more. May be called again.
+
+        Raises RuntimeError if something went wrong inside the tap meanwhile.
+        """
+        loop, self._loop = self._loop, None
+        if loop is None:
             return
-        self._await(self._shut_down)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_LOOP_DEADLINE_S)
-        self._loop = self._thread = None
+        loop.await_(self._shut_down())
+        loop.stop()
+        if loop.failures:
+            raise RuntimeError("the tap failed: " + "; ".join(loop.failures))
 
     def __enter__(self) -> Self:
         """Start."""
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Close. An error inside the tap is told, unless there is another one already."""
+    def __exit__(self, *_: object) -> None:
+        """Close."""
         self.close()
-        if self._failures and kind is None:
-            raise RuntimeError("the tap failed: " + "; ".join(self._failures))
 
     @contextlib.contextmanager
     def when(self, trigger: Trigger, action: Action) -> Iterator[Barrier]:
@@ -180,18 +174,6 @@ class Tap:
 
     # In the loop
 
-    def _run(self, ready: threading.Event) -> None:
-        self._loop = loop = asyncio.new_event_loop()
-        loop.set_exception_handler(self._failed)
-        loop.call_soon(ready.set)
-        try:
-            loop.run_forever()
-        finally:
-            loop.close()
-
-    def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._failures.append(repr(context.get("exception") or context["message"]))
-
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
         for node in self.nodes:
@@ -246,26 +228,12 @@ class Tap:
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)  # transports close in the next turn of the loop
 
-    # Between the threads
-
-    def _await(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(work(), self._loop).result(_LOOP_DEADLINE_S)
+    # From other threads
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
-        """Carry out something in the loop, and wait for its answer."""
         if self._loop is None:
             raise UsageProblem("the tap is not running", hint="use it in a with statement")
-        answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
-
-        def work() -> None:
-            try:
-                answer.set_result(question())
-            except Exception as error:  # noqa: BLE001 - whatever it is, it belongs to the thread that asked
-                answer.set_exception(error)
-
-        self._loop.call_soon_threadsafe(work)
-        return answer.result(_LOOP_DEADLINE_S)
+        return self._loop.ask(question)
 
     def _do(self, *steps: Callable[[], object]) -> None:
         """Carry out steps in the loop, and wait until they are done. Healing a tap that is closed does nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from conformance.observe.tap.recording import Flight
+from conformance.observe.tap.flight import Flight
 from conformance.observe.tap.resp import decode, encode, value_of
 from conformance.observe.tap.rules import Rule
 

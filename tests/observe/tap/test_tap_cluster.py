@@ -12,7 +12,7 @@ from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY
 from conformance.driver.process import ChildProcess
 from conformance.observe.tap.cluster import Addresses
-from conformance.observe.tap.recording import Flight
+from conformance.observe.tap.flight import Flight
 from conformance.observe.tap.rules import Hold, Trigger
 from conformance.observe.tap.tap import Tap
 from conformance.protocol.slots import slot_of

@@ -336,6 +336,6 @@ def test_a_tap_needs_a_usable_address(server: Server) -> None:
 
 
 def test_a_link_must_let_something_through() -> None:
-    for wrong in ({"latency_ms": -1}, {"bytes_per_s": 0}, {"chunk_bytes": 0}):
+    for wrong in ({"latency_ms": -1.0}, {"bytes_per_s": 0}, {"chunk_bytes": 0}):
         with pytest.raises(UsageProblem):
-            Link(**wrong)  # type: ignore[arg-type] # numbers of several types
+            Link(**wrong)

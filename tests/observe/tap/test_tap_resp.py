@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.observe.tap.frames import MAX_BULK_BYTES, CommandParser, ReplyParser
+from conformance.observe.tap.frames import MAX_BULK_BYTES, CommandParser
 from conformance.observe.tap.inline import split_inline
+from conformance.observe.tap.reply_frames import ReplyParser
 from conformance.observe.tap.resp import ProtocolViolation, Reply, decode, encode, encode_command, plain, value_of
 
 LINE = st.binary(max_size=20).map(lambda text: text.replace(b"\r", b"").replace(b"\n", b""))

@@ -10,7 +10,8 @@ import msgpack
 import pytest
 
 from conformance.checkers.traffic import ALL_CHECKS, check_traffic
-from conformance.observe.tap.recording import CommandRecord, Fate, Flight, ReplyRecord
+from conformance.observe.tap.flight import Flight
+from conformance.observe.tap.records import CommandRecord, Fate, ReplyRecord
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.protocol.script_calls import SCRIPT_CALLS
@@ -261,7 +262,11 @@ def work_of_every_kind(node: Node) -> None:
     node.open("m", "worker", processor="manual")
     node.open("f", "flow")
     node.open("e", "events")
-    jobs = [{"name": "a"}, {"name": "b", "opts": {"delay": 100_000}}, {"name": "c", "opts": {"priority": 3}}]
+    jobs: list[dict[str, Any]] = [
+        {"name": "a"},
+        {"name": "b", "opts": {"delay": 100_000}},
+        {"name": "c", "opts": {"priority": 3}},
+    ]
     for job in jobs:
         node.do("queue.add", **job)
     ids = node.do("queue.addBulk", jobs=[*jobs, {"name": "d", "opts": {"jobId": "x:y:z", "lifo": True}}])["ids"]

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from redis.exceptions import ClusterCrossSlotError, ResponseError
 
 from conformance.driver.connection import OperationFailed
 from conformance.driver.messages import RedisAddress
@@ -15,7 +16,7 @@ from conformance.driver.ops.queue import Add
 from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.script_runner import ScriptTexts
-from conformance.reference_impl.slots import CrossSlot
+from conformance.reference_impl.slots import CrossSlot, cross_slot, with_slots_explained
 from conformance.reference_impl.worker import Worker
 from conformance.servers import Server
 
@@ -75,6 +76,15 @@ def test_without_a_hash_tag_the_error_says_what_to_do(what: str, cluster: Server
 
     asyncio.run(attempt())
     cluster.remove_prefix("untagged")
+
+
+def test_other_errors_stay_as_they_are() -> None:
+    assert cross_slot(ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")) is None
+    known = ClusterCrossSlotError("Keys in request don't hash to the same slot")
+    other = ResponseError("OOM command not allowed")
+    explained, kept, reply = with_slots_explained([known, other, b"OK"])
+    assert isinstance(explained, CrossSlot)
+    assert (kept, reply) == (other, b"OK")
 
 
 def test_the_driver_says_it_too(reference_on_cluster: Side, cluster: Server) -> None:

@@ -1,0 +1,290 @@
+"""Schedulers that are early, late, forgetful or unstoppable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl import job_scheduler, queue_schedulers, repeat, repeat_strategy
+from conformance.reference_impl.clock import Clock
+from conformance.reference_impl.connection import text
+from conformance.reference_impl.job_scheduler import JobScheduler
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.repeat import Repeat
+from conformance.reference_impl.repeat_strategy import RepeatOptions
+from conformance.reference_impl.scripts_schedule import Iteration, ScheduleScripts
+from conformance.reference_impl.worker_schedules import Schedules
+
+_RECORD = 'command[1] == "HMSET" and at(command, "ic")'
+"""Lua condition: the command that stores a scheduler."""
+_NOT_A_SCHEDULERS_JOB = 'if command[1] == "HGET" and command[3] == "rjk" then return false end'
+
+
+@mutant("scheduler.first-late", kills=("scheduler.every.first",))
+def first_late(damage: Damage) -> None:
+    """The first job is made an interval after its scheduler."""
+
+    def broken(add: Function) -> Function:
+        async def add_later(scripts: ScheduleScripts, first: Iteration, schedule: Mapping[str, Any], opts: Any) -> Any:
+            start = vars(scripts)["_owner"].clock.now_ms() + (schedule.get("every") or 0)
+            return await add(scripts, first, {**schedule, "startDate": schedule.get("startDate") or start}, opts)
+
+        return add_later
+
+    damage.around(ScheduleScripts, "add_job_scheduler", broken)
+
+
+@mutant("scheduler.job-unsigned", kills=("scheduler.every.first",))
+def job_unsigned(damage: Damage) -> None:
+    """A job does not name its scheduler."""
+    damage.commands("*JobScheduler", 'if command[1] == "HMSET" and at(command, "rjk") then drop(command, "rjk") end')
+
+
+@mutant("scheduler.time-in-seconds", kills=("scheduler.record",), by=("scheduler/schedulers_are_listed",))
+def time_in_seconds(damage: Damage) -> None:
+    """The sorted set of schedulers holds seconds."""
+    damage.commands(
+        "addJobScheduler",
+        'if command[1] == "ZADD" and on(command, "repeat") then command[3] = math.floor(command[3] / 1000) end',
+    )
+
+
+@mutant(
+    "scheduler.record-without-interval",
+    kills=("scheduler.record", "scheduler.list"),
+    by=("scheduler/schedulers_are_listed",),
+)
+def record_without_interval(damage: Damage) -> None:
+    """The record of a scheduler does not tell its interval."""
+    damage.commands("addJobScheduler", f'if {_RECORD} then drop(command, "every") end')
+
+
+@mutant("scheduler.start-ignored", kills=("scheduler.every.start",))
+def start_ignored(damage: Damage) -> None:
+    """`startDate` has no effect on intervals."""
+    damage.around(
+        job_scheduler, "_schedule", lambda healthy: lambda given, name: {**healthy(given, name), "startDate": None}
+    )
+
+
+@mutant("scheduler.zone-ignored", kills=("scheduler.pattern",))
+def zone_ignored(damage: Damage) -> None:
+    """Patterns are read in UTC, whatever `tz` says."""
+    _edit_pattern(damage, lambda given: {**given, "tz": "UTC"})
+
+
+@mutant("scheduler.pattern-at-once", kills=("scheduler.pattern",))
+def pattern_at_once(damage: Damage) -> None:
+    """A pattern is due at once, and not when it says."""
+    _edit_pattern(damage, lambda given: {**given, "immediately": True})
+
+
+@mutant("scheduler.immediately-ignored", kills=("scheduler.pattern.immediately",))
+def immediately_ignored(damage: Damage) -> None:
+    """`immediately` has no effect."""
+    _edit_pattern(damage, lambda given: {**given, "immediately": False})
+
+
+@mutant("scheduler.one-job-only", kills=("scheduler.next",))
+def one_job_only(damage: Damage) -> None:
+    """Fetching a scheduler's job makes no next one."""
+
+    async def nothing(_schedules: Schedules, _job: Any) -> bool:
+        return True
+
+    damage.replace(Schedules, "continue_from", nothing)
+
+
+@mutant("scheduler.successor-unnamed", kills=("scheduler.next",))
+def successor_unnamed(damage: Damage) -> None:
+    """A fetched job does not name its successor."""
+    damage.commands("updateJobScheduler", 'if command[1] == "HSET" and command[3] == "nrjid" then return 0 end')
+
+
+@mutant("scheduler.successor-twice", kills=("scheduler.next.once",))
+def successor_twice(damage: Damage) -> None:
+    """Every fetch of a scheduler's job makes one more job, a retry as well."""
+
+    def broken(update: Function) -> Function:
+        async def update_scheduler(scripts: ScheduleScripts, following: Iteration) -> str | None:
+            key = f"repeat:{following.scheduler_id}"
+            runner, keys = vars(scripts)["_runner"], vars(scripts)["_owner"].keys
+            due = await runner.connection.command("ZSCORE", keys.key("repeat"), following.scheduler_id)
+            current = following.producer if due is None else f"{key}:{text(due)}"
+            made: str | None = await update(scripts, dataclasses.replace(following, producer=current))
+            return made
+
+        return update_scheduler
+
+    damage.around(ScheduleScripts, "update_job_scheduler", broken)
+
+
+@mutant("scheduler.unlimited", kills=("scheduler.limit",))
+def unlimited(damage: Damage) -> None:
+    """`limit` has no effect."""
+    _edit_count(damage, lambda given: {name: value for name, value in given.items() if name != "limit"})
+
+
+@mutant("scheduler.one-too-many", kills=("scheduler.limit",))
+def one_too_many(damage: Damage) -> None:
+    """A scheduler makes one job more than `limit`."""
+    _edit_count(damage, lambda given: {**given, "limit": given["limit"] + 1} if "limit" in given else given)
+
+
+@mutant("scheduler.endless", kills=("scheduler.end",))
+def endless(damage: Damage) -> None:
+    """`endDate` has no effect."""
+    damage.replace(job_scheduler, "is_over", lambda _repeat, _now: False)
+    _edit_pattern(damage, lambda given: {**given, "endDate": None})
+
+
+@mutant("scheduler.past-end-accepted", kills=("scheduler.end",))
+def past_end_accepted(damage: Damage) -> None:
+    """An endDate that has passed is no error."""
+    damage.replace(queue_schedulers, "refuse_past_end", lambda _repeat, _now: None)
+
+
+@mutant("scheduler.template-options-lost", kills=("scheduler.template",))
+def template_options_lost(damage: Damage) -> None:
+    """The options of a template have no effect."""
+    _edit_template(damage, lambda template: {**template, "opts": {}})
+
+
+@mutant("scheduler.template-data-lost", kills=("scheduler.template",))
+def template_data_lost(damage: Damage) -> None:
+    """The data of a template has no effect."""
+    _edit_template(damage, lambda template: {**template, "data": {}})
+
+
+@mutant("scheduler.upsert-adds", kills=("scheduler.upsert.pending",))
+def upsert_adds(damage: Damage) -> None:
+    """An upsert leaves the pending job of the old template."""
+    damage.commands(
+        "addJobScheduler",
+        'if command[1] == "EXISTS" and not memory.asked then memory.asked = true return 0 end',
+    )
+
+
+@mutant("scheduler.upsert-tells", kills=("scheduler.upsert.pending",))
+def upsert_tells(damage: Damage) -> None:
+    """An upsert leaves event `removed` of the job that it replaces."""
+    damage.commands(
+        "addJobScheduler",
+        'if command[1] == "ZREM" and on(command, "delayed") then '
+        'send("XADD", KEYS[9], "*", "event", "removed", "jobId", command[3], "prev", "delayed") end',
+    )
+
+
+@mutant("scheduler.removal-leaves-job", kills=("scheduler.remove",))
+def removal_leaves_job(damage: Damage) -> None:
+    """The delayed job of a removed scheduler still runs."""
+    damage.commands("removeJobScheduler", 'if command[1] == "ZREM" and on(command, "delayed") then return 0 end')
+
+
+@mutant("scheduler.removal-leaves-record", kills=("scheduler.remove",))
+def removal_leaves_record(damage: Damage) -> None:
+    """The record of a removed scheduler stays."""
+    damage.commands(
+        "removeJobScheduler", 'if command[1] == "DEL" and command[2] == KEYS[1] .. ":" .. ARGV[1] then return 1 end'
+    )
+
+
+@mutant("scheduler.job-removable", kills=("scheduler.job-protected",))
+def job_removable(damage: Damage) -> None:
+    """The current job of a scheduler can be removed by itself."""
+    damage.commands("removeJob", _NOT_A_SCHEDULERS_JOB)
+
+
+@mutant("scheduler.job-drained", kills=("scheduler.job-protected",))
+def job_drained(damage: Damage) -> None:
+    """Draining takes the current jobs of schedulers too."""
+    damage.commands("drain", 'if command[1] == "ZRANGE" and on(command, "repeat") then return {} end')
+
+
+@mutant("scheduler.job-cleaned", kills=("scheduler.job-protected",))
+def job_cleaned(damage: Damage) -> None:
+    """Cleaning takes the current jobs of schedulers too."""
+    damage.commands("cleanJobsInSet", _NOT_A_SCHEDULERS_JOB)
+
+
+@mutant("scheduler.list-turned", kills=("scheduler.list",))
+def list_turned(damage: Damage) -> None:
+    """Schedulers are listed in the other order."""
+
+    def broken(read: Function) -> Function:
+        async def get_schedulers(schedulers: JobScheduler, start: int = 0, end: int = -1, asc: bool = False) -> Any:
+            return await read(schedulers, start, end, not asc)
+
+        return get_schedulers
+
+    damage.around(JobScheduler, "getJobSchedulers", broken)
+
+
+@mutant("scheduler.miscounted", kills=("scheduler.list",))
+def miscounted(damage: Damage) -> None:
+    """Schedulers are not counted."""
+
+    async def none(_schedulers: JobScheduler) -> int:
+        return 0
+
+    damage.replace(JobScheduler, "getSchedulersCount", none)
+
+
+@mutant("scheduler.anything-goes", kills=("scheduler.arguments",))
+def anything_goes(damage: Damage) -> None:
+    """Options that exclude each other are taken."""
+    damage.replace(job_scheduler, "_validate", lambda _repeat: None)
+
+
+@mutant("scheduler.collision-unseen", kills=("scheduler.collision",))
+def collision_unseen(damage: Damage) -> None:
+    """A job that has ended is overwritten by the next one of the same time."""
+    damage.commands(
+        "addJobScheduler",
+        'if command[1] == "EXISTS" then return 0 end',
+    )
+
+
+@mutant("scheduler.legacy-ends", kills=("scheduler.legacy-repeat",))
+def legacy_ends(damage: Damage) -> None:
+    """The option `repeat` makes one job only."""
+    damage.around(repeat, "next_count", lambda healthy: lambda given: None if given.get("count") else healthy(given))
+    damage.around(
+        job_scheduler, "next_count", lambda healthy: lambda given: None if given.get("count") else healthy(given)
+    )
+
+
+@mutant("scheduler.legacy-key", kills=("scheduler.legacy-repeat",))
+def legacy_key(damage: Damage) -> None:
+    """The key of the option `repeat` is made in another way."""
+    damage.around(Repeat, "_hash", lambda healthy: lambda made, given: healthy(made, f"{given}:"))
+
+
+def _edit_pattern(damage: Damage, edit: Function) -> None:
+    def broken(reckon: Function) -> Function:
+        def next_by_pattern(after: int, given: RepeatOptions, clock: Clock) -> int | None:
+            due: int | None = reckon(after, edit(given), clock)
+            return due
+
+        return next_by_pattern
+
+    damage.around(repeat_strategy, "next_by_pattern", broken)
+
+
+def _edit_count(damage: Damage, edit: Function) -> None:
+    damage.around(job_scheduler, "next_count", lambda healthy: lambda given: healthy(edit(given)))
+
+
+def _edit_template(damage: Damage, edit: Function) -> None:
+    def broken(upsert: Function) -> Function:
+        async def upsert_scheduler(
+            queue: Queue, scheduler: str, given: RepeatOptions, template: Mapping[str, Any] | None = None
+        ) -> Any:
+            return await upsert(queue, scheduler, given, edit(template or {}))
+
+        return upsert_scheduler
+
+    damage.around(Queue, "upsertJobScheduler", broken)
