@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test check generate lock clean
+.PHONY: run test check coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -18,6 +18,13 @@ check: $(READY) ## formatting, lint, types, import arrows, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach
+	rm -f .coverage*
+	$(BIN)/coverage run -m pytest -q tests/reference_impl
+	$(BIN)/coverage run -m conformance run --client reference --tier full --jobs 1
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
 
 generate: $(READY) ## write the files that are made from the code (their tests say when)
 	$(BIN)/python -m conformance.driver.schema --write

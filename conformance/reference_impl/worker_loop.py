@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from typing import Final
+from collections.abc import Coroutine
+from typing import Any, Final
 
 from conformance.reference_impl.job import Job
 from conformance.reference_impl.worker_base import WorkerBase
@@ -28,7 +29,8 @@ class WorkerLoop:
         self._fetched: deque[Job] = deque()
         self._running: set[JobTask] = set()
         self._waiting: JobTask | None = None
-        self._stop = asyncio.Event()
+        self._ended: deque[JobTask] = deque()
+        self._news = asyncio.Event()
         self._fetch_count = 0
         self._abandoned = False
 
@@ -41,7 +43,7 @@ class WorkerLoop:
 
     def stop(self) -> None:
         """Notice soon that the worker is paused or closing."""
-        self._stop.set()
+        self._news.set()
         self._fetcher.interrupt()
 
     def abandon(self) -> None:
@@ -63,7 +65,7 @@ class WorkerLoop:
         """Fetch one by one, before anything of it is started; a fetch that has to wait goes into the background."""
         while self._may_fetch():
             if self._fetcher.would_block:
-                self._waiting = asyncio.create_task(self._fetch(block=True))
+                self._waiting = self._begin(self._fetch(block=True))
                 return
             job = await self._fetch(block=False)
             if job is None:
@@ -83,7 +85,7 @@ class WorkerLoop:
             self._fetched.clear()
         while self._fetched:
             job = self._fetched.popleft()
-            self._running.add(asyncio.create_task(self._processing.process(job, self._has_room_for_next)))
+            self._running.add(self._begin(self._processing.process(job, self._has_room_for_next)))
 
     def _has_room_for_next(self) -> bool:
         """Asked by a job that ends, and still counts itself."""
@@ -91,25 +93,29 @@ class WorkerLoop:
 
     async def _settle(self) -> None:
         """Wait until a job or the waiting fetch ends, the rate limit is over, or the worker is to stop."""
-        tasks = {*self._running, *([self._waiting] if self._waiting else [])}
-        stop = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait(
-                {*tasks, *([stop] if self._worker.is_open or not tasks else [])},
-                timeout=self._patience_s(),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            stop.cancel()
-        for task in tasks:
-            if task.done():
-                self._collect(task)
+        if self._may_fetch():
+            await asyncio.sleep(0)
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_s()):
+                    await self._news.wait()
+        self._news.clear()
+        while self._ended:
+            self._collect(self._ended.popleft())
 
     def _patience_s(self) -> float | None:
-        if self._may_fetch():
-            return 0
         limit_ms = self._fetcher.rate_limit_ms
         return min(limit_ms, LONGEST_PAUSE_MS) / 1000 if limit_ms else None
+
+    def _begin(self, act: Coroutine[Any, Any, Job | None]) -> JobTask:
+        """Start a task whose end is news. Unlike `asyncio.wait`, this costs the same however many others run."""
+        task = asyncio.create_task(act)
+        task.add_done_callback(self._note_end)
+        return task
+
+    def _note_end(self, task: JobTask) -> None:
+        self._ended.append(task)
+        self._news.set()
 
     def _collect(self, task: JobTask) -> None:
         self._running.discard(task)

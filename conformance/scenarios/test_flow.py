@@ -1,4 +1,4 @@
-"""Flows: parents that wait for their children, and what becomes of them when children end."""
+"""Flows: parents that wait for their children, and what happens when children are done or removed."""
 
 from __future__ import annotations
 
@@ -9,55 +9,20 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.gate.expect import equal, holds
-from conformance.gate.handles import FlowHandle, QueueHandle, WorkerHandle
 from conformance.gate.participant import Participant
 from conformance.gate.scenario import handover, scenario
-
-FAILURE_OPTIONS = (
-    "failParentOnFailure",
-    "continueParentOnFailure",
-    "ignoreDependencyOnFailure",
-    "removeDependencyOnFailure",
-)
-
-
-def _node(name: str, *children: dict[str, Any], queue: str = "q", **opts: Any) -> dict[str, Any]:
-    """A job of a flow whose id is its name."""
-    own = {"jobId": name, **opts}
-    return {"name": name, "queue": queue, "data_raw": json.dumps({"n": name}), "opts": own, "children": list(children)}
-
-
-def _chosen(option: str) -> dict[str, Any]:
-    return {option: True}
-
-
-def _open(client: Participant) -> tuple[FlowHandle, QueueHandle, WorkerHandle]:
-    return client.flow(), client.queue(), client.worker()
-
-
-def _run(worker: WorkerHandle, job: str, value: Any = None) -> None:
-    """Claim the next job, which must be this one, and complete it."""
-    equal(worker.claim_one().id, job, f"{job} is the next to run")
-    worker.complete(job, value)
-
-
-def _children(queue: QueueHandle, job: str, kind: str) -> list[str]:
-    """Ids of the children in one of the keys of a parent."""
-    view = queue.redis
-    key = f"{job}:{kind}"
-    members = {"zset": view.members, "hash": lambda name: list(view.hash(name)), "set": view.set_members}
-    return sorted(member.rpartition(":")[2] for member in members.get(view.type(key), lambda _: [])(key))
+from conformance.scenarios.flow_steps import children_of, node, open_all, run
 
 
 @scenario("flow.parent.waits", "flow.child.linked", tier="full")
 def test_a_parent_waits_for_its_children(client: Participant) -> None:
     """The parent is stored first and waits; each child names it."""
-    flow, queue, _ = _open(client)
-    node = flow.add(_node("parent", _node("a"), _node("b", priority=2), _node("c", delay=60_000)))
-    equal([node.id, *(child.id for child in node.children)], ["parent", "a", "b", "c"], "the answer is the tree")
+    flow, queue, _ = open_all(client)
+    added = flow.add(node("parent", node("a"), node("b", priority=2), node("c", delay=60_000)))
+    equal([added.id, *(child.id for child in added.children)], ["parent", "a", "b", "c"], "the answer is the tree")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent waits for its children")
     equal(queue.redis.event_names()[:2], ["added", "waiting-children"], "the parent's events come first")
-    equal(_children(queue, "parent", "dependencies"), ["a", "b", "c"], "all children are dependencies")
+    equal(children_of(queue, "parent", "dependencies"), ["a", "b", "c"], "all children are dependencies")
     states = [queue.redis.state(job) for job in "abc"]
     equal(states, [["wait"], ["prioritized"], ["delayed"]], "children are where their options put them")
     equal(queue.redis.field("a", "parentKey"), queue.redis.key("parent"), "a child holds the key of its parent")
@@ -66,10 +31,10 @@ def test_a_parent_waits_for_its_children(client: Participant) -> None:
 @scenario("flow.ids", tier="full")
 def test_jobs_without_ids_get_uuids(client: Participant) -> None:
     """Ids of a flow do not come from the queue's counter."""
-    flow, queue, _ = _open(client)
+    flow, queue, _ = open_all(client)
     with client.transcript.silent():  # no two clients draw the same ids
-        node = flow.add({"name": "parent", "queue": "q", "children": [{"name": "child", "queue": "q"}]})
-    for job in (node.id, node.children[0].id):
+        added = flow.add({"name": "parent", "queue": "q", "children": [{"name": "child", "queue": "q"}]})
+    for job in (added.id, added.children[0].id):
         holds(len(job) == 36 and job[14] == "4" and job.count("-") == 4, "the id is a uuid of version 4", seen=job)
         opts = json.loads(queue.redis.field(job, "opts") or "{}")
         holds("jobId" not in opts, "the options hold no id", seen=opts)
@@ -79,21 +44,21 @@ def test_jobs_without_ids_get_uuids(client: Participant) -> None:
 @scenario("flow.all-or-nothing-validation", tier="full")
 def test_one_invalid_job_refuses_the_flow(client: Participant, opts: dict[str, Any]) -> None:
     """Nothing of the flow is stored."""
-    flow, queue, _ = _open(client)
+    flow, queue, _ = open_all(client)
     with client.refuses("invalid-argument", "a flow with an invalid job is refused"):
-        flow.add(_node("parent", _node("good"), _node("middle", _node("bad", **opts))))
+        flow.add(node("parent", node("good"), node("middle", node("bad", **opts))))
     equal([queue.redis.exists(job) for job in ("parent", "good", "middle")], [False] * 3, "no job was stored")
 
 
 @scenario("flow.bulk", tier="full")
 def test_a_bulk_of_flows(client: Participant) -> None:
     """Every flow has its own parent."""
-    flow, queue, worker = _open(client)
-    nodes = flow.add_bulk(_node("p1", _node("a")), _node("alone"), _node("p2", _node("b"), _node("c")))
-    equal([node.id for node in nodes], ["p1", "alone", "p2"], "the answers come in the order of the flows")
-    equal(_children(queue, "p2", "dependencies"), ["b", "c"], "the second parent has its own children")
-    _run(worker, "alone")
-    _run(worker, "a")
+    flow, queue, worker = open_all(client)
+    nodes = flow.add_bulk(node("p1", node("a")), node("alone"), node("p2", node("b"), node("c")))
+    equal([added.id for added in nodes], ["p1", "alone", "p2"], "the answers come in the order of the flows")
+    equal(children_of(queue, "p2", "dependencies"), ["b", "c"], "the second parent has its own children")
+    run(worker, "alone")
+    run(worker, "a")
     equal(queue.redis.state("p1"), ["wait"], "the first parent is released")
     equal(queue.redis.state("p2"), ["waiting-children"], "the second one is not")
 
@@ -101,24 +66,24 @@ def test_a_bulk_of_flows(client: Participant) -> None:
 @scenario("flow.deep", tier="full")
 def test_a_deep_tree_ends_from_the_bottom(client: Participant) -> None:
     """Each level is released by the one below it."""
-    flow, queue, worker = _open(client)
+    flow, queue, worker = open_all(client)
     depth = 12
-    tree = _node(f"level-{depth}")
+    tree = node(f"level-{depth}")
     for level in reversed(range(depth)):
-        tree = _node(f"level-{level}", tree)
+        tree = node(f"level-{level}", tree)
     flow.add(tree)
     equal(len(queue.redis.members("waiting-children")), depth, "all but the lowest level wait")
     for level in reversed(range(depth + 1)):
-        _run(worker, f"level-{level}", {"level": level})
+        run(worker, f"level-{level}", {"level": level})
     equal(len(queue.redis.members("completed")), depth + 1, "all levels are completed")
 
 
 @scenario("flow.deep", "flow.release", tier="full")
 def test_a_flow_over_queues(client: Participant) -> None:
     """Parent and child may be in different queues."""
-    flow, queue, _ = _open(client)
+    flow, queue, _ = open_all(client)
     below, worker = client.queue("below"), client.worker(queue="below")
-    flow.add(_node("parent", _node("child", queue="below")))
+    flow.add(node("parent", node("child", queue="below")))
     equal(below.redis.state("child"), ["wait"], "the child waits in its queue")
     worker.complete(worker.claim_one().id, {"v": 1})
     equal(queue.redis.state("parent"), ["wait"], "the parent is released in its own queue")
@@ -132,20 +97,20 @@ def test_a_flow_over_queues(client: Participant) -> None:
 @scenario("flow.release", tier="full")
 def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str, Any], state: str) -> None:
     """A parent goes where its options put it, but only after its last child."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("a"), _node("b"), **opts))
-    _run(worker, "a")
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("a"), node("b"), **opts))
+    run(worker, "a")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
-    _run(worker, "b")
+    run(worker, "b")
     equal(queue.redis.state("parent"), [state], "the parent is where its options put it")
 
 
 @scenario("flow.release", tier="full")
 def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
     """A released parent is parked in `paused`."""
-    flow, queue, _ = _open(client)
+    flow, queue, _ = open_all(client)
     worker = client.worker(queue="below")
-    flow.add(_node("parent", _node("child", queue="below")))
+    flow.add(node("parent", node("child", queue="below")))
     queue.pause()
     worker.complete(worker.claim_one().id)
     equal(queue.redis.state("parent"), ["paused"], "the parent is parked")
@@ -154,10 +119,10 @@ def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
 @scenario("flow.children-values", tier="full")
 def test_values_of_children_are_kept(client: Participant) -> None:
     """The parent reads what its children returned, even of those that are gone."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("a"), _node("b", removeOnComplete=True)))
-    _run(worker, "a", {"of": "a"})
-    _run(worker, "b", [1, "zwei"])
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("a"), node("b", removeOnComplete=True)))
+    run(worker, "a", {"of": "a"})
+    run(worker, "b", [1, "zwei"])
     holds(not queue.redis.exists("b"), "the second child removed itself")
     values = queue.call(job_ops.GetChildrenValues(job="parent")).values
     by_id = {key.rpartition(":")[2]: json.loads(text) for key, text in values.items()}
@@ -165,99 +130,18 @@ def test_values_of_children_are_kept(client: Participant) -> None:
     equal(queue.call(job_ops.GetDependenciesCount(job="parent")).processed, 2, "both are counted as processed")
 
 
-@scenario("flow.fail.none", tier="full")
-def test_a_failed_child_without_option(client: Participant) -> None:
-    """The parent waits for ever."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("bad")))
-    worker.fail(worker.claim_one().id, "boom")
-    equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
-    equal(_children(queue, "parent", "dependencies"), ["bad"], "the child is still a dependency")
-
-
-@scenario("flow.fail.parent", tier="full")
-def test_a_failed_child_fails_its_parents(client: Participant) -> None:
-    """The failure goes up level by level; each is failed by the worker that takes it."""
-    flow, queue, _ = _open(client)
-    flow.add(_node("top", _node("middle", _node("bad", failParentOnFailure=True), failParentOnFailure=True)))
-    worker = client.worker("throw", processor_args={"message": "boom"})
-    client.eventually(
-        lambda: queue.redis.members("failed"), lambda failed: len(failed) == 3, "the failure goes up to the top"
-    )
-    worker.close()
-    equal(queue.redis.field("bad", "failedReason"), "boom", "the child failed by its own error")
-    reason = f"child {queue.redis.key('bad')} failed"
-    equal(queue.redis.field("middle", "failedReason"), reason, "its parent names the child that failed")
-    equal(_children(queue, "middle", "unsuccessful"), ["bad"], "the child is among the unsuccessful ones")
-
-
-@scenario("flow.fail.parent", tier="full")
-def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> None:
-    """A worker that ignores the deferred failure is refused."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("bad", failParentOnFailure=True)))
-    worker.fail(worker.claim_one().id, "boom")
-    holds(queue.redis.field("parent", "defa"), "the parent has a deferred failure")
-    equal(worker.claim_one("token-2").id, "parent", "the parent is the next to run")
-    with client.refuses("failed-children", "a parent with a failed child does not complete"):
-        worker.complete("parent", None, "token-2")
-
-
-@scenario("flow.fail.continue", tier="full")
-def test_a_failed_child_lets_its_parent_continue(client: Participant) -> None:
-    """The parent runs at once; it completes when it has dropped the children that are left."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("bad", continueParentOnFailure=True), _node("other")))
-    worker.fail(worker.claim_one().id, "boom")
-    equal(queue.redis.state("parent"), ["wait"], "the parent does not wait for the other child")
-    equal(queue.redis.hash("parent:failed"), {queue.redis.key("bad"): "boom"}, "it knows of the failure")
-    equal(worker.claim_one("token-2").id, "parent", "the parent is the next to run")
-    with client.refuses("pending-dependencies", "a parent with pending children does not complete"):
-        worker.complete("parent", None, "token-2")
-    queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
-    holds(not queue.redis.exists("other"), "the other child is gone")
-
-
-@pytest.mark.parametrize("option", ["ignoreDependencyOnFailure", "removeDependencyOnFailure"])
-@scenario("flow.fail.ignore", "flow.fail.remove", tier="full")
-def test_a_failed_child_that_does_not_matter(client: Participant, option: str) -> None:
-    """The parent runs when no other child is left."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("bad", **_chosen(option)), _node("good")))
-    worker.fail(worker.claim_one().id, "boom")
-    equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits for the other child")
-    _run(worker, "good", {"v": 1})
-    equal(queue.redis.state("parent"), ["wait"], "now the parent is released")
-    expected = {queue.redis.key("bad"): "boom"} if option.startswith("ignore") else {}
-    equal(queue.redis.hash("parent:failed"), expected, "the failure is remembered only where it is ignored")
-    queue.call(job_ops.GetIgnoredChildrenFailures(job="parent"))
-    _run(worker, "parent")
-
-
-@pytest.mark.parametrize("option", FAILURE_OPTIONS)
-@scenario("flow.fail.none", "flow.release", tier="full")
-def test_a_child_that_is_retried_has_not_failed_yet(client: Participant, option: str) -> None:
-    """Only the last attempt counts."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("child", attempts=2, **_chosen(option))))
-    worker.fail(worker.claim_one().id, "boom")
-    equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
-    _run(worker, "child")
-    equal(queue.redis.state("parent"), ["wait"], "the parent is released")
-
-
 @scenario("flow.pending-children-refuse-completion", tier="full")
 def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
     """A job that adds children while it runs goes back to waiting for them."""
-    flow, queue, worker = _open(client)
+    flow, queue, worker = open_all(client)
     queue.add("parent", {}, jobId="parent")
     worker.claim_one()
     reference = {"id": "parent", "queue": queue.redis.key("").rstrip(":")}
-    flow.add(_node("late", parent=reference))
+    flow.add(node("late", parent=reference))
     with client.refuses("pending-dependencies", "a job with pending children does not complete"):
         worker.complete("parent")
     holds(worker.wait_for_children("parent"), "it waits for them instead")
-    _run(worker, "late")
+    run(worker, "late")
     holds(not worker.wait_for_children(worker.claim_one().id), "with nothing pending it goes on")
     worker.complete("parent")
 
@@ -266,9 +150,9 @@ def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
 @scenario("flow.remove.parent", tier="full")
 def test_removing_a_parent(client: Participant, children: bool) -> None:
     """Children go with their parent, unless told not to."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("done"), _node("pending")))
-    _run(worker, "done")
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("done"), node("pending")))
+    run(worker, "done")
     equal(queue.remove("parent", children=children), 1, "the parent is removed")
     left = [job for job in ("parent", "done", "pending") if queue.redis.exists(job)]
     equal(left, [] if children else ["done", "pending"], "children go with their parent only if asked to")
@@ -277,8 +161,8 @@ def test_removing_a_parent(client: Participant, children: bool) -> None:
 @scenario("flow.remove.parent", tier="full")
 def test_a_child_at_work_protects_the_flow(client: Participant) -> None:
     """Nothing is removed while a worker holds a child."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("child")))
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("child")))
     worker.claim_one()
     equal(queue.remove("parent"), 0, "the parent is not removed")
     equal([queue.redis.exists(job) for job in ("parent", "child")], [True, True], "both are still there")
@@ -287,23 +171,23 @@ def test_a_child_at_work_protects_the_flow(client: Participant) -> None:
 @scenario("flow.remove.child", tier="full")
 def test_removing_the_last_child_releases_the_parent(client: Participant) -> None:
     """A child that is gone is not waited for."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("a"), _node("b")))
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("a"), node("b")))
     queue.remove("a")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent waits for the other one")
     queue.remove("b")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
-    _run(worker, "parent")
+    run(worker, "parent")
 
 
 @scenario("flow.remove.unprocessed", tier="full")
 def test_unprocessed_children_are_removed(client: Participant) -> None:
     """A child that a worker holds stays, and is still waited for."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("working"), _node("pending")))
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("working"), node("pending")))
     worker.claim_one()
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
-    equal(_children(queue, "parent", "dependencies"), ["working"], "only the child at work is left")
+    equal(children_of(queue, "parent", "dependencies"), ["working"], "only the child at work is left")
     holds(not queue.redis.exists("pending"), "the other one is gone")
     worker.complete("working")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
@@ -312,28 +196,28 @@ def test_unprocessed_children_are_removed(client: Participant) -> None:
 @scenario("flow.unlink", tier="full")
 def test_unlinking_a_child(client: Participant) -> None:
     """A child without parent goes its own way."""
-    flow, queue, worker = _open(client)
-    flow.add(_node("parent", _node("child")))
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("child")))
     holds(queue.call(job_ops.RemoveChildDependency(job="child")).value, "there was a relation")
     equal(queue.redis.field("child", "parentKey"), None, "the child names no parent any more", where="job.parentKey")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
     holds(not queue.call(job_ops.RemoveChildDependency(job="child")).value, "there is no relation any more")
-    _run(worker, "parent")
-    _run(worker, "child")
+    run(worker, "parent")
+    run(worker, "child")
 
 
 @scenario("flow.get", tier="full")
 def test_reading_a_flow(client: Participant) -> None:
     """The tree below a job, down to a depth."""
-    flow, _, worker = _open(client)
-    flow.add(_node("top", _node("middle", _node("low", _node("lowest")))))
-    _run(worker, "lowest")
+    flow, _, worker = open_all(client)
+    flow.add(node("top", node("middle", node("low", node("lowest")))))
+    run(worker, "lowest")
 
     def levels(depth: int) -> list[str]:
-        node, found = flow.get("top", depth=depth), []
-        while node is not None:
-            found.append(node.id)
-            node = node.children[0] if node.children else None
+        level, found = flow.get("top", depth=depth), []
+        while level is not None:
+            found.append(level.id)
+            level = level.children[0] if level.children else None
         return found
 
     everything = ["top", "middle", "low", "lowest"]
@@ -346,7 +230,7 @@ def test_reading_a_flow(client: Participant) -> None:
 def test_a_flow_is_worked_off_by_the_other(producer: Participant, consumer: Participant) -> None:
     """The worker of one side finishes the children of the other's flow, and then gets the parent."""
     queue, flow = producer.queue(), producer.flow()
-    flow.add(_node("parent", _node("a"), _node("b", ignoreDependencyOnFailure=True)))
+    flow.add(node("parent", node("a"), node("b", ignoreDependencyOnFailure=True)))
     worker = consumer.worker("ask")
     for job in ("a", "b", "parent"):
         equal(worker.next_job().job.id, job, f"{job} is handed over")

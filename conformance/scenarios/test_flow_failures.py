@@ -1,0 +1,111 @@
+"""Flows: what the failure of a child does to its parent."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.driver.ops import job as job_ops
+from conformance.gate.expect import equal, holds
+from conformance.gate.handles import QueueHandle
+from conformance.gate.participant import Participant
+from conformance.gate.scenario import scenario
+from conformance.scenarios.flow_steps import children_of, chosen, node, open_all, run
+
+FAILURE_OPTIONS = (
+    "failParentOnFailure",
+    "continueParentOnFailure",
+    "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure",
+)
+
+
+@scenario("flow.fail.none", tier="full")
+def test_a_failed_child_without_option(client: Participant) -> None:
+    """The parent waits for ever."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("bad")))
+    worker.fail(worker.claim_one().id, "boom")
+    equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
+    equal(children_of(queue, "parent", "dependencies"), ["bad"], "the child is still a dependency")
+
+
+@scenario("flow.fail.parent", tier="full")
+def test_a_failed_child_fails_its_parents(client: Participant) -> None:
+    """The failure goes up level by level; each is failed by the worker that takes it."""
+    flow, queue, _ = open_all(client)
+    flow.add(node("top", node("middle", node("bad", failParentOnFailure=True), failParentOnFailure=True)))
+    worker = client.worker("throw", processor_args={"message": "boom"})
+    client.eventually(
+        lambda: queue.redis.members("failed"), lambda failed: len(failed) == 3, "the failure goes up to the top"
+    )
+    worker.close()
+    equal(queue.redis.field("bad", "failedReason"), "boom", "the child failed by its own error")
+    reason = f"child {queue.redis.key('bad')} failed"
+    equal(queue.redis.field("middle", "failedReason"), reason, "its parent names the child that failed")
+    equal(children_of(queue, "middle", "unsuccessful"), ["bad"], "the child is among the unsuccessful ones")
+
+
+@scenario("flow.fail.parent", tier="full")
+def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> None:
+    """A worker that ignores the deferred failure is refused."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("bad", failParentOnFailure=True)))
+    worker.fail(worker.claim_one().id, "boom")
+    holds(queue.redis.field("parent", "defa"), "the parent has a deferred failure")
+    equal(worker.claim_one("token-2").id, "parent", "the parent is the next to run")
+    with client.refuses("failed-children", "a parent with a failed child does not complete"):
+        worker.complete("parent", None, "token-2")
+
+
+@scenario("flow.fail.continue", tier="full")
+def test_a_failed_child_lets_its_parent_continue(client: Participant) -> None:
+    """The parent runs at once; it completes when it has dropped the children that are left."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("bad", continueParentOnFailure=True), node("other")))
+    worker.fail(worker.claim_one().id, "boom")
+    equal(queue.redis.state("parent"), ["wait"], "the parent does not wait for the other child")
+    equal(queue.redis.hash("parent:failed"), {queue.redis.key("bad"): "boom"}, "it knows of the failure")
+    equal(worker.claim_one("token-2").id, "parent", "the parent is the next to run")
+    with client.refuses("pending-dependencies", "a parent with pending children does not complete"):
+        worker.complete("parent", None, "token-2")
+    queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
+    holds(not queue.redis.exists("other"), "the other child is gone")
+
+
+def _fail_one_of_two(client: Participant, option: str) -> QueueHandle:
+    """Fail one child with this option, complete the other one, and run the parent."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("bad", **chosen(option)), node("good")))
+    worker.fail(worker.claim_one().id, "boom")
+    equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits for the other child")
+    run(worker, "good", {"v": 1})
+    equal(queue.redis.state("parent"), ["wait"], "now the parent is released")
+    queue.call(job_ops.GetIgnoredChildrenFailures(job="parent"))
+    run(worker, "parent")
+    return queue
+
+
+@scenario("flow.fail.ignore", tier="full")
+def test_a_failed_child_that_is_ignored(client: Participant) -> None:
+    """The parent runs when no other child is left, and knows of the failure."""
+    queue = _fail_one_of_two(client, "ignoreDependencyOnFailure")
+    equal(queue.redis.hash("parent:failed"), {queue.redis.key("bad"): "boom"}, "the failure is remembered")
+
+
+@scenario("flow.fail.remove", tier="full")
+def test_a_failed_child_that_is_forgotten(client: Participant) -> None:
+    """The parent runs when no other child is left, and knows nothing of the failure."""
+    queue = _fail_one_of_two(client, "removeDependencyOnFailure")
+    equal(queue.redis.exists("parent:failed"), False, "nothing is remembered")
+
+
+@pytest.mark.parametrize("option", FAILURE_OPTIONS)
+@scenario("flow.fail.none", "flow.release", tier="full")
+def test_a_child_that_is_retried_has_not_failed_yet(client: Participant, option: str) -> None:
+    """Only the last attempt counts."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("child", attempts=2, **chosen(option))))
+    worker.fail(worker.claim_one().id, "boom")
+    equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
+    run(worker, "child")
+    equal(queue.redis.state("parent"), ["wait"], "the parent is released")
