@@ -48,7 +48,7 @@ def child_unlinked(damage: Damage) -> None:
     damage.commands("add*Job", f'if {_STORED} then drop(command, "parent") end')
 
 
-@mutant("flow.child-keyless", kills=("flow.child.linked",), by=("flow/a_failed_child_without_option",))
+@mutant("flow.child-keyless", kills=("flow.child.linked",), by=("flow-failures/a_failed_child_without_option",))
 def child_keyless(damage: Damage) -> None:
     """A child has no field `parentKey`."""
     damage.commands("add*Job", f'if {_STORED} then drop(command, "parentKey") end')
@@ -202,7 +202,7 @@ def failure_counts_as_done(damage: Damage) -> None:
 @mutant(
     "flow.options-ignored",
     kills=("flow.fail.parent", "flow.fail.continue", "flow.fail.ignore", "interop.flow-children"),
-    by=("flow/a_parent_with_a_failed_child_cannot_complete",),
+    by=("flow-failures/a_parent_with_a_failed_child_cannot_complete",),
 )
 def options_ignored(damage: Damage) -> None:
     """What is to happen when a child fails is not stored."""

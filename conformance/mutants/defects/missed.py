@@ -98,7 +98,7 @@ def no_seconds(damage: Damage) -> None:
     "missed.upsert-recounts",
     kills=("scheduler.record",),
     missed=("scheduler.upsert.pending",),
-    by=("scheduler/an_upsert_while_a_job_runs",),
+    by=("scheduler-changes/an_upsert_while_a_job_runs",),
 )
 def upsert_recounts(damage: Damage) -> None:
     """An upsert starts the count of iterations anew: noticed, but told of another row."""

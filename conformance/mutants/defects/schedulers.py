@@ -43,7 +43,7 @@ def job_unsigned(damage: Damage) -> None:
     damage.commands("*JobScheduler", 'if command[1] == "HMSET" and at(command, "rjk") then drop(command, "rjk") end')
 
 
-@mutant("scheduler.time-in-seconds", kills=("scheduler.record",), by=("scheduler/schedulers_are_listed",))
+@mutant("scheduler.time-in-seconds", kills=("scheduler.record",), by=("scheduler-changes/schedulers_are_listed",))
 def time_in_seconds(damage: Damage) -> None:
     """The sorted set of schedulers holds seconds."""
     damage.commands(
@@ -55,7 +55,7 @@ def time_in_seconds(damage: Damage) -> None:
 @mutant(
     "scheduler.record-without-interval",
     kills=("scheduler.record", "scheduler.list"),
-    by=("scheduler/schedulers_are_listed",),
+    by=("scheduler-changes/schedulers_are_listed",),
 )
 def record_without_interval(damage: Damage) -> None:
     """The record of a scheduler does not tell its interval."""
