@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -35,15 +36,11 @@ def iso_text(instant: int) -> str:
 
 def _read(text: str) -> datetime:
     if re.fullmatch(r"\d{4}(-\d{2}){0,2}", text):
-        return datetime.fromisoformat(f"{text}-01-01"[: len("2000-01-01")]).replace(tzinfo=UTC)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        pass
-    try:
-        return parsedate_to_datetime(text)
-    except ValueError:
-        raise InvalidArgument(f"Invalid date: {text}") from None
+        text = f"{text}-01-01"[: len("2000-01-01")] + "T00:00Z"
+    for read in (datetime.fromisoformat, parsedate_to_datetime):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    raise InvalidArgument(f"Invalid date: {text}")
 
 
 def _instant(moment: datetime) -> int:

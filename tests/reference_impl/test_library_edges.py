@@ -31,8 +31,8 @@ PAYLOADS: list[Any] = [
 ]
 
 WORKERS = 10
-TASKS_AT_REST = WORKERS * 6 + 1
-"""Of each worker: its run, the waits for a job, for its marker and for a stop, renewing locks, the stalled check."""
+TASKS_AT_REST = WORKERS * 5 + 1
+"""Of each worker: its run, the waits for a job and for its marker, renewing locks, the stalled check."""
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: ascii(payload)[:30])

@@ -1,4 +1,4 @@
-"""Parents that wait in vain, or not at all, and children that lose them."""
+"""Flows that are stored wrongly, and parents that wait in vain or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import flow_tree, options
+from conformance.reference_impl import flow_tree
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.flow_tree import FlowJob, JobNode
@@ -17,7 +17,6 @@ from conformance.reference_impl.job_children import JobChildren
 
 _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 """Lua condition: the command that stores a new job."""
-_NEVER_RELEASED = 'if command[1] == "ZREM" and on(command, "waiting-children") then return 0 end'
 _OTHERS_PENDING = 'command[1] == "SCARD" and command[2] ~= KEYS[12] .. ":dependencies"'
 """Lua condition: moveToFinished asks how many children the parent still waits for."""
 
@@ -54,7 +53,7 @@ def child_keyless(damage: Damage) -> None:
     damage.commands("add*Job", f'if {_STORED} then drop(command, "parentKey") end')
 
 
-@mutant("flow.child-not-waited-for", kills=("flow.parent.waits", "flow.fail.none", "interop.flow-children"))
+@mutant("flow.child-not-waited-for", kills=("flow.parent.waits", "flow.fail.none"))
 def child_not_waited_for(damage: Damage) -> None:
     """A parent does not know its children."""
     damage.commands("add*Job", 'if command[1] == "SADD" and on(command, "dependencies") then return 1 end')
@@ -139,7 +138,7 @@ def one_queue(damage: Damage) -> None:
     damage.around(FlowProducer, "add", broken)
 
 
-@mutant("flow.never-released", kills=("flow.release", "flow.deep", "interop.flow-children"))
+@mutant("flow.never-released", kills=("flow.release", "flow.deep"))
 def never_released(damage: Damage) -> None:
     """A parent waits on when its last child is done."""
     damage.commands("moveToFinished", f"if {_OTHERS_PENDING} then return 1 end")
@@ -175,7 +174,7 @@ def released_while_paused(damage: Damage) -> None:
     )
 
 
-@mutant("flow.values-lost", kills=("flow.children-values", "interop.flow-children"))
+@mutant("flow.values-lost", kills=("flow.children-values",))
 def values_lost(damage: Damage) -> None:
     """What children return is not stored for their parent."""
     damage.commands("moveToFinished", 'if command[1] == "HSET" and on(command, "processed") then return 1 end')
@@ -187,120 +186,6 @@ def values_by_id(damage: Damage) -> None:
     damage.commands(
         "moveToFinished", 'if command[1] == "HSET" and on(command, "processed") then command[3] = ARGV[1] end'
     )
-
-
-@mutant("flow.failure-counts-as-done", kills=("flow.fail.none",))
-def failure_counts_as_done(damage: Damage) -> None:
-    """A failed child without any option is no dependency any more."""
-    damage.commands(
-        "moveToFinished",
-        'if event(command) == "failed" then local parent = send("HGET", KEYS[12], "parentKey") '
-        'if parent then send("SREM", parent .. ":dependencies", KEYS[12]) end end',
-    )
-
-
-@mutant(
-    "flow.options-ignored",
-    kills=("flow.fail.parent", "flow.fail.continue", "flow.fail.ignore", "interop.flow-children"),
-    by=("flow-failures/a_parent_with_a_failed_child_cannot_complete",),
-)
-def options_ignored(damage: Damage) -> None:
-    """What is to happen when a child fails is not stored."""
-    damage.replace(options, "PARENT_FLAG_OPTIONS", ())
-
-
-@mutant("flow.not-deferred", kills=("flow.fail.parent",))
-def not_deferred(damage: Damage) -> None:
-    """The parent of a failed child is processed as if nothing had happened."""
-    damage.commands("moveToFinished", 'if command[1] == "HSET" and command[3] == "defa" then return 1 end')
-
-
-@mutant("flow.unsuccessful-unrecorded", kills=("flow.fail.parent",))
-def unsuccessful_unrecorded(damage: Damage) -> None:
-    """A child that fails its parent is not among the unsuccessful ones."""
-    damage.commands("moveToFinished", 'if command[1] == "ZADD" and on(command, "unsuccessful") then return 1 end')
-
-
-@mutant("flow.failure-unrecorded", kills=("flow.fail.continue", "flow.fail.ignore"))
-def failure_unrecorded(damage: Damage) -> None:
-    """A parent does not know which of its children failed."""
-    damage.commands(
-        "moveToFinished",
-        'if command[1] == "HSET" and on(command, "failed") and command[3] == KEYS[12] then return 1 end',
-    )
-
-
-@mutant("flow.children-overlooked", kills=("flow.pending-children-refuse-completion", "flow.fail.continue"))
-def children_overlooked(damage: Damage) -> None:
-    """A parent with pending children can be completed."""
-    damage.commands(
-        "moveToFinished", 'if command[1] == "SCARD" and command[2] == KEYS[12] .. ":dependencies" then return 0 end'
-    )
-
-
-@mutant("flow.never-waits-again", kills=("flow.pending-children-refuse-completion",))
-def never_waits_again(damage: Damage) -> None:
-    """A running parent cannot go back to waiting for its children."""
-    damage.commands("moveToWaitingChildren", 'if command[1] == "SCARD" then return 0 end')
-
-
-@mutant("flow.remove-alone", kills=("flow.remove.parent",))
-def remove_alone(damage: Damage) -> None:
-    """Removing a parent leaves its children."""
-    damage.argument("removeJob", 1, lambda _children: 0)
-
-
-@mutant("flow.remove-always-all", kills=("flow.remove.parent",))
-def remove_always_all(damage: Damage) -> None:
-    """Removing a parent always removes its children."""
-    damage.argument("removeJob", 1, lambda _children: 1)
-
-
-@mutant("flow.remove-at-work", kills=("flow.remove.parent",))
-def remove_at_work(damage: Damage) -> None:
-    """A child that a worker holds does not protect its parent."""
-    damage.commands("removeJob", 'if command[1] == "GET" and on(command, "lock") then return false end')
-
-
-@mutant("flow.removed-child-waited-for", kills=("flow.remove.child",))
-def removed_child_waited_for(damage: Damage) -> None:
-    """A parent waits on for a child that was removed."""
-    damage.commands("removeJob", _NEVER_RELEASED)
-
-
-@mutant("flow.children-kept", kills=("flow.remove.unprocessed",))
-def children_kept(damage: Damage) -> None:
-    """Removing the unprocessed children does nothing."""
-
-    async def nothing(_job: JobChildren) -> None:
-        return None
-
-    damage.replace(JobChildren, "removeUnprocessedChildren", nothing)
-
-
-@mutant("flow.children-at-work-removed", kills=("flow.remove.unprocessed",))
-def children_at_work_removed(damage: Damage) -> None:
-    """Removing the unprocessed children also removes those that a worker holds."""
-    damage.commands("removeUnprocessedChildren", 'if command[1] == "GET" and on(command, "lock") then return false end')
-
-
-@mutant("flow.unlink-releases-nobody", kills=("flow.unlink",))
-def unlink_releases_nobody(damage: Damage) -> None:
-    """A parent waits on for a child that was unlinked."""
-    damage.commands("removeChildDependency", _NEVER_RELEASED)
-
-
-@mutant("flow.unlink-always-true", kills=("flow.unlink",))
-def unlink_always_true(damage: Damage) -> None:
-    """Unlinking a child without parent is said to have worked."""
-
-    def broken(unlink: Function) -> Function:
-        async def remove_dependency(job: JobChildren) -> bool:
-            return bool(await unlink(job)) or True
-
-        return remove_dependency
-
-    damage.around(JobChildren, "removeChildDependency", broken)
 
 
 @mutant("flow.read-to-the-bottom", kills=("flow.get",))

@@ -10,7 +10,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import options, repeat_strategy
+from conformance.reference_impl import repeat_strategy
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.job import Job
 from conformance.reference_impl.queue import Queue
@@ -48,20 +48,6 @@ def unprioritized_runs_next(damage: Damage) -> None:
 def renewed_together_suspected(damage: Damage) -> None:
     """Jobs whose locks are renewed in one call stay marked as possibly stalled."""
     damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
-
-
-@mutant("missed.removed-dependency-remembered", kills=("flow.fail.ignore",), missed=("flow.fail.remove",))
-def removed_dependency_remembered(damage: Damage) -> None:
-    """With removeDependencyOnFailure a parent remembers the failure: noticed, but told of another row."""
-
-    def broken(stored: Function) -> Function:
-        def parent_field(given: Mapping[str, Any]) -> dict[str, Any] | None:
-            found: dict[str, Any] | None = stored(given)
-            return {("idof" if name == "rdof" else name): value for name, value in found.items()} if found else None
-
-        return parent_field
-
-    damage.around(options, "parent_field", broken)
 
 
 @mutant("missed.parent-runs-last", missed=("flow.release",))
