@@ -1,6 +1,6 @@
 """What adding jobs costs with the reference client; Node and the official Python client are measured beside it.
 
-    python -m benchmarks.producer [--rounds 3] [--jobs 5000] [--pairs 2000] [--round-trip-ms 1]
+    python -m benchmarks.producer [--rounds 5] [--jobs 5000] [--pairs 2000] [--round-trip-ms 1]
 
 `addBulk` (batches of 1000) and `add` (one after the other) in turns, in one session, on one private Redis; the ratio
 is the median over the rounds. Then `Queue.add` of the reference against the same EVALSHA with the same arguments, made

@@ -76,7 +76,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--peers", default=",".join(peers.default_names()), help="which peers, separated by commas")
     made.add_argument("--redis", default=None, help="where Redis comes from; default: a private one")
-    made.add_argument("--rounds", type=positive, default=3, help="measurements of each peer (%(default)s)")
+    made.add_argument("--rounds", type=positive, default=5, help="measurements of each peer (%(default)s)")
     return made
 
 

@@ -1,6 +1,6 @@
 """How fast the reference client works through a queue, and what it needs for that.
 
-    python -m benchmarks.worker [--rounds 3] [--jobs 3000] [--memory-jobs 100000] [--peers node,reference,...]
+    python -m benchmarks.worker [--rounds 5] [--jobs 5000] [--memory-jobs 100000] [--peers node,reference,...]
 
 Node and the official Python client are measured beside it: every peer processes empty jobs at concurrency 10, in turns,
 in one session, on one private Redis; the ratio is the median over the rounds. Then: how long an idle worker needs to
@@ -81,7 +81,7 @@ def growth(session: Session, name: str, jobs: int) -> float:
 
 def _options() -> argparse.Namespace:
     parser = sessions.parser(__doc__)
-    parser.add_argument("--jobs", type=sessions.positive, default=3000, help="jobs per measurement (%(default)s)")
+    parser.add_argument("--jobs", type=sessions.positive, default=5000, help="jobs per measurement (%(default)s)")
     parser.add_argument("--pickups", type=sessions.positive, default=200, help="jobs for an idle worker (%(default)s)")
     parser.add_argument("--active", type=sessions.positive, default=10_000, help="jobs to be checked (%(default)s)")
     parser.add_argument(

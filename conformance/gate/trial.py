@@ -185,6 +185,10 @@ class _Trial:
             case DriverBroken():
                 self.evidence.findings.append(self.judge.broken("driver-broken", str(failure)))
                 self.evidence.log += seat.connection.log_tail() if seat.connection else []
+            case _ if self.scenario.style == "differential":
+                # The oracle went through the same steps: the client left something that nobody expects.
+                seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"
+                self.evidence.findings.append(self.judge.broken("unexpected-state", seen))
             case _:
                 self.evidence.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 

@@ -161,7 +161,7 @@ class Connection:
 
 def text(reply: Any) -> str:
     """Answer a reply as text; bytes that are not UTF-8 are replaced, as Node does."""
-    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
+    return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
 
 
 def maybe_text(reply: Any) -> str | None:
@@ -171,7 +171,7 @@ def maybe_text(reply: Any) -> str | None:
 
 def texts(reply: Sequence[Any]) -> list[str]:
     """Answer a list reply as texts."""
-    return [text(element) for element in reply]
+    return [each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in reply]
 
 
 def flat_mapping(reply: Any) -> dict[str, str]:

@@ -117,6 +117,8 @@ def parse_int(text: str | None) -> int | None:
     """`parseInt(text)`: the leading integer of a text; None stands for NaN."""
     if text is None:
         return None
+    if text.isdecimal() and text.isascii():
+        return int(text)
     found = _LEADING_INTEGER.match(text)
     return int(found.group(1)) if found else None
 

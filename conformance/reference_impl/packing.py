@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.js_json import is_number, joined_surrogates, object_keys, well_formed
+from conformance.reference_impl.js_json import joined_surrogates, object_keys, well_formed
 
 _SHORT_STRING_UNITS: Final = 64
 """msgpackr writes shorter strings itself and passes lone surrogates through; longer ones go through Node's encoder."""
@@ -38,15 +38,15 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
 
 
 def _write(value: Any, written: bytearray) -> None:
-    if value is None:
+    if isinstance(value, str):
+        _write_string(value, written)
+    elif value is None:
         written.append(0xC0)
     elif isinstance(value, bool):
         written.append(0xC3 if value else 0xC2)
-    elif isinstance(value, str):
-        _write_string(value, written)
-    elif is_number(value):
+    elif isinstance(value, (int, float)):
         _write_number(value, written)
-    elif isinstance(value, Mapping):
+    elif isinstance(value, (dict, Mapping)):
         _write_map(value, written)
     elif isinstance(value, (list, tuple)):
         _write_array(value, written)
@@ -85,7 +85,7 @@ def _packed_name(name: str) -> bytes:
 
 
 def _write_string(text: str, written: bytearray) -> None:
-    encoded = _encoded(text)
+    encoded = text.encode() if text.isascii() else _encoded(text)
     length = len(encoded)
     if length < 2**5:
         written.append(0xA0 | length)
@@ -99,8 +99,6 @@ def _write_string(text: str, written: bytearray) -> None:
 
 
 def _encoded(text: str) -> bytes:
-    if text.isascii():
-        return text.encode()
     joined = joined_surrogates(text)
     is_short = len(joined.encode("utf-16-le", "surrogatepass")) < 2 * _SHORT_STRING_UNITS
     return joined.encode("utf-8", "surrogatepass") if is_short else well_formed(joined).encode()
@@ -108,6 +106,9 @@ def _encoded(text: str) -> bytes:
 
 def _write_number(value: float, written: bytearray) -> None:
     """The shortest integer form where the value is an integer of 32 bits, else a double; -0 is 0."""
+    if isinstance(value, int) and 0 <= value < 2**7:
+        written.append(value)
+        return
     whole = int(value) if isinstance(value, int) or value.is_integer() else None
     if whole is None or not -(2**31) <= whole < 2**32:
         written += struct.pack(">Bd", 0xCB, _double(value))

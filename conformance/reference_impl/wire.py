@@ -25,7 +25,7 @@ _error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).p
 
 
 class Wire(asyncio.Protocol):
-    """A protocol of asyncio. Commands that are sent within one turn of the event loop go out in one write.
+    """A protocol of asyncio.
 
     When the socket is lost, every reply that is still due becomes a redis ConnectionError. `gone` is set once nothing
     is left of the socket.
@@ -37,15 +37,18 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
         self._due: deque[Reply] = deque()
-        self._unsent: list[bytes] = []
 
     def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
-        """Send packed commands; their replies become the results of the futures."""
-        if not self._unsent:
-            asyncio.get_running_loop().call_soon(self._flush)
+        """Send packed commands in one write; their replies become the results of the futures.
+
+        At once, so that Redis works on the first command of a turn of the event loop while the next one is made.
+        """
+        unsent = []
         for packed, reply in commands:
-            self._unsent.append(packed)
+            unsent.append(packed)
             self._due.append(reply)
+        if self._transport is not None:
+            self._transport.write(b"".join(unsent))
 
     def is_only_due(self, reply: Reply) -> bool:
         """Whether this is the one reply that is still to come."""
@@ -76,11 +79,6 @@ class Wire(asyncio.Protocol):
         """See asyncio.Protocol."""
         self.gone.set()
         self._fail(RedisConnectionError(f"Connection lost: {exc or 'closed by Redis'}"))
-
-    def _flush(self) -> None:
-        unsent, self._unsent = self._unsent, []
-        if self.is_open and self._transport is not None:
-            self._transport.write(b"".join(unsent))
 
     def _fail(self, error: Exception) -> None:
         """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""

@@ -31,6 +31,7 @@ class WorkerLoop:
         self._waiting: JobTask | None = None
         self._ended: deque[JobTask] = deque()
         self._news = asyncio.Event()
+        self._resting = False
         self._fetch_count = 0
         self._abandoned = False
 
@@ -80,9 +81,11 @@ class WorkerLoop:
             return await self._worker.persist(lambda: self._fetcher.fetch(token, block=block))
         return None
 
-    def _start_fetched(self) -> None:
+    def _start_fetched(self) -> bool:
+        """Start what was fetched; answers whether there was anything to start."""
         if self._abandoned:
             self._fetched.clear()
+        has_any = bool(self._fetched)
         while self._fetched:
             job = self._fetched.popleft()
             self._running.add(self._begin(self._processing.process(job, self._has_room_for_next)))
@@ -96,12 +99,19 @@ class WorkerLoop:
         if self._may_fetch():
             await asyncio.sleep(0)
         else:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._patience_s()):
-                    await self._news.wait()
+            await self._rest()
         self._news.clear()
-        while self._ended:
-            self._collect(self._ended.popleft())
+        self._collect_ended()
+
+    async def _rest(self) -> None:
+        self._resting = True
+        try:
+            async with asyncio.timeout(self._patience_s()):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._resting = False
 
     def _patience_s(self) -> float | None:
         limit_ms = self._fetcher.rate_limit_ms
@@ -114,8 +124,17 @@ class WorkerLoop:
         return task
 
     def _note_end(self, task: JobTask) -> None:
+        """Wake the loop, unless all there is to do is to start the job that came with the end of this one."""
         self._ended.append(task)
+        if self._resting:
+            self._collect_ended()
+            if self._start_fetched() and not self._may_fetch():
+                return
         self._news.set()
+
+    def _collect_ended(self) -> None:
+        while self._ended:
+            self._collect(self._ended.popleft())
 
     def _collect(self, task: JobTask) -> None:
         self._running.discard(task)

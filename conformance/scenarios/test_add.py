@@ -183,8 +183,8 @@ def test_default_job_options_apply(client: Participant) -> None:
 def test_default_job_options_apply_to_a_bulk(client: Participant) -> None:
     """What the jobs of a bulk do not say, the queue says."""
     queue = client.queue(defaultJobOptions={"attempts": 5, "lifo": True})
-    queue.add_bulk(("defaults", {}, {}), ("own", {}, {"lifo": False}))
-    equal(queue.redis.elements("wait"), ["2", "1"], "the default applies, and the job's own option wins")
+    queue.add_bulk(("own", {}, {"lifo": False}), ("defaults", {}, {}))
+    equal(queue.redis.elements("wait"), ["1", "2"], "the default applies, and the job's own option wins")
 
 
 @scenario("add.custom-id.colon-refused")

@@ -32,7 +32,7 @@ def test_a_second_add_is_ignored(client: Participant, mode: dict[str, Any]) -> N
     equal(second, first, "the answer is the id of the owner")
     equal(queue.redis.elements("wait"), [first], "only the first job is stored")
     equal(queue.redis.field(first, "deid"), "once", "it names its deduplication id", where="job.deid")
-    equal(queue.dedup_owner("once"), first, "it owns the id")
+    equal(queue.dedup_owner("once"), first, "it owns the id", where="answer.queue.getDeduplicationJobId")
     events = [event for event in queue.redis.events() if event["event"] == "deduplicated"]
     equal([event["jobId"] for event in events], [first], "one event tells of it, and names the owner")
 

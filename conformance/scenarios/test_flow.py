@@ -99,10 +99,13 @@ def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str,
     """A parent goes where its options put it, but only after its last child."""
     flow, queue, worker = open_all(client)
     flow.add(node("parent", node("a"), node("b"), **opts))
+    other = queue.add("other")
     run(worker, "a")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
     run(worker, "b")
     equal(queue.redis.state("parent"), [state], "the parent is where its options put it")
+    if state == "wait":
+        equal(queue.redis.elements("wait"), [other, "parent"], "it runs next, before those that wait")
 
 
 @scenario("flow.release", tier="full")

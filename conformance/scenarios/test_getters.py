@@ -140,6 +140,8 @@ def test_changing_a_priority(client: Participant, before: int, after: int) -> No
     queue.add("plain")
     queue.call(job_ops.ChangePriority(job="1", priority=after))
     equal(queue.redis.state("1"), ["prioritized" if after else "wait"], "the job is where its priority belongs")
+    if not after:
+        equal(queue.redis.elements("wait"), ["1", "3"], "it waits behind those that wait already")
     equal(queue.redis.field("1", "priority"), str(after), "the hash holds the priority", where="job.priority")
 
 

@@ -42,6 +42,7 @@ def test_an_upsert_while_a_job_runs(client: Participant) -> None:
     equal(queue.redis.field(running, "name"), "before", "the running job keeps its name")
     equal(queue.redis.field(current_job(queue), "name"), "after", "the next one has the new name")
     equal(len(queue.redis.members("delayed")), 1, "there is one next job")
+    equal(queue.redis.field("repeat:s", "ic"), "2", "the count of iterations goes on")
 
 
 @scenario("scheduler.remove", tier="full")

@@ -48,7 +48,7 @@ def test_a_locked_job_is_left_alone(client: Participant) -> None:
     equal(queue.redis.state("1"), ["active"], "the job with a lock is still active")
 
 
-@pytest.mark.parametrize("how", ["complete", "fail", "retry", "extend"])
+@pytest.mark.parametrize("how", ["complete", "fail", "retry", "extend", "extend-many"])
 @scenario("stalled.forgotten")
 def test_a_job_that_lives_is_no_longer_suspected(client: Participant, how: str) -> None:
     """A check suspects every active job; a renewal or the end of the activity clears it."""
@@ -59,6 +59,8 @@ def test_a_job_that_lives_is_no_longer_suspected(client: Participant, how: str) 
     equal(queue.redis.type("stalled"), "set", "the check suspects the active job")
     if how == "extend":
         worker.extend_lock("1", 30_000)
+    elif how == "extend-many":
+        worker.extend_locks(["1"], ["token-1"], 30_000)
     elif how == "complete":
         worker.complete("1")
     else:

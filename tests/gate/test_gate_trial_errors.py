@@ -75,15 +75,16 @@ def test_a_scenario_with_a_defect_is_an_error(mini: Seats, bench_of: BenchOf) ->
     assert "ZeroDivisionError: the scenario divides" in evidence.error
 
 
-def test_a_scenario_with_a_defect_on_the_client_only_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+def test_steps_that_only_the_client_cannot_take_are_its_failure(mini: Seats, bench_of: BenchOf) -> None:
     def test_breaks(client: Participant) -> None:
         if client.role == "client":
             raise KeyError("only here")
 
     broken: Scenario = vars(scenario(COUNTED)(test_breaks))["scenario"]
     evidence = tried(broken, bench_of(mini(), mini()))
-    assert evidence.findings == []
-    assert "the scenario itself broke: KeyError" in evidence.error
+    assert evidence.error == ""
+    assert [finding.kind for finding in evidence.findings] == ["unexpected-state"]
+    assert "the scenario could not go on: KeyError" in evidence.findings[0].message
 
 
 def test_a_driver_that_cannot_be_started_is_an_error(mini: Seats, bench_of: BenchOf) -> None:

@@ -83,7 +83,7 @@ CASES: list[tuple[str, Snapshot, tuple[str, str, str, str]]] = [
     ("stalled too many", changed(stalled={"1", "2"}), ("extra-member", "wrong-behaviour", "membership.stalled", "q:1")),
     ("timestamp", field_changed("1", timestamp="1"), ("wrong-value", "breaks-others", "job.timestamp", "q:1")),
     ("type", field_changed("1", timestamp="today"), ("wrong-type", "breaks-others", "job.timestamp", "q:1")),
-    ("missing field", without_field("7", "atm"), ("missing-field", "missing", "job.atm", "q:7")),
+    ("missing field", without_field("7", "atm"), ("missing-field", "wrong-behaviour", "job.atm", "q:7")),
     ("missing link", without_field("5", "parentKey"), ("missing-field", "breaks-others", "job.parentKey", "q:5")),
     ("extra field", field_changed("1", mine="x"), ("extra-field", "cosmetic", "job.mine", "q:1")),
     ("data", field_changed("1", data="[]"), ("wrong-type", "breaks-others", "job.data", "q:1")),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from conformance.observe.rules.base import CLOCK_TOLERANCE_MS, canonical_json, map_texts, with_fields
-from conformance.observe.rules.delays import iteration_time
+from conformance.observe.rules.delays import UNTIL_OWN_TIME, iteration_time
 from conformance.observe.tables import Job, Scheduler, Snapshot, as_number, parsed_json
 
 OFFSET = "<offset>"
@@ -36,8 +36,9 @@ def _masked_option(name: str, value: Any, job: Job, own_time: int) -> Any:
     timestamp = job.number("timestamp")
     if name == "timestamp" and number is not None and timestamp is not None:
         return "<timestamp>" if abs(number - timestamp) <= CLOCK_TOLERANCE_MS else value
-    if name == "delay" and number is not None and number == job.number("delay"):
-        return "<delay>"
+    if name == "delay" and number is not None and timestamp is not None:
+        # The hash field `delay` is cleared when the iteration becomes due, the option stays.
+        return UNTIL_OWN_TIME if abs(timestamp + number - own_time) <= CLOCK_TOLERANCE_MS else value
     return value
 
 

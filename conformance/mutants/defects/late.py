@@ -1,7 +1,4 @@
-"""Holes of the gate: defects that violate a row, and that its scenarios do not notice.
-
-A hole that is closed fails the kill matrix, until the row moves to `kills` and the mutant to the module of its area.
-"""
+"""Defects that the gate once did not notice, or blamed on another row: each stands for a hole that was closed."""
 
 from __future__ import annotations
 
@@ -18,13 +15,12 @@ from conformance.reference_impl.repeat_strategy import RepeatOptions
 
 
 @mutant(
-    "missed.bulk-without-defaults",
-    kills=("add.options.attempts-default",),
-    missed=("add.default-options",),
+    "late.bulk-without-defaults",
+    kills=("add.default-options",),
     by=("add/default_job_options_apply_to_a_bulk",),
 )
 def bulk_without_defaults(damage: Damage) -> None:
-    """The queue's default options do not apply to a bulk: noticed, but told of another row."""
+    """The queue's default options do not apply to a bulk."""
 
     async def add_bulk(queue: Queue, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
         await queue.waitUntilReady()
@@ -34,31 +30,30 @@ def bulk_without_defaults(damage: Damage) -> None:
 
 
 @mutant(
-    "missed.unprioritized-runs-next",
-    kills=("lifecycle.claim.oldest-first",),
-    missed=("getters.change-priority",),
+    "late.unprioritized-runs-next",
+    kills=("getters.change-priority",),
     by=("getters/changing_a_priority",),
 )
 def unprioritized_runs_next(damage: Damage) -> None:
-    """A job that loses its priority goes before those that wait: noticed, but told of another row."""
+    """A job that loses its priority goes before those that wait."""
     damage.commands("changePriority", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')
 
 
-@mutant("missed.renewed-together-suspected", missed=("stalled.forgotten",))
+@mutant("late.renewed-together-suspected", kills=("stalled.forgotten",))
 def renewed_together_suspected(damage: Damage) -> None:
     """Jobs whose locks are renewed in one call stay marked as possibly stalled."""
     damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
 
 
-@mutant("missed.parent-runs-last", missed=("flow.release",))
+@mutant("late.parent-runs-last", kills=("flow.release",))
 def parent_runs_last(damage: Damage) -> None:
     """A released parent goes behind those that wait."""
     damage.commands("moveToFinished", 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
 
 
-@mutant("missed.owner-unknown", kills=("dedup.simple",), missed=("dedup.owner",))
+@mutant("late.owner-unknown", kills=("dedup.owner",))
 def owner_unknown(damage: Damage) -> None:
-    """Nobody is told who owns a deduplication id: noticed, but told of another row."""
+    """Nobody is told who owns a deduplication id."""
 
     async def nobody(_queue: Queue, _deduplication_id: str) -> None:
         return None
@@ -66,7 +61,7 @@ def owner_unknown(damage: Damage) -> None:
     damage.replace(Queue, "getDeduplicationJobId", nobody)
 
 
-@mutant("missed.no-seconds", missed=("scheduler.pattern",))
+@mutant("late.no-seconds", kills=("scheduler.pattern",))
 def no_seconds(damage: Damage) -> None:
     """The seconds of a cron pattern have no effect."""
 
@@ -81,11 +76,10 @@ def no_seconds(damage: Damage) -> None:
 
 
 @mutant(
-    "missed.upsert-recounts",
-    kills=("scheduler.record",),
-    missed=("scheduler.upsert.pending",),
+    "late.upsert-recounts",
+    kills=("scheduler.upsert.pending",),
     by=("scheduler-changes/an_upsert_while_a_job_runs",),
 )
 def upsert_recounts(damage: Damage) -> None:
-    """An upsert starts the count of iterations anew: noticed, but told of another row."""
+    """An upsert starts the count of iterations anew."""
     damage.commands("addJobScheduler", 'if command[1] == "HGET" and command[3] == "ic" then return false end')
