@@ -89,6 +89,7 @@ class WorkerLoop:
         while self._fetched:
             job = self._fetched.popleft()
             self._running.add(self._begin(self._processing.process(job, self._has_room_for_next)))
+        return has_any
 
     def _has_room_for_next(self) -> bool:
         """Asked by a job that ends, and still counts itself."""
@@ -105,13 +106,10 @@ class WorkerLoop:
 
     async def _rest(self) -> None:
         self._resting = True
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._patience_s()):
                 await self._news.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._resting = False
+        self._resting = False
 
     def _patience_s(self) -> float | None:
         limit_ms = self._fetcher.rate_limit_ms

@@ -58,9 +58,9 @@ def worst_shown(shown: Iterable[Shown]) -> Shown:
 def show(verdict: Verdict, level: Level | None, *, known: bool = False, found: bool = False) -> Shown:
     """Find the word for one verdict. `level` is None where the ledger lacks the requirement: then nothing softens.
 
-    An error is never excused; an open question only where the gate says so, because a known failure stopped the scenario
-    before it. `found`: there are findings against it; a MAY passes with them (nobody has to follow it) and is shown as
-    `info`.
+    An error is never excused; an open question only where the gate says so, because a known failure stopped the
+    scenario before it. `found`: there are findings against it; a MAY passes with them (nobody has to follow it) and is
+    shown as `info`.
     """
     if known and verdict in ("fail", "warn", "inconclusive"):
         return "expected-fail"

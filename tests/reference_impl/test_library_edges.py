@@ -7,9 +7,10 @@ import gc
 from typing import Any
 
 import pytest
-from library_room import Room, Until, play_in
 
 from conformance.reference_impl.script_runner import ScriptTexts
+
+from .library_room import Room, Until, play_in
 
 PAYLOADS: list[Any] = [
     "",

@@ -13,7 +13,6 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from library_room import Room, Until, mortal_redis, play_in
 from prometheus_client import CollectorRegistry, start_http_server
 
 from conformance.reference_impl.errors import BullMQError, InvalidArgument
@@ -24,6 +23,8 @@ from conformance.reference_impl.metrics_collector import measure_lengths
 from conformance.reference_impl.policy import Policy, ReconnectPolicy
 from conformance.reference_impl.prometheus_metrics import PrometheusCollector
 from conformance.reference_impl.script_runner import ScriptTexts
+
+from .library_room import Room, Until, mortal_redis, play_in
 
 SPECIFIED_METRICS = {
     "bullmq_jobs_processed_total": {"queue", "status"},

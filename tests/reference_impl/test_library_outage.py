@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from library_room import MortalRedis, Room, Until, mortal_redis, play_in
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -21,6 +20,8 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.script_runner import ScriptTexts
 from conformance.servers import Server
+
+from .library_room import MortalRedis, Room, Until, mortal_redis, play_in
 
 QUICK = Policy(reconnect=ReconnectPolicy(first_s=0.02, longest_s=0.1))
 

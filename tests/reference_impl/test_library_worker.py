@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from library_room import Room, Until, play_in
 
 from conformance.reference_impl.error_categories import ErrorPolicy, TransientError
 from conformance.reference_impl.errors import InvalidArgument
@@ -20,6 +19,8 @@ from conformance.reference_impl.policy import (
     Policy,
 )
 from conformance.reference_impl.script_runner import ScriptTexts
+
+from .library_room import Room, Until, play_in
 
 Scene = Callable[..., None]
 
