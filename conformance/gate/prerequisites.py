@@ -44,6 +44,10 @@ def _java(_: str) -> str:
     return "" if found and int(found[1]) >= OLDEST_JAVA else f"Java {OLDEST_JAVA} or newer is needed"
 
 
+def _go(_: str) -> str:
+    return _fails(["go", "version"])
+
+
 def _node(setting: str) -> str:
     return _fails([setting or "node", "--version"])
 
@@ -63,10 +67,11 @@ def _output(command: list[str]) -> str:
     return done.stdout + done.stderr
 
 
-CHECKS: dict[str, Callable[[str], str]] = {"docker": _docker, "java": _java, "node": _node}
+CHECKS: dict[str, Callable[[str], str]] = {"docker": _docker, "go": _go, "java": _java, "node": _node}
 """What is missing, as a text, by the name of the prerequisite; empty when it is there."""
 
 HINTS = {
+    "go": "install Go",
     "docker": "install Docker and start its engine",
     "java": f"install a JDK {OLDEST_JAVA} or newer",
     "node": "install Node.js 18 or newer, or name it with --node",
