@@ -4,7 +4,7 @@
 
 Every client is measured in the same session, in turns, so that a slow moment of the machine hits all of them. Shown per
 client: wall time of the whole command (s, median), its ratio to the oracle checking itself, and the shares of start-up,
-oracle, client and observing in the time that the processes spent on scenarios.
+oracle, client and observing in the time that all processes spent; `other` is what scenarios wait for on purpose.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def main() -> None:
 def _table(measured: dict[str, list[Measurement]], tier: str, runs: int) -> Table:
     peer = statistics.median(one.wall_s for one in measured[PEER])
     table = Table(title=f"{tier} tier, median of {runs} runs, ratio to {PEER} in the same session")
-    for title in ("client", "scenarios", "wall s", "ratio", *(f"{part} s" for part in PARTS)):
-        table.add_column(title, justify="left" if title == "client" else "right")
+    for title in ("client", "scenarios", "wall s", "ratio", *PARTS):
+        table.add_column(title, justify="left" if title == "client" else "right", no_wrap=True)
     for client, runs_of_client in measured.items():
         wall = statistics.median(one.wall_s for one in runs_of_client)
         parts = [statistics.median(one.parts_s[part] for one in runs_of_client) for part in PARTS]
-        shares = [f"{part:.1f}" for part in parts]
+        shares = [f"{part / sum(parts):.0%}" for part in parts]
         table.add_row(client, str(runs_of_client[0].scenarios), f"{wall:.1f}", f"{wall / peer:.2f}", *shares)
     return table
 
