@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from conformance.protocol import keys as names
 from conformance.protocol.job_fields import STATES, container_of
-from conformance.protocol.keys import LIST_CONTAINERS, LOGS, NAMED_WORKER_INFIX
+from conformance.protocol.keys import DEPENDENCIES, LIST_CONTAINERS, LOGS, NAMED_WORKER_INFIX, PROCESSED
 from conformance.reference_impl import js_json
 from conformance.reference_impl.connection import maybe_text, text, texts
 from conformance.reference_impl.job import Job
@@ -90,6 +90,23 @@ class QueueGetters(QueueBase):
         """Answer `waiting`, `active`, ..., or `unknown`."""
         return await self.scripts.get_state(job_id)
 
+    async def getDependencies(
+        self, parent_id: str, kind: Literal["processed", "pending"], start: int = 0, end: int = -1
+    ) -> dict[str, Any]:
+        """Page through the children of a job.
+
+        `items`: `{id}` per pending child (its full key), with `v` (its parsed result, or `err` where that is not JSON)
+        per processed one; `jobs`: the children's hashes; `total`: how many there are. Redis gives no order.
+        """
+        suffix = PROCESSED if kind == "processed" else DEPENDENCIES
+        page = await self.scripts.paginate(self.keys.of_job(parent_id, suffix), start, end)
+        hashes = [texts(flat) for flat in page.jobs if flat]
+        return {
+            "items": [_dependency(item) for item in page.items],
+            "jobs": [dict(zip(flat[::2], flat[1::2], strict=True)) for flat in hashes],
+            "total": page.total,
+        }
+
     async def getJobLogs(self, job_id: str, start: int = 0, end: int = -1, asc: bool = True) -> dict[str, Any]:
         """Answer `logs`: rows by rank, from the newest on unless `asc`; `count`: how many there are in all."""
         key = self.keys.of_job(job_id, LOGS)
@@ -146,3 +163,14 @@ def sanitize_types(types: Sequence[str] | str) -> list[str]:
 def _client(line: str) -> Mapping[str, str]:
     pairs = (word.partition("=") for word in line.split(" "))
     return {name: value for name, _, value in pairs}
+
+
+def _dependency(item: Any) -> dict[str, Any]:
+    """A member of a set, or a pair of field and value of a hash, as the user sees it."""
+    if not isinstance(item, list):
+        return {"id": text(item)}
+    child, value = texts(item)
+    try:
+        return {"id": child, "v": js_json.parse(value)}
+    except ValueError as error:
+        return {"id": child, "err": str(error)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from conformance.protocol import keys as names
 from conformance.protocol.job_fields import container_of
@@ -11,8 +12,19 @@ from conformance.reference_impl.connection import text, texts
 from conformance.reference_impl.scripts_base import ScriptCalls
 
 ChildKind = Literal["processed", "unprocessed", "ignored", "failed"]
+SCAN_ROUNDS = 5
+"""How often one call of the script paginate scans, as in Node (upstream `src/classes/scripts.ts`)."""
+
 FINISHED_OK = 1
 """Result of isFinished for a completed job; 2 is a failed one, 0 an unfinished one, -1 a missing one."""
+
+
+class Page(NamedTuple):
+    """Part of a set or hash as the script answers it: members or pairs of field and value, flat job hashes, the size."""
+
+    items: list[Any]
+    jobs: list[Any]
+    total: int
 
 
 class ReadScripts(ScriptCalls):
@@ -68,3 +80,19 @@ class ReadScripts(ScriptCalls):
         keys = self._keys.keys(f"{names.METRICS}:{kind}", f"{names.METRICS}:{kind}:data")
         meta, points, count = await self._run("getMetrics", keys, start, end)
         return meta, points, int(count)
+
+    async def paginate(self, key: str, start: int, end: int) -> Page:
+        """Read elements `start` to `end` (-1: all) of a set or hash, with the job hashes that their ids name.
+
+        One call of the script scans at most five rounds; the cursor that it answers goes into the next call. Raises
+        ResponseError for a key of another type.
+        """
+        size = end - start + 1 if end >= 0 else math.inf
+        page, cursor, offset = Page([], [], 0), "0", 0
+        while True:
+            arguments = (start + len(page.items), end, cursor, offset, SCAN_ROUNDS, 1)
+            answered, offset, items, total, jobs = await self._run("paginate", [key], *arguments)
+            cursor = text(answered)
+            page = Page([*page.items, *items], [*page.jobs, *jobs], int(total))
+            if cursor == "0" or len(page.items) >= size:
+                return page
