@@ -20,7 +20,7 @@ FINISHED_OK = 1
 
 
 class Page(NamedTuple):
-    """Part of a set or hash as the script answers it: members or pairs of field and value, flat job hashes, the size."""
+    """Part of a set or hash as the script answers it: members (or field and value), flat job hashes, the size."""
 
     items: list[Any]
     jobs: list[Any]
