@@ -85,9 +85,18 @@ def test_the_steps_log_sleep_and_fail_until_an_attempt(bench: Bench) -> None:
     assert bench.call(queue.GetJobLogs(job=added)).logs == ["r", "r"]
 
 
+def last_commands(bench: Bench) -> list[str]:
+    """The last command of every connection to the server."""
+    with bench.server.connect() as client:
+        connections: Any = client.client_list()
+    return [str(one["cmd"]).lower() for one in connections]
+
+
 def test_a_worker_is_paused_resumed_and_closed(bench: Bench) -> None:
     bench.open("worker", "w", processor="noop")
     eventually(lambda: bench.call(worker.IsWorkerRunning(), "w").value, expected=True)
+    # The client does not interrupt a worker that is about to wait: a pause at that moment takes as long as the wait.
+    eventually(lambda: "bzpopmin" in last_commands(bench), expected=True)
     bench.call(worker.PauseWorker(), "w")
     assert bench.event("w", "paused") == {}
     assert bench.call(worker.IsWorkerPaused(), "w").value is True
