@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.config import RunConfig, add_options, from_pytest
-from conformance.gate.plugin import GatePlugin, Listener, bench
+from conformance.gate.run.config import RunConfig, add_options, from_pytest
+from conformance.gate.run.plugin import GatePlugin, Listener, bench
 from conformance.problems import Problem
 from conformance.report.listening import listeners_for
 

@@ -7,7 +7,7 @@ import difflib
 import click
 from rich.console import Console
 
-from conformance.gate.catalogue import scenarios_by_requirement
+from conformance.gate.run.catalogue import scenarios_by_requirement
 from conformance.ledger.loader import Ledger, Requirement, load_claims, load_ledger
 from conformance.problems import UsageProblem
 from conformance.proofs.registry import all_proofs

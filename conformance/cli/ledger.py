@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from conformance.gate.catalogue import scenarios_by_requirement
+from conformance.gate.run.catalogue import scenarios_by_requirement
 from conformance.ledger.coverage import Coverage, coverage_of
 from conformance.ledger.loader import STATUSES, load_claims, load_ledger
 from conformance.ledger.page import requirements_page

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.checkers.snapshot_checks import checks_table
-from conformance.gate.clients import client_names
+from conformance.gate.preparing.clients import client_names
 from conformance.ledger.loader import load_ledger
 from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected

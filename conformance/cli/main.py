@@ -15,7 +15,7 @@ from conformance.cli.list import list_requirements
 from conformance.cli.report import report
 from conformance.cli.run import run
 from conformance.driver.errors import DriverBroken
-from conformance.gate.version import KIT_VERSION
+from conformance.gate.run.version import KIT_VERSION
 from conformance.problems import Problem
 
 INTERRUPTED = 130

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from conformance.gate.config import RunConfig
-from conformance.gate.plugin import GatePlugin, nothing_selected
-from conformance.gate.prerequisites import insist, required_names
-from conformance.gate.quiet import QuietPytest
+from conformance.gate.preparing.prerequisites import insist, required_names
+from conformance.gate.preparing.setup import prepare
+from conformance.gate.run.config import RunConfig
+from conformance.gate.run.plugin import GatePlugin, nothing_selected
+from conformance.gate.run.quiet import QuietPytest
 from conformance.gate.scenario import TIERS
-from conformance.gate.setup import prepare
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report.listening import listeners_for
 

@@ -14,9 +14,9 @@ from conformance.driver.connection import (
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import lifecycle
 from conformance.driver.process import ChildProcess
-from conformance.gate.clients import Launch
-from conformance.gate.clock import Clock, FrozenClock, RunningClock
-from conformance.gate.participant import Participant
+from conformance.gate.participants.clock import Clock, FrozenClock, RunningClock
+from conformance.gate.participants.participant import Participant
+from conformance.gate.preparing.clients import Launch
 from conformance.servers.server import Server
 
 

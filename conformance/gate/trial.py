@@ -11,12 +11,12 @@ from typing import Any
 
 from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.gate.bench import Bench, Seat
-from conformance.gate.clock import RunningClock
 from conformance.gate.expect import Mismatch
-from conformance.gate.health import oracle_health
-from conformance.gate.judge import ORACLE_HEALTH, Judge
-from conformance.gate.participant import Participant
-from conformance.gate.records import Finding
+from conformance.gate.judging.health import oracle_health
+from conformance.gate.judging.judge import ORACLE_HEALTH, Judge
+from conformance.gate.participants.clock import RunningClock
+from conformance.gate.participants.participant import Participant
+from conformance.gate.run.records import Finding
 from conformance.gate.scenario import Scenario
 from conformance.ledger.loader import Ledger
 from conformance.observe.reader import read_snapshot

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.catalogue import SCENARIOS
+from conformance.gate.run.catalogue import SCENARIOS
 from conformance.gate.scenario import Scenario
 
 

@@ -9,7 +9,7 @@ from inspect import iscoroutinefunction, signature
 from typing import Any, Self
 
 from conformance.mutants.lua_filter import filtered
-from conformance.reference_impl.script_runner import ScriptCall, ScriptRunner, ScriptText, ScriptTexts
+from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner, ScriptText, ScriptTexts
 
 Function = Callable[..., Any]
 Around = Callable[[Function], Function]

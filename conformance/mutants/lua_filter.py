@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from conformance.reference_impl.script_runner import ScriptText
+from conformance.reference_impl.scripts.runner import ScriptText
 
 _FILTER = """
 local redis = (function(real)

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.inprocess import InProcess
-from conformance.gate.attribution import requirement_verdicts
 from conformance.gate.bench import Bench, Seat
-from conformance.gate.clients import Launch
-from conformance.gate.records import Finding, Verdict
+from conformance.gate.judging.attribution import requirement_verdicts
+from conformance.gate.preparing.clients import Launch
+from conformance.gate.run.records import Finding, Verdict
 from conformance.gate.trial import Evidence, run_trial
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.cases import Case, all_cases
 from conformance.mutants.damage import Damage
 from conformance.mutants.driver import sick_server
 from conformance.mutants.registry import Mutant
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers.server import Server
 
 

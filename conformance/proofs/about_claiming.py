@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.driver.ops import queue as queue_ops
 from conformance.gate.expect import between, equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

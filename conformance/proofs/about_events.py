@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.gate.expect import equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

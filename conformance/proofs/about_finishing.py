@@ -5,8 +5,8 @@ from __future__ import annotations
 from conformance.driver.connection import OperationFailed
 from conformance.driver.ops import queue as queue_ops
 from conformance.gate.expect import Mismatch, equal, holds
-from conformance.gate.handles import WorkerHandle
-from conformance.gate.participant import Participant
+from conformance.gate.participants.handles import WorkerHandle
+from conformance.gate.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

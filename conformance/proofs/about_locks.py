@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from conformance.driver.connection import OperationFailed
 from conformance.gate.expect import Mismatch, between, equal, holds
-from conformance.gate.handles import QueueHandle, WorkerHandle
-from conformance.gate.participant import Participant
+from conformance.gate.participants.handles import QueueHandle, WorkerHandle
+from conformance.gate.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

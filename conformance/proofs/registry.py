@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.ledger.loader import load_ledger
 
 PACKAGE = "conformance.proofs"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from conformance.driver.connection import OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.gate.bench import Bench, Seat
-from conformance.gate.clients import Launch, Toolbox, oracle_launch
 from conformance.gate.expect import Mismatch
+from conformance.gate.preparing.clients import Launch, Toolbox, oracle_launch
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
 from conformance.proofs.registry import Proof
 from conformance.servers import open_server

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conformance.reference_impl.backoff import round_half_up
+from conformance.reference_impl.encoding.js_json import is_number
 from conformance.reference_impl.error_categories import ErrorPolicy
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.js_json import is_number
+from conformance.reference_impl.jobs.backoff import round_half_up
 
 MEGABYTE: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from conformance.gate.records import Footer
+from conformance.gate.run.records import Footer
 from conformance.report.text import count
 from conformance.report.verdicts import SHOWN, Shown
 

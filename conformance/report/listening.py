@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conformance.gate.records import Footer, Header, Record, ScenarioRecord
+from conformance.gate.run.records import Footer, Header, Record, ScenarioRecord
 from conformance.report.formats import FORMATS, find_format, write_reports
 from conformance.report.progress import LiveProgress
 from conformance.report.rows import examined_rows

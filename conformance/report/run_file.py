@@ -1,4 +1,4 @@
-"""Writes and reads run files: append-only JSONL of `conformance.gate.records`.
+"""Writes and reads run files: append-only JSONL of `conformance.gate.run.records`.
 
 A run can be cut at any byte (a killed CI job, a full disk). The writer hands every record to the operating system as
 one line, so at most the last line is torn; the reader drops a torn last line and the run counts as incomplete.
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from conformance.gate.records import FORMAT, Footer, Header, Record, ScenarioRecord, decode, encode, plain
+from conformance.gate.run.records import FORMAT, Footer, Header, Record, ScenarioRecord, decode, encode, plain
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from conformance.gate.expect import equal
-from conformance.gate.handles import FlowHandle, QueueHandle, WorkerHandle
-from conformance.gate.participant import Participant
+from conformance.gate.participants.handles import FlowHandle, QueueHandle, WorkerHandle
+from conformance.gate.participants.participant import Participant
 
 
 def node(name: str, *children: dict[str, Any], queue: str = "q", **opts: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.gate.expect import equal
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 

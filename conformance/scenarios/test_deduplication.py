@@ -8,7 +8,7 @@ import pytest
 
 from conformance.driver.ops import queue as queue_ops
 from conformance.gate.expect import between, equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import handover, scenario
 
 TTL_MS = 60_000

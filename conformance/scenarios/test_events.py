@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.gate.expect import between, equal
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.gate.expect import equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import handover, scenario
 from conformance.scenarios.flow_steps import children_of, node, open_all, run
 

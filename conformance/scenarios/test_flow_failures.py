@@ -6,8 +6,8 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.gate.expect import equal, holds
-from conformance.gate.handles import QueueHandle
-from conformance.gate.participant import Participant
+from conformance.gate.participants.handles import QueueHandle
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 from conformance.scenarios.flow_steps import children_of, chosen, node, open_all, run
 

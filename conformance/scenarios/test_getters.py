@@ -9,8 +9,8 @@ import pytest
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.gate.expect import between, equal, holds
-from conformance.gate.handles import QueueHandle, WorkerHandle
-from conformance.gate.participant import Participant
+from conformance.gate.participants.handles import QueueHandle, WorkerHandle
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 STATES = ("waiting", "active", "delayed", "prioritized", "completed", "failed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.gate.expect import between, equal
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 

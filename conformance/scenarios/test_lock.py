@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from conformance.gate.expect import between, equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 

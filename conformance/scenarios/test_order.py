@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.gate.expect import equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 DUE_FACTOR = 4096

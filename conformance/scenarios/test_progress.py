@@ -8,7 +8,7 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.gate.expect import equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 

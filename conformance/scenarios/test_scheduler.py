@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.gate.expect import equal, holds
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 from conformance.scenarios.scheduler_steps import HOUR_MS, YEARLY, claim_next, current_job, due_of, made
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conformance.gate.expect import equal, holds
-from conformance.gate.handles import QueueHandle, WorkerHandle
-from conformance.gate.participant import Participant
+from conformance.gate.participants.handles import QueueHandle, WorkerHandle
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
 

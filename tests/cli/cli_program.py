@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import conformance
-from conformance.gate.records import Footer, Header, Record, ScenarioRecord, decode
+from conformance.gate.run.records import Footer, Header, Record, ScenarioRecord, decode
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "bullmq-conformance"
 ROOT = Path(conformance.__file__).parents[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.bench import Bench, Seat
-from conformance.gate.clients import Launch
+from conformance.gate.preparing.clients import Launch
 from conformance.servers import Server, open_server
 
 from .miniature_drivers import BenchOf, ChildSeat, InProcessSeat, Mini

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import pytest
 
-from conformance.gate.records import Finding, ScenarioRecord, Severity, Verdict
+from conformance.gate.run.records import Finding, ScenarioRecord, Severity, Verdict
 from conformance.gate.scenario import Scenario, Tier
 from conformance.ledger.loader import Ledger, Requirement
 

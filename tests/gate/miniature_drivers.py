@@ -12,7 +12,7 @@ from conformance.driver.connection import DriverConnection
 from conformance.driver.inprocess import InProcess
 from conformance.driver.serve import DriverServer, Handler, Json, OpError, Unsupported
 from conformance.gate.bench import Bench, Seat
-from conformance.gate.clients import Launch
+from conformance.gate.preparing.clients import Launch
 
 BenchOf = Callable[[Seat, Seat], Bench]
 ChildSeat = Callable[[str], Seat]

@@ -8,7 +8,7 @@ from typing import Any
 from conformance.driver.ops import queue as ops
 from conformance.gate.bench import Bench
 from conformance.gate.expect import equal
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import Scenario, handover, scenario, shared
 from conformance.gate.trial import Evidence, run_trial
 from conformance.ledger.loader import load_ledger

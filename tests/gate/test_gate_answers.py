@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from conformance.gate.answers import compare_answers
-from conformance.gate.clock import FROZEN_START_MS, Clock, FrozenClock, RunningClock
 from conformance.gate.expect import Mismatch, between, equal, holds, one_of, shown
-from conformance.gate.participant import Participant
-from conformance.gate.records import Finding
-from conformance.gate.transcript import Answer, Transcript
+from conformance.gate.judging.answers import compare_answers
+from conformance.gate.participants.clock import FROZEN_START_MS, Clock, FrozenClock, RunningClock
+from conformance.gate.participants.participant import Participant
+from conformance.gate.participants.transcript import Answer, Transcript
+from conformance.gate.run.records import Finding
 
 
 def participant(*answers: Answer, prefix: str = "bc1", frozen: bool = True) -> Participant:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate import clients
-from conformance.gate.clients import Launch, Toolbox, client_launch, client_names, oracle_launch
-from conformance.gate.environments import ensure_python_environment
+from conformance.gate.preparing import clients
+from conformance.gate.preparing.clients import Launch, Toolbox, client_launch, client_names, oracle_launch
+from conformance.gate.preparing.environments import ensure_python_environment
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.upstream.node import Node
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, Package

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.known import Known, excuse, load_known, stale_entries, unmatched_entries
+from conformance.gate.judging.known import Known, excuse, load_known, stale_entries, unmatched_entries
 from conformance.problems import UsageProblem
 
 from .gate_builders import finding, record

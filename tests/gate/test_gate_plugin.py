@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from conformance.driver.messages import Ready
-from conformance.gate.config import RunConfig
-from conformance.gate.known import Known
-from conformance.gate.plugin import PROPERTY, GatePlugin, nothing_selected
-from conformance.gate.records import Finding, Footer, Header, Party, Record, ScenarioRecord, Verdict, encode
-from conformance.gate.redaction import HIDDEN
-from conformance.gate.setup import Handshakes, Prepared
+from conformance.gate.judging.known import Known
+from conformance.gate.preparing.setup import Handshakes, Prepared
+from conformance.gate.run.config import RunConfig
+from conformance.gate.run.plugin import PROPERTY, GatePlugin, nothing_selected
+from conformance.gate.run.records import Finding, Footer, Header, Party, Record, ScenarioRecord, Verdict, encode
+from conformance.gate.run.redaction import HIDDEN
 from conformance.servers import Server
 
 from .gate_builders import finding, record

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import pytest
 
-from conformance.gate.catalogue import all_scenarios, scenarios_by_requirement
-from conformance.gate.config import RunConfig, split_command
+from conformance.gate.run.catalogue import all_scenarios, scenarios_by_requirement
+from conformance.gate.run.config import RunConfig, split_command
+from conformance.gate.run.selection import area_of, is_selected, running_order, scenario_id, scenario_of
 from conformance.gate.scenario import DIRECTIONS, TIERS, Scenario, Tier, handover, scenario, shared
-from conformance.gate.selection import area_of, is_selected, running_order, scenario_id, scenario_of
 from conformance.problems import UsageProblem
 
 from .gate_builders import item, levels, made
@@ -213,7 +213,7 @@ def test_the_catalogue_reads_a_package_of_scenarios(tmp_path: Path, monkeypatch:
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("conformance.gate.catalogue.SCENARIOS", package.name)
+    monkeypatch.setattr("conformance.gate.run.catalogue.SCENARIOS", package.name)
     assert scenarios_by_requirement() == {"a.must": ["job-hash/one", "job-hash/two"], "a.should": ["job-hash/one"]}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.gate.bench import Seat
-from conformance.gate.clock import FROZEN_START_MS
+from conformance.gate.participants.clock import FROZEN_START_MS
 from conformance.servers import Server
 
 from .miniature_drivers import BenchOf, ChildSeat, InProcessSeat, answers, fails, refuses

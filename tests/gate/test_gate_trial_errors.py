@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from conformance.gate.bench import Bench, Seat
-from conformance.gate.clients import Launch
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
+from conformance.gate.preparing.clients import Launch
 from conformance.gate.scenario import Scenario, handover, scenario
 from conformance.servers import open_server
 

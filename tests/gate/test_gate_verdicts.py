@@ -6,12 +6,12 @@ import shlex
 
 import pytest
 
-from conformance.gate import outcome
-from conformance.gate.attribution import blamed, requirement_verdicts, verdict_of, worst
-from conformance.gate.config import RunConfig
-from conformance.gate.known import Known
-from conformance.gate.records import Finding, ScenarioRecord, Severity, Verdict
-from conformance.gate.redaction import HIDDEN, redacted
+from conformance.gate.judging import outcome
+from conformance.gate.judging.attribution import blamed, requirement_verdicts, verdict_of, worst
+from conformance.gate.judging.known import Known
+from conformance.gate.run.config import RunConfig
+from conformance.gate.run.records import Finding, ScenarioRecord, Severity, Verdict
+from conformance.gate.run.redaction import HIDDEN, redacted
 from conformance.gate.trial import Evidence
 
 from .gate_builders import finding, item, levels, made

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.gate.clients import Toolbox, oracle_launch
+from conformance.gate.preparing.clients import Toolbox, oracle_launch
 from conformance.mutants.matrix import Arena
-from conformance.reference_impl.official_scripts import official_scripts
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server, open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package

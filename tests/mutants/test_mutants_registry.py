@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.catalogue import scenarios_by_requirement
+from conformance.gate.run.catalogue import scenarios_by_requirement
 from conformance.gate.scenario import DIRECTIONS
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.cases import all_cases

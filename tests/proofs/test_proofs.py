@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.gate.expect import equal
-from conformance.gate.participant import Participant
+from conformance.gate.participants.participant import Participant
 from conformance.ledger.loader import load_ledger
 from conformance.proofs.about_scripts import slot
 from conformance.proofs.registry import Proof, all_proofs, proof

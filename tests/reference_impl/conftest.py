@@ -18,8 +18,8 @@ from conformance.driver.connection import DriverConnection, OperationFailed
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY
 from conformance.driver.process import ChildProcess
-from conformance.reference_impl.official_scripts import official_scripts
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server, open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package

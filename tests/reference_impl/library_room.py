@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.script_runner import ScriptTexts
-from conformance.reference_impl.worker import Worker
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.workers.worker import Worker
 from conformance.servers.binary import any_binary
 from conformance.servers.local import LocalProcess, local_process
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.runner import ScriptTexts
 
 from .library_room import Room, Until, play_in
 

@@ -16,13 +16,13 @@ import pytest
 from prometheus_client import CollectorRegistry, start_http_server
 
 from conformance.reference_impl.errors import BullMQError, InvalidArgument
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.journal import Journal, KeywordSink, StandardSink, shown, sink_of
-from conformance.reference_impl.log_format import JsonFormatter
-from conformance.reference_impl.metrics_collector import measure_lengths
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.policy import Policy, ReconnectPolicy
-from conformance.reference_impl.prometheus_metrics import PrometheusCollector
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.telemetry.journal import Journal, KeywordSink, StandardSink, shown, sink_of
+from conformance.reference_impl.telemetry.log_format import JsonFormatter
+from conformance.reference_impl.telemetry.metrics_collector import measure_lengths
+from conformance.reference_impl.telemetry.prometheus_metrics import PrometheusCollector
 
 from .library_room import Room, Until, mortal_redis, play_in
 
@@ -400,7 +400,8 @@ def test_a_failing_measurement_is_told(opts: dict[str, Any], scripts: ScriptText
 
 def test_prometheus_is_not_imported_by_those_who_do_not_measure() -> None:
     program = (
-        "import sys; import conformance.reference_impl.worker, conformance.reference_impl.prometheus_metrics; "
+        "import sys; import conformance.reference_impl.workers.worker; "
+        "import conformance.reference_impl.telemetry.prometheus_metrics; "
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

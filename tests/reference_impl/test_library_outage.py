@@ -11,14 +11,14 @@ import pytest
 from redis.asyncio.cluster import ClusterNode
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from conformance.reference_impl.address import Address
-from conformance.reference_impl.connection import CONNECTION_LOST, Connection
+from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.connection import CONNECTION_LOST, Connection
 from conformance.reference_impl.errors import BullMQError
-from conformance.reference_impl.job import Job
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.policy import Policy, ReconnectPolicy
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.queue_events import QueueEvents
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.queues.events import QueueEvents
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server
 
 from .library_room import MortalRedis, Room, Until, mortal_redis, play_in
@@ -195,7 +195,7 @@ def test_event_reader_gives_up_too(
 def test_a_reader_that_fails_otherwise_says_so_and_goes_on(
     server: Server, prefix: str, scripts: ScriptTexts, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conformance.reference_impl.queue_events._REST_AFTER_ERROR_S", 0.02)
+    monkeypatch.setattr("conformance.reference_impl.queues.events._REST_AFTER_ERROR_S", 0.02)
 
     async def play(room: Room) -> None:
         await room.queue.connection.command("SET", room.queue.toKey("events"), "no stream")

@@ -24,7 +24,8 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from conformance.reference_impl import options, server_facts
+from conformance.reference_impl.connection import server_facts
+from conformance.reference_impl.connection.link import Link
 from conformance.reference_impl.error_categories import (
     Category,
     ErrorPolicy,
@@ -34,7 +35,8 @@ from conformance.reference_impl.error_categories import (
 )
 from conformance.reference_impl.errors import BullMQError, InvalidArgument, UnrecoverableError
 from conformance.reference_impl.identity import new_worker_id, worker_id_of
-from conformance.reference_impl.link import Link
+from conformance.reference_impl.jobs import options
+from conformance.reference_impl.jobs.validation import check_new_job, check_payload, check_progress
 from conformance.reference_impl.policy import (
     DEFAULT,
     HOUR_MS,
@@ -45,7 +47,6 @@ from conformance.reference_impl.policy import (
     ReconnectPolicy,
     policy_of,
 )
-from conformance.reference_impl.validation import check_new_job, check_payload, check_progress
 
 STRICT = {"policy": SPECIFIED}
 

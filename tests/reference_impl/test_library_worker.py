@@ -11,14 +11,14 @@ import pytest
 
 from conformance.reference_impl.error_categories import ErrorPolicy, TransientError
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.job import Job
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.policy import (
     SPECIFIED,
     SPECIFIED_JOB_OPTIONS,
     BackoffPolicy,
     Policy,
 )
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.runner import ScriptTexts
 
 from .library_room import Room, Until, play_in
 

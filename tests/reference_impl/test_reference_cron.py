@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from conformance.reference_impl.cron import NoNextInstant, next_instant
-from conformance.reference_impl.cron_fields import CronError, parse_pattern
-from conformance.reference_impl.cron_time import UnknownZone, zone_named
+from conformance.reference_impl.schedules.cron import NoNextInstant, next_instant
+from conformance.reference_impl.schedules.cron_fields import CronError, parse_pattern
+from conformance.reference_impl.schedules.cron_time import UnknownZone, zone_named
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
 
@@ -149,7 +149,7 @@ def test_patterns_that_cannot_be_read_have_the_same_words() -> None:
 
 def test_a_difference_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison itself can fail."""
-    monkeypatch.setattr("conformance.reference_impl.cron.zone_named", lambda _name: zone_named("UTC+1"))
+    monkeypatch.setattr("conformance.reference_impl.schedules.cron.zone_named", lambda _name: zone_named("UTC+1"))
     assert differences([("0 0 * * *", "UTC", 1_700_000_000_000)])
 
 

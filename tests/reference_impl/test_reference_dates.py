@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from conformance.reference_impl.encoding.js_date import iso_text, milliseconds
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.js_date import iso_text, milliseconds
-from conformance.reference_impl.repeat_strategy import is_over, next_count, refuse_past_end
+from conformance.reference_impl.schedules.repeat_strategy import is_over, next_count, refuse_past_end
 
 NOW = 1_700_000_000_000
 

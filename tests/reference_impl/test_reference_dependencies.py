@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from conformance.reference_impl.flow_producer import FlowProducer
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.script_runner import ScriptTexts
-from conformance.reference_impl.worker import Worker
+from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.workers.worker import Worker
 from conformance.servers import Server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from conformance.reference_impl.errors import Closed, InvalidArgument
-from conformance.reference_impl.flow_producer import FlowProducer
-from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from conformance.reference_impl.script_runner import ScriptTexts
+    from conformance.reference_impl.scripts.runner import ScriptTexts
     from conformance.servers import Server
     from tests.reference_impl.conftest import Compare, Side
 

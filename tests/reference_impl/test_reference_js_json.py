@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.reference_impl.js_json import RawJson, js_number, object_keys, parse, parse_int, stringify, truthy
+from conformance.reference_impl.encoding.js_json import (
+    RawJson,
+    js_number,
+    object_keys,
+    parse,
+    parse_int,
+    stringify,
+    truthy,
+)
 from conformance.upstream.node import find_node
 
 ECHO = """

@@ -15,10 +15,11 @@ from conformance.protocol import scores
 from conformance.protocol.errors import ErrorCode, error_text
 from conformance.protocol.keys import QueueKeys
 from conformance.protocol.options import ALIAS_OF_OPTION, OPTION_OF_ALIAS
-from conformance.reference_impl import backoff, options
-from conformance.reference_impl.address import Address
-from conformance.reference_impl.connection import flat_mapping
+from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.connection import flat_mapping
+from conformance.reference_impl.connection.resp import encode_argument
 from conformance.reference_impl.emitter import EventEmitter
+from conformance.reference_impl.encoding.packing import pack, pack_fields
 from conformance.reference_impl.errors import (
     BullMQError,
     FailedChildren,
@@ -27,11 +28,10 @@ from conformance.reference_impl.errors import (
     UnrecoverableError,
     script_error,
 )
-from conformance.reference_impl.job_moves import stack_of
-from conformance.reference_impl.job_record import read_record
-from conformance.reference_impl.packing import pack, pack_fields
-from conformance.reference_impl.resp import encode_argument
-from conformance.reference_impl.scripts_move import Fetched, keep_jobs, read_fetched
+from conformance.reference_impl.jobs import backoff, options
+from conformance.reference_impl.jobs.moves import stack_of
+from conformance.reference_impl.jobs.record import read_record
+from conformance.reference_impl.scripts.move import Fetched, keep_jobs, read_fetched
 
 FIVE_TEXTS = [
     (-1, "Missing key for job 7. CMD"),

@@ -14,14 +14,14 @@ import pytest
 
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.scheduler_record import SchedulerRecord
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.schedules.scheduler_record import SchedulerRecord
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
 
 if TYPE_CHECKING:
-    from conformance.reference_impl.script_runner import ScriptTexts
+    from conformance.reference_impl.scripts.runner import ScriptTexts
     from conformance.servers import Server
     from tests.reference_impl.conftest import Side
 

@@ -10,9 +10,9 @@ import pytest
 from redis.exceptions import AuthenticationError, InvalidResponse, NoScriptError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from conformance.reference_impl.address import Address
-from conformance.reference_impl.resp import packed
-from conformance.reference_impl.single_socket import SingleSocket
+from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.resp import packed
+from conformance.reference_impl.connection.single_socket import SingleSocket
 from conformance.servers import Server
 
 Answer = Callable[[list[bytes]], Awaitable[bytes | None]]

@@ -17,11 +17,11 @@ from conformance.reference_impl.errors import (
     ScriptError,
     UnrecoverableError,
 )
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.queue_events import QueueEvents
-from conformance.reference_impl.script_runner import ScriptTexts
-from conformance.reference_impl.worker import Worker
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.events import QueueEvents
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.workers.worker import Worker
 from conformance.servers import Server
 
 Until = Callable[..., Awaitable[None]]

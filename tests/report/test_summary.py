@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conformance.gate.records import Finding, Footer, ScenarioRecord, Verdict
+from conformance.gate.run.records import Finding, Footer, ScenarioRecord, Verdict
 from conformance.report.conclusion import State
 from conformance.report.rows import NO_ROWS, Rows
 from conformance.report.run_file import Run, read_run

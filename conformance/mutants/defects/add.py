@@ -9,9 +9,10 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.options import PRIORITY_LIMIT
-from conformance.reference_impl import options, scripts_add
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.job import Job
+from conformance.reference_impl.jobs import options
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.scripts import add as scripts_add
 
 
 @mutant("add.right-end", kills=("add.plain.waits",))

@@ -6,7 +6,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.scripts_move import MoveScripts
+from conformance.reference_impl.scripts.move import MoveScripts
 
 _FAILING = 'ARGV[5] == "failed"'
 """Lua condition: moveToFinished was called for a failure."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import options
-from conformance.reference_impl.job_children import JobChildren
+from conformance.reference_impl.jobs import options
+from conformance.reference_impl.jobs.children import JobChildren
 
 _NEVER_RELEASED = 'if command[1] == "ZREM" and on(command, "waiting-children") then return 0 end'
 

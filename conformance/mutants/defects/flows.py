@@ -9,11 +9,11 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import flow_tree
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.flow_producer import FlowProducer
-from conformance.reference_impl.flow_tree import FlowJob, JobNode
-from conformance.reference_impl.job_children import JobChildren
+from conformance.reference_impl.flows import flow_tree
+from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.flows.flow_tree import FlowJob, JobNode
+from conformance.reference_impl.jobs.children import JobChildren
 
 _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 """Lua condition: the command that stores a new job."""

@@ -6,12 +6,12 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import job as job_module
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.job_record import JobRecord
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.scripts_manage import QueueScripts
-from conformance.reference_impl.scripts_read import ReadScripts
+from conformance.reference_impl.jobs import job as job_module
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.jobs.record import JobRecord
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.manage import QueueScripts
+from conformance.reference_impl.scripts.read import ReadScripts
 
 
 @mutant("getters.counts-shifted", kills=("getters.counts",))

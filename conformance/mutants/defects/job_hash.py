@@ -7,10 +7,10 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import job as job_module
-from conformance.reference_impl import job_moves
-from conformance.reference_impl.job_moves import JobMoves
-from conformance.reference_impl.js_json import RawJson, stringify
+from conformance.reference_impl.encoding.js_json import RawJson, stringify
+from conformance.reference_impl.jobs import job as job_module
+from conformance.reference_impl.jobs import moves as job_moves
+from conformance.reference_impl.jobs.moves import JobMoves
 
 _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 """Lua condition: the command that stores a new job."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import backoff, options
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.jobs import backoff, options
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.queue import Queue
 
 
 @mutant("add.defaults-win", kills=("add.default-options",))

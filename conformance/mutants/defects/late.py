@@ -7,11 +7,11 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import repeat_strategy
 from conformance.reference_impl.clock import Clock
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.repeat_strategy import RepeatOptions
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.schedules import repeat_strategy
+from conformance.reference_impl.schedules.repeat_strategy import RepeatOptions
 
 
 @mutant(

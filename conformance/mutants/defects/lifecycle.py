@@ -7,9 +7,9 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import scripts_move
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.job_moves import JobMoves
+from conformance.reference_impl.jobs.moves import JobMoves
+from conformance.reference_impl.scripts import move as scripts_move
 
 _PAUSE_UNSEEN = (
     'if command[1] == "HMGET" and on(command, "meta") then '

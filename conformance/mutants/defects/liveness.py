@@ -7,12 +7,12 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.scripts import Fetched
-from conformance.reference_impl.worker import Worker
-from conformance.reference_impl.worker_base import WorkerBase
-from conformance.reference_impl.worker_fetching import Fetcher
-from conformance.reference_impl.worker_processing import Processing
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.scripts.registry import Fetched
+from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.fetching import Fetcher
+from conformance.reference_impl.workers.processing import Processing
+from conformance.reference_impl.workers.worker import Worker
 
 POLL_S = 2.5
 """Longer than any scenario lets an idle worker sleep."""

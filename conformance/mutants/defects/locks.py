@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.scripts_move import MoveScripts
-from conformance.reference_impl.worker_locks import LockKeeper
+from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.workers.locks import LockKeeper
 
 _FOREIGN_LOCK_IS_OWN = (
     'if command[1] == "GET" and on(command, "lock") then local token = send(unpack(command)) return %s end'

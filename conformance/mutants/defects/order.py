@@ -5,8 +5,8 @@ from __future__ import annotations
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import QueueKeys
-from conformance.reference_impl import queue_base
-from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queues import base as queue_base
+from conformance.reference_impl.queues.queue import Queue
 
 _DELAYED = 'command[1] == "ZADD" and on(command, "delayed")'
 _MARKER = 'command[1] == "ZADD" and on(command, "marker")'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queues.queue import Queue
 
 
 @mutant("pause.jobs-stay", kills=("pause.moves-wait",))

@@ -6,11 +6,11 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl.encoding.js_json import parse
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.job_edits import JobEdits
-from conformance.reference_impl.js_json import parse
-from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.jobs.edits import JobEdits
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.queue import Queue
 
 _BLIND = 'if command[1] == "EXISTS" then return 1 end'
 """Lua: the script does not see that a job is missing."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import backoff, job_moves
 from conformance.reference_impl.errors import BullMQError
-from conformance.reference_impl.job_moves import JobMoves
+from conformance.reference_impl.jobs import backoff
+from conformance.reference_impl.jobs import moves as job_moves
+from conformance.reference_impl.jobs.moves import JobMoves
 
 
 @mutant("retry.runs-next", kills=("retry.immediately",))

@@ -6,9 +6,9 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import job_scheduler, repeat
-from conformance.reference_impl.job_scheduler import JobScheduler
-from conformance.reference_impl.repeat import Repeat
+from conformance.reference_impl.schedules import job_scheduler, repeat
+from conformance.reference_impl.schedules.job_scheduler import JobScheduler
+from conformance.reference_impl.schedules.repeat import Repeat
 
 _NOT_A_SCHEDULERS_JOB = 'if command[1] == "HGET" and command[3] == "rjk" then return false end'
 

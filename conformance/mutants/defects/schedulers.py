@@ -8,13 +8,14 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl import job_scheduler, queue_schedulers, repeat_strategy
 from conformance.reference_impl.clock import Clock
-from conformance.reference_impl.connection import text
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.repeat_strategy import RepeatOptions
-from conformance.reference_impl.scripts_schedule import Iteration, ScheduleScripts
-from conformance.reference_impl.worker_schedules import Schedules
+from conformance.reference_impl.connection.connection import text
+from conformance.reference_impl.queues import schedulers as queue_schedulers
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.schedules import job_scheduler, repeat_strategy
+from conformance.reference_impl.schedules.repeat_strategy import RepeatOptions
+from conformance.reference_impl.scripts.schedule import Iteration, ScheduleScripts
+from conformance.reference_impl.workers.schedules import Schedules
 
 _RECORD = 'command[1] == "HMSET" and at(command, "ic")'
 """Lua condition: the command that stores a scheduler."""

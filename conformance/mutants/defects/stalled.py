@@ -7,9 +7,9 @@ import asyncio
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import STALLED_CHECK
-from conformance.reference_impl.scripts_move import MoveScripts
-from conformance.reference_impl.worker_base import WorkerBase
-from conformance.reference_impl.worker_stalled import StalledChecker
+from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.stalled import StalledChecker
 
 _SCRIPT = "moveStalledJobsToWait"
 _NOBODY_IS_CLEARED = 'if command[1] == "SREM" then return 0 end'

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 
 from conformance.driver.serve import OpError
 from conformance.protocol.errors import DRIVER_CODES, ErrorCode
-from conformance.reference_impl.connection import is_connection_problem
+from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.errors import (
     BullMQError,
     InvalidArgument,

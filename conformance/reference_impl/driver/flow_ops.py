@@ -8,8 +8,8 @@ from typing import Any
 from conformance.reference_impl.driver.errors import Handler
 from conformance.reference_impl.driver.handles import Handles
 from conformance.reference_impl.driver.views import Json, raw
-from conformance.reference_impl.flow_producer import FlowProducer
-from conformance.reference_impl.flow_tree import JobNode
+from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.flows.flow_tree import JobNode
 
 
 def flow_handlers(handles: Handles) -> dict[str, Handler]:

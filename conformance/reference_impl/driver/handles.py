@@ -13,13 +13,13 @@ from conformance.driver.serve import OpError
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.driver import processors
 from conformance.reference_impl.driver.views import Json, address
-from conformance.reference_impl.flow_producer import FlowProducer
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.queue_base import QueueBase
-from conformance.reference_impl.queue_events import QueueEvents
-from conformance.reference_impl.script_runner import ScriptTexts
-from conformance.reference_impl.worker import Worker
+from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.base import QueueBase
+from conformance.reference_impl.queues.events import QueueEvents
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.workers.worker import Worker
 
 FORCE_CLOSE_S: Final = 2
 """How long `reset` waits for one handle."""

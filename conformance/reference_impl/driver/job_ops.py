@@ -8,11 +8,11 @@ from conformance.driver.serve import OpError
 from conformance.reference_impl.driver.errors import Handler
 from conformance.reference_impl.driver.handles import Handle, Handles
 from conformance.reference_impl.driver.views import Json, raw, texts_by_key
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.js_json import stringify
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.queue_events import QueueEvents
-from conformance.reference_impl.worker import Worker
+from conformance.reference_impl.encoding.js_json import stringify
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queues.events import QueueEvents
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.workers.worker import Worker
 
 JobOperation = Callable[[Job, Json], Awaitable[Json | None]]
 

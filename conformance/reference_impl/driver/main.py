@@ -21,8 +21,8 @@ from conformance.reference_impl.driver.queue_ops import queue_handlers
 from conformance.reference_impl.driver.scheduler_ops import scheduler_handlers
 from conformance.reference_impl.driver.views import Json
 from conformance.reference_impl.driver.worker_ops import worker_handlers
-from conformance.reference_impl.official_scripts import official_scripts
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.scripts.runner import ScriptTexts
 
 CLIENT: Final = {"name": "bullmq-reference", "language": "python", "version": "0.1.0", "targets": "5.62.0"}
 CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")

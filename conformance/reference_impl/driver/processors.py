@@ -17,9 +17,9 @@ from conformance.reference_impl.errors import (
     WaitingChildrenError,
     WaitingError,
 )
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.worker import Worker
-from conformance.reference_impl.worker_processing import Processor
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.workers.processing import Processor
+from conformance.reference_impl.workers.worker import Worker
 
 DEFAULT_MESSAGE = "failed on request"
 

@@ -9,7 +9,7 @@ from conformance.protocol.keys import NAMED_WORKER_INFIX
 from conformance.reference_impl.driver.errors import Handler
 from conformance.reference_impl.driver.handles import Handles
 from conformance.reference_impl.driver.views import Json, job_view, maybe_job, new_job
-from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queues.queue import Queue
 
 QueueOperation = Callable[[Queue, Json], Awaitable[Any]]
 

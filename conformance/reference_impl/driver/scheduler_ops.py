@@ -7,9 +7,9 @@ from typing import Any
 from conformance.reference_impl.driver.errors import Handler
 from conformance.reference_impl.driver.handles import Handles
 from conformance.reference_impl.driver.views import Json, made_job, raw
-from conformance.reference_impl.js_json import stringify
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.scheduler_record import SchedulerRecord, SchedulerTemplate
+from conformance.reference_impl.encoding.js_json import stringify
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.schedules.scheduler_record import SchedulerRecord, SchedulerTemplate
 
 
 def scheduler_handlers(handles: Handles) -> dict[str, Handler]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from conformance.reference_impl.address import Address
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.js_json import RawJson, parse, stringify
+from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.encoding.js_json import RawJson, parse, stringify
+from conformance.reference_impl.jobs.job import Job
 
 Json = dict[str, Any]
 

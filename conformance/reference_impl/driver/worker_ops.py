@@ -11,9 +11,9 @@ from conformance.reference_impl.driver.job_ops import find_job
 from conformance.reference_impl.driver.processors import RequestedFailure
 from conformance.reference_impl.driver.views import Json, maybe_job, raw
 from conformance.reference_impl.errors import UnrecoverableError
-from conformance.reference_impl.job import Job
-from conformance.reference_impl.scripts import Fetched
-from conformance.reference_impl.worker import Worker
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.scripts.registry import Fetched
+from conformance.reference_impl.workers.worker import Worker
 
 WorkerOperation = Callable[[Worker, Json, Handle], Awaitable[Json | None]]
 HeldJobOperation = Callable[[Job, Json, Handle], Awaitable[Json | None]]

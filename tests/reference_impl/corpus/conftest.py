@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.connection import DriverConnection
-from conformance.reference_impl.script_runner import ScriptTexts
+from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server
 
 from .comparing import compare

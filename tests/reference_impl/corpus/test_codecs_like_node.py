@@ -14,8 +14,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from conformance.reference_impl.js_json import stringify
-from conformance.reference_impl.packing import pack
+from conformance.reference_impl.encoding.js_json import stringify
+from conformance.reference_impl.encoding.packing import pack
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
 

@@ -13,11 +13,11 @@ from conformance.driver.connection import OperationFailed
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import lifecycle
 from conformance.driver.ops.queue import Add
-from conformance.reference_impl.flow_producer import FlowProducer
-from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.script_runner import ScriptTexts
-from conformance.reference_impl.slots import CrossSlot, cross_slot, with_slots_explained
-from conformance.reference_impl.worker import Worker
+from conformance.reference_impl.connection.slots import CrossSlot, cross_slot, with_slots_explained
+from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.workers.worker import Worker
 from conformance.servers import Server
 
 from .all_cases import CASES, cases_for_every_operation, operations

@@ -1,0 +1,237 @@
+"""The pytest side of a run: sets it up, hands each scenario a bench, and sends the records to listeners.
+
+With xdist the controller prepares everything once and collects the records; the workers only run scenarios.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from conformance.gate.bench import Bench
+from conformance.gate.judging import outcome
+from conformance.gate.judging.comparison import check_names
+from conformance.gate.judging.known import Known, load_known, stale_entries, unmatched_entries
+from conformance.gate.preparing.setup import Handshakes, Prepared, prepare
+from conformance.gate.run.config import RunConfig
+from conformance.gate.run.records import (
+    FORMAT,
+    Footer,
+    Header,
+    Record,
+    RedisInfo,
+    ScenarioRecord,
+    decode,
+    encode,
+)
+from conformance.gate.run.redaction import redacted
+from conformance.gate.run.selection import is_selected, running_order, scenario_of
+from conformance.gate.run.version import KIT_VERSION
+from conformance.gate.scenario import Scenario
+from conformance.gate.trial import run_trial
+from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
+from conformance.problems import NothingSelected, Problem
+
+Listener = Callable[[Record], None]
+PROPERTY = "bullmq-conformance"
+WORKER_INPUT = "bullmq_conformance"
+
+
+class Judging:
+    """What the fixture `bench` gives to a scenario: the bench of this process and how it is judged."""
+
+    def __init__(self, bench: Bench, config: RunConfig, known: Sequence[Known]) -> None:
+        self.bench, self.config, self.known = bench, config, known
+
+    def judge(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
+        """Run a scenario, leave its record with pytest, and end as pytest's outcome says."""
+        ledger = load_ledger()
+        evidence = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
+        record = outcome.make_record(
+            request.node, scenario, evidence, config=self.config, known=self.known, ledger=ledger
+        )
+        request.node.user_properties.append((PROPERTY, encode(record).decode()))
+        outcome.conclude(record)
+
+
+class GatePlugin:
+    """One run. `listeners` get the header, every scenario and the footer; `announce` is told what takes long.
+
+    A program that has prepared the run itself says so with `use`; otherwise the plugin does it once scenarios exist.
+    """
+
+    def __init__(self, config: RunConfig, listeners: Sequence[Listener], announce: Callable[[str], None]) -> None:
+        self.config = config
+        self.listeners = listeners
+        self.announce = announce
+        check_names(config.no_rule)
+        self.known = load_known(config.known_path, load_ledger())
+        self.records: list[ScenarioRecord] = []
+        self.exit_code: int | None = None
+        """The run's exit code; None when it did not come to its end, or had nothing to do."""
+        self._stack = ExitStack()
+        self._prepared: Prepared | None = None
+        self._handshakes: Handshakes | None = None
+        self._header: Header | None = None
+        self._planned = 0
+
+    def use(self, prepared: Prepared, handshakes: Handshakes) -> None:
+        """Run on what the caller has prepared, and will end."""
+        self._prepared, self._handshakes = prepared, handshakes
+
+    # Collection.
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Take what was selected; slow scenarios first."""
+        ledger = load_ledger()
+        dropped = [item for item in items if not is_selected(item, self.config, ledger)]
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+            chosen = set(items) - set(dropped)
+            items[:] = [item for item in items if item in chosen]
+        items.sort(key=running_order)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Without xdist: count the scenarios and set up before the first of them."""
+        if not _is_xdist_worker(session.config) and not session.config.option.collectonly:
+            self._plan(sum(1 for item in session.items if scenario_of(item)))
+
+    # xdist, controller side. Optional hooks: xdist is not active in every run.
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a worker the address of Redis and the commands of the drivers."""
+        node.workerinput[WORKER_INPUT] = self._setup().encode()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Every worker collects the same scenarios; the first report counts."""
+        if self._header is None:
+            self._plan(sum(1 for one in ids if "scenarios/" in one.replace("\\", "/")))
+
+    # Running.
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Let the fixture `bench` find this run."""
+        config.stash[GATE] = self
+
+    @contextmanager
+    def judging(self, config: pytest.Config) -> Iterator[Judging]:
+        """The bench of this process, while its scenarios run."""
+        given = getattr(config, "workerinput", {}).get(WORKER_INPUT)
+        bench = (Prepared.decode(given) if given else self._setup()).bench()
+        try:
+            yield Judging(bench, self.config, self.known)
+        finally:
+            bench.leave()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Pass a finished scenario's record on (in the controller, or in the only process)."""
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == PROPERTY and self._header is not None:
+                record = decode(str(value).encode())
+                assert isinstance(record, ScenarioRecord)
+                self.records.append(record)
+                self._tell(record)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the footer, give pytest our exit code, end Redis."""
+        try:
+            if self._header is not None and exitstatus != pytest.ExitCode.INTERRUPTED:
+                self._finish(session)
+        finally:
+            self._stack.close()
+
+    def _finish(self, session: pytest.Session) -> None:
+        stale = stale_entries(self.known, self.records)
+        problems = unmatched_entries(self.known, self.records)
+        self.exit_code = self._exit_code(bool(stale or problems))
+        if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            session.exitstatus = self.exit_code
+        verdicts = [record.verdict for record in self.records]
+        self._tell(
+            Footer(
+                finished_ms=_now_ms(),
+                exit_code=self.exit_code,
+                verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+                stale=stale,
+                problems=problems,
+                startup_ms=self._handshakes.startup_ms if self._handshakes else {},
+            )
+        )
+
+    def _exit_code(self, known_problems: bool) -> int:
+        """0 conformant, 1 not, 3 when nothing failed but something broke or stayed unfinished."""
+        verdicts = {record.verdict for record in self.records}
+        if verdicts & {"fail", "inconclusive"} or known_problems:
+            return 1
+        return 3 if "error" in verdicts or len(self.records) < self._planned else 0
+
+    # Setting up.
+
+    def _setup(self) -> Prepared:
+        if self._prepared is None:
+            try:
+                self._prepared, self._handshakes = prepare(self.config, self._stack, self.announce)
+            except Problem as problem:
+                self._stack.close()
+                pytest.exit(str(problem), returncode=problem.exit_code)
+        return self._prepared
+
+    def _plan(self, planned: int) -> None:
+        self._planned = planned
+        if planned == 0:
+            return
+        prepared = self._setup()
+        assert self._handshakes is not None
+        server = prepared.server
+        self._header = Header(
+            format=FORMAT,
+            kit=KIT_VERSION,
+            run=uuid.uuid4().hex[:12],
+            started_ms=_now_ms(),
+            seed=self.config.seed,
+            tier=self.config.tier,
+            command=redacted(self.config.invocation),
+            requirement_set=REQUIREMENT_SET,
+            client=self._handshakes.client,
+            oracle=self._handshakes.oracle,
+            redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
+            environment=self._handshakes.environment,
+            planned=planned,
+        )
+        self._tell(self._header)
+
+    def _tell(self, record: Record) -> None:
+        for listener in self.listeners:
+            listener(record)
+
+
+GATE = pytest.StashKey[GatePlugin]()
+
+
+@pytest.fixture(scope="session")
+def bench(request: pytest.FixtureRequest) -> Iterator[Judging]:
+    """What every scenario runs on."""
+    with request.config.stash[GATE].judging(request.config) as judging:
+        yield judging
+
+
+def nothing_selected(config: RunConfig) -> NothingSelected:
+    """The problem of a selection that takes nothing."""
+    chosen = ", ".join(config.select) or f"tier {config.tier}, level {config.level}"
+    return NothingSelected(f"nothing matches {chosen}", hint="`bullmq-conformance list` prints what there is")
+
+
+def _is_xdist_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,45 @@
+"""Commands as Redis reads them, with arguments encoded as ioredis does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import hiredis
+
+from conformance.reference_impl.encoding.js_json import js_number, well_formed
+
+Argument = str | bytes | int | float | bool | None
+Command = tuple[Argument, ...]
+
+_pack: Final[Callable[[tuple[str | bytes, ...]], bytes]] = cast("Any", hiredis).pack_command
+"""Its published type is that of a tuple of one."""
+
+_LARGEST_EXACT: Final = 2**53
+"""Up to here JavaScript prints an integer as it is."""
+
+
+def packed(command: Sequence[Argument]) -> bytes:
+    """Answer the bytes of a command. Its first word may be a name with a subcommand, like `SCRIPT LOAD`."""
+    name, *arguments = command
+    words = str(name).split()
+    plain = [each if isinstance(each, (str, bytes)) else encode_argument(each) for each in arguments]
+    try:
+        return _pack((*words, *plain))
+    except UnicodeEncodeError:  # a text has surrogates; looking for them beforehand would cost every other command
+        return _pack((*words, *map(encode_argument, arguments)))
+
+
+def encode_argument(value: Argument) -> bytes:
+    """Encode an argument as ioredis does: numbers as JavaScript prints them, nothing as an empty string."""
+    if isinstance(value, str):
+        return well_formed(value).encode()
+    if isinstance(value, bytes):
+        return value
+    if value is None:
+        return b""
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, int) and -_LARGEST_EXACT <= value <= _LARGEST_EXACT:
+        return b"%d" % value
+    return js_number(value).encode()

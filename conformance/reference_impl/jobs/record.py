@@ -1,0 +1,119 @@
+"""What a client knows about a job, and how it reads it from the job hash (upstream `job.ts`, `fromJSON`)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.protocol import job_fields
+from conformance.reference_impl.encoding import js_json
+from conformance.reference_impl.jobs import options
+from conformance.reference_impl.jobs.options import JobOptions
+
+
+@dataclass(kw_only=True)
+class JobRecord:
+    """A job's values. Times are Unix ms, delays ms. A number that is None could not be read (JavaScript's NaN)."""
+
+    name: str
+    data: Any
+    opts: JobOptions
+    id: str | None = None
+    timestamp: float | None = None
+    delay: float | None = 0
+    priority: float | None = 0
+    progress: Any = 0
+    returnvalue: Any = None
+    failedReason: str | None = None
+    stacktrace: list[str] = field(default_factory=list)
+    attemptsStarted: int = 0
+    attemptsMade: int = 0
+    stalledCounter: int = 0
+    processedOn: float | None = None
+    finishedOn: float | None = None
+    processedBy: str | None = None
+    parentKey: str | None = None
+    parent: Mapping[str, Any] | None = None
+    repeatJobKey: str | None = None
+    deduplicationId: str | None = None
+    deferredFailure: str | None = None
+    nextRepeatableJobId: str | None = None
+
+
+def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> JobRecord:
+    """Make a job that is about to be added."""
+    normal = options.normalize(opts)
+    parent = normal.get("parent")
+    return JobRecord(
+        name=name,
+        data=data,
+        opts=normal,
+        id=normal.get("jobId"),
+        timestamp=opts.get("timestamp") or now_ms,
+        delay=normal.get("delay"),
+        priority=normal.get("priority") or 0,
+        parentKey=options.parent_key(parent),
+        parent=options.parent_field(normal),
+        repeatJobKey=opts.get("repeatJobKey"),
+        deduplicationId=options.deduplication_id(normal),
+    )
+
+
+def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
+    """Read a job from its hash. Raises ValueError where `data` or `opts` is not JSON."""
+    opts = options.normalize(options.decode(js_json.parse(fields.get(job_fields.OPTS) or "{}")))
+    attempts_made = fields.get(job_fields.ATTEMPTS_MADE_LEGACY) or fields.get(job_fields.ATTEMPTS_MADE)
+    return JobRecord(
+        name=fields.get(job_fields.NAME, ""),
+        data=js_json.parse(fields.get(job_fields.DATA) or "{}"),
+        opts=opts,
+        id=job_id,
+        timestamp=js_json.parse_int(fields.get(job_fields.TIMESTAMP)),
+        delay=js_json.parse_int(fields.get(job_fields.DELAY)),
+        priority=js_json.parse_int(fields.get(job_fields.PRIORITY)),
+        progress=js_json.parse(fields.get(job_fields.PROGRESS) or "0"),
+        returnvalue=_lenient(fields.get(job_fields.RETURN_VALUE)),
+        failedReason=fields.get(job_fields.FAILED_REASON) or None,
+        stacktrace=_traces(fields.get(job_fields.STACKTRACE)),
+        attemptsStarted=js_json.parse_int(fields.get(job_fields.ATTEMPTS_STARTED)) or 0,
+        attemptsMade=js_json.parse_int(attempts_made) or 0,
+        stalledCounter=js_json.parse_int(fields.get(job_fields.STALLED_COUNTER)) or 0,
+        processedOn=js_json.parse_int(fields.get(job_fields.PROCESSED_ON)),
+        finishedOn=js_json.parse_int(fields.get(job_fields.FINISHED_ON)),
+        processedBy=fields.get(job_fields.PROCESSED_BY) or None,
+        parentKey=fields.get(job_fields.PARENT_KEY) or options.parent_key(opts.get("parent")),
+        parent=_parent(fields, opts),
+        repeatJobKey=fields.get(job_fields.SCHEDULER_ID) or None,
+        deduplicationId=fields.get(job_fields.DEDUPLICATION_ID) or options.deduplication_id(opts),
+        deferredFailure=fields.get(job_fields.DEFERRED_FAILURE) or None,
+        nextRepeatableJobId=fields.get(job_fields.NEXT_SCHEDULED_ID) or None,
+    )
+
+
+def data_text(data: Any) -> str:
+    """Answer the JSON text that is stored for a job's data; None is `null`."""
+    return js_json.stringify(data)
+
+
+def _parent(fields: Mapping[str, str], opts: JobOptions) -> Mapping[str, Any] | None:
+    stored = fields.get(job_fields.PARENT)
+    if not stored:
+        return options.parent_field(opts)
+    parent: Mapping[str, Any] = js_json.parse(stored)
+    return parent
+
+
+def _traces(stored: str | None) -> list[str]:
+    traces = _lenient(stored)
+    return traces if isinstance(traces, list) else []
+
+
+def _lenient(stored: str | None) -> Any:
+    """Read a value that a foreign client may have stored in another form; that is no reason to refuse the job."""
+    if not stored:
+        return None
+    with contextlib.suppress(ValueError):
+        return js_json.parse(stored)
+    return None

@@ -1,0 +1,195 @@
+"""The consumer's side of a queue (upstream `src/classes/worker.ts`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.protocol.keys import LIMITER
+from conformance.reference_impl.clock import Clock
+from conformance.reference_impl.connection.connection import is_connection_problem
+from conformance.reference_impl.errors import BullMQError, RateLimitError
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.scripts.registry import Fetched
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.telemetry.observation import LengthMeter, observe_worker
+from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.fetching import Fetcher
+from conformance.reference_impl.workers.locks import LockKeeper
+from conformance.reference_impl.workers.loop import WorkerLoop
+from conformance.reference_impl.workers.processing import Processing, Processor
+from conformance.reference_impl.workers.stalled import StalledChecker
+
+
+class Worker(WorkerBase):
+    """Processes the jobs of a queue.
+
+    With a processor it starts by itself (needs a running event loop), unless `opts["autorun"]` is false. Without one,
+    or without autorun, jobs are fetched with getNextJob and finished with the methods of Job; then there is neither a
+    stalled check nor lock renewal. Local events: active, completed, failed, stalled, drained, paused, resumed, closed,
+    error, heartbeat, heartbeatFailed, stalledCheckSkipped, and those of QueueBase.
+
+    A job is processed at least once, and more than once when its worker dies or loses its lock: processors must be
+    idempotent (see the docstring of the package).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        processor: Processor | None = None,
+        opts: Mapping[str, Any] | None = None,
+        *,
+        scripts: ScriptTexts | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, opts, scripts=scripts, clock=clock)
+        self._processor = observe_worker(self, processor)
+        self._fetcher = Fetcher(self)
+        self._locks = LockKeeper(self)
+        self._stalled = StalledChecker(self)
+        self._lengths = LengthMeter(self, self.opts)
+        self._processing = Processing(self, self._fetcher, self._locks, self._processor)
+        self._loop: WorkerLoop | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.on("unreachable", self._give_up)
+        self._run_task: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
+        if processor is not None and self.opts["autorun"]:
+            self._start()
+
+    @staticmethod
+    def RateLimitError() -> RateLimitError:
+        """Make the error that a processor throws after rateLimit."""
+        return RateLimitError()
+
+    async def run(self) -> None:
+        """Process jobs until pause or close. Raises BullMQError without a processor, or when running already."""
+        if self._processor is None:
+            raise BullMQError("No process function is defined.")
+        if self._loop is not None:
+            raise BullMQError("Worker is already running.")
+        if not self.is_open:
+            return
+        self._loop = WorkerLoop(self, self._fetcher, self._processing)
+        self._idle.clear()
+        try:
+            await self.persist(self.waitUntilReady)
+            await self._stalled.start()
+            self._locks.start()
+            self._lengths.start()
+            await self._loop.run()
+        finally:
+            self._loop = None
+            self._idle.set()
+
+    async def getNextJob(self, token: str, opts: Mapping[str, Any] | None = None) -> Job | None:
+        """Fetch one job under this lock token. `block` (true): wait up to drainDelay for one."""
+        block = (opts or {}).get("block", True)
+        return await self._fetcher.fetch(token, block=bool(block))
+
+    async def nextJobFromJobData(self, fetched: Fetched | None, token: str) -> Job | None:
+        """Turn what a finish fetched into a job, held under the token of the job that was finished."""
+        return await self._fetcher.take(fetched, token)
+
+    async def rateLimit(self, expireTimeMs: int) -> None:
+        """Limit the queue for so many ms; the processor throws RateLimitError after it."""
+        await self.connection.command("SET", self.keys.key(LIMITER), 2**53 - 1, "PX", expireTimeMs)
+
+    async def extendLocks(self, job_ids: list[str], tokens: list[str], duration: float) -> list[str]:
+        """Renew several locks for `duration` ms; answers the ids that could not be renewed."""
+        return await self.scripts.extend_locks(job_ids, tokens, duration)
+
+    async def checkStalled(self) -> list[str]:
+        """One stalled check now; answers the recovered ids."""
+        return await self._stalled.check()
+
+    async def pause(self, doNotWaitActive: bool = False) -> None:
+        """Take no more jobs; by default wait until the running ones have ended."""
+        if self.paused:
+            return
+        self.paused = True
+        self._stop_loop()
+        if not doNotWaitActive:
+            await self._idle.wait()
+        self._stalled.stop()
+        self.emit("paused")
+
+    def resume(self) -> None:
+        """Take jobs again."""
+        if self.isRunning():
+            return
+        self.paused = False
+        if self._processor is not None:
+            self._start()
+        self.emit("resumed")
+
+    def isPaused(self) -> bool:
+        """Whether pause was called."""
+        return self.paused
+
+    def isRunning(self) -> bool:
+        """Whether the loop runs."""
+        return self._loop is not None
+
+    async def close(self, force: bool = False) -> None:
+        """Stop for good; unless `force`, the running jobs may end first, for at most `Policy.close_timeout_s`.
+
+        Jobs that do not end are cancelled and stay active: the stalled check of another worker puts them back.
+        """
+        if self._close_task is None:
+            self._close_task = asyncio.create_task(self._close(force=force))
+        await asyncio.shield(self._close_task)
+
+    async def _close(self, *, force: bool) -> None:
+        self._closing = True
+        self.close_called.set()
+        self.emit("closing", "closing queue")
+        self._stop_loop()
+        if force or not await self._all_ended_in_time():
+            self._abandon()
+        await self._idle.wait()
+        self._locks.stop()
+        self._stalled.stop()
+        self._lengths.stop()
+        await self.blocking_connection.close()
+        await self.connection.close()
+        self.emit("closed")
+
+    async def _all_ended_in_time(self) -> bool:
+        """Wait for the running jobs, as long as the policy says; tells whether they ended."""
+        timeout_s = self.policy.close_timeout_s
+        try:
+            await asyncio.wait_for(self._idle.wait(), timeout_s)
+        except TimeoutError:
+            self.journal.warning("Worker closed with jobs unfinished", timeout=timeout_s)
+            return False
+        return True
+
+    async def _give_up(self, _attempts: int, error: BaseException) -> None:
+        """Close after the last attempt to reach Redis that the policy allows."""
+        self.emit("error", error)
+        await self.close(force=True)
+
+    def _start(self) -> None:
+        self._run_task = asyncio.create_task(self._run_and_report())
+
+    async def _run_and_report(self) -> None:
+        try:
+            await self.run()
+        except Exception as error:  # noqa: BLE001 - nobody awaits this task
+            if not (self.closing and is_connection_problem(error)):
+                self.emit("error", error)
+
+    def _stop_loop(self) -> None:
+        if self._loop is not None:
+            self._loop.stop()
+        else:
+            self._fetcher.interrupt()
+
+    def _abandon(self) -> None:
+        if self._loop is not None:
+            self._loop.abandon()
+        if self._run_task is not None:
+            self._run_task.cancel()
