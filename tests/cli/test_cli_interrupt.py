@@ -50,7 +50,7 @@ def test_an_interrupted_run_leaves_no_process_and_says_that_it_is_incomplete(
         code = run.wait(60)
     finally:
         run.kill()
-    assert any("redis-server" in args for args in members.values()), members
+    assert any("redis-se" in args for args in members.values()), members
     assert sum("driver" in args for args in members.values()) >= 2, members
     said = (tmp_path / "stderr").read_text()
     assert code == 130, said

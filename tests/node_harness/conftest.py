@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from conformance.servers.binary import any_binary
 from conformance.upstream.node import Node, find_node
 from conformance.upstream.package import Package, driver_command, ensure_package
 
@@ -25,7 +26,7 @@ def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     folder: Path = tmp_path_factory.mktemp("redis")
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+    command = [any_binary(print).path, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     with subprocess.Popen([*command, "--dir", str(folder)], stdout=subprocess.DEVNULL) as server:
         try:
             _wait_until_it_answers(port)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
+from conformance.servers.binary import any_binary
+
 from .line_client import LineClient
 
 SLOTS = ((0, 5460), (5461, 10922), (10923, 16383))
@@ -31,7 +33,7 @@ def _free_port() -> int:
 
 def _start(folder: Path) -> tuple[int, subprocess.Popen[bytes]]:
     port = _free_port()
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
+    command = [any_binary(print).path, "--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
     command += ["--save", "", "--appendonly", "no", "--dir", str(folder), "--cluster-config-file", f"nodes-{port}.conf"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _wait(port, lambda client: bool(client.ping()))
@@ -68,7 +70,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         for first, last in SLOTS:
             nodes.append(_start(folder))
             with redis.Redis(port=nodes[-1][0]) as client:
-                client.cluster("ADDSLOTSRANGE", first, last)
+                client.cluster("ADDSLOTS", *range(first, last + 1))
                 client.cluster("MEET", "127.0.0.1", nodes[0][0])
         for port, _ in nodes:
             _wait(port, _sees_a_whole_cluster)

@@ -12,6 +12,8 @@ from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError
 
+from conformance.servers.binary import any_binary
+
 DEADLINE_S = 20.0
 
 
@@ -37,7 +39,18 @@ def free_port() -> int:
 def redis_server(folder: str, *options: str) -> Iterator[int]:
     """A private server on loopback."""
     port = free_port()
-    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", folder, "--save", "", *options]
+    command = [
+        any_binary(print).path,
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--dir",
+        folder,
+        "--save",
+        "",
+        *options,
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         with Redis(port=port) as client:
@@ -75,8 +88,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
     with redis_server(folders[0], *options) as first, redis_server(folders[1], *options) as second:
         nodes: list[Any] = [Redis(port=port, decode_responses=True) for port in (first, second)]
-        nodes[0].execute_command("CLUSTER ADDSLOTSRANGE 0 8191")
-        nodes[1].execute_command("CLUSTER ADDSLOTSRANGE 8192 16383")
+        nodes[0].execute_command("CLUSTER ADDSLOTS", *range(8192))
+        nodes[1].execute_command("CLUSTER ADDSLOTS", *range(8192, 16384))
         nodes[0].execute_command(f"CLUSTER MEET 127.0.0.1 {second}")
 
         def state() -> str:

@@ -43,6 +43,8 @@ def test_topology_names_taps_only(cluster: Server, cluster_tap: Tap, protocol: i
     with Wire(cluster_tap.addresses[1]) as wire, Wire(cluster.nodes[1]) as direct:
         wire.ask("HELLO", protocol)
         direct.ask("HELLO", protocol)
+        if what == "SHARDS" and b"Unknown subcommand" in (direct.ask("CLUSTER", what) or b""):
+            pytest.skip("CLUSTER SHARDS came with Redis 7.0; this server is older")
         seen, real = flat(wire.ask("CLUSTER", what)), flat(direct.ask("CLUSTER", what))
     for node, tapped in zip(cluster.nodes, cluster_tap.addresses, strict=True):
         port, tap_port = node.rpartition(":")[2], tapped.rpartition(":")[2]

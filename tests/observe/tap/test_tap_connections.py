@@ -19,6 +19,7 @@ from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.servers import Server
+from conformance.servers.binary import any_binary
 
 from .conftest import DEADLINE_MS, Wire, eventually, in_background
 
@@ -180,7 +181,17 @@ def test_without_redis_clients_are_sent_away_and_later_served(names: dict[str, s
         with Wire(tap.address) as wire:
             wire.send("PING")
             assert wire.rest() == b""
-        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(tmp_path)]
+        command = [
+            any_binary(print).path,
+            "--port",
+            str(port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(tmp_path),
+        ]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             eventually(lambda: _pings(tap.address), process.poll)
@@ -304,8 +315,11 @@ def other_server(tmp_path: Path) -> Iterator[tuple[int, Path]]:
         port = probe.getsockname()[1]
     options = ["--port", "0", "--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
     options += ["--tls-auth-clients", "no", "--unixsocket", str(path), "--bind", "127.0.0.1", "--save", ""]
-    process = subprocess.Popen(["redis-server", *options, "--dir", str(tmp_path)], stdout=subprocess.DEVNULL)
-    eventually(path.exists, process.poll)
+    program = any_binary(print)
+    process = subprocess.Popen([program.path, *options, "--dir", str(tmp_path)], stdout=subprocess.DEVNULL)
+    eventually(lambda: path.exists() or process.poll() is not None, process.poll)
+    if process.poll() is not None:
+        pytest.skip(f"{program.source} does not start with TLS")
     yield port, certificate
     process.terminate()
     process.wait(10)

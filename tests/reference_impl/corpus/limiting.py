@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .steps import PREFIX, add, case, close, complete, do, fail, on, queue, redis, take, worker
+from .steps import PREFIX, add, case, close, complete, connected, do, fail, on, queue, redis, take, worker
 
 _HELD = (queue(), worker(), add(), take())
 _STALL = (
@@ -135,9 +135,11 @@ CASES = (
         worker("a", name="first"),
         worker("b"),
         worker("c", of="other", name="foreign"),
+        connected(3),
         do("queue.getWorkers"),
         do("queue.getWorkersCount"),
         close("a"),
+        connected(2),
         do("queue.getWorkers"),
     ),
     case("closed-with-a-job", *_HELD, close("w"), do("queue.getJobState", job="1"), on("w", "worker.isRunning")),

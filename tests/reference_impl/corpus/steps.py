@@ -45,13 +45,20 @@ class Rest:
 
 
 @dataclass(frozen=True)
+class Connected:
+    """Wait until Redis lists so many connections with the name of a worker: it notices later that one was closed."""
+
+    workers: int
+
+
+@dataclass(frozen=True)
 class Redis:
     """A command that the test itself sends, past both clients: a lost key, an expired lock, a foreign writer."""
 
     words: tuple[str | int, ...]
 
 
-Step = Do | Tick | Wait | Rest | Redis
+Step = Do | Tick | Wait | Rest | Connected | Redis
 
 
 @dataclass(frozen=True)
@@ -157,6 +164,11 @@ def wait(*names: str, at: str = "w") -> Wait:
 def rest(workers: int = 1, *, active: int = 0, of: str = "q") -> Rest:
     """Wait until the workers have nothing left to do but the jobs that they ask about."""
     return Rest(workers, active, of)
+
+
+def connected(workers: int) -> Connected:
+    """Wait until Redis knows of so many workers under the prefix."""
+    return Connected(workers)
 
 
 def redis(*words: str | int) -> Redis:
