@@ -4,16 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_WITH_SPARK := $(VENV)/.ready-with-spark
 
 .PHONY: run test check coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
-test: $(READY) ## the kit's own tests, and the scenarios on the reference client
+test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
 	$(BIN)/python -m pytest -n auto --dist worksteal tests conformance
 
-check: $(READY) ## formatting, lint, types, import arrows, generated files
+check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -35,6 +36,7 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 
 lock: ## write requirements.lock anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock
+	uv pip compile --quiet --universal --generate-hashes --no-annotate --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info
@@ -45,3 +47,8 @@ $(READY): pyproject.toml requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
+
+# Spark is some 400 MB, which `make run` does without.
+$(READY_WITH_SPARK): $(READY) requirements-spark.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	touch $(READY_WITH_SPARK)
