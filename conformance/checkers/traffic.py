@@ -8,6 +8,7 @@ of a scheduler (the script computes it); any number as a priority or score that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,7 @@ from typing import TypeAlias
 from conformance.checkers import traffic_arguments
 from conformance.checkers.base import Found, Violation
 from conformance.checkers.traffic_arguments import base_of, fits, layout_of, located
+from conformance.checkers.traffic_plain import outside_scripts
 from conformance.observe.differences import Severity
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
 from conformance.observe.tap.records import CommandRecord, shown
@@ -107,8 +109,13 @@ def _undeclared_keys(traffic: Traffic) -> Iterator[Found]:
 
 
 def _argument_count(traffic: Traffic) -> Iterator[Found]:
-    """An official script gets as many arguments as it reads."""
-    yield from traffic_arguments.wrong_counts(traffic.sound_calls)
+    """An official script gets all arguments that it reads."""
+    yield from traffic_arguments.too_few(traffic.sound_calls)
+
+
+def _surplus_arguments(traffic: Traffic) -> Iterator[Found]:
+    """An official script gets no arguments that it does not read: they do no harm, and are a misunderstanding."""
+    yield from traffic_arguments.surplus(traffic.sound_calls)
 
 
 def _numeric_range(traffic: Traffic) -> Iterator[Found]:
@@ -145,11 +152,12 @@ def _one_slot(traffic: Traffic) -> Iterator[Found]:
 
 
 def _eval_twice(traffic: Traffic) -> Iterator[Found]:
-    """A script's text is sent once per connection; from then on EVALSHA, until Redis answers NOSCRIPT.
+    """A script's text is sent once per connection; from then on EVALSHA, and one text for each NOSCRIPT.
 
     A text does not count as sent while it has no reply (or none came), or where a transaction was discarded.
     """
     known: dict[tuple[int, str], CommandRecord] = {}
+    asked_for: Counter[tuple[int, str]] = Counter()
     for command in traffic.commands:
         if command.digest is None:
             if command.name == "SCRIPT" and command.args[1:2] and command.args[1].upper() == b"FLUSH":
@@ -157,10 +165,12 @@ def _eval_twice(traffic: Traffic) -> Iterator[Found]:
             continue
         place = (command.connection, command.digest)
         if command.reply is not None and command.reply.error_code == "NOSCRIPT":
-            known.pop(place, None)
+            asked_for[place] += 1
         elif command.name in BY_TEXT:
             before = known.get(place)
-            if before is not None and before.reply is not None and before.reply.at_s <= command.arrived_s:
+            if asked_for[place]:
+                asked_for[place] -= 1
+            elif before is not None and before.reply is not None and before.reply.at_s <= command.arrived_s:
                 text = command.script or f"script {command.digest[:8]}"
                 yield located(command, "text", f"the text of {text} was sent by #{before.sequence} already")
             if command.fate == "answered":
@@ -173,6 +183,12 @@ def _dangerous(traffic: Traffic) -> Iterator[Found]:
         part = (command.name, command.args[1].upper()) if len(command.args) > 1 else None
         if command.name in DANGEROUS or part in DANGEROUS_PARTS:
             yield located(command, "name", " ".join(shown(word) for word in command.args[:2]))
+
+
+def _outside_script(traffic: Traffic) -> Iterator[Found]:
+    """What belongs to the state of a job changes in scripts only: all keys at once, and the token compared."""
+    for command, message in outside_scripts(traffic.commands):
+        yield located(command, "name", message)
 
 
 ALL_CHECKS: tuple[TrafficCheck, ...] = (
@@ -189,6 +205,9 @@ ALL_CHECKS: tuple[TrafficCheck, ...] = (
         predicate=_argument_count,
     ),
     TrafficCheck(
+        name="surplus-arguments", severity="cosmetic", source="classes/scripts.ts", predicate=_surplus_arguments
+    ),
+    TrafficCheck(
         name="numeric-range",
         severity="breaks-others",
         source="classes/scripts.ts",
@@ -201,6 +220,12 @@ ALL_CHECKS: tuple[TrafficCheck, ...] = (
         predicate=_packed_arguments,
     ),
     TrafficCheck(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
+    TrafficCheck(
+        name="outside-script",
+        severity="wrong-behaviour",
+        source="the commands that Node sends",
+        predicate=_outside_script,
+    ),
     TrafficCheck(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
 )
 """Every check, in the order in which they are run."""

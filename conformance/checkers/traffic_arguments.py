@@ -66,6 +66,8 @@ def fits(key: bytes, names: str, base: bytes | None) -> bool:
 def _fits_one(key: bytes, name: str, base: bytes | None) -> bool:
     if not name:
         return not key
+    if base is None and "<" not in name:
+        return False  # if it were right, it would have told the base
     if base is None:
         # No key of the call has a fixed name: at least a prefix, a queue and an id are there.
         return key.count(b":") >= 2 and key.endswith(name.replace("<job>", "").encode() if "<job>" in name else b"")
@@ -101,11 +103,18 @@ def kinds(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
     return zip(expected, call.argv, strict=False)
 
 
-def wrong_counts(calls: Sequence[CommandRecord]) -> Iterator[Found]:
-    """Calls with too few arguments, or too many."""
+def too_few(calls: Sequence[CommandRecord]) -> Iterator[Found]:
+    """Calls with too few arguments."""
+    for call in calls:
+        if len(call.argv) < len(layout_of(call).args):
+            yield located(call, "argv", f"{len(call.argv)} arguments instead of {len(layout_of(call).args)}")
+
+
+def surplus(calls: Sequence[CommandRecord]) -> Iterator[Found]:
+    """Calls with arguments that the script does not read."""
     for call in calls:
         layout = layout_of(call)
-        if len(call.argv) < len(layout.args) or (len(call.argv) > len(layout.args) and not layout.more):
+        if len(call.argv) > len(layout.args) and not layout.more:
             yield located(call, "argv", f"{len(call.argv)} arguments instead of {len(layout.args)}")
 
 
@@ -225,6 +234,7 @@ __all__ = [
     "layout_of",
     "located",
     "out_of_range",
+    "surplus",
+    "too_few",
     "unpacked",
-    "wrong_counts",
 ]

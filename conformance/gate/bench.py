@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from conformance.driver.connection import (
     DriverBroken,
@@ -11,25 +12,17 @@ from conformance.driver.connection import (
     OperationIndeterminate,
     OperationUnsupported,
 )
-from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import lifecycle
 from conformance.driver.process import ChildProcess
+from conformance.gate.participants.caller import Role
 from conformance.gate.participants.clock import Clock, FrozenClock, RunningClock
 from conformance.gate.participants.participant import Participant
 from conformance.gate.preparing.clients import Launch
+from conformance.gate.taps import place_tap
+from conformance.observe.tap.records import CommandRecord
 from conformance.servers.server import Server
 
-
-def address_of(server: Server) -> RedisAddress:
-    """The address of Redis as drivers get it."""
-    return RedisAddress(
-        mode=server.mode,
-        nodes=list(server.nodes),
-        db=server.db,
-        username=server.username,
-        password=server.password,
-        tls=server.tls,
-    )
+ROLES: tuple[Role, ...] = ("oracle", "client")
 
 
 @dataclass
@@ -67,15 +60,20 @@ class Seat:
 
 @dataclass
 class Bench:
-    """What scenarios run on. One per process; scenarios come one after the other."""
+    """What scenarios run on. One per process; scenarios come one after the other.
+
+    Each participant has a tap of its own in front of Redis. `scripts`: texts of the official scripts by name; with them
+    the taps also know scripts that are only like official ones.
+    """
 
     server: Server
     oracle: Seat
     client: Seat
+    scripts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()
-        self.address = address_of(self.server)
+        self.taps = {role: place_tap(self.server, self.scripts) for role in ROLES}
 
     def both_have_clock(self) -> bool:
         """Whether time can stand still for both."""
@@ -89,9 +87,26 @@ class Bench:
         """A random prefix of the run's own; never from the seed, because processes with equal seeds share one Redis."""
         return self.server.fresh_prefix()
 
-    def participant(self, role: str, seat: Seat, prefix: str, clock: Clock) -> Participant:
-        """Seat a client on a prefix."""
-        return Participant(role, seat.driver(), redis=self.redis, address=self.address, prefix=prefix, clock=clock)
+    def participant(self, role: Role, seat: Seat, prefix: str, clock: Clock) -> Participant:
+        """Seat a client on a prefix, behind the tap of its role."""
+        return Participant(role, seat.driver(), redis=self.redis, point=self.taps[role], prefix=prefix, clock=clock)
+
+    def begin(self) -> None:
+        """Start a scenario: nothing is in force at the taps, and nothing recorded."""
+        for point in self.taps.values():
+            point.begin()
+
+    def heal(self) -> None:
+        """Let go of everything that a scenario has left in force at the taps."""
+        for point in self.taps.values():
+            point.heal()
+
+    def traffic(self, role: Role) -> tuple[CommandRecord, ...]:
+        """What a participant has sent since `begin`; nothing where it has no tap.
+
+        Raises EnvironmentProblem if its tap has a defect.
+        """
+        return self.taps[role].traffic()
 
     def clear(self, prefixes: list[str]) -> None:
         """Remove what a scenario left in Redis."""
@@ -99,7 +114,9 @@ class Bench:
             self.server.remove_prefix(prefix)
 
     def leave(self) -> None:
-        """End both drivers and the connection."""
+        """End both drivers, the taps and the connection."""
         for seat in (self.oracle, self.client):
             seat.leave()
+        for point in self.taps.values():
+            point.close()
         self.redis.close()

@@ -20,6 +20,7 @@ import pytest
 Tier = Literal["smoke", "core", "full"]
 TIERS: tuple[Tier, ...] = ("smoke", "core", "full")
 Style = Literal["differential", "handover", "shared"]
+Need = Literal["", "cluster"]
 DIRECTIONS = ("client-to-oracle", "oracle-to-client")
 """The parameter of a hand-over: who produces, and who consumes."""
 PARTICIPANTS: dict[Style, tuple[str, ...]] = {
@@ -35,7 +36,8 @@ class Scenario:
 
     `clock`: `frozen` stands still where both drivers can do that; `real` always runs. `without`: invariants that do not
     hold at the end of this scenario, by name, each with the reason. `unordered`: parts of the comparison that depend on
-    who is faster. `compare`: whether the two snapshots must be equal (differential style only).
+    who is faster. `compare`: whether the two snapshots must be equal (differential style only). `needs`: what Redis has
+    to be; on any other the scenario is left out of the run, which says so.
     """
 
     function: Callable[..., None]
@@ -45,6 +47,7 @@ class Scenario:
     clock: Literal["frozen", "real"]
     slow: bool = False
     compare: bool = True
+    needs: Need = ""
     without: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -77,11 +80,12 @@ def scenario(
     clock: Literal["frozen", "real"] = "frozen",
     slow: bool = False,
     compare: bool = True,
+    needs: Need = "",
     without: dict[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Any]:
     """The same steps on oracle and client, on separate prefixes, compared."""
-    settings = {"tier": tier, "clock": clock, "slow": slow, "compare": compare, "without": without or {}}
-    return _mark("differential", requirements, settings)
+    settings = {"tier": tier, "clock": clock, "slow": slow, "compare": compare, "needs": needs}
+    return _mark("differential", requirements, {**settings, "without": without or {}})
 
 
 def handover(

@@ -14,8 +14,10 @@ from conformance.gate.bench import Bench, Seat
 from conformance.gate.expect import Mismatch
 from conformance.gate.judging.health import oracle_health
 from conformance.gate.judging.judge import ORACLE_HEALTH, Judge
+from conformance.gate.participants.caller import Role
 from conformance.gate.participants.clock import RunningClock
 from conformance.gate.participants.participant import Participant
+from conformance.gate.participants.tap import TapMissing
 from conformance.gate.run.records import Finding
 from conformance.gate.scenario import Scenario
 from conformance.ledger.loader import Ledger
@@ -72,15 +74,17 @@ class _Trial:
         self.participants: list[Participant] = []
 
     def run(self) -> None:
+        self.bench.begin()
         if self.scenario.style == "differential":
             self._side_by_side()
         else:
             self._together()
 
     def finish(self) -> None:
+        self.bench.heal()
         for seat in (self.bench.oracle, self.bench.client):
             seat.reset()
-        self.bench.clear(sorted({participant.prefix for participant in self.participants}))
+        self.bench.clear(sorted({prefix for participant in self.participants for prefix in participant.prefixes}))
         for participant in self.participants:
             name, spent = participant.role, participant.busy_seconds * 1000
             self.evidence.timings_ms[name] = self.evidence.timings_ms.get(name, 0.0) + spent
@@ -94,6 +98,7 @@ class _Trial:
         with ThreadPoolExecutor(max_workers=2) as pool:
             on_oracle = pool.submit(self._steps, {"client": oracle})
             on_client = pool.submit(self._steps, {"client": client})
+        self._settle()
         self._judge_oracle(on_oracle.exception())
         if not self.evidence.error:
             self._judge_client(on_client.exception(), self.bench.client)
@@ -102,6 +107,7 @@ class _Trial:
     def _look(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
         self._quiet()
+        self._traffic()
         theirs, ours = self._snapshot(oracle), self._snapshot(client)
         broken = self.judge.invariants(theirs)
         if broken:
@@ -121,12 +127,14 @@ class _Trial:
         client = self._seat("client", self.bench.client, prefix, frozen=False)
         oracle = self._seat("oracle", self.bench.oracle, prefix, frozen=False)
         failure = _caught(lambda: self._steps(self._cast(client, oracle)))
+        self._settle()
         if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
             self._judge_oracle(failure)
         else:
             self._judge_client(failure, self.bench.client)
         started = time.perf_counter()
         self._quiet()
+        self._traffic()
         self._victims(self._snapshot(client), prefix)
         self.evidence.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
@@ -139,13 +147,19 @@ class _Trial:
 
     # Both.
 
-    def _seat(self, role: str, seat: Seat, prefix: str, *, frozen: bool) -> Participant:
+    def _seat(self, role: Role, seat: Seat, prefix: str, *, frozen: bool) -> Participant:
         participant = self.bench.participant(role, seat, prefix, self.bench.clock(frozen=frozen))
         self.participants.append(participant)
         return participant
 
     def _steps(self, cast: dict[str, Participant]) -> None:
         self.scenario.function(**cast, **self.arguments)
+
+    def _settle(self) -> None:
+        """Nothing is disturbed any more, and what was begun comes to its end: also after a failure."""
+        self.bench.heal()
+        for participant in self.participants:
+            participant.settle()
 
     def _quiet(self) -> None:
         """Close all handles, so that nobody writes while the kit reads."""
@@ -154,6 +168,14 @@ class _Trial:
 
     def _snapshot(self, participant: Participant) -> Snapshot:
         return read_snapshot(self.bench.redis, participant.prefix)
+
+    def _traffic(self) -> None:
+        """What both have sent must be well-formed."""
+        cluster = self.bench.server.mode == "cluster"
+        broken = self.judge.traffic(self.bench.traffic("oracle"), cluster=cluster)
+        if broken:
+            self.evidence.error = f"Node itself breaks a check of the kit: {broken[0].message}"
+        self.evidence.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
 
     def _victims(self, snapshot: Snapshot, prefix: str) -> None:
         """What the client left must keep the invariants, and Node must be able to read it."""
@@ -164,6 +186,8 @@ class _Trial:
             self.evidence.findings += oracle_health(reader, snapshot.queues, requirement)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
+        if isinstance(failure, TapMissing):
+            return  # the client has none either, which will be said
         if failure is not None:
             self.evidence.error = (
                 f"the oracle itself did not do as the scenario says: {type(failure).__name__}: {failure}"

@@ -87,7 +87,8 @@ class Arena:
     def __init__(self, server: Server, oracle: Launch, scripts: ScriptTexts) -> None:
         self._scripts = scripts
         self._nobody = Seat(Launch("nobody", []), seed=0)
-        self._bench = Bench(server, Seat(oracle, seed=0), self._nobody)
+        texts = {name: script.text for name, script in scripts.items()}
+        self._bench = Bench(server, Seat(oracle, seed=0), self._nobody, texts)
 
     def leave(self) -> None:
         """End the oracle."""
@@ -101,6 +102,8 @@ class Arena:
             for case in cases_for(mutant):
                 if not waiting:
                     break
+                if not self._is_possible(case):
+                    continue
                 if case.id in mutant.by or waiting.keys() & set(case.scenario.requirements):
                     evidence = run_trial(case.scenario, case.arguments, self._bench, load_ledger())
                     _judge(case, evidence, waiting)
@@ -110,6 +113,9 @@ class Arena:
         """What one scenario brings to light about a mutant."""
         with self._seated(mutant):
             return run_trial(case.scenario, case.arguments, self._bench, load_ledger())
+
+    def _is_possible(self, case: Case) -> bool:
+        return case.scenario.needs in ("", self._bench.server.mode)
 
     @contextmanager
     def _seated(self, mutant: Mutant) -> Iterator[None]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from conformance.gate.scenario import Need
 from conformance.mutants.damage import Damage
 from conformance.problems import UsageProblem
 
@@ -35,7 +36,8 @@ class Mutant:
 
     `kills`: rows that must fail, or warn where they are no MUST. `warns`: MUST rows that only warn, because what others
     see differs merely in its looks. `missed`: rows whose scenarios do not notice: holes of the gate, kept until it has
-    closed them. `by`: scenarios (`area/name`) that do not name the rows but find them violated.
+    closed them. `by`: scenarios (`area/name`) that do not name the rows but find them violated. `needs`: what Redis has
+    to be for the scenarios that notice.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Mutant:
     missed: tuple[str, ...]
     by: tuple[str, ...]
     inflict: Inflict
+    needs: Need = ""
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -59,6 +62,7 @@ def mutant(
     warns: tuple[str, ...] = (),
     missed: tuple[str, ...] = (),
     by: tuple[str, ...] = (),
+    needs: Need = "",
 ) -> Callable[[Inflict], Inflict]:
     """Declare a mutant. Raises ValueError for a name that is taken, or without rows or docstring."""
 
@@ -66,7 +70,7 @@ def mutant(
         what = inspect.getdoc(inflict) or ""
         if name in _MUTANTS or not kills + warns + missed or not what:
             raise ValueError(f"mutant {name}: the name must be new, and it needs rows to kill and a docstring")
-        _MUTANTS[name] = Mutant(name, what, kills, warns, missed, by, inflict)
+        _MUTANTS[name] = Mutant(name, what, kills, warns, missed, by, inflict, needs)
         return inflict
 
     return declare

@@ -39,21 +39,25 @@ def read_snapshot(redis_client: AnyRedis, prefix: str) -> Snapshot:
 def read_raw(redis_client: AnyRedis, prefix: str) -> tuple[int, list[RawKey]]:
     """The server's time in Unix ms, and all keys under `prefix:*` with type, value and time to live, sorted by name."""
     try:
-        keys = _keys(redis_client, prefix)
-        types = _types(redis_client, keys)
-        values, ttls = _values(redis_client, keys, types)
+        raw = read_keys(redis_client, _keys(redis_client, prefix))
         taken_ms = _now_ms(redis_client)
     except RedisError as error:
         raise EnvironmentProblem(
             f"cannot read the keys under {prefix!r}: {type(error).__name__}: {error}",
             hint="is Redis still running, and can this user read all keys?",
         ) from error
-    raw = [
+    return taken_ms, raw
+
+
+def read_keys(redis_client: AnyRedis, keys: Sequence[bytes]) -> list[RawKey]:
+    """These keys with type, value and time to live, without those that went away meanwhile. Raises redis errors."""
+    types = _types(redis_client, keys)
+    values, ttls = _values(redis_client, keys, types)
+    return [
         RawKey(key=_text(key), type=kind, value=_plain(kind, value), ttl_ms=ttl)
         for key, kind, value, ttl in zip(keys, types, values, ttls, strict=True)
         if ttl != GONE_TTL
     ]
-    return taken_ms, raw
 
 
 def _keys(client: Any, prefix: str) -> list[Any]:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 Number: TypeAlias = float | int | str
@@ -36,6 +37,13 @@ def parsed_json(text: str | None) -> Any:
         return None
 
 
+@lru_cache(maxsize=64)
+def _parsed_options(text: str | None) -> Mapping[str, Any]:
+    """Kept, because rules and checks ask for the options of one job several times in a row."""
+    parsed = parsed_json(text)
+    return parsed if isinstance(parsed, dict) else {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job hash."""
@@ -47,8 +55,7 @@ class Job:
     @property
     def opts(self) -> dict[str, Any]:
         """The options as parsed from the field `opts`; empty where that is missing or is not a JSON object."""
-        parsed = parsed_json(self.fields.get("opts"))
-        return parsed if isinstance(parsed, dict) else {}
+        return dict(_parsed_options(self.fields.get("opts")))
 
     def number(self, field: str) -> float | None:
         """A field as a number; None where it is missing or is not a number."""
@@ -272,12 +279,16 @@ TABLES: tuple[str, ...] = tuple(field.name for field in fields(Snapshot) if fiel
 """Names of the tables of a snapshot."""
 
 
+_PLAINLY_FINITE = 300
+"""Digits that certainly make a finite number."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 
 
 def as_number(value: object) -> float | None:
     """A value as a finite number; None where it is not one, also for texts that only Python takes for numbers."""
     if isinstance(value, str):
+        if value.isdecimal() and value.isascii() and len(value) <= _PLAINLY_FINITE:
+            return float(value)
         value = float(value) if _NUMBER.fullmatch(value) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None

@@ -11,11 +11,11 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
-from conformance.gate.run.records import FORMAT, Footer, Header, Record, ScenarioRecord, decode, encode, plain
+from conformance.gate.run.records import FORMAT, Footer, Header, Record, ScenarioRecord, decode, encode
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 
@@ -43,7 +43,7 @@ class RunWriter:
 
     def write(self, record: Record) -> None:
         """Append one record. Raises EnvironmentProblem when the disk refuses it."""
-        line = _encode_anything(record)
+        line = encode(record)
         with self._lock:
             if self._descriptor is None:
                 raise ValueError(f"{self.path} is already closed")
@@ -123,24 +123,6 @@ def _write_all(descriptor: int, line: bytes) -> None:
     rest = memoryview(line)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-
-
-def _encode_anything(record: Record) -> bytes:
-    """Job data may hold lone surrogates, which UTF-8 cannot carry; losing the whole record would be worse."""
-    try:
-        return encode(record)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_without_surrogates(plain(record))) + b"\n"
-
-
-def _without_surrogates(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, list):
-        return [_without_surrogates(one) for one in value]
-    if isinstance(value, dict):
-        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
-    return value
 
 
 def _whole_lines(path: Path) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -215,3 +216,42 @@ def test_obliterating_an_idle_queue(client: Participant) -> None:
     queue.add("later", {}, delay=60_000)
     queue.call(queue_ops.Obliterate())
     holds(not queue.redis.exists("1"), "the jobs are gone")
+
+
+BARE_HASHES: dict[str, dict[str, str]] = {
+    "name-and-data": {"name": "bare", "data": '{"n":1}'},
+    "name-only": {"name": "bare"},
+    "data-only": {"data": '{"n":1}'},
+    "empty-texts": {"name": "", "data": "", "opts": "", "timestamp": "", "delay": "", "priority": ""},
+    "no-numbers": {"name": "bare", "data": "{}", "timestamp": "soon", "delay": "long", "priority": "high"},
+    "fractions": {"name": "bare", "data": "{}", "timestamp": "1700000000000.7", "delay": "5.9", "priority": "3.9"},
+    "no-stack-traces": {"name": "bare", "data": "{}", "stacktrace": "oops"},
+    "foreign-fields": {"name": "bare", "data": "{}", "opts": "{}", "colour": "blue", "attemptsMade": "2"},
+}
+"""Job hashes that Node never writes, and reads all the same."""
+
+
+@pytest.mark.parametrize("fields", list(BARE_HASHES.values()), ids=list(BARE_HASHES))
+@scenario(
+    "getters.job.missing-fields",
+    without={
+        "required-fields": "the scenario stores a job without them",
+        "numbers": "the scenario stores other texts in fields of numbers",
+        "times": "the scenario stores other texts in fields of times",
+        "json-texts": "the scenario stores texts that are no JSON",
+    },
+)
+def test_incomplete_jobs_are_read_and_run(client: Participant, fields: dict[str, str]) -> None:
+    """What is missing has its default, and the job is run like any other."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("complete")
+    queue.redis.delete("1")
+    for field, value in fields.items():
+        queue.redis.set_field("1", field, value)
+    seen = queue.job("1")
+    shown = (seen.name, json.loads(seen.data_raw), seen.opts.get("attempts", 0)) if seen else None
+    wanted = (fields.get("name", ""), json.loads(fields.get("data") or "{}"), 0)
+    equal(shown, wanted, "the job is read with defaults")
+    equal(worker.claim_one().name, fields.get("name", ""), "it is handed to a worker")
+    worker.complete("1", {"ok": True})
+    equal(queue.redis.state("1"), ["completed"], "it is completed")

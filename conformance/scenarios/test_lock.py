@@ -6,7 +6,11 @@ import pytest
 
 from conformance.gate.expect import between, equal, holds
 from conformance.gate.participants.participant import Participant
+from conformance.gate.participants.redis_view import RedisView
 from conformance.gate.scenario import scenario
+
+LATE_MS = 350
+"""How late a timer may be on a busy machine."""
 
 
 @scenario("lock.token", "lock.duration", tier="smoke")
@@ -112,3 +116,76 @@ def test_a_running_worker_renews_its_lock(client: Participant) -> None:
     worker.resolve("1", "complete", value_raw='"done"')
     worker.wait_local("completed", "1")
     equal(queue.redis.field("1", "stc"), None, "the job was never counted as stalled")
+
+
+class LockWatch:
+    """Looks at the time to live of a lock again and again, and remembers what it saw."""
+
+    def __init__(self, view: RedisView, lock: str) -> None:
+        self._view, self._lock = view, lock
+        self._last = self.lowest = view.ttl_ms(lock)
+        self.renewals = 0
+
+    def look(self) -> dict[str, int]:
+        """Look once more. A time to live that grows is a renewal."""
+        ttl = self._view.ttl_ms(self._lock)
+        self.renewals += ttl > self._last
+        self.lowest = min(self.lowest, ttl)
+        self._last = ttl
+        return {"ttl_ms": ttl, "lowest_ms": self.lowest, "renewals": self.renewals}
+
+
+@scenario("lock.renewal.in-time", clock="real", slow=True)
+def test_a_lock_is_renewed_before_half_of_it_has_passed(client: Participant) -> None:
+    """While its job runs, a lock never has less than half of `lockDuration` left."""
+    queue, worker = client.queue(), client.worker("ask", lockDuration=2000)
+    queue.add("long")
+    worker.next_job()
+    watch = LockWatch(queue.redis, "1:lock")
+    client.eventually(watch.look, lambda seen: seen["renewals"] >= 2, "the lock is renewed again and again")
+    between(watch.lowest, 1000 - LATE_MS, 2000, "at least half of the time to live was left")
+    worker.resolve("1")
+    worker.wait_local("completed", "1")
+
+
+@scenario("lock.lost.handler-goes-on", clock="real")
+def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
+    """Nothing is renewed, the processor runs on, other jobs are run, and the next renewal is tried all the same."""
+    queue = client.queue()
+    worker = client.worker("ask", concurrency=2, lockDuration=1000, stalledInterval=60_000)
+    queue.add("unlucky")
+    token = worker.next_job().token
+    queue.redis.delete("1:lock")
+    worker.wait_local("error")
+    holds(not queue.redis.exists("1:lock"), "the renewal does not make the lock anew")
+    for other in ("2", "3"):
+        queue.add("other")
+        equal(worker.next_job().job.id, other, "other jobs are run")
+        worker.resolve(other)
+        worker.wait_local("completed", other)
+    queue.redis.set_string("1:lock", token, ttl_ms=900)
+    watch = LockWatch(queue.redis, "1:lock")
+    client.eventually(watch.look, lambda seen: seen["renewals"], "a lock that is back is renewed again")
+    worker.resolve("1", value_raw='"done"')
+    worker.wait_local("completed", "1")
+    equal(queue.redis.field("1", "returnvalue"), '"done"', "the processor ran to its end")
+
+
+@scenario("lock.lost.runs-twice", clock="real")
+def test_a_job_without_its_lock_runs_twice_and_ends_once(client: Participant) -> None:
+    """Another worker takes over; what the first one returns too late is not stored."""
+    queue, first = client.queue(), client.worker("ask", stalledInterval=100)
+    queue.add("contended")
+    first.next_job()
+    second = client.worker("ask", stalledInterval=100)
+    queue.redis.delete("1:lock")
+    equal(second.next_job().job.id, "1", "the second worker runs the job while the first still does")
+    first.resolve("1", value_raw='"late"')
+    queue.add("next")
+    equal(first.next_job().job.id, "2", "the first worker has given the job up and goes on")
+    equal(queue.redis.state("1"), ["active"], "what the first one returned did not finish it")
+    second.resolve("1", value_raw='"right"')
+    second.wait_local("completed", "1")
+    equal(queue.redis.field("1", "returnvalue"), '"right"', "the result of the last owner is stored")
+    first.resolve("2")
+    first.wait_local("completed", "2")

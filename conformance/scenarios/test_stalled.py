@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from conformance.gate.expect import equal, holds
+from conformance.gate.expect import between, equal, holds
 from conformance.gate.participants.handles import QueueHandle, WorkerHandle
 from conformance.gate.participants.participant import Participant
+from conformance.gate.participants.redis_view import RedisView
 from conformance.gate.scenario import scenario
+
+LATE_MS = 1000
+"""How late a timer, and what follows it, may be on a busy machine."""
 
 
 def _check_again(queue: QueueHandle, worker: WorkerHandle) -> list[str]:
@@ -130,3 +136,53 @@ def test_a_starting_worker_checks_at_once(client: Participant) -> None:
         lambda: queue.redis.exists("stalled-check"), bool, "the first check was done at the start", within_ms=2000
     )
     worker.close()
+
+
+@scenario("stalled.independent", clock="real")
+def test_a_busy_worker_checks_all_the_same(client: Participant) -> None:
+    """A worker without a free place recovers the job of another one."""
+    queue, lost = client.queue(), client.worker()
+    queue.add("lost")
+    lost.claim_one()
+    queue.add("long")
+    busy = client.worker("ask", stalledInterval=150)
+    equal(busy.next_job().job.id, "2", "the worker is busy")
+    queue.redis.delete("1:lock")
+    client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["wait"], "the lost job is recovered")
+    equal(queue.redis.state("2"), ["active"], "the worker is still busy")
+    busy.resolve("2")
+    equal(busy.next_job().job.id, "1", "it runs the recovered job as soon as it can")
+    busy.resolve("1")
+    busy.wait_local("completed", "1")
+
+
+class CheckCount:
+    """Looks at a job and counts the stalled checks that do anything: each of them notes its time in `stalled-check`."""
+
+    def __init__(self, view: RedisView, job: str) -> None:
+        self._view, self._job = view, job
+        self._seen: set[str] = set()
+
+    def look(self) -> dict[str, Any]:
+        """Look once more: at the checks first, so that none is counted that came after the job was put back."""
+        check = self._view.string("stalled-check")
+        self._seen |= {check} if check else set()
+        return {"checks": len(self._seen), "stalls": self._view.field(self._job, "stc")}
+
+
+@scenario("stalled.recovery-time", clock="real")
+def test_two_checks_are_enough(client: Participant) -> None:
+    """A job whose worker is gone is put back by the second check, two intervals after its start at the latest."""
+    queue, lost = client.queue(), client.worker()
+    queue.add("lost")
+    lost.claim_one()
+    queue.redis.delete("1:lock")
+    count = CheckCount(queue.redis, "1")
+    started = client.clock.now_ms()
+    worker = client.worker("ask", stalledInterval=400)
+    seen = client.eventually(count.look, lambda seen: seen["stalls"], "the job is put back")
+    equal(worker.next_job().job.id, "1", "the job is run again")
+    between(seen["checks"], 1, 2, "no more than two checks were needed")
+    between(client.clock.now_ms() - started, 300, 2 * 400 + LATE_MS, "the job runs again within two intervals (ms)")
+    worker.resolve("1")
+    worker.wait_local("completed", "1")

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -38,15 +38,19 @@ _OTHER_HINT = "try binary:/path/to/another or a redis:// URL"
 
 
 class LocalProcess:
-    """One running server process under its guard. `folder` holds its log and whatever it writes."""
+    """One running server process under its guard. `folder` holds its log and whatever it writes.
 
-    def __init__(self, binary: Binary, port: int, *, cluster: bool) -> None:
+    `settings` are settings of redis.conf by name, on top of those that every server of the kit has.
+    """
+
+    def __init__(self, binary: Binary, port: int, *, cluster: bool, settings: Mapping[str, str] | None = None) -> None:
         self.binary = binary
         self.port = port
         self.folder = _new_folder()
         self._owner = os.getpid()
+        self._command = self._argv(settings or {}, cluster=cluster)
         try:
-            self._guard = self._start_guard(self._argv(cluster=cluster))
+            self._guard = self._start_guard()
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise EnvironmentProblem(f"{binary.source} could not be started: {error}", hint=_OTHER_HINT) from error
@@ -90,10 +94,27 @@ class LocalProcess:
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start_guard(self, argv: list[str]) -> subprocess.Popen[bytes]:
-        with (self.folder / "log").open("wb") as log:
+    def restart(self) -> None:
+        """Shut the server down as an operator would, and start it again at its port with what it has saved.
+
+        Raises EnvironmentProblem, with the end of the log, if it does not end or does not come back.
+        """
+        with connect_node(self.address, self.address.nodes[0]) as client, suppress(redis.ConnectionError):
+            client.shutdown(nosave=True)
+        try:
+            self._guard.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            raise EnvironmentProblem(f"{self.binary.source} does not shut down:\n{self.log_tail()}") from None
+        self._guard = self._start_guard()
+        if not wait_until(lambda: not self.running() or self.answers(), deadline_s=START_DEADLINE_S):
+            raise EnvironmentProblem(f"{self.binary.source} did not come back:\n{self.log_tail()}")
+        if not self.running():
+            raise EnvironmentProblem(f"{self.binary.source} ended when it came back:\n{self.log_tail()}")
+
+    def _start_guard(self) -> subprocess.Popen[bytes]:
+        with (self.folder / "log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARD), str(self.folder), *argv],
+                [sys.executable, "-I", "-S", str(_GUARD), str(self.folder), *self._command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -101,7 +122,7 @@ class LocalProcess:
                 start_new_session=True,  # Ctrl-C in the terminal is for the kit, which still needs Redis to clean up
             )
 
-    def _argv(self, *, cluster: bool) -> list[str]:
+    def _argv(self, settings: Mapping[str, str], *, cluster: bool) -> list[str]:
         argv = [
             self.binary.path,
             *("--port", str(self.port)),
@@ -113,13 +134,15 @@ class LocalProcess:
         ]
         if cluster:
             argv += ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-announce-ip", HOST]
-        return argv
+        return argv + [word for name, value in settings.items() for word in (f"--{name}", value)]
 
 
 @contextmanager
-def local_process(binary: Binary, *, cluster: bool = False) -> Iterator[LocalProcess]:
+def local_process(
+    binary: Binary, *, cluster: bool = False, settings: Mapping[str, str] | None = None
+) -> Iterator[LocalProcess]:
     """Run a server process for the duration of the block. Raises EnvironmentProblem with its log if it fails."""
-    process = _launch(binary, cluster=cluster)
+    process = _launch(binary, cluster=cluster, settings=settings or {})
     try:
         yield process
     finally:
@@ -136,9 +159,9 @@ def _new_folder() -> Path:
         ) from error
 
 
-def _launch(binary: Binary, *, cluster: bool) -> LocalProcess:
+def _launch(binary: Binary, *, cluster: bool, settings: Mapping[str, str]) -> LocalProcess:
     for _ in range(PORT_ATTEMPTS):
-        process = LocalProcess(binary, _free_port(cluster=cluster), cluster=cluster)
+        process = LocalProcess(binary, _free_port(cluster=cluster), cluster=cluster, settings=settings)
         try:
             if _became_ready(process):
                 return process

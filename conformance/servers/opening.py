@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from conformance.servers.binary import Binary, any_binary, binary_at, bundled_binary
 from conformance.servers.cluster import local_cluster
 from conformance.servers.connection import connect_node, explained
 from conformance.servers.facts import insist_on_version, read_facts
-from conformance.servers.local import local_process
+from conformance.servers.local import LocalProcess, local_process
 from conformance.servers.server import Server
 from conformance.servers.setting import (
     Address,
@@ -48,6 +49,25 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[Server]:
         binary = _binary(wanted, announce)
         with local_process(binary) as process:
             yield _own(process.address, binary.source)
+
+
+@dataclass(frozen=True)
+class PrivateServer:
+    """A Redis of one's own: where it is, and the process, which can be restarted."""
+
+    server: Server
+    process: LocalProcess
+
+
+@contextmanager
+def private_server(settings: Mapping[str, str], *, announce: Announce) -> Iterator[PrivateServer]:
+    """Run a local Redis with settings of its own (as in redis.conf) for the duration of the block.
+
+    Raises EnvironmentProblem when there is no server program, or when it refuses the settings.
+    """
+    binary = any_binary(announce)
+    with local_process(binary, settings=settings) as process:
+        yield PrivateServer(_own(process.address, binary.source), process)
 
 
 def _binary(wanted: object, announce: Announce) -> Binary:

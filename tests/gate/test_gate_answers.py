@@ -94,6 +94,19 @@ def test_a_field_that_only_one_has_is_nothing_there() -> None:
     assert len(compared({"job": {"id": "1"}}, {"job": {"id": "1", "delay": 5}})) == 1
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [('{"1":2,"a":"é"}', '{"a": "\\u00e9", "1": 2}'), ("[1]", "[1.0]"), ('"x"', ' "x"')]
+)
+def test_json_texts_of_the_same_value_are_the_same(theirs: str, ours: str) -> None:
+    assert compared({"job": {"data_raw": theirs}}, {"job": {"data_raw": ours}}) == []
+    assert len(compared({"job": {"name": theirs}}, {"job": {"name": ours}})) == 1
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [('{"a":1}', '{"a":true}'), ("[1,2]", "[2,1]"), ("1", "one"), ("x", "y")])
+def test_json_texts_of_other_values_differ(theirs: str, ours: str) -> None:
+    assert len(compared({"job": {"data_raw": theirs}}, {"job": {"data_raw": ours}})) == 1
+
+
 def test_lists_are_compared_element_by_element() -> None:
     [found] = compared({"jobs": [{"id": "1"}, {"id": "2"}]}, {"jobs": [{"id": "1"}, {"id": "3"}]})
     assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.jobs.id", "2", "3")

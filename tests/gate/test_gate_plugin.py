@@ -35,7 +35,7 @@ class Run:
         self.plugin = GatePlugin(RunConfig(**options), [self.heard.append], lambda _text: None)
         self.plugin.known = known
         launches: Any = None
-        prepared = Prepared(SERVER, launches, launches, 0)
+        prepared = Prepared(SERVER, launches, launches, 0, {})
         self.plugin.use(prepared, Handshakes(PARTY, PARTY, {"redis": 1.5}, {"node": "20"}))
         self.plugin.pytest_xdist_node_collection_finished([f"scenarios/test_x.py::{n}" for n in range(planned)])
 
@@ -150,7 +150,7 @@ def test_a_prepared_run_crosses_to_another_process() -> None:
     prepared = Prepared.decode(
         '{"server":{"mode":"cluster","nodes":["h:1"],"db":0,"username":null,"password":"p","tls":true,"source":"s",'
         '"version":"7","settings":{},"own":false},"oracle":{"name":"node","command":["n"],"environment":{"A":"b"}},'
-        '"client":{"name":"c","command":["c"],"environment":{}},"seed":4}'
+        '"client":{"name":"c","command":["c"],"environment":{}},"seed":4,"scripts":{"pause":"--"}}'
     )
     assert Prepared.decode(prepared.encode()) == prepared
     assert prepared.server.password == "p"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -28,8 +29,22 @@ def scripts() -> ScriptTexts:
 
 @pytest.fixture(scope="session")
 def arena(server: Server, scripts: ScriptTexts) -> Iterator[Arena]:
+    with _arena(server, scripts) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def cluster_arena(scripts: ScriptTexts) -> Iterator[Arena]:
+    with open_server("cluster:3", announce=print) as cluster, _arena(cluster, scripts) as made:
+        yield made
+
+
+@contextmanager
+def _arena(server: Server, scripts: ScriptTexts) -> Iterator[Arena]:
     node = find_node(None)
     toolbox = Toolbox(node, ensure_package(node, announce=print), print)
     made = Arena(server, oracle_launch(toolbox), scripts)
-    yield made
-    made.leave()
+    try:
+        yield made
+    finally:
+        made.leave()

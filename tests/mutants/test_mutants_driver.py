@@ -8,7 +8,7 @@ import pytest
 
 from conformance.driver.ops import lifecycle, queue
 from conformance.driver.process import ChildProcess
-from conformance.gate.bench import address_of
+from conformance.gate.taps import address_of
 from conformance.mutants.driver import main
 from conformance.servers import Server
 

@@ -12,7 +12,9 @@ from conformance.mutants.damage import Damage
 from conformance.mutants.matrix import Arena, Outcome
 from conformance.mutants.registry import Mutant, all_mutants
 
-QUICK = [case for case in all_cases() if not case.scenario.slow and case.scenario.clock == "frozen"]
+QUICK = [
+    case for case in all_cases() if not (case.scenario.slow or case.scenario.needs or case.scenario.clock == "real")
+]
 FIRST_OF_AREA = {case.id.split("/")[0]: case for case in reversed(QUICK)}
 
 
@@ -29,8 +31,28 @@ def _told(outcome: Outcome) -> str:
     return f"{outcome.row}: wanted {outcome.wanted}, got {outcome.verdict}; seen: {seen}"
 
 
-@pytest.mark.parametrize("mutant", all_mutants().values(), ids=lambda mutant: mutant.name)
+ON_A_CLUSTER = [mutant for mutant in all_mutants().values() if mutant.needs == "cluster"]
+ELSEWHERE = [mutant for mutant in all_mutants().values() if mutant.needs == ""]
+
+
+@pytest.mark.parametrize("mutant", ELSEWHERE, ids=lambda mutant: mutant.name)
 def test_the_gate_notices(mutant: Mutant, arena: Arena) -> None:
+    _assert_noticed(mutant, arena)
+
+
+@pytest.mark.parametrize("mutant", ON_A_CLUSTER, ids=lambda mutant: mutant.name)
+def test_the_gate_notices_on_a_cluster(mutant: Mutant, cluster_arena: Arena) -> None:
+    _assert_noticed(mutant, cluster_arena)
+
+
+def test_a_healthy_client_leaves_nothing_to_find_on_a_cluster(cluster_arena: Arena) -> None:
+    for case in all_cases():
+        if case.scenario.needs == "cluster":
+            evidence = cluster_arena.evidence(_healthy(), case)
+            assert (evidence.error, [finding.message for finding in evidence.findings]) == ("", [])
+
+
+def _assert_noticed(mutant: Mutant, arena: Arena) -> None:
     outcomes = arena.outcomes(mutant)
     assert [outcome.row for outcome in outcomes] == list(mutant.rows)
     assert [error for outcome in outcomes for error in outcome.errors] == []

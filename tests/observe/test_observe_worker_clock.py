@@ -48,6 +48,11 @@ def test_a_timestamp_that_the_user_chose_stays() -> None:
     assert masked_fields(timestamp=str(ADDED + 7), opts=opts)["timestamp"] == "<timestamp>"
 
 
+def test_a_hash_that_was_evicted_and_begins_anew_has_times_all_the_same() -> None:
+    (only,) = masked(snapshot({"q:1": {"processedOn": str(ADDED), "finishedOn": str(ADDED + 1)}})).jobs
+    assert only.fields == {"processedOn": "<timestamp or later>", "finishedOn": "<processedOn or later>"}
+
+
 @pytest.mark.parametrize(
     ("processed", "finished", "expected"),
     [

@@ -15,16 +15,6 @@ from conformance.proofs.stage import Stage, stage
 
 PROOFS = [one for proofs in all_proofs().values() for one in proofs]
 
-WITHOUT_PROOF = {
-    "performance.stalled-check": "a time, which depends on the machine",
-    "script.folder": "a folder of the upstream repository, which is not in the published package",
-    "script.long-loops": "advice about the inside of scripts",
-    "upstream.documentation": "a fact about a site",
-    "upstream.other-clients": "a fact about the upstream repository",
-    "upstream.redis-version": "needs a Redis that nobody should run",
-}
-"""Disputed rows that cannot be shown on the oracle in a moment, and why."""
-
 
 @pytest.fixture(scope="module")
 def theatre() -> Iterator[Stage]:
@@ -40,9 +30,9 @@ def test_the_oracle_does_what_the_ledger_says(theatre: Stage, one: Proof) -> Non
     assert shown.seen
 
 
-def test_every_dispute_has_a_proof_or_a_reason_for_none() -> None:
+def test_every_dispute_has_a_proof() -> None:
     disputed = {row.id for row in load_ledger().values() if row.status == "disputed"}
-    assert disputed - set(all_proofs()) == set(WITHOUT_PROOF)
+    assert disputed == set(all_proofs())
 
 
 def _refuted(oracle: Participant) -> str:

@@ -11,7 +11,7 @@ from shutil import which
 import pytest
 
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers import Server, local, open_server
+from conformance.servers import Server, local, open_server, private_server
 from conformance.servers.binary import any_binary, binary_at, bundled_binary
 from conformance.servers.facts import SETTINGS
 from conformance.servers.local import LocalProcess, local_process
@@ -218,3 +218,27 @@ def test_the_folder_is_gone_afterwards(announced: Announced) -> None:
         folder = folder_of(server)
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_a_private_server_has_settings_of_its_own_and_can_be_restarted(announced: Announced) -> None:
+    settings = {"maxmemory-policy": "allkeys-lru", "appendonly": "yes"}
+    with private_server(settings, announce=announced.append) as private, private.server.connect() as client:
+        assert private.server.settings["maxmemory-policy"] == "allkeys-lru"
+        client.set("kept", "value")
+        folder = folder_of(private.server)
+        private.process.restart()
+        assert client.get("kept") == b"value"
+        assert folder_of(private.server) == folder
+    assert not folder.exists()
+    assert announced == []
+
+
+def test_a_server_that_does_not_come_back_is_said_with_its_log(announced: Announced) -> None:
+    with private_server({"appendonly": "yes"}, announce=announced.append) as private:
+        appended = private.process.folder / "appendonlydir"
+        with private.server.connect() as client:
+            client.set("kept", "value")
+        for path in appended.glob("*.manifest"):
+            path.write_text("this is no manifest\n")
+        with pytest.raises(EnvironmentProblem, match="ended when it came back"):
+            private.process.restart()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from conformance.checkers import traffic
 from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.gate.expect import Mismatch, shown
 from conformance.gate.judging.answers import compare_answers
@@ -17,6 +19,9 @@ from conformance.gate.scenario import Scenario
 from conformance.ledger.loader import Ledger
 from conformance.observe.diff import diff
 from conformance.observe.tables import Snapshot
+from conformance.observe.tap.records import CommandRecord
+
+TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 
 ORACLE_HEALTH = "oracle-health"
 """The name by which a scenario switches off that Node reads what the client left."""
@@ -90,7 +95,8 @@ class Judge:
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
         """Which invariants the state breaks, except those that the scenario switches off with a reason."""
-        off = {name: reason for name, reason in self.scenario.without.items() if name != ORACLE_HEALTH}
+        others = {ORACLE_HEALTH, *TRAFFIC_CHECKS}
+        off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
         return [
             Finding(
                 requirement=self.blame(f"invariant.{violation.check}"),
@@ -105,3 +111,24 @@ class Judge:
             )
             for violation in check_snapshot(snapshot, off)
         ]
+
+    def traffic(self, commands: Sequence[CommandRecord], *, cluster: bool) -> list[Finding]:
+        """Which checks the commands break that a participant has sent, except those that the scenario switches off."""
+        off = {name: reason for name, reason in self.scenario.without.items() if name in TRAFFIC_CHECKS}
+        found = []
+        for violation in traffic.check_traffic(commands, cluster=cluster, switched_off=off):
+            where = f"traffic.{violation.check}.{violation.where.removeprefix('call.')}"
+            found.append(
+                Finding(
+                    requirement=self.blame(where),
+                    source="traffic",
+                    kind=violation.check,
+                    severity=violation.severity,
+                    where=where,
+                    key=violation.key,
+                    expected="holds for every command",
+                    actual=violation.message,
+                    message=f"traffic {violation.check}: {violation.message}",
+                )
+            )
+        return found

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import time
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from conformance.driver.connection import DriverConnection, OperationFailed
-from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import Op, lifecycle
 from conformance.gate.participants.clock import Clock
+from conformance.gate.participants.meanwhile import Pending
 from conformance.gate.participants.redis_view import RedisView
 from conformance.gate.participants.transcript import Transcript
+from conformance.gate.taps import TapPoint
 
 Answer = TypeVar("Answer")
+
+Role = Literal["oracle", "client"]
 
 
 def json_text(value: Any) -> str:
@@ -28,12 +31,13 @@ class Caller:
     """The calling half of a participant: what handles are built on."""
 
     def __init__(
-        self, role: str, driver: DriverConnection, *, redis: Any, address: RedisAddress, prefix: str, clock: Clock
+        self, role: Role, driver: DriverConnection, *, redis: Any, point: TapPoint, prefix: str, clock: Clock
     ) -> None:
         self.role = role
-        """`oracle` or `client`."""
         self.driver = driver
         self.prefix = prefix
+        self.prefixes = [prefix]
+        """All under which it may leave keys."""
         self.clock = clock
         self.transcript = Transcript()
         self.busy_seconds = 0.0
@@ -41,8 +45,13 @@ class Caller:
         self.managed = False
         """Whether a worker's own loop ran: then who woke whom depends on the machine."""
         self._redis = redis
-        self._address = address
+        self._point = point
         self._handles = count(1)
+        self._pending: list[Pending[Any]] = []
+
+    def share(self, other: Caller) -> None:
+        """Speak to the same driver as another: names of handles are not used twice, and answers have one order."""
+        self.transcript, self._handles = other.transcript, other._handles
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
@@ -76,7 +85,7 @@ class Caller:
             role=role,
             queue=queue,
             prefix=self.prefix,
-            redis=self._address,
+            redis=self._point.address,
             processor=processor,  # type: ignore[arg-type]  # the schema refuses what is not a processor
             processor_args=settings.pop("processor_args", {}),
             options=settings,

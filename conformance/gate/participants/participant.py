@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from conformance.driver.connection import OperationFailed, OperationUnsupported
 from conformance.gate.expect import Mismatch, shown
 from conformance.gate.participants.caller import Caller
 from conformance.gate.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
+from conformance.gate.participants.meanwhile import Pending
+from conformance.gate.participants.tap import ParticipantTap, TapMissing
 
 Value = TypeVar("Value")
 
@@ -41,6 +44,35 @@ class Participant(Caller):
     def flow(self) -> FlowHandle:
         """A FlowProducer."""
         return FlowHandle(self, "", self.open("flow", ""))
+
+    @property
+    def tap(self) -> ParticipantTap:
+        """What stands between this participant and Redis, to disturb it alone.
+
+        Raises TapMissing, with the reason, where nothing can stand there.
+        """
+        if self._point.tap is None:
+            raise TapMissing(self._point.reason)
+        return ParticipantTap(self._point.tap)
+
+    def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
+        """Begin something that takes its time, such as a call that a tap holds, and go on."""
+        pending = Pending(work, self.transcript)
+        self._pending.append(pending)
+        return pending
+
+    def settle(self, *, within_ms: int = 10_000) -> None:
+        """Wait until nothing that the scenario has begun goes on any more. Taps have to be healed before."""
+        for pending in self._pending:
+            pending.settle(within_ms=within_ms)
+        self._pending.clear()
+
+    def untagged(self) -> Participant:
+        """The same client on a prefix without braces: on a cluster its keys are in many slots."""
+        other = copy.copy(self)
+        other.prefix = self.prefix.strip("{}")
+        self.prefixes.append(other.prefix)
+        return other
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass on this participant's clock (ms): at once if it is frozen."""

@@ -90,6 +90,14 @@ class RedisView:
         entries = self._redis.xrange(self.key("events"))
         return [{text(field): text(value) for field, value in fields.items()} for _, fields in entries]
 
+    def stamped_events(self) -> list[tuple[int, dict[str, str]]]:
+        """The event stream, oldest first, each entry with the time at which Redis wrote it (Unix ms)."""
+        entries = self._redis.xrange(self.key("events"))
+        return [
+            (int(text(stamp).partition("-")[0]), {text(field): text(value) for field, value in fields.items()})
+            for stamp, fields in entries
+        ]
+
     def event_names(self) -> list[str]:
         """Names of the stream's entries, oldest first."""
         return [entry.get("event", "") for entry in self.events()]
@@ -110,6 +118,10 @@ class RedisView:
         """SET, for example another worker's lock."""
         self._redis.set(self.key(name), value, px=ttl_ms)
 
-    def set_field(self, name: str, field: str, value: str) -> None:
-        """HSET of one field."""
+    def set_field(self, name: str, field: str, value: str | bytes) -> None:
+        """HSET of one field; bytes need not be UTF-8."""
         self._redis.hset(self.key(name), field, value)
+
+    def append_event(self, **fields: str | bytes) -> None:
+        """XADD of an entry that another client wrote; bytes need not be UTF-8."""
+        self._redis.xadd(self.key("events"), fields)

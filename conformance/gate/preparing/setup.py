@@ -14,27 +14,33 @@ import msgspec
 from conformance.driver.connection import DriverConnection
 from conformance.driver.probe import probe_honesty
 from conformance.driver.process import ChildProcess
-from conformance.gate.bench import Bench, Seat, address_of
+from conformance.gate.bench import Bench, Seat
 from conformance.gate.preparing.clients import Launch, Toolbox, client_launch, oracle_launch
 from conformance.gate.run.config import RunConfig
 from conformance.gate.run.records import Party
+from conformance.gate.taps import address_of, reason_for_none
 from conformance.problems import UsageProblem
 from conformance.servers import open_server
 from conformance.servers.server import Server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
+from conformance.upstream.scripts import load_scripts
 
 Announce = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a process needs to seat both clients; crosses to xdist workers as JSON."""
+    """What a process needs to seat both clients; crosses to xdist workers as JSON.
+
+    `scripts`: texts of the official scripts by name.
+    """
 
     server: Server
     oracle: Launch
     client: Launch
     seed: int
+    scripts: dict[str, str]
 
     def encode(self) -> str:
         """As JSON text."""
@@ -47,7 +53,7 @@ class Prepared:
 
     def bench(self) -> Bench:
         """A bench for this process; its drivers start with the first scenario."""
-        return Bench(self.server, Seat(self.oracle, self.seed), Seat(self.client, self.seed))
+        return Bench(self.server, Seat(self.oracle, self.seed), Seat(self.client, self.seed), self.scripts)
 
 
 @dataclass(frozen=True)
@@ -73,7 +79,10 @@ def prepare(config: RunConfig, stack: ExitStack, announce: Announce) -> tuple[Pr
     watch.lap("package")
     server = stack.enter_context(open_server(config.redis or None, announce=announce))
     watch.lap("redis")
-    prepared = Prepared(server, oracle, client, config.seed)
+    scripts = {name: script.text for name, script in load_scripts(package, node).items()}
+    prepared = Prepared(server, oracle, client, config.seed, scripts)
+    if no_tap := reason_for_none(server):
+        announce(f"no tap, so scenarios that need one are not run: {no_tap}")
     oracle_party = _prove(oracle, prepared)
     watch.lap("oracle")
     client_party = _prove(client, prepared)
@@ -85,6 +94,7 @@ def prepare(config: RunConfig, stack: ExitStack, announce: Announce) -> tuple[Pr
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": str(os.cpu_count()),
+        "tap": reason_for_none(server) or "in front of each client",
     }
     return prepared, Handshakes(oracle_party, client_party, watch.laps, environment)
 

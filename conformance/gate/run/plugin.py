@@ -30,7 +30,7 @@ from conformance.gate.run.records import (
     encode,
 )
 from conformance.gate.run.redaction import redacted
-from conformance.gate.run.selection import is_selected, running_order, scenario_of
+from conformance.gate.run.selection import is_selected, left_out, running_order, scenario_of
 from conformance.gate.run.version import KIT_VERSION
 from conformance.gate.scenario import Scenario
 from conformance.gate.trial import run_trial
@@ -40,6 +40,7 @@ from conformance.problems import NothingSelected, Problem
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 WORKER_INPUT = "bullmq_conformance"
+NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
 
 
 class Judging:
@@ -191,6 +192,7 @@ class GatePlugin:
         prepared = self._setup()
         assert self._handshakes is not None
         server = prepared.server
+        environment = {**self._handshakes.environment, **self._not_run()}
         self._header = Header(
             format=FORMAT,
             kit=KIT_VERSION,
@@ -203,10 +205,19 @@ class GatePlugin:
             client=self._handshakes.client,
             oracle=self._handshakes.oracle,
             redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
-            environment=self._handshakes.environment,
+            environment=environment,
             planned=planned,
         )
         self._tell(self._header)
+
+    def _not_run(self) -> dict[str, str]:
+        """Scenarios for which Redis is not what they need: said at once, and kept in the header."""
+        names = left_out(self.config, load_ledger())
+        if not names:
+            return {}
+        reason = f"{', '.join(names)} {NEED_A_CLUSTER}"
+        self.announce(f"not run: {reason}")
+        return {"not run": reason}
 
     def _tell(self, record: Record) -> None:
         for listener in self.listeners:
@@ -226,6 +237,9 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Judging]:
 def nothing_selected(config: RunConfig) -> NothingSelected:
     """The problem of a selection that takes nothing."""
     chosen = ", ".join(config.select) or f"tier {config.tier}, level {config.level}"
+    impossible = left_out(config, load_ledger())
+    if impossible:
+        return NothingSelected(f"nothing of {chosen} can run", hint=f"{', '.join(impossible)} {NEED_A_CLUSTER}")
     return NothingSelected(f"nothing matches {chosen}", hint="`bullmq-conformance list` prints what there is")
 
 

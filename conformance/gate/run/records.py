@@ -35,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     requirement: str
-    source: Literal["snapshot", "answer", "events", "assertion", "invariant", "oracle-health", "protocol"]
+    source: Literal["snapshot", "answer", "events", "assertion", "invariant", "oracle-health", "protocol", "traffic"]
     kind: str
     severity: Severity
     where: str
@@ -124,8 +124,25 @@ Record = Header | ScenarioRecord | Footer
 
 
 def encode(record: Record) -> bytes:
-    """One JSONL line, newline included."""
-    return msgspec.json.encode(record) + b"\n"
+    """One JSONL line, newline included.
+
+    Job data may hold lone surrogates, and Redis bytes that are no UTF-8: they are shown as escapes, because losing the
+    whole record would be worse.
+    """
+    try:
+        return msgspec.json.encode(record) + b"\n"
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_without_surrogates(plain(record))) + b"\n"
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
+    return value
 
 
 def decode(line: bytes) -> Record:

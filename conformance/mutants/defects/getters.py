@@ -223,3 +223,35 @@ def obliterate_leaves_meta(damage: Damage) -> None:
         'if command[1] == "DEL" then for place = #command, 2, -1 do '
         'if string.sub(command[place], -5) == ":meta" then table.remove(command, place) end end end',
     )
+
+
+@mutant("getters.complete-only", kills=("getters.job.missing-fields",))
+def complete_only(damage: Damage) -> None:
+    """A job without a timestamp is not read."""
+
+    def broken(read: Function) -> Function:
+        def read_record(fields: Any, job_id: str) -> JobRecord:
+            if not fields.get("timestamp"):
+                raise ValueError("a job needs a timestamp")
+            record: JobRecord = read(fields, job_id)
+            return record
+
+        return read_record
+
+    damage.around(job_module, "read_record", broken)
+
+
+@mutant("getters.numbers-only", kills=("getters.job.missing-fields",))
+def numbers_only(damage: Damage) -> None:
+    """A job whose delay or priority is no number is not read."""
+
+    def broken(read: Function) -> Function:
+        def read_record(fields: Any, job_id: str) -> JobRecord:
+            for name in ("delay", "priority"):
+                int(fields.get(name, "0"))
+            record: JobRecord = read(fields, job_id)
+            return record
+
+        return read_record
+
+    damage.around(job_module, "read_record", broken)

@@ -70,7 +70,7 @@ def losses_untold(damage: Damage) -> None:
     damage.around(MoveScripts, "extend_locks", broken)
 
 
-@mutant("lock.foreign-accepted", kills=("lock.stale-token-refused",))
+@mutant("lock.foreign-accepted", kills=("lock.stale-token-refused", "lock.lost.runs-twice"))
 def foreign_accepted(damage: Damage) -> None:
     """A worker can finish a job that another one holds."""
     damage.commands("moveToFinished", _FOREIGN_LOCK_IS_OWN % f"token and {_OWN_TOKEN}")

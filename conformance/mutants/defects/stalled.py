@@ -15,7 +15,7 @@ _SCRIPT = "moveStalledJobsToWait"
 _NOBODY_IS_CLEARED = 'if command[1] == "SREM" then return 0 end'
 
 
-@mutant("stalled.first-check", kills=("stalled.two-checks",))
+@mutant("stalled.first-check", kills=("stalled.two-checks", "stalled.race.one-outcome"))
 def first_check(damage: Damage) -> None:
     """The first check that sees a job without lock recovers it."""
     damage.commands(
@@ -31,7 +31,7 @@ def never_marked(damage: Damage) -> None:
     damage.commands(_SCRIPT, 'if command[1] == "SADD" then return 0 end')
 
 
-@mutant("stalled.locks-ignored", kills=("stalled.locked-is-left",))
+@mutant("stalled.locks-ignored", kills=("stalled.locked-is-left", "stalled.race.one-outcome"))
 def locks_ignored(damage: Damage) -> None:
     """A check recovers jobs that a worker still holds."""
     damage.commands(_SCRIPT, 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')

@@ -30,6 +30,8 @@ class Context:
     ttl_floor_ms: int = 0
 
 
+_SORTED = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+
 Transform = Callable[[Snapshot, Context], Snapshot]
 
 
@@ -52,7 +54,7 @@ class Rule:
 
 def canonical_json(value: Any) -> str:
     """JSON text with sorted keys: equal values give equal texts."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return _SORTED.encode(value)
 
 
 def with_fields(mapping: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:

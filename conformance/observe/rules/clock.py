@@ -75,8 +75,12 @@ def _masked_timestamp(job: Job, taken_ms: int) -> str | None:
 
 
 def _added(job: Job) -> float | None:
-    """The earliest time that anything can have happened to a job; a chosen timestamp says nothing about that."""
-    return job.number("timestamp") if chosen_timestamp(job) is None else float(PLAUSIBLE_SINCE_MS)
+    """The earliest time that anything can have happened to a job.
+
+    A chosen timestamp says nothing about that, and neither does a hash that was evicted and begins anew.
+    """
+    says_nothing = chosen_timestamp(job) is not None or "timestamp" not in job.fields
+    return float(PLAUSIBLE_SINCE_MS) if says_nothing else job.number("timestamp")
 
 
 def _masked_finish(job: Job, taken_ms: int) -> str | None:

@@ -54,7 +54,7 @@ def masked_delay(job: Job) -> str | None:
     approximate: `<about N ms>`, which the comparison meets with a tolerance.
     """
     delay, timestamp = job.number("delay"), job.number("timestamp")
-    if delay is None or timestamp is None or delay in set(_asked_delays(job)):
+    if delay is None or timestamp is None or delay in _asked_delays(job):
         return None
     if "rjk" in job.fields:
         own_time = iteration_time(job.id)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from conformance.observe.tap.flight import Flight
+from conformance.observe.tap.names import ScriptNames
 from conformance.observe.tap.records import CommandRecord
 
 KEPT_COMMANDS = 200_000
@@ -22,9 +24,10 @@ class NotSeen(TimeoutError):
 class Recording:
     """All commands of a tap, the newest 200,000 of them; `dropped` says how many older ones are gone."""
 
-    def __init__(self, scripts: Mapping[str, str]) -> None:
+    def __init__(self, scripts: Mapping[str, str], texts: Mapping[str, str] | None = None) -> None:
         self.scripts = dict(scripts)
         """Names by SHA-1."""
+        self.names = ScriptNames(self.scripts, texts or {})
         self.dropped = 0
         self._flights: list[Flight] = []
         self._last = 0
@@ -36,6 +39,7 @@ class Recording:
         self._last += 1
         flight.sequence = self._last
         self._flights.append(flight)
+        self.names.learn(flight.name, flight.args)
         if len(self._flights) > KEPT_COMMANDS:
             gone = KEPT_COMMANDS // 10
             del self._flights[:gone]
@@ -49,19 +53,25 @@ class Recording:
             with self._changed:
                 self._changed.notify_all()
 
+    def forget(self) -> None:
+        """Drop all commands so far; the numbering goes on. Called by the loop of the tap only."""
+        self._flights.clear()
+        self.dropped = 0
+
     def mark(self) -> int:
         """The number of the newest command: pass it to `commands` as `after` to see only what comes from now on."""
         return self._last
 
     def commands(self, *, after: int = 0, where: Matching | None = None) -> tuple[CommandRecord, ...]:
         """The commands in the order of their arrival, as they are now."""
-        flights = [flight for flight in list(self._flights) if flight.sequence > after]
-        records = (flight.record(self.scripts) for flight in flights)
+        flights = self._flights[:]
+        newer = bisect_right(flights, after, key=lambda flight: flight.sequence)
+        records = (flight.record(self.scripts) for flight in flights[newer:])
         return tuple(record for record in records if where is None or where(record))
 
     def calls(self, script: str, *, after: int = 0) -> tuple[CommandRecord, ...]:
-        """The calls of one script."""
-        return self.commands(after=after, where=lambda record: record.script == script)
+        """The calls of one script, or of what a client has in its place."""
+        return self.commands(after=after, where=lambda record: self.names.of(record.digest) == script)
 
     def wait_for(self, where: Matching, *, deadline_ms: int, count: int = 1, after: int = 0) -> CommandRecord:
         """Wait until so many commands match (a reply may be part of the condition), and answer the last of them.

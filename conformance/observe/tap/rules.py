@@ -32,10 +32,10 @@ PHASES: tuple[Phase, ...] = ("before-send", "after-execute", "mid-reply")
 class Trigger:
     """The command at which something happens.
 
-    `script` (a name) or `command` (a name, any case) or neither (any command); `connection` and `where` narrow it down
-    further. `call`: the k-th such command counted from when the rule is set, over all connections; None: every one. A
-    call that Redis answered with NOSCRIPT is not counted. `reply_bytes`: how much of the reply the client has got in
-    phase mid-reply; by default half of it.
+    `script` (a name: that script, or what a client has in its place) or `command` (a name, any case) or neither (any
+    command); `connection` and `where` narrow it down further. `call`: the k-th such command counted from when the rule
+    is set, over all connections; None: every one. A call that Redis answered with NOSCRIPT is not counted.
+    `reply_bytes`: how much of the reply the client has got in phase mid-reply; by default half of it.
     """
 
     script: str | None = None
@@ -59,7 +59,7 @@ class Trigger:
         """Whether a command is one of those meant."""
         if self.command is not None and flight.name != self.command.upper():
             return False
-        if self.script is not None and recording.scripts.get(flight.digest or "") != self.script:
+        if self.script is not None and recording.names.of(flight.digest) != self.script:
             return False
         if self.connection is not None and flight.connection != self.connection:
             return False

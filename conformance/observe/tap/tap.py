@@ -17,7 +17,7 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from conformance.observe.tap.cluster import Addresses, NoAddresses
 from conformance.observe.tap.conversation import Conversation
@@ -47,7 +47,8 @@ class Tap:
     """Start it with `with` or `start`; `address` (or, for a cluster, `addresses`) is what the client is given.
 
     `nodes` are where Redis is: `host:port`, or `unix:/path`. With several nodes (or `cluster=True`), addresses of
-    nodes in the replies of a cluster become those of the tap. `scripts`: names of scripts by their SHA-1. `tls`: speak
+    nodes in the replies of a cluster become those of the tap. `scripts`: names of scripts by their SHA-1. `texts`: the
+    official scripts by name; with them a trigger also knows a script that is only like an official one. `tls`: speak
     TLS to Redis; the client always speaks plain TCP to the tap. All methods may be called from any thread.
     """
 
@@ -55,13 +56,14 @@ class Tap:
         self,
         *nodes: str,
         scripts: Mapping[str, str] | None = None,
+        texts: Mapping[str, str] | None = None,
         cluster: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         if not nodes:
             raise UsageProblem("a tap needs a Redis behind it", hint="give the address of at least one node")
         self.nodes = tuple(_checked(node) for node in nodes)
-        self.recording = Recording(scripts or {})
+        self.recording = Recording(scripts or {}, texts)
         self._cluster = cluster or len(nodes) > 1
         self._tls = tls
         self._rules = RuleBook()
@@ -71,8 +73,8 @@ class Tap:
         self._live: dict[int, Conversation] = {}
         self._connections = 0
         self._links: list[tuple[Link, int | None]] = []
-        self._refusing = 0
-        self._silent = 0
+        self._refusals: list[object] = []
+        self._silences: list[object] = []
         self._loop: LoopThread | None = None
 
     @property
@@ -139,29 +141,44 @@ class Tap:
         try:
             yield
         finally:
-            self._do(lambda: self._links.remove(entry), self._apply_links)
+            self._do(partial(_discard, self._links, entry), self._apply_links)
 
     @contextlib.contextmanager
     def silence(self) -> Iterator[None]:
         """Let nothing pass on any connection, new ones too, for the duration of the block; afterwards all arrives."""
-        self._do(partial(self._silence, 1))
+        silence = object()
+        self._do(partial(self._silence, silence))
         try:
             yield
         finally:
-            self._do(partial(self._silence, -1))
+            self._do(partial(self._speak, silence))
 
     @contextlib.contextmanager
     def outage(self, *, reset: bool = True) -> Iterator[None]:
         """Cut all connections, and reset new ones at once, for the duration of the block."""
-        self._do(partial(self._refuse, 1), partial(self._cut, None, reset))
+        refusal = object()
+        self._do(partial(self._refusals.append, refusal), partial(self._cut, None, reset))
         try:
             yield
         finally:
-            self._do(partial(self._refuse, -1))
+            self._do(partial(_discard, self._refusals, refusal))
 
     def cut(self, connection: int | None = None, *, reset: bool = False) -> None:
         """Cut one connection, or all of them, now."""
         self._do(partial(self._cut, connection, reset))
+
+    def heal(self) -> None:
+        """End whatever is in force, also inside blocks that have not ended: all that is held goes on."""
+        self._do(self._heal)
+
+    def forget(self) -> None:
+        """Drop what was recorded so far."""
+        self._do(self.recording.forget)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What went wrong inside the tap itself; nothing, unless the kit has a defect."""
+        return tuple(self._loop.failures) if self._loop is not None else ()
 
     def connections(self) -> tuple[ConnectionView, ...]:
         """The open connections, oldest first."""
@@ -190,9 +207,9 @@ class Tap:
         )
         self._live[conversation.number] = conversation
         self._apply_links()
-        for _ in range(self._silent):
+        for _ in self._silences:
             conversation.silence()
-        return ClientSide(conversation, self._tls, refuse=self._refusing > 0, on_end=self._gone)
+        return ClientSide(conversation, self._tls, refuse=bool(self._refusals), on_end=self._gone)
 
     def _gone(self, conversation: Conversation) -> None:
         self._live.pop(conversation.number, None)
@@ -202,13 +219,25 @@ class Tap:
             chosen = [link for link, number in self._links if number in {None, conversation.number}]
             conversation.to_redis.link = conversation.to_client.link = chosen[-1] if chosen else None
 
-    def _silence(self, change: int) -> None:
-        self._silent += change
+    def _silence(self, silence: object) -> None:
+        self._silences.append(silence)
         for conversation in list(self._live.values()):
-            conversation.silence() if change > 0 else conversation.speak()
+            conversation.silence()
 
-    def _refuse(self, change: int) -> None:
-        self._refusing += change
+    def _speak(self, silence: object) -> None:
+        if silence in self._silences:
+            self._silences.remove(silence)
+            for conversation in list(self._live.values()):
+                conversation.speak()
+
+    def _heal(self) -> None:
+        for rule in self._rules.rules:
+            self._rules.remove(rule)
+        self._refusals.clear()
+        self._links.clear()
+        self._apply_links()
+        for silence in list(self._silences):
+            self._speak(silence)
 
     def _cut(self, connection: int | None, reset: bool) -> None:
         for conversation in list(self._live.values()):
@@ -239,6 +268,12 @@ class Tap:
         """Carry out steps in the loop, and wait until they are done. Healing a tap that is closed does nothing."""
         if self._loop is not None or not self._ports:
             self._ask(lambda: [step() for step in steps])
+
+
+def _discard(entries: list[Any], entry: object) -> None:
+    """Take an entry away, unless `heal` has done so."""
+    if entry in entries:
+        entries.remove(entry)
 
 
 def _checked(node: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,9 @@ logger = logging.getLogger("bullmq")
 
 CONNECTION_LOST: Final = (RedisConnectionError, RedisTimeoutError, ConnectionError, TimeoutError)
 """After these nobody knows whether the command was carried out."""
+
+_NAME: Final = re.compile("[!-~]+")
+"""What Redis takes as the name of a connection. With another name, of a worker, Node's connection has none either."""
 
 
 class ConnectionWatch(Protocol):
@@ -61,7 +65,8 @@ class Connection:
         self._checked = False
         self._watch = watch
         is_cluster = address.mode == "cluster"
-        self._carrier = ClusterNodes(address, name) if is_cluster else SingleSocket(address, name)
+        accepted = name if name is not None and _NAME.fullmatch(name) else None
+        self._carrier = ClusterNodes(address, accepted) if is_cluster else SingleSocket(address, accepted)
 
     @property
     def minimum_block_s(self) -> float:

@@ -44,9 +44,11 @@ def encode(options: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def decode(stored: Mapping[str, Any]) -> JobOptions:
-    """Answer stored options under their full names."""
+def decode(stored: Mapping[str, Any] | list[Any]) -> JobOptions:
+    """Answer stored options under their full names. An array is what some languages write for an empty map."""
     options: JobOptions = {}
+    if isinstance(stored, list):
+        return options
     for name, value in stored.items():
         if name in _TELEMETRY_NAMES:
             options["telemetry"] = {**options.get("telemetry", {}), _TELEMETRY_NAMES[name]: value}

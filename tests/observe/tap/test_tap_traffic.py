@@ -123,12 +123,27 @@ GOOD: dict[str, list[CommandRecord]] = {
         command("EVALSHA", ONE, 0, sequence=2, reply=b"-NOSCRIPT No matching script.\r\n"),
         command("EVAL", "return 1", 0, sequence=3),
     ],
+    "a text for each of two NOSCRIPTs": [
+        *(command("EVALSHA", ONE, 0, sequence=one, reply=b"-NOSCRIPT No matching script.\r\n") for one in (1, 2)),
+        *(command("EVAL", "return 1", 0, sequence=one) for one in (3, 4)),
+    ],
     "text again where the first was lost": [
         command("EVAL", "return 1", 0, sequence=1, fate="lost"),
         command("EVAL", "return 1", 0, sequence=2),
     ],
     "an unknown script may have any keys": [command("EVAL", "return 2", 1, "x", "y")],
-    "plain commands": [command("HGETALL", "x"), command("DEL", "{b}1", "{b}2"), command("CLIENT", "LIST")],
+    "plain commands": [command("HGETALL", "x"), command("LRANGE", "{b}:q:wait", 0, -1), command("CLIENT", "LIST")],
+    "changes that Node makes outside of scripts": [
+        command("HMSET", f"{BASE}meta", "version", "bullmq:5.62.0"),
+        command("HSET", f"{BASE}meta", "concurrency", 1),
+        command("HDEL", f"{BASE}meta", "concurrency"),
+        command("SET", f"{BASE}limiter", 9, "PX", 100),
+        command("DEL", f"{BASE}limiter"),
+        command("DEL", f"{BASE}de:once"),
+        command("LTRIM", f"{BASE}1:logs", -2, -1),
+        command("XTRIM", f"{BASE}events", "MAXLEN", "~", 10),
+        command("BZPOPMIN", f"{BASE}marker", 5),
+    ],
 }
 
 
@@ -157,6 +172,11 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
         "keys[1]",
         [call("extendLock", [f"{BASE}1", f"{BASE}stalled"], list("t11"))],
     ),
+    "a wrong key where no other tells the queue": (
+        "key-names",
+        "keys[2]",
+        [call("extendLock", [f"{BASE}1:lock", f"{BASE}stalle"], ["t", "30000", "1"])],
+    ),
     "another queue in the argument": (
         "undeclared-keys",
         "keys of {b}:other:",
@@ -164,7 +184,7 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
     ),
     "a base without its colon": ("undeclared-keys", "keys of {b}:q,", [fetch(argv=["{b}:q", NOW, pack(FETCH)])]),
     "another queue in the packed argument": ("undeclared-keys", "argv[1][1]", [add(["{b}:other:", *SLOTS[1:]])]),
-    "two slots": ("one-slot", "keys of 2 slots", [command("DEL", "a", "b")]),
+    "two slots": ("one-slot", "keys of 2 slots", [command("EXISTS", "a", "b")]),
     "a script in two slots": (
         "one-slot",
         "slots",
@@ -173,9 +193,9 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
     "a transaction in two slots": (
         "one-slot",
         "another slot",
-        [command("INCR", "a", transaction=1), command("INCR", "b", transaction=1, sequence=2)],
+        [command("GET", "a", transaction=1), command("GET", "b", transaction=1, sequence=2)],
     ),
-    "an argument too many": ("argument-count", "4 arguments", [fetch(argv=[BASE, NOW, pack(FETCH), "x"])]),
+    "an argument too many": ("surplus-arguments", "4 arguments", [fetch(argv=[BASE, NOW, pack(FETCH), "x"])]),
     "an argument too few": ("argument-count", "2 arguments", [fetch(argv=[BASE, NOW])]),
     "seconds instead of ms": (
         "numeric-range",
@@ -219,6 +239,11 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
         "was sent by #1 already",
         [command("EVAL", "return 1", 0), command("EVAL", "return 1", 0, sequence=2)],
     ),
+    "progress by hand": ("outside-script", f"HSET {BASE}1 ", [command("HSET", f"{BASE}1", "progress", "1")]),
+    "an event by hand": ("outside-script", "XADD", [command("XADD", f"{BASE}events", "*", "event", "added")]),
+    "a lock by hand": ("outside-script", "SET", [command("SET", f"{BASE}1:lock", "t", "PX", 30000)]),
+    "a job moved by hand": ("outside-script", "LREM", [command("LREM", f"{BASE}active", 1, "1", transaction=1)]),
+    "a deduplication key by hand": ("outside-script", "SET", [command("SET", f"{BASE}de:once", "1")]),
     "flushing": ("dangerous-commands", "FLUSHALL", [command("FLUSHALL")]),
     "configuring": ("dangerous-commands", "CONFIG SET", [command("CONFIG", "SET", "maxmemory", "1")]),
     "looking for keys": ("dangerous-commands", "KEYS", [command("keys", "*")]),
@@ -242,7 +267,7 @@ def test_every_check_is_shown_to_fail() -> None:
 
 
 def test_slots_are_judged_in_a_cluster_only() -> None:
-    assert check_traffic([command("DEL", "a", "b")]) == []
+    assert check_traffic([command("EXISTS", "a", "b")]) == []
 
 
 @pytest.mark.parametrize(("name", "reason"), [("no-such-check", "x"), ("one-slot", " ")])

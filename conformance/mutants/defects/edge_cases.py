@@ -1,0 +1,206 @@
+"""Unusual texts, ids and bytes that are changed, refused or lost on their way."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import unicodedata
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.reference_impl.connection import connection as connection_module
+from conformance.reference_impl.encoding import js_json, packing
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.jobs import moves, options
+from conformance.reference_impl.queues.base import QueueBase
+from conformance.reference_impl.scripts import move as scripts_move
+from conformance.reference_impl.scripts.move import Fetched
+from conformance.reference_impl.scripts.read import ReadScripts
+
+MEGABYTE = 1024 * 1024
+
+
+# Texts.
+
+
+@mutant("edge.null-ends-text", kills=("edge.texts",))
+def null_ends_text(damage: Damage) -> None:
+    """A text in JSON ends at its first null byte, as in C."""
+    damage.around(js_json, "js_string", lambda healthy: lambda text: healthy(text.partition("\0")[0]))
+
+
+@mutant("edge.basic-plane-only", kills=("edge.texts",))
+def basic_plane_only(damage: Damage) -> None:
+    """Characters beyond U+FFFF are lost."""
+    damage.around(
+        js_json, "js_string", lambda healthy: lambda text: healthy("".join(one for one in text if one <= "\uffff"))
+    )
+
+
+@mutant("edge.reason-printable", kills=("edge.texts.plain",))
+def reason_printable(damage: Damage) -> None:
+    """Only printable characters of a failure's message are stored."""
+    damage.around(
+        moves, "message_of", lambda healthy: lambda error: "".join(one for one in healthy(error) if one.isprintable())
+    )
+
+
+@mutant("edge.name-as-ascii", kills=("edge.texts.plain",))
+def name_as_ascii(damage: Damage) -> None:
+    """Names of jobs are packed as ASCII."""
+    damage.replace(packing, "_encoded", lambda text: text.encode("ascii", "replace"))
+
+
+@mutant("edge.reason-escaped", kills=("edge.texts.plain",))
+def reason_escaped(damage: Damage) -> None:
+    """A failure's message is stored as HTML would show it."""
+    damage.around(moves, "message_of", lambda healthy: lambda error: healthy(error).replace("<", "&lt;"))
+
+
+@mutant("edge.id-composed", kills=("edge.texts.names",))
+def id_composed(damage: Damage) -> None:
+    """Ids are brought into Unicode's normal form C, so that two ids can become one."""
+
+    def broken(normalize: Function) -> Function:
+        def composed(given: Any) -> Any:
+            normal = normalize(given)
+            if isinstance(normal.get("jobId"), str):
+                normal["jobId"] = unicodedata.normalize("NFC", normal["jobId"])
+            return normal
+
+        return composed
+
+    damage.around(options, "normalize", broken)
+
+
+# Options.
+
+
+@mutant("edge.options-as-ascii", kills=("edge.options",))
+def options_as_ascii(damage: Damage) -> None:
+    """Texts of options are packed as ASCII."""
+    damage.replace(packing, "_encoded", lambda text: text.encode("ascii", "replace"))
+
+
+@mutant("edge.options-array-refused", kills=("edge.options.array",))
+def options_array_refused(damage: Damage) -> None:
+    """A job whose options are an array is not read."""
+
+    def broken(decode: Function) -> Function:
+        def decode_mapping(stored: Any) -> Any:
+            if not isinstance(stored, dict):
+                raise TypeError("options must be a mapping")
+            return decode(stored)
+
+        return decode_mapping
+
+    damage.around(options, "decode", broken)
+
+
+# Ids and names.
+
+
+@mutant("edge.ids-as-numbers", kills=("edge.ids",))
+def ids_as_numbers(damage: Damage) -> None:
+    """An id that looks like a number is read as one."""
+
+    def broken(read: Function) -> Function:
+        def read_fetched(reply: Any) -> Fetched:
+            fetched: Fetched = read(reply)
+            job_id = fetched.job_id or ""
+            return dataclasses.replace(fetched, job_id=str(int(job_id))) if job_id.strip().isdigit() else fetched
+
+        return read_fetched
+
+    damage.around(scripts_move, "read_fetched", broken)
+
+
+@mutant("edge.ids-stripped", kills=("edge.ids",))
+def ids_stripped(damage: Damage) -> None:
+    """White space around an id is cut off when a job's state is asked for."""
+
+    def broken(get_state: Function) -> Function:
+        async def get_stripped(scripts: ReadScripts, job_id: str) -> str:
+            state: str = await get_state(scripts, job_id.strip())
+            return state
+
+        return get_stripped
+
+    damage.around(ReadScripts, "get_state", broken)
+
+
+@mutant("edge.any-queue-name", kills=("edge.queue-names.refused",))
+def any_queue_name(damage: Damage) -> None:
+    """A queue with a bad name gets a good one."""
+
+    def broken(make: Function) -> Function:
+        def make_anyway(
+            queue: QueueBase, name: str, opts: Any = None, *, scripts: Any = None, clock: Any = None
+        ) -> None:
+            make(queue, name.replace(":", "-") or "unnamed", opts, scripts=scripts, clock=clock)
+
+        return make_anyway
+
+    damage.around(QueueBase, "__init__", broken)
+
+
+@mutant("edge.worker-name-insisted-on", kills=("edge.worker-names",))
+def worker_name_insisted_on(damage: Damage) -> None:
+    """A worker does not start where Redis refuses its name for the connection."""
+    damage.replace(connection_module, "_NAME", re.compile(".*", re.DOTALL))
+
+
+# Bytes.
+
+
+@mutant("edge.ill-formed-refused", kills=("edge.invalid-utf8",))
+def ill_formed_refused(damage: Damage) -> None:
+    """A reply that is no UTF-8 is an error."""
+    damage.replace(connection_module, "texts", lambda reply: _texts(reply, "strict"))
+
+
+@mutant("edge.ill-formed-dropped", kills=("edge.invalid-utf8", "edge.invalid-utf8.events"))
+def ill_formed_dropped(damage: Damage) -> None:
+    """Bytes that are no UTF-8 are left out."""
+    damage.replace(connection_module, "texts", lambda reply: _texts(reply, "ignore"))
+
+
+def _texts(reply: Any, errors: str) -> list[str]:
+    return [each.decode("utf-8", errors) if isinstance(each, bytes) else str(each) for each in reply]
+
+
+@mutant("edge.large-result-lost", kills=("edge.large",))
+def large_result_lost(damage: Damage) -> None:
+    """A result above one megabyte is stored as null."""
+
+    def broken(stringify: Function) -> Function:
+        def stringify_small(value: Any) -> str:
+            text: str = stringify(value)
+            return text if len(text) <= MEGABYTE else "null"
+
+        return stringify_small
+
+    damage.around(js_json, "stringify", broken)
+
+
+@mutant("edge.size-in-characters", kills=("add.size-limit",))
+def size_in_characters(damage: Damage) -> None:
+    """`sizeLimit` counts characters instead of bytes."""
+    damage.around(
+        options, "_validate_size", lambda healthy: lambda name, limit, text: healthy(name, limit, "." * len(text))
+    )
+
+
+@mutant("edge.size-limit-excluded", kills=("add.size-limit",))
+def size_limit_excluded(damage: Damage) -> None:
+    """Data of exactly the limit is refused."""
+
+    def broken(_validate: Function) -> Function:
+        def validate_size(_name: str, limit: Any, data_text: str) -> None:
+            if limit and len(data_text.encode(errors="replace")) >= limit:
+                raise InvalidArgument("The size of the job exceeds the limit")
+
+        return validate_size
+
+    damage.around(options, "_validate_size", broken)

@@ -1,0 +1,160 @@
+"""Jobs, logs and events that are kept too long or not long enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from conformance.mutants.damage import Damage, Function
+from conformance.mutants.registry import mutant
+from conformance.protocol.keys import META
+from conformance.reference_impl.jobs.edits import JobEdits
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts import move as scripts_move
+
+Keep = Mapping[str, Any]
+
+
+def _edit_keep(damage: Damage, edit: Callable[[Keep], Keep]) -> None:
+    """Change what is told to the finishing script about the jobs to keep."""
+
+    def broken(keep: Function) -> Function:
+        def keep_jobs(job_opts: Keep, worker_opts: Keep, option: str) -> Keep:
+            return edit(keep(job_opts, worker_opts, option))
+
+        return keep_jobs
+
+    damage.around(scripts_move, "keep_jobs", broken)
+
+
+# Jobs.
+
+
+@mutant("retention.count-instead-of-age", kills=("retention.age-and-count",))
+def count_instead_of_age(damage: Damage) -> None:
+    """With a count the age has no effect."""
+    _edit_keep(damage, lambda keep: {"count": keep["count"]} if "count" in keep else keep)
+
+
+@mutant("retention.age-instead-of-count", kills=("retention.age-and-count",))
+def age_instead_of_count(damage: Damage) -> None:
+    """With an age the count has no effect."""
+    _edit_keep(damage, lambda keep: {"age": keep["age"]} if "age" in keep else keep)
+
+
+@mutant("retention.limit-heeded", kills=("retention.limit-ignored",))
+def limit_heeded(damage: Damage) -> None:
+    """No finish removes more old jobs than `limit` says."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "ZREVRANGEBYSCORE" then memory.old = send("ZREVRANGEBYSCORE", command[2], command[3], '
+        'command[4], "LIMIT", 0, 1) return memory.old end '
+        'if command[1] == "ZREMRANGEBYSCORE" then return send("ZREM", command[2], unpack(memory.old)) end',
+    )
+
+
+@mutant("retention.zero-is-no-age", kills=("retention.age-zero",))
+def zero_is_no_age(damage: Damage) -> None:
+    """An age of 0 is taken for none."""
+    _edit_keep(damage, lambda keep: keep if keep.get("age") != 0 else {"count": -1})
+
+
+@mutant("retention.negative-is-none", kills=("retention.keep-all",))
+def negative_is_none(damage: Damage) -> None:
+    """A negative count keeps nothing."""
+    _edit_keep(damage, lambda keep: {**keep, "count": max(keep.get("count", 0), 0)})
+
+
+@mutant("retention.only-itself", kills=("retention.last-one-decides",))
+def only_itself(damage: Damage) -> None:
+    """A job's rule makes no other job go."""
+    _edit_keep(damage, lambda keep: keep if keep.get("count") == 0 else {"count": -1})
+
+
+@mutant("retention.both-sets", kills=("retention.last-one-decides",))
+def both_sets(damage: Damage) -> None:
+    """What makes room among the completed jobs makes room among the failed ones."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "ZREMRANGEBYRANK" then send("DEL", (string.gsub(command[2], "completed$", "failed"))) end',
+    )
+
+
+@mutant("retention.announced", kills=("retention.silent",))
+def announced(damage: Damage) -> None:
+    """Every job that makes room leaves an event."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "ZREMRANGEBYRANK" or command[1] == "ZREMRANGEBYSCORE" then '
+        'send("XADD", KEYS[4], "*", "event", "removed", "jobId", "1", "prev", "completed") end',
+    )
+
+
+@mutant("retention.logs-left", kills=("retention.silent",))
+def logs_left(damage: Damage) -> None:
+    """Logs of jobs that make room stay."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "DEL" then for place = #command, 2, -1 do '
+        'if string.sub(command[place], -5) == ":logs" then table.remove(command, place) end end end',
+    )
+
+
+# Logs.
+
+
+@mutant("retention.keep-logs-ignored", kills=("retention.logs",))
+def keep_logs_ignored(damage: Damage) -> None:
+    """The option `keepLogs` has no effect."""
+
+    async def log(job: JobEdits, row: str) -> int:
+        return await job.scripts.add_log(job.known_id, row, None)
+
+    damage.replace(JobEdits, "log", log)
+
+
+@mutant("retention.keep-logs-for-all", kills=("retention.logs",))
+def keep_logs_for_all(damage: Damage) -> None:
+    """Whoever adds a row, the log is limited by the option of the job."""
+    damage.commands(
+        "addLog",
+        'if command[1] == "RPUSH" then local length = send(unpack(command)) '
+        'if ARGV[3] == "" then send("LTRIM", command[2], -2, -1) end return length end',
+    )
+
+
+# Events.
+
+
+@mutant("retention.trims-all", kills=("retention.events.newest",))
+def trims_all(damage: Damage) -> None:
+    """Trimming empties the stream."""
+    damage.commands("*", 'if command[1] == "XTRIM" then return send("XTRIM", command[2], "MAXLEN", 0) end')
+
+
+@mutant("retention.trimmed-number-unknown", kills=("retention.events.by-hand",))
+def trimmed_number_unknown(damage: Damage) -> None:
+    """Trimming by hand does not tell how many entries went."""
+
+    def broken(trim: Function) -> Function:
+        async def trim_events(queue: Queue, max_length: int) -> int:
+            await trim(queue, max_length)
+            return 0
+
+        return trim_events
+
+    damage.around(Queue, "trimEvents", broken)
+
+
+@mutant("retention.first-queue-wins", kills=("retention.events.last-queue-wins",))
+def first_queue_wins(damage: Damage) -> None:
+    """A limit of the stream that is set is not set again."""
+
+    def broken(write: Function) -> Function:
+        async def write_meta(queue: Queue) -> None:
+            if not await queue.connection.command("HEXISTS", queue.keys.key(META), "opts.maxLenEvents"):
+                await write(queue)
+
+        return write_meta
+
+    damage.around(Queue, "_write_meta", broken)

@@ -1,0 +1,148 @@
+"""A walk through everything that a client does with scripts: each stop calls some of them at least once.
+
+On an empty queue. `OFFICIAL` are the scripts that Node calls on the way.
+"""
+
+from __future__ import annotations
+
+from conformance.driver.ops import job, queue, worker
+from conformance.gate.participants.handles import FlowHandle, QueueHandle, WorkerHandle
+from conformance.gate.participants.participant import Participant
+from conformance.scenarios.flow_steps import node
+from conformance.scenarios.scheduler_steps import HOUR_MS, claim_next, current_job
+
+LATER_MS = 60_000
+
+OFFICIAL = frozenset(
+    {
+        *("addStandardJob", "addDelayedJob", "addPrioritizedJob", "addParentJob", "addJobScheduler"),
+        *("updateJobScheduler", "getJobScheduler", "removeJobScheduler", "addLog", "updateData", "updateProgress"),
+        *("changeDelay", "changePriority", "promote", "pause", "drain", "cleanJobsInSet", "obliterate"),
+        *("moveToActive", "moveToFinished", "moveToDelayed", "moveToWaitingChildren", "moveJobFromActiveToWait"),
+        *("moveStalledJobsToWait", "moveJobsToWait", "retryJob", "reprocessJob", "extendLock", "extendLocks"),
+        *("removeJob", "removeChildDependency", "removeUnprocessedChildren", "isFinished", "isMaxed"),
+        *("getCounts", "getCountsPerPriority", "getDependencyCounts", "getRanges", "getRateLimitTtl", "getMetrics"),
+        "getStateV2",
+    }
+)
+
+
+def tour(client: Participant, name: str = "q") -> None:
+    """Make all stops on one queue."""
+    jobs, runner, flows = client.queue(name), client.worker(queue=name), client.flow()
+    _adding(jobs)
+    _changing(jobs)
+    _running(client, jobs, runner)
+    _failing(client, jobs, runner)
+    _giving_back(client, jobs, runner)
+    _flows(jobs, runner, flows)
+    _schedulers(jobs, runner)
+    _reading(jobs)
+    _clearing(jobs)
+
+
+def _adding(jobs: QueueHandle) -> None:
+    jobs.add(jobId="plain")
+    jobs.add(jobId="late", delay=LATER_MS)
+    jobs.add(jobId="urgent", priority=3)
+    jobs.add_bulk(("job", {}, {"jobId": "bulk-1"}), ("job", {}, {"jobId": "bulk-2", "delay": LATER_MS}))
+    jobs.add(jobId="single", deduplication={"id": "once", "ttl": LATER_MS})
+    jobs.add(deduplication={"id": "once"})
+
+
+def _changing(jobs: QueueHandle) -> None:
+    jobs.call(job.ChangeDelay(job="late", delay_ms=2 * LATER_MS))
+    jobs.call(job.ChangePriority(job="urgent", priority=5))
+    jobs.update_data("plain", {"a": 1})
+    jobs.progress("plain", 50)
+    jobs.log("plain", "a line", keep=2)
+    jobs.promote("late")
+    jobs.call(queue.PromoteJobs(count=10))
+    jobs.pause()
+    jobs.resume()
+    jobs.remove("bulk-2")
+
+
+def _running(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -> None:
+    first = runner.claim_one()
+    runner.extend_lock(first.id, LATER_MS)
+    runner.extend_locks([first.id], ["token-1"], LATER_MS)
+    following = runner.complete(first.id, "done", fetch_next=True)
+    if following is not None:
+        runner.complete(following.id)
+        jobs.call(job.WaitUntilFinished(job=following.id, events=client.events(jobs.queue_name).handle, ttl_ms=2000))
+    jobs.retry(first.id, "completed")
+    jobs.call(job.IsFinished(job=first.id))
+
+
+def _failing(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -> None:
+    jobs.add(jobId="again", attempts=3, lifo=True)
+    runner.claim_one()
+    runner.fail("again")
+    runner.claim_one()
+    runner.fail("again", unrecoverable=True)
+    jobs.add(jobId="backoff", attempts=2, backoff={"type": "fixed", "delay": 1000}, lifo=True)
+    runner.claim_one()
+    runner.fail("backoff")
+    client.pass_time(5)
+    jobs.call(queue.RetryJobs(count=10, state="failed"))
+
+
+def _giving_back(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -> None:
+    waiting = runner.claim_one().id
+    runner.call(worker.MoveToWait(job=waiting, token="token-1"))
+    delayed = runner.claim_one().id
+    runner.call(worker.MoveToDelayed(job=delayed, token="token-1", timestamp=client.clock.now_ms() + LATER_MS))
+    stalled = runner.claim_one().id
+    runner.check_stalled()
+    jobs.redis.delete("stalled-check")
+    jobs.redis.delete(f"{stalled}:lock")
+    runner.check_stalled()
+    jobs.call(queue.Drain(delayed=True))
+
+
+def _flows(jobs: QueueHandle, runner: WorkerHandle, flows: FlowHandle) -> None:
+    name = jobs.queue_name
+    flows.add(node("parent", node("child-1", queue=name), node("child-2", queue=name), queue=name))
+    jobs.call(job.RemoveChildDependency(job="child-2"))
+    runner.claim_one()
+    runner.complete("child-1")
+    jobs.call(job.GetDependencies(job="parent"))
+    jobs.call(job.GetDependenciesCount(job="parent"))
+    flows.get("parent", queue=name)
+    while (claimed := runner.claim()) is not None:
+        if claimed.id == "parent":
+            jobs.add(jobId="child-3", parent={"id": "parent", "queue": f"{jobs.redis.base[:-1]}"})
+            runner.wait_for_children("parent")
+        else:
+            runner.complete(claimed.id)
+    flows.add(node("other", node("child-4", queue=name, delay=LATER_MS), queue=name))
+    jobs.call(job.RemoveUnprocessedChildren(job="other"))
+
+
+def _schedulers(jobs: QueueHandle, runner: WorkerHandle) -> None:
+    jobs.schedule("s", {"every": HOUR_MS})
+    while (claimed := runner.claim()) is not None and claimed.id != current_job(jobs):
+        runner.complete(claimed.id)
+    if claimed is not None:
+        runner.complete(claimed.id)
+    runner.complete(claim_next(jobs, runner))
+    jobs.scheduler("s")
+    jobs.unschedule("s")
+
+
+def _reading(jobs: QueueHandle) -> None:
+    jobs.counts("wait", "completed")
+    jobs.call(queue.GetCountsPerPriority(priorities=[0, 3]))
+    jobs.jobs("completed", "failed", "wait")
+    jobs.state("parent")
+    jobs.call(queue.GetRateLimitTtl())
+    jobs.call(queue.IsMaxed())
+    jobs.call(queue.GetMetrics(type="completed"))
+
+
+def _clearing(jobs: QueueHandle) -> None:
+    jobs.call(queue.Clean(grace_ms=0, limit=100, type="completed"))
+    jobs.call(queue.Drain(delayed=False))
+    jobs.pause()
+    jobs.call(queue.Obliterate(force=True))

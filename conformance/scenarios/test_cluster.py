@@ -1,0 +1,89 @@
+"""Area cluster: keys with braces share one slot, keys without are refused, and flows stay inside one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from conformance.driver.connection import OperationFailed
+from conformance.gate.expect import Mismatch, equal, holds
+from conformance.gate.participants.handles import FlowHandle
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+from conformance.scenarios.flow_steps import node
+from conformance.scenarios.script_tour import OFFICIAL, tour
+
+NOT_THERE = "Script attempted to access a non local key"
+"""What Redis says of a key in another slot that a script builds itself."""
+
+SPREAD_ON_PURPOSE = {"one-slot": "the scenario uses keys of many slots, to see that they are refused"}
+
+
+@pytest.mark.parametrize("tag", ["prefix", "name"])
+@scenario("cluster.tagged-works", needs="cluster", slow=True)
+def test_every_script_stays_in_its_slot(client: Participant, tag: str) -> None:
+    """With braces in the prefix, or in the name of the queue, no script meets a key of another slot."""
+    if tag == "prefix":
+        tour(client)
+    else:
+        tour(client.untagged(), "{q}")
+    sent = client.tap.commands()
+    refused = [str(command) for command in sent if command.reply and _is_about_slots(command.reply.error)]
+    equal(refused, [], "no command meets a key of another slot")
+    if client.role == "oracle":
+        called = {command.script for command in sent}
+        equal(sorted(OFFICIAL - called), [], "Node calls every script on the way")
+
+
+@scenario("cluster.untagged-spreads", needs="cluster", without=SPREAD_ON_PURPOSE)
+def test_keys_without_braces_are_refused(client: Participant) -> None:
+    """Whatever a client tries without braces is refused, and nothing is written."""
+    bare = client.untagged()
+    queue, worker = bare.queue(), bare.worker()
+    attempts: dict[str, Callable[[], object]] = {
+        "adding": queue.add,
+        "adding several": lambda: queue.add_bulk(("job", {}, {}), ("job", {}, {})),
+        "pausing": queue.pause,
+        "claiming": worker.claim,
+    }
+    for what, attempt in attempts.items():
+        try:
+            attempt()
+        except OperationFailed:
+            continue
+        raise Mismatch(f"{what} without braces is refused", expected="an error", actual="accepted", where="answer")
+    there = [name for name in ("id", "1", "wait", "paused", "marker", "events") if bare.redis().exists(name)]
+    equal(there, [], "nothing was written")
+    if client.role == "oracle":
+        errors = {command.reply.error_code for command in client.tap.commands() if command.reply and command.script}
+        holds("CROSSSLOT" in errors, "Redis refuses with CROSSSLOT", seen=sorted(map(str, errors)))
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+@scenario("cluster.flow-in-one-slot", needs="cluster", without=SPREAD_ON_PURPOSE)
+def test_a_flow_across_slots_is_refused(client: Participant, bulk: bool) -> None:
+    """A flow is added as a whole, so it is refused as a whole where its queues are in different slots."""
+    bare = client.untagged()
+    flows = bare.flow()
+    try:
+        _add_across(flows, bulk=bulk)
+    except OperationFailed:
+        left = [name for queue in ("{a}", "{b}") for name in ("parent", "child") if bare.redis(queue).exists(name)]
+        equal(left, [], "nothing of the flow is left")
+    else:
+        raise Mismatch("a flow across slots is refused", expected="an error", actual="accepted", where="answer")
+    flows.add(node("parent", node("child", queue="{a}:2"), queue="{a}"))
+    equal(bare.redis("{a}").state("parent"), ["waiting-children"], "queues of one slot can share a flow")
+
+
+def _add_across(flows: FlowHandle, *, bulk: bool) -> None:
+    """`{a}` and `{b}` are in different slots, and on different masters where there are three."""
+    if bulk:
+        flows.add_bulk(node("parent", queue="{a}"), node("child", queue="{b}"))
+    else:
+        flows.add(node("parent", node("child", queue="{b}"), queue="{a}"))
+
+
+def _is_about_slots(error: str | None) -> bool:
+    return error is not None and (error.startswith("CROSSSLOT") or NOT_THERE in error)

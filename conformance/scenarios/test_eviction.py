@@ -1,0 +1,315 @@
+"""Keys that Redis has evicted: what is lost with each, and that clients report it and go on.
+
+`redis.delete` stands for the eviction of one key; real pressure on memory is in `test_memory_pressure.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.driver.ops import queue as queue_ops
+from conformance.gate.expect import equal, holds
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+
+NO_FIELDS = {
+    "required-fields": "the hash was evicted, and only what happened since is in it",
+    "oracle-health": "the hash was evicted",
+}
+NO_HASH = {
+    "no-ghosts": "the hash was evicted",
+    "locks": "the hash was evicted",
+    "owned-keys": "the hash was evicted",
+    "oracle-health": "the hash was evicted",
+}
+
+
+# What expires by itself: any volatile-* policy may take it.
+
+
+@scenario("chaos.eviction")
+def test_jobs_without_locks_are_recovered(client: Participant) -> None:
+    """All locks are gone at once: two checks put all jobs back, in their order, and a worker finishes them."""
+    queue, worker = client.queue(), client.worker()
+    for number in range(1, 6):
+        queue.add(f"job {number}")
+    for number in range(1, 6):
+        worker.claim_one(f"token-{number}")
+    for number in range(1, 6):
+        queue.redis.delete(f"{number}:lock")
+    for recovered in ([], ["1", "2", "3", "4", "5"]):
+        queue.redis.delete("stalled-check")
+        equal(sorted(worker.check_stalled()), recovered, "the second check recovers what the first has marked")
+    while (claimed := worker.claim("token-again")) is not None:
+        worker.complete(claimed.id, token="token-again")
+    equal(len(queue.redis.members("completed")), 5, "every job is completed")
+
+
+@scenario("chaos.eviction")
+def test_a_lost_suspicion_costs_one_check(client: Participant) -> None:
+    """Without the set `stalled` the next check only marks, and the one after it recovers."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("lost")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    worker.check_stalled()
+    queue.redis.delete("stalled")
+    for recovered in ([], ["1"]):
+        queue.redis.delete("stalled-check")
+        equal(worker.check_stalled(), recovered, "one more check is needed")
+    equal(queue.redis.state("1"), ["wait"], "the job waits again")
+
+
+@scenario("eviction.throttles")
+def test_a_lost_stalled_check_is_made_anew(client: Participant) -> None:
+    """Without `stalled-check` the next worker checks at once, and the interval begins again."""
+    queue, worker = client.queue(), client.worker(stalledInterval=60_000)
+    queue.add("lost")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    worker.check_stalled()
+    queue.redis.delete("stalled-check")
+    equal(worker.check_stalled(), ["1"], "the next check works")
+    holds(queue.redis.ttl_ms("stalled-check") > 0, "and the interval runs again")
+
+
+@scenario("eviction.throttles")
+def test_a_lost_window_begins_anew(client: Participant) -> None:
+    """Without `limiter` the rate limit counts from one."""
+    queue, worker = client.queue(), client.worker(limiter={"max": 2, "duration": 60_000})
+    for number in range(2):
+        queue.add(f"job {number}")
+    worker.claim_one("token-1")
+    queue.redis.delete("limiter")
+    worker.claim_one("token-2")
+    equal(queue.redis.string("limiter"), "1", "the window knows of one start")
+
+
+@scenario("eviction.throttles")
+def test_a_lost_deduplication_lets_a_second_job_in(client: Participant) -> None:
+    """Without its key a deduplication id is free, and taken by the next job."""
+    queue = client.queue()
+    deduplication = {"id": "only-one", "ttl": 60_000}
+    queue.add("first", {}, deduplication=deduplication)
+    queue.redis.delete("de:only-one")
+    equal(queue.add("second", {}, deduplication=deduplication), "2", "the second job is added")
+    equal(queue.redis.string("de:only-one"), "2", "it owns the id now")
+
+
+# Hashes of jobs: only allkeys-* policies take them.
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 3}, {"delay": 20}], ids=["wait", "prioritized", "delayed"])
+@scenario("eviction.hash.waiting", without=NO_FIELDS)
+def test_a_waiting_job_without_hash_is_handed_out(client: Participant, opts: dict[str, Any]) -> None:
+    """It has no name and no data any more; finishing it makes way for the next job."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("vanished", {"n": 1}, **opts)
+    client.pass_time(50)
+    queue.redis.delete("1")
+    claimed = worker.claim_one("token-1")
+    equal((claimed.id, claimed.attempts_started), ("1", 1), "the job is handed out")
+    holds(not {"name", "data", "opts"} & queue.redis.hash("1").keys(), "nothing of it is made up", where="job.name")
+    worker.complete("1", token="token-1")
+    equal(queue.redis.state("1"), ["completed"], "it can be finished")
+    queue.add("after")
+    equal(worker.claim_one("token-2").name, "after", "the next job is handed out whole")
+
+
+@scenario("eviction.hash.waiting", without=NO_FIELDS)
+def test_a_waiting_job_without_hash_can_fail(client: Participant) -> None:
+    """It knows of no attempts, so that the first failure is the last."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("vanished", {}, attempts=5)
+    queue.redis.delete("1")
+    worker.claim_one()
+    worker.fail("1", "cannot work on nothing")
+    equal(queue.redis.state("1"), ["failed"], "the job is in `failed`")
+    equal(queue.redis.field("1", "failedReason"), "cannot work on nothing", "with the reason")
+
+
+@scenario("eviction.hash.active", without=NO_FIELDS)
+def test_an_active_job_without_hash_cannot_be_finished(client: Participant) -> None:
+    """Its worker is told that the job is missing; later it is recovered like one that has stalled."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("vanishing", {"n": 1})
+    worker.claim_one()
+    queue.redis.delete("1")
+    with client.refuses("missing-job", "a job without hash cannot be completed"):
+        worker.complete("1")
+    with client.refuses("missing-job", "nor can it fail"):
+        worker.fail("1")
+    equal((queue.redis.exists("1"), queue.redis.state("1")), (False, ["active"]), "nothing was written")
+    queue.redis.delete("1:lock")
+    for _ in range(2):
+        queue.redis.delete("stalled-check")
+        worker.check_stalled()
+    equal(queue.redis.state("1"), ["wait"], "the stalled check puts it back")
+    worker.complete(worker.claim_one("token-2").id, token="token-2")
+    equal(queue.redis.state("1"), ["completed"], "and another worker can finish it")
+
+
+@scenario("eviction.worker-goes-on", clock="real", without=NO_HASH)
+def test_a_worker_outlives_the_hash_of_its_job(client: Participant) -> None:
+    """The worker reports an error and goes on with the next job."""
+    queue = client.queue()
+    queue.add("vanishing")
+    queue.add("next")
+    worker = client.worker("ask")
+    worker.next_job()
+    queue.redis.delete("1")
+    worker.resolve("1")
+    worker.wait_local("error")
+    equal(worker.next_job().job.id, "2", "the next job is handed out")
+    worker.resolve("2")
+    worker.wait_local("completed", "2")
+    holds(not queue.redis.exists("1"), "the lost hash is not made anew")
+    worker.close()
+
+
+@scenario("eviction.worker-goes-on", clock="real")
+def test_a_worker_outlives_the_lock_of_its_job(client: Participant) -> None:
+    """The worker reports an error, leaves the job to the stalled check, and goes on with the next."""
+    queue = client.queue()
+    queue.add("unlocked")
+    queue.add("next")
+    worker = client.worker("ask")
+    worker.next_job()
+    queue.redis.delete("1:lock")
+    worker.resolve("1")
+    worker.wait_local("error")
+    equal(worker.next_job().job.id, "2", "the next job is handed out")
+    worker.resolve("2")
+    worker.wait_local("completed", "2")
+    equal(queue.redis.state("1"), ["active"], "the other one is for the stalled check")
+    worker.close()
+
+
+@pytest.mark.parametrize("processor", ["echo", "fail"])
+@scenario("eviction.worker-goes-on", clock="real", without=NO_FIELDS)
+def test_a_worker_outlives_a_job_without_name_and_data(client: Participant, processor: str) -> None:
+    """The processor is called, and whatever it makes of it, the worker goes on."""
+    queue = client.queue()
+    queue.add("vanished", {"n": 1})
+    queue.redis.delete("1")
+    queue.add("next")
+    arguments = {"times": 9, "message": "no data"} if processor == "fail" else {}
+    worker = client.worker(processor, processor_args=arguments)
+    state = "failed" if processor == "fail" else "completed"
+    for job in ("1", "2"):
+        worker.wait_local(state, job)
+        equal(queue.redis.state(job), [state], f"job {job} came to its end")
+    worker.close()
+
+
+@scenario("eviction.reported", without=NO_HASH)
+def test_readers_tell_that_a_job_is_missing(client: Participant) -> None:
+    """The id is counted and has a state, but there is no job to be read or retried."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("vanished")
+    queue.add("there")
+    worker.fail(worker.claim_one().id)
+    worker.fail(worker.claim_one().id)
+    queue.redis.delete("1")
+    equal(queue.job("1"), None, "getJob answers nothing")
+    equal(sorted(queue.jobs("failed"), key=str), ["2", None], "getJobs has a hole in its place")
+    equal((queue.counts("failed"), queue.state("1")), ({"failed": 2}, "failed"), "it is counted, and it has a state")
+    with client.refuses("missing-job", "it cannot be retried"):
+        queue.retry("1")
+    queue.retry("2")
+    equal(queue.redis.state("2"), ["wait"], "the other one can")
+
+
+# Keys of the queue.
+
+
+@scenario("eviction.meta", without={"paused-list": "what was parked stays in `paused` when `meta` is lost"})
+def test_without_meta_a_queue_is_neither_paused_nor_limited(client: Participant) -> None:
+    """Parked jobs stay parked until the next resume, others run; the first add brings back the limit of events."""
+    queue, worker = client.queue(), client.worker()
+    queue.call(queue_ops.SetGlobalConcurrency(concurrency=1))
+    queue.add("before")
+    worker.claim_one("token-1")
+    queue.pause()
+    queue.add("parked")
+    queue.redis.delete("meta")
+    equal(queue.is_paused(), False, "the pause is forgotten")
+    equal(worker.claim("token-2"), None, "the parked job is not handed out")
+    queue.add("after")
+    equal(queue.redis.field("meta", "opts.maxLenEvents"), "10000", "the stream has a limit again", where="meta")
+    equal(worker.claim_one("token-3").id, "3", "what is added now runs, and the limit is forgotten too")
+    queue.resume()
+    equal(worker.claim_one("token-4").id, "2", "the resume brings the parked job back")
+
+
+@scenario("eviction.marker", clock="real")
+def test_without_marker_a_worker_finds_jobs_by_itself(client: Participant) -> None:
+    """A worker that comes late needs no marker, and one that sleeps looks again after `drainDelay`."""
+    queue = client.queue()
+    queue.add("unmarked")
+    queue.redis.delete("marker")
+    worker = client.worker("noop", drainDelay=1)
+    worker.wait_local("completed", "1")
+    queue.add("after")
+    worker.wait_local("completed", "2")
+    worker.close()
+
+
+@scenario("eviction.events", clock="real")
+def test_a_reader_outlives_the_stream(client: Participant) -> None:
+    """What happens after the stream was lost is delivered."""
+    queue, reader = client.queue(), client.events()
+    queue.add("before")
+    reader.wait_for("waiting", "1")
+    queue.redis.delete("events")
+    queue.add("after")
+    reader.wait_for("waiting", "2")
+
+
+@scenario(
+    "eviction.counters",
+    without={
+        "one-state": "a new job has taken over the hash of an old one",
+        "finished-fields": "a new job has taken over the hash of an old one",
+    },
+)
+def test_a_lost_id_counter_starts_again(client: Participant) -> None:
+    """New jobs get the ids of old ones, and their hashes with what they do not overwrite."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old", {"n": 1})
+    worker.complete(worker.claim_one().id, "result")
+    queue.redis.delete("id")
+    equal(queue.add("new", {"n": 2}), "1", "the id is given again")
+    fields = queue.redis.hash("1")
+    equal((fields["name"], fields["returnvalue"]), ("new", '"result"'), "old and new are mixed in one hash")
+
+
+@scenario("eviction.counters", without={"priority-counter": "the counter was evicted"})
+def test_a_lost_priority_counter_lets_jobs_overtake(client: Participant) -> None:
+    """Within a priority, new jobs go beside the oldest ones; nothing is lost."""
+    queue, worker = client.queue(), client.worker()
+    for name in ("first", "second"):
+        queue.add(name, {}, priority=1)
+    queue.redis.delete("pc")
+    queue.add("third", {}, priority=1)
+    order = [worker.claim_one(f"token-{number}").name for number in range(3)]
+    equal(order, ["first", "third", "second"], "the third overtakes the second")
+
+
+@scenario("eviction.containers", without={"one-state": "the container was evicted", "locks": "so was `active`"})
+def test_jobs_of_a_lost_container_are_not_found(client: Participant) -> None:
+    """No worker gets them and none can finish them; what is added later runs."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("running")
+    worker.claim_one("token-1")
+    queue.add("waiting")
+    queue.redis.delete("active")
+    queue.redis.delete("wait")
+    with client.refuses("wrong-state", "a job that is not in `active` cannot be completed"):
+        worker.complete("1", token="token-1")
+    equal(worker.claim("token-2"), None, "nobody gets the job that waited")
+    equal([queue.state(job) for job in ("1", "2")], ["unknown", "unknown"], "both have no state")
+    queue.add("later")
+    equal(worker.claim_one("token-3").id, "3", "what is added later runs")

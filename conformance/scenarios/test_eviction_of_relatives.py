@@ -1,0 +1,91 @@
+"""Keys of flows and schedulers that Redis has evicted: what hangs together comes apart, and the rest goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.driver.ops import job as job_ops
+from conformance.gate.expect import equal
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+from conformance.scenarios.flow_steps import chosen, node, open_all, run
+
+PARENT_LOST = {
+    "required-fields": "the hash of the parent was evicted",
+    "waits-for-something": "nothing releases a parent that was evicted",
+    "one-state": "the parent was evicted",
+    "no-ghosts": "the parent was evicted",
+    "owned-keys": "the parent was evicted",
+    "oracle-health": "the parent was evicted",
+}
+
+
+@pytest.mark.parametrize("lost", ["parent", "parent:dependencies", "waiting-children"])
+@scenario("eviction.flow", without=PARENT_LOST)
+def test_children_finish_without_their_parent(client: Participant, lost: str) -> None:
+    """What the parent has lost is no reason for a child to fail; but nobody releases the parent any more."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("first"), node("second")))
+    queue.redis.delete(lost)
+    run(worker, "first")
+    run(worker, "second")
+    equal([queue.redis.state(job) for job in ("first", "second")], [["completed"]] * 2, "both children are completed")
+    equal(worker.claim(), None, "the parent is not handed out")
+    queue.add("later")
+    equal(worker.claim_one().name, "later", "the worker goes on")
+
+
+@pytest.mark.parametrize("how", ["failParentOnFailure", "ignoreDependencyOnFailure", "removeDependencyOnFailure"])
+@scenario("eviction.flow", without=PARENT_LOST)
+def test_a_child_can_fail_without_its_parent(client: Participant, how: str) -> None:
+    """Whatever a failure should have done to the parent, the child itself is failed."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("child", **chosen(how))))
+    queue.redis.delete("parent")
+    worker.claim_one()
+    worker.fail("child")
+    equal(queue.redis.state("child"), ["failed"], "the child is failed")
+
+
+@scenario("eviction.flow")
+def test_a_parent_goes_on_without_lost_results(client: Participant) -> None:
+    """Results of children that were evicted are missing; the parent runs all the same."""
+    flow, queue, worker = open_all(client)
+    flow.add(node("parent", node("first"), node("second")))
+    run(worker, "first", 1)
+    queue.redis.delete("parent:processed")
+    run(worker, "second", 2)
+    values = queue.call(job_ops.GetChildrenValues(job="parent")).values
+    equal(list(values.values()), ["2"], "only what came later is there")
+    equal(worker.claim_one().id, "parent", "the parent is handed out")
+
+
+@scenario(
+    "eviction.scheduler",
+    without={
+        "required-fields": "the record was evicted",
+        "schedulers": "the record was evicted",
+        "oracle-health": "the record was evicted",
+    },
+)
+def test_an_iteration_without_its_scheduler_is_put_off(client: Participant) -> None:
+    """The next iteration cannot be made, so the current one is delayed and not run; other jobs are."""
+    queue, worker = client.queue(), client.worker()
+    job = queue.schedule("tick", {"every": 1000}, name="tick")
+    assert job is not None
+    queue.redis.delete("repeat:tick")
+    equal(worker.claim("token-1"), None, "the iteration is not handed out")
+    equal(queue.redis.state(job.id), ["delayed"], "it is put off, and not lost")
+    queue.add("other")
+    equal(worker.claim_one("token-2").name, "other", "the worker goes on")
+
+
+@scenario("eviction.scheduler", without={"schedulers": "the entry was evicted"})
+def test_a_scheduler_without_entry_ends(client: Participant) -> None:
+    """The current iteration runs, and none follows."""
+    queue, worker = client.queue(), client.worker()
+    job = queue.schedule("tick", {"every": 1000}, name="tick")
+    assert job is not None
+    queue.redis.delete("repeat")
+    equal(worker.claim_one().id, job.id, "the iteration is handed out")
+    equal(queue.redis.members("delayed"), [], "no other follows")

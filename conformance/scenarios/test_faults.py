@@ -1,0 +1,237 @@
+"""Crashes, partitions, lost connections, restarts: whatever breaks, jobs are finished, and by those who hold them.
+
+The tap hurts the client under test alone; for combinations and long runs there is the room `chaos`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from conformance.gate.expect import equal, holds
+from conformance.gate.participants.handles import QueueHandle
+from conformance.gate.participants.own_redis import own_redis
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario, shared
+from conformance.observe.tap.rules import Phase
+
+IMPATIENT: Final[dict[str, Any]] = {"lockDuration": 1000, "stalledInterval": 200, "drainDelay": 1, "runRetryDelay": 200}
+"""Options of a worker that notices soon what has gone wrong. Of several workers all need them: who checks for stalled
+jobs keeps the others from it for its own interval."""
+LONG_MS = 15_000
+"""Clients wait for seconds before they connect again."""
+
+
+def _fill(queue: QueueHandle, jobs: int) -> None:
+    queue.add_bulk(*((f"job {number}", {"n": number}, {}) for number in range(1, jobs + 1)))
+
+
+def _wait_for_completed(looking: Participant, jobs: int) -> None:
+    looking.eventually(
+        lambda: looking.redis().members("completed"),
+        lambda completed: len(completed) >= jobs,
+        f"{jobs} jobs are completed",
+        within_ms=LONG_MS,
+    )
+
+
+@pytest.mark.parametrize("killed", ["client", "oracle"])
+@shared("chaos.crash", tier="full", slow=True)
+def test_a_killed_worker_costs_no_job(client: Participant, oracle: Participant, killed: str) -> None:
+    """Its process is gone while it works on two jobs: the other recovers and finishes them."""
+    lost, survivor = (client, oracle) if killed == "client" else (oracle, client)
+    queue = survivor.queue()
+    _fill(queue, 3)
+    doomed = lost.worker("ask", concurrency=2, **IMPATIENT)
+    held = sorted(doomed.next_job().job.id for _ in range(2))
+    lost.driver.kill()
+    worker = survivor.worker("noop", **IMPATIENT)
+    _wait_for_completed(survivor, 3)
+    worker.close()
+    recovered = [job for job in ("1", "2", "3") if queue.redis.field(job, "stc") == "1"]
+    equal(recovered, held, "what the killed worker held was recovered, and nothing else")
+
+
+@shared("chaos.partition", tier="full", slow=True)
+def test_a_worker_that_is_cut_off_loses_its_job(client: Participant, oracle: Participant) -> None:
+    """Another worker runs the job meanwhile, and only what that one returns is stored."""
+    queue = oracle.queue()
+    queue.add("contested")
+    mine = client.worker("ask", **IMPATIENT)
+    mine.next_job()
+    with client.tap.silence():
+        other = oracle.worker("ask", stalledInterval=200)
+        equal(other.next_job(within_ms=LONG_MS).job.id, "1", "the job is handed out again")
+        mine.resolve("1", value_raw='"too late"')
+        other.resolve("1", value_raw='"in time"')
+        other.wait_local("completed", "1")
+    client.tap.wait_for(lambda command: command.script == "moveToFinished" and command.reply is not None)
+    mine.wait_local("error")
+    equal(queue.redis.field("1", "returnvalue"), '"in time"', "the result of the second worker is stored")
+    equal(queue.redis.event_names().count("completed"), 1, "the job was completed once")
+    queue.add("next")
+    mine.close()
+    equal(other.next_job().job.id, "2", "there is work again")
+    other.resolve("2")
+    other.wait_local("completed", "2")
+    other.close()
+
+
+@shared("chaos.reconnect", tier="full", slow=True)
+def test_a_worker_goes_on_after_an_outage(client: Participant, oracle: Participant) -> None:
+    """What its processor returns meanwhile is stored afterwards, and jobs that came meanwhile are run."""
+    queue = oracle.queue()
+    queue.add("running")
+    worker = client.worker("ask", drainDelay=1, runRetryDelay=200)
+    worker.next_job()
+    with client.tap.outage():
+        queue.add("meanwhile")
+        worker.resolve("1", value_raw='"kept"')
+        client.eventually(client.tap.connections, lambda open_ones: not open_ones, "no connection is left")
+        equal(queue.redis.field("2", "ats"), None, "nothing is started meanwhile")
+    worker.wait_local("completed", "1", within_ms=LONG_MS)
+    equal((queue.redis.field("1", "returnvalue"), queue.redis.field("1", "ats")), ('"kept"', "1"), "it ran once")
+    equal(worker.next_job(within_ms=LONG_MS).job.id, "2", "the next job is handed out")
+    worker.resolve("2")
+    worker.wait_local("completed", "2")
+    worker.close()
+
+
+@shared("chaos.reconnect", tier="full", slow=True)
+def test_an_idle_worker_survives_a_lost_connection(client: Participant, oracle: Participant) -> None:
+    """It was waiting for work when its connections broke, and is woken again by the next job."""
+    queue = oracle.queue()
+    worker = client.worker("noop", drainDelay=5, runRetryDelay=200)
+    queue.add("before")
+    worker.wait_local("completed", "1")
+    client.tap.disconnect(reset=True)
+    queue.add("after")
+    worker.wait_local("completed", "2", within_ms=LONG_MS)
+    worker.close()
+
+
+@shared("chaos.reconnect", tier="full", slow=True)
+def test_a_reader_misses_nothing(client: Participant, oracle: Participant) -> None:
+    """What happened while its connection was broken is delivered afterwards."""
+    queue, reader = oracle.queue(), client.events()
+    queue.add("before")
+    reader.wait_for("waiting", "1")
+    with client.tap.outage():
+        queue.add("meanwhile")
+    reader.wait_for("waiting", "2", within_ms=LONG_MS)
+
+
+@scenario("chaos.reconnect", clock="real", tier="full", slow=True)
+def test_a_producer_survives_a_lost_connection(client: Participant) -> None:
+    """The next add connects again."""
+    queue = client.queue()
+    queue.add("before")
+    client.tap.disconnect()
+    equal(queue.add("after"), "2", "the job is added")
+
+
+@pytest.mark.parametrize("trouble", ["silence", "lost connection"])
+@shared("chaos.renewal-survives", tier="full", slow=True)
+def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, trouble: str) -> None:
+    """For less than half of a lock's life: afterwards the lock is renewed, and nobody has taken the job."""
+    life_ms = 4000
+    queue = oracle.queue()
+    queue.add("long")
+    worker = client.worker("ask", lockDuration=life_ms, stalledInterval=100, runRetryDelay=200)
+    worker.next_job()
+    vulture = oracle.worker("noop", stalledInterval=100)
+    _await_renewal(client, queue, life_ms)
+    if trouble == "silence":
+        with client.tap.silence():
+            _let_lock_age(client, queue, life_ms * 0.4)
+    else:
+        client.tap.disconnect(reset=True)
+    client.eventually(
+        lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl > life_ms * 0.75, "the lock is renewed", within_ms=life_ms
+    )
+    worker.resolve("1")
+    worker.wait_local("completed", "1", within_ms=LONG_MS)
+    equal((queue.redis.field("1", "ats"), queue.redis.field("1", "stc")), ("1", None), "nobody else has run the job")
+    vulture.close()
+    worker.close()
+
+
+def _await_renewal(client: Participant, queue: QueueHandle, life_ms: int) -> None:
+    """Wait for the first renewal; but the trouble does not wait for a worker that takes more than two thirds for it."""
+    client.eventually(
+        lambda: (len(client.tap.calls("extendLocks")), queue.redis.ttl_ms("1:lock")),
+        lambda seen: seen[0] > 0 or seen[1] < life_ms * 0.3,
+        "the lock is renewed, or is nearly over",
+    )
+
+
+def _let_lock_age(client: Participant, queue: QueueHandle, by_ms: float) -> None:
+    at_first = queue.redis.ttl_ms("1:lock")
+    client.eventually(
+        lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl <= at_first - by_ms, "nobody can renew the lock"
+    )
+
+
+@scenario("chaos.redis-restart", clock="real", tier="full", slow=True)
+def test_a_restart_of_redis_costs_no_job(client: Participant) -> None:
+    """Redis comes back with its data and without its scripts; running, waiting and delayed jobs are finished."""
+    with own_redis(client, appendonly="yes", appendfsync="always") as alone:
+        queue = alone.client.queue()
+        for name in ("finished", "running", "waiting"):
+            queue.add(name)
+        queue.add("delayed", {}, delay=1000)
+        worker = alone.client.worker("ask", drainDelay=1, runRetryDelay=200)
+        worker.resolve(worker.next_job().job.id)
+        worker.next_job()
+        alone.restart()
+        worker.resolve("2")
+        for job in ("3", "4"):
+            equal(worker.next_job(within_ms=LONG_MS).job.id, job, "the next job is handed out")
+            worker.resolve(job)
+        _wait_for_completed(alone.client, 4)
+        started = [queue.redis.field(job, "ats") for job in ("1", "2", "3", "4")]
+        equal(started, ["1"] * 4, "every job was started once")
+        worker.close()
+
+
+CUTS: Final[list[tuple[str, Phase]]] = [
+    ("moveToActive", "before-send"),
+    ("moveToActive", "after-execute"),
+    ("moveToActive", "mid-reply"),
+    ("moveToFinished", "before-send"),
+    ("moveToFinished", "after-execute"),
+    ("moveToFinished", "mid-reply"),
+]
+
+
+@pytest.mark.parametrize(("script", "phase"), CUTS)
+@scenario("chaos.at-least-once", clock="real", compare=False, tier="full", slow=True)
+def test_a_connection_that_breaks_at_the_worst_moment_costs_no_job(
+    client: Participant, script: str, phase: Phase
+) -> None:
+    """A claim or a completion has or has not happened, and the client cannot know: still every job is completed."""
+    queue = client.queue()
+    _fill(queue, 3)
+    with client.tap.cut(script, phase=phase) as cut:
+        worker = client.worker("noop", **IMPATIENT)
+        cut.wait()
+    _wait_for_completed(client, 3)
+    worker.close()
+
+
+@shared("chaos.at-least-once", tier="full", slow=True)
+def test_lost_connections_cost_no_job(client: Participant, oracle: Participant) -> None:
+    """Its connections break three times while a worker is busy; together with Node's it finishes all jobs."""
+    queue = oracle.queue()
+    jobs = 60
+    _fill(queue, jobs)
+    mine = client.worker("sleep", concurrency=4, processor_args={"ms": 10}, **IMPATIENT)
+    other = oracle.worker("sleep", concurrency=1, processor_args={"ms": 10}, **IMPATIENT)
+    for least in (10, 20, 30):
+        _wait_for_completed(client, least)
+        client.tap.disconnect(reset=True)
+    _wait_for_completed(client, jobs)
+    mine.close()
+    other.close()
+    holds(not queue.redis.exists("active"), "nobody holds a job")

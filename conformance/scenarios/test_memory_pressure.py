@@ -1,0 +1,63 @@
+"""A Redis of one's own whose memory is full: what it evicts, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from conformance.driver.connection import OperationFailed
+from conformance.gate.expect import Mismatch, equal, holds
+from conformance.gate.participants.own_redis import own_redis
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+
+ACTIVE = 10
+
+
+@scenario("chaos.eviction", clock="real", tier="full", slow=True)
+def test_evicted_locks_cost_no_job(client: Participant) -> None:
+    """Under `volatile-lru` Redis takes the locks and no job; two checks later every job can be finished."""
+    with own_redis(client, maxmemory_policy="volatile-lru") as alone:
+        queue, worker = alone.client.queue(), alone.client.worker()
+        for number in range(1, ACTIVE + 1):
+            queue.add(f"job {number}", {"n": number})
+        queue.add("urgent", {}, priority=3)
+        queue.add("later", {}, delay=3_600_000)
+        for number in range(1, ACTIVE + 1):
+            worker.claim_one(f"token-{number}")
+        lasting = {key for key in alone.redis.scan_iter() if alone.redis.ttl(key) == -1}
+        locks = [f"{number}:lock" for number in range(1, ACTIVE + 1)]
+        alone.evict(until=lambda: not any(map(queue.redis.exists, locks)), what="all locks are evicted")
+        equal(sorted(lasting - set(alone.redis.scan_iter())), [], "nothing without a time to live is gone")
+        for recovered in (0, ACTIVE):
+            queue.redis.delete("stalled-check")
+            equal(len(worker.check_stalled()), recovered, "the second check recovers what the first has marked")
+        crew = alone.client.worker("noop", concurrency=5)
+        alone.client.eventually(
+            lambda: len(queue.redis.members("completed")), lambda done: done == ACTIVE + 1, "every job is completed"
+        )
+        crew.close()
+        equal(queue.redis.state(str(ACTIVE + 2)), ["delayed"], "the delayed job still waits for its time")
+
+
+@scenario("eviction.refused", clock="real", tier="full", slow=True)
+def test_a_full_redis_refuses_and_loses_nothing(client: Participant) -> None:
+    """Under `noeviction` an add fails, what was added is still there, and everything goes on when there is room."""
+    with own_redis(client, maxmemory_policy="noeviction") as alone:
+        queue = alone.client.queue()
+        queue.add("before", {"n": 1})
+        with alone.full_memory():
+            _is_refused(lambda: queue.add("too much", {"text": "x" * 100_000}), "an add to a full Redis fails")
+        equal(queue.redis.field("1", "data"), '{"n":1}', "what was added is still there")
+        holds(queue.add("after"), "there is room again")
+        worker = alone.client.worker("noop")
+        worker.wait_local("completed", "1")
+        worker.close()
+
+
+def _is_refused(act: Callable[[], object], what: str) -> None:
+    """The client says so, whatever it calls the error."""
+    try:
+        act()
+    except OperationFailed:
+        return
+    raise Mismatch(what, expected="an error", actual="none", where="answer")

@@ -1,0 +1,169 @@
+"""Metrics: finished jobs per minute. Points are stored when the first job of a new minute is finished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.driver.ops import queue as queue_ops
+from conformance.gate.expect import equal
+from conformance.gate.participants.handles import QueueHandle, WorkerHandle
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+
+MINUTE_MS = 60_000
+ENOUGH_MS = 8_000
+"""What a scenario needs of one minute: where a clock runs, no minute may end while its steps are made."""
+
+COMPLETED, FAILED = "metrics:completed", "metrics:failed"
+
+
+def _opened(client: Participant, *, points: int = 10) -> tuple[QueueHandle, WorkerHandle]:
+    """A queue, and a worker that keeps so many points, early in a minute."""
+    left = MINUTE_MS - client.clock.now_ms() % MINUTE_MS
+    if left < ENOUGH_MS:
+        client.pass_time(left)
+    return client.queue(), client.worker(metrics={"maxDataPoints": points})
+
+
+def _complete(queue: QueueHandle, worker: WorkerHandle, **opts: Any) -> None:
+    queue.add("work", {}, **opts)
+    worker.complete(worker.claim_one().id)
+
+
+def _fail(queue: QueueHandle, worker: WorkerHandle, **opts: Any) -> None:
+    queue.add("doomed", {}, **opts)
+    worker.fail(worker.claim_one().id)
+
+
+def _minutes_pass(client: Participant, queue: QueueHandle, minutes: int) -> None:
+    """Let whole minutes pass, or go back. Where the clock cannot be moved, the time of the last point is."""
+    if client.clock.frozen:
+        client.pass_time(minutes * MINUTE_MS)
+        return
+    for name in (COMPLETED, FAILED):
+        before = queue.redis.field(name, "prevTS")
+        if before is not None:
+            queue.redis.set_field(name, "prevTS", str(int(before) - minutes * MINUTE_MS))
+
+
+@scenario("metrics.off")
+def test_nothing_is_counted_without_metrics(client: Participant) -> None:
+    """Metrics are written by workers that were asked to."""
+    queue, worker = client.queue(), client.worker()
+    _complete(queue, worker)
+    _fail(queue, worker)
+    equal([queue.redis.exists(name) for name in (COMPLETED, FAILED)], [False, False], "there are no metrics")
+
+
+@scenario("metrics.counted")
+def test_every_finish_is_counted(client: Participant) -> None:
+    """Completed and failed jobs are counted apart, each once."""
+    queue, worker = _opened(client)
+    _complete(queue, worker)
+    _complete(queue, worker, removeOnComplete=True)
+    _fail(queue, worker, attempts=2)
+    equal(queue.redis.exists(FAILED), False, "a failure that is retried is not counted")
+    worker.fail(worker.claim_one().id)
+    equal(queue.redis.field(COMPLETED, "count"), "2", "completed jobs are counted, kept or not")
+    equal(queue.redis.field(FAILED, "count"), "1", "failed jobs are counted apart")
+    equal(queue.redis.elements(f"{COMPLETED}:data"), [], "the first minute is not over, and so has no point")
+
+
+@scenario("metrics.counted")
+def test_a_finish_that_fetches_is_counted(client: Participant) -> None:
+    """Claiming the next job in the same step makes no difference."""
+    queue, worker = _opened(client)
+    for _ in range(3):
+        queue.add("work")
+    worker.claim_one()
+    for number in range(1, 4):
+        worker.complete(str(number), fetch_next=True)
+    equal(queue.redis.field(COMPLETED, "count"), "3", "three jobs are counted")
+
+
+@scenario("metrics.counted", "metrics.off")
+def test_each_worker_counts_its_own(client: Participant) -> None:
+    """Workers with and without metrics can work on one queue."""
+    queue, counting = _opened(client)
+    _complete(queue, counting)
+    _complete(queue, client.worker())
+    _complete(queue, client.worker(metrics={"maxDataPoints": 2}))
+    equal(queue.redis.field(COMPLETED, "count"), "2", "two of three finishes are counted")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "points"),
+    [
+        ([0, 0], []),
+        ([0, 1], ["1"]),
+        ([0, 0, 0, 1], ["3"]),
+        ([0, 1, 1], ["1", "1"]),
+        ([0, 0, 1, 0, 4], ["0", "0", "0", "2", "2"]),
+        ([0, 0, -1, 0, 1], []),
+        ([0, 0, -2, 3], ["3"]),
+    ],
+    ids=["same-minute", "next", "three-then-next", "each", "pause", "backwards", "back-and-forth"],
+)
+@scenario("metrics.points")
+def test_a_new_minute_stores_a_point(client: Participant, minutes: list[int], points: list[str]) -> None:
+    """`minutes` pass before each finish; the newest point comes first."""
+    queue, worker = _opened(client)
+    for passed in minutes:
+        _minutes_pass(client, queue, passed)
+        _complete(queue, worker)
+    equal(queue.redis.elements(f"{COMPLETED}:data"), points, "the points are those of the minutes that are over")
+    stored = queue.redis.hash(COMPLETED)
+    told = sum(map(int, points))
+    equal((stored["count"], stored["prevCount"]), (str(len(minutes)), str(told)), "all are counted, those told apart")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "points"),
+    [([0, 1, 1, 1, 1], ["1", "1", "1"]), ([0, 1, 1000], ["0", "0", "1"]), ([0, 1, 1, 2], ["0", "1", "1"])],
+    ids=["too-many-points", "too-long-a-pause", "both"],
+)
+@scenario("metrics.trimmed")
+def test_old_points_are_dropped(client: Participant, minutes: list[int], points: list[str]) -> None:
+    """Three points are kept, the newest."""
+    queue, worker = _opened(client, points=3)
+    for passed in minutes:
+        _minutes_pass(client, queue, passed)
+        _fail(queue, worker)
+    equal(queue.redis.elements(f"{FAILED}:data"), points, "the newest three points are kept")
+
+
+@scenario("metrics.read")
+def test_metrics_are_read_by_page(client: Participant) -> None:
+    """Pages begin at the newest point; the number of points is that of all."""
+    queue, worker = _opened(client)
+    for passed in (0, 1, 1, 2, 1):
+        _minutes_pass(client, queue, passed)
+        _complete(queue, worker)
+    everything = queue.call(queue_ops.GetMetrics(type="completed"))
+    equal((everything.data, everything.count), ([1, 0, 1, 1, 1], 5), "all points come, the newest first")
+    equal((everything.meta["count"], everything.meta["prevCount"]), (5, 4), "the counters come with them")
+    page = queue.call(queue_ops.GetMetrics(type="completed", start=1, end=2))
+    equal((page.data, page.count), ([0, 1], 5), "a page has its points and the number of all")
+
+
+@scenario("metrics.read")
+def test_metrics_that_are_not_there(client: Participant) -> None:
+    """Nothing was counted yet."""
+    found = client.queue().call(queue_ops.GetMetrics(type="failed"))
+    equal((found.data, found.count, found.meta.get("count")), ([], 0, 0), "there are no points, and nothing is counted")
+
+
+@scenario("metrics.removed")
+def test_metrics_end_with_the_queue(client: Participant) -> None:
+    """Counting is about what happened, not about what is kept."""
+    queue, worker = _opened(client)
+    for passed in (0, 1):
+        _minutes_pass(client, queue, passed)
+        _complete(queue, worker)
+    client.pass_time(20)
+    queue.call(queue_ops.Clean(grace_ms=0, limit=0))
+    equal(queue.redis.field(COMPLETED, "count"), "2", "cleaning leaves the metrics")
+    queue.call(queue_ops.Obliterate())
+    equal([queue.redis.exists(name) for name in (COMPLETED, f"{COMPLETED}:data")], [False] * 2, "obliterating does not")

@@ -1,0 +1,177 @@
+"""Two things at once, in every order that Redis can see: either may come first, and never half of both happens."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.driver.ops.worker import PauseWorker
+from conformance.gate.expect import equal
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+from conformance.scenarios.race_steps import (
+    LATE,
+    UNHEARD,
+    Act,
+    Moment,
+    claimed,
+    drain,
+    let_arrive,
+    meet,
+    obliterate,
+    orders,
+)
+
+
+@pytest.mark.parametrize("when", [LATE, UNHEARD])
+@scenario("race.close-and-fetch", clock="real")
+def test_closing_meets_a_fetch(client: Participant, when: Moment) -> None:
+    """The job that the fetch brings is run, and the close waits for its end."""
+    queue = client.queue()
+    queue.add("just in time")
+    with client.tap.hold("moveToActive", phase=when) as barrier:
+        worker = client.worker("sleep", processor_args={"ms": 150})
+        barrier.wait()
+        closing = client.meanwhile(worker.close)
+        let_arrive(queue)
+        barrier.release()
+        closing.result()
+    equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is closed")
+
+
+@pytest.mark.parametrize("when", [LATE, UNHEARD])
+@scenario("race.worker-pause-and-fetch", clock="real")
+def test_pausing_a_worker_meets_its_fetch(client: Participant, when: Moment) -> None:
+    """The job that the fetch brings is run, the pause waits for it, and no other job is fetched."""
+    queue = client.queue()
+    queue.add("just in time")
+    queue.add("too late")
+    with client.tap.hold("moveToActive", phase=when) as barrier:
+        worker = client.worker("sleep", processor_args={"ms": 150})
+        barrier.wait()
+        pausing = client.meanwhile(lambda: worker.call(PauseWorker()))
+        let_arrive(queue)
+        barrier.release()
+        pausing.result()
+    equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is paused")
+    equal(queue.redis.state("2"), ["wait"], "the other one still waits")
+    worker.close()
+
+
+@orders("fetch", "pause")
+@scenario("race.pause-and-fetch")
+def test_a_pause_meets_a_fetch(client: Participant, order: str) -> None:
+    """What was fetched before the pause stays with its worker; after it nothing is fetched."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("first")
+    queue.add("second")
+    fetch, pause = Act("moveToActive", lambda: claimed(worker)), Act("pause", queue.pause)
+    race = meet(client, order, fetch=fetch, pause=pause)
+    fetched = race.first == "fetch"
+    equal(race.outcomes, {"fetch": "1" if fetched else None, "pause": None}, "only a fetch before the pause gets a job")
+    equal(claimed(worker, "token-2"), None, "nothing more is handed out")
+    equal(queue.redis.elements("active"), ["1"] if fetched else [], "the pause takes nothing away")
+    equal(queue.redis.exists("1:lock"), fetched, "what was fetched is still locked")
+
+
+@orders("retry", "removal")
+@scenario("race.retry-and-remove")
+def test_a_retry_meets_a_removal(client: Participant, order: str) -> None:
+    """Whoever comes first, the job is gone afterwards, also from `wait`."""
+    queue, other, worker = client.queue(), client.queue(), client.worker()
+    queue.add("failed")
+    worker.claim_one()
+    worker.fail("1")
+    retry = Act("reprocessJob", lambda: queue.retry("1"))
+    race = meet(client, order, retry=retry, removal=Act("removeJob", lambda: other.remove("1")))
+    refused = None if race.first == "retry" else "missing-job"
+    equal(race.outcomes, {"retry": refused, "removal": 1}, "the removal removes; a retry after it is refused")
+    equal((queue.redis.state("1"), queue.redis.exists("1")), ([], False), "nothing is left of the job")
+
+
+@orders("promotion", "fetch")
+@scenario("race.promote-and-due")
+def test_a_promotion_meets_the_time(client: Participant, order: str) -> None:
+    """A fetch promotes what is due: then there is nothing left to promote by hand."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("due", {}, delay=50)
+    client.pass_time(100)
+    promotion, fetch = Act("promote", lambda: queue.promote("1")), Act("moveToActive", lambda: claimed(worker))
+    race = meet(client, order, promotion=promotion, fetch=fetch)
+    refused = None if race.first == "promotion" else "wrong-state"
+    equal(race.outcomes, {"promotion": refused, "fetch": "1"}, "the job is moved once, by the first")
+    equal(queue.redis.state("1"), ["active"], "the job is in one place")
+    equal(claimed(worker, "token-2"), None, "it is handed out once")
+
+
+@orders("addition", "drain")
+@scenario("race.add-and-drain")
+def test_an_addition_meets_a_drain(client: Participant, order: str) -> None:
+    """The new job goes with the others, or stays as a whole."""
+    queue, other = client.queue(), client.queue()
+    queue.add("old")
+    race = meet(
+        client,
+        order,
+        addition=Act("addStandardJob", lambda: queue.add("new")),
+        drain=Act("drain", lambda: drain(other)),
+    )
+    kept = race.first == "drain"
+    equal(race.outcomes, {"addition": "2", "drain": None}, "both are answered as ever")
+    equal(queue.redis.elements("wait"), ["2"] if kept else [], "what was added after the drain waits")
+    equal((queue.redis.exists("1"), queue.redis.exists("2")), (False, kept), "no other hash is left")
+
+
+@orders("addition", "obliteration")
+@scenario("race.add-and-obliterate")
+def test_an_addition_meets_an_obliteration(client: Participant, order: str) -> None:
+    """Before its last step the new job goes with the queue; after it, it is the first of a new one."""
+    queue, other = client.queue(), client.queue()
+    queue.add("old")
+    race = meet(
+        client,
+        order,
+        addition=Act("addStandardJob", lambda: queue.add("new")),
+        obliteration=Act("obliterate", lambda: obliterate(other)),
+    )
+    kept = race.first == "obliteration"
+    equal(race.outcomes["addition"], "1" if kept else "2", "the ids begin anew after the obliteration")
+    equal(queue.redis.elements("wait"), ["1"] if kept else [], "what was added after it waits")
+    equal(queue.redis.elements("paused"), [], "nothing is left behind")
+    equal((queue.redis.exists("1"), queue.redis.exists("2")), (kept, False), "no other hash is left")
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "removed"])
+@orders("progress", "completion")
+@scenario("race.progress-and-finish")
+def test_a_progress_meets_the_completion(client: Participant, order: str, *, kept: bool) -> None:
+    """It is stored in either order, and refused where the completion has removed the job."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work", {}, removeOnComplete=not kept)
+    worker.claim_one()
+    race = meet(
+        client,
+        order,
+        progress=Act("updateProgress", lambda: queue.progress("1", 50)),
+        completion=Act("moveToFinished", lambda: worker.complete("1")),
+    )
+    too_late = race.first == "completion" and not kept
+    equal(race.outcomes, {"progress": "missing-job" if too_late else None, "completion": None}, "nothing else happens")
+    equal(queue.redis.exists("1"), kept, "a job that is gone is not made anew")
+    equal(queue.redis.field("1", "progress"), "50" if kept else None, "the progress is stored")
+
+
+@orders("one", "other")
+@scenario("race.same-id")
+def test_two_producers_add_one_id(client: Participant, order: str) -> None:
+    """The first one's job is stored, and both are told its id."""
+    one, other = client.queue(), client.queue()
+    race = meet(
+        client,
+        order,
+        one=Act("addStandardJob", lambda: one.add("one", {"of": "one"}, jobId="same")),
+        other=Act("addStandardJob", lambda: other.add("other", {"of": "other"}, jobId="same")),
+    )
+    equal(race.outcomes, {"one": "same", "other": "same"}, "both are answered the id")
+    equal(one.redis.elements("wait"), ["same"], "there is one job")
+    equal(one.redis.json("same", "data"), {"of": race.first}, "it is the first one's")
+    equal(one.redis.event_names(), ["added", "waiting", "duplicated"], "the other one is told to be a duplicate")

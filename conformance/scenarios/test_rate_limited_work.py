@@ -1,0 +1,121 @@
+"""What rate limits do to work: jobs that follow others, that go back, and workers that wait and go on."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.gate.expect import equal, holds
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario, shared
+from conformance.scenarios.rate_limit_steps import (
+    EVERYTHING,
+    MINUTE_MS,
+    all_completed,
+    fill,
+    limit,
+    limit_of,
+    started_in_windows,
+)
+
+
+@pytest.mark.parametrize("how", ["complete", "fail"])
+@scenario("ratelimit.fetch-next")
+def test_finishing_hands_out_nothing_beyond_the_limit(client: Participant, how: str) -> None:
+    """The job is finished all the same, and the queue is not called drained."""
+    queue, worker = client.queue(), client.worker()
+    limit(queue, 1)
+    fill(queue, 2)
+    worker.claim_one()
+    following = worker.complete("1", fetch_next=True) if how == "complete" else worker.fail("1", fetch_next=True)
+    equal(following, None, "no other job comes with the answer")
+    state = "completed" if how == "complete" else "failed"
+    equal([queue.redis.state(job) for job in ("1", "2")], [[state], ["wait"]], "one is finished, the other waits")
+    holds("drained" not in queue.redis.event_names(), "the queue was not drained", seen=queue.redis.event_names())
+
+
+@scenario("ratelimit.fetch-next", "ratelimit.window")
+def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
+    """A job that comes with the answer of another is a start like every other."""
+    queue, worker = client.queue(), client.worker()
+    limit(queue, 2)
+    fill(queue, 3)
+    worker.claim_one()
+    following = worker.complete("1", fetch_next=True)
+    equal(following.id if following else None, "2", "the second job comes with the answer")
+    equal(queue.redis.string("limiter"), "2", "it was counted")
+    equal(worker.complete("2", fetch_next=True), None, "the third does not")
+
+
+@scenario("ratelimit.promotes")
+def test_due_jobs_are_promoted_all_the_same(client: Participant) -> None:
+    """A claim that is refused has looked after the delayed jobs before."""
+    queue, worker = client.queue(), client.worker()
+    limit(queue, 1)
+    queue.add("due", {}, delay=20)
+    queue.redis.set_string("limiter", "1", ttl_ms=MINUTE_MS)
+    client.pass_time(50)
+    equal(worker.claim(), None, "nothing is handed out")
+    equal(queue.redis.state("1"), ["wait"], "the due job waits")
+
+
+@pytest.mark.parametrize("priority", [0, 3], ids=["plain", "prioritized"])
+@scenario("ratelimit.job-goes-back", clock="real")
+def test_a_job_that_meets_a_limit_goes_back(client: Participant, priority: int) -> None:
+    """It is the next of its kind to run, it is unlocked, and its attempt is not counted."""
+    queue = client.queue()
+    queue.add("limited", {}, priority=priority)
+    queue.add("behind", {}, priority=priority)
+    worker = client.worker("ask", limiter={"max": 1000, "duration": 1000})
+    worker.next_job()
+    worker.resolve("1", "rate-limit", ms=MINUTE_MS)
+    place = "prioritized" if priority else "wait"
+    client.eventually(lambda: queue.redis.state("1"), lambda state: state == [place], "the job waits again")
+    order = queue.redis.members("prioritized") if priority else list(reversed(queue.redis.elements("wait")))
+    equal(order, ["1", "2"], "it is the first to run")
+    fields = queue.redis.hash("1")
+    equal((fields.get("ats"), fields.get("atm")), ("1", None), "it was started, and no attempt was made")
+    holds(not queue.redis.exists("1:lock"), "it is unlocked")
+    equal(queue.redis.string("limiter"), EVERYTHING, "the window is full")
+    worker.close()
+
+
+@scenario("ratelimit.goes-on", clock="real")
+def test_a_job_that_went_back_is_run_after_the_window(client: Participant) -> None:
+    """The worker waits for the window's end, and for nothing else."""
+    queue = client.queue()
+    queue.add("limited")
+    worker = client.worker("ask", limiter={"max": 1000, "duration": 1000})
+    worker.next_job()
+    worker.resolve("1", "rate-limit", ms=200)
+    equal(worker.next_job().job.id, "1", "the same job is handed out again")
+    worker.resolve("1")
+    worker.wait_local("completed", "1")
+    equal((queue.redis.field("1", "ats"), queue.redis.field("1", "atm")), ("2", "1"), "two starts, one attempt")
+    worker.close()
+
+
+@pytest.mark.parametrize("concurrency", [1, 5])
+@pytest.mark.parametrize("whose", ["worker", "queue"])
+@scenario("ratelimit.goes-on", clock="real")
+def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concurrency: int) -> None:
+    """Six jobs at two per window are three windows, and nobody has to wake the worker."""
+    queue = client.queue()
+    limiter = limit_of(whose, queue, 2, 200)
+    fill(queue, 6)
+    worker = client.worker("noop", concurrency=concurrency, **limiter)
+    all_completed(client, 6)
+    worker.close()
+    started_in_windows(queue.redis, most=2, duration_ms=200)
+
+
+@shared("ratelimit.queue-wide", "ratelimit.goes-on")
+def test_both_keep_to_one_limit(client: Participant, oracle: Participant) -> None:
+    """Workers of client and oracle together start at most two jobs per window."""
+    queue = client.queue()
+    limit(queue, 2, 200)
+    fill(queue, 8)
+    mine, other = client.worker("noop", concurrency=3), oracle.worker("noop", concurrency=3)
+    all_completed(client, 8)
+    mine.close()
+    other.close()
+    started_in_windows(queue.redis, most=2, duration_ms=200)

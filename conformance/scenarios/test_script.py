@@ -1,0 +1,71 @@
+"""Area script: how the official scripts are called, and what they say when they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.gate.expect import equal, holds
+from conformance.gate.participants.participant import Participant
+from conformance.gate.participants.redis_view import RedisView
+from conformance.gate.scenario import scenario
+from conformance.scenarios.refusal_steps import Refusal
+from conformance.scenarios.refused_queues import refusals_of_queues
+from conformance.scenarios.refused_workers import refusals_of_workers
+from conformance.scenarios.script_tour import tour
+
+REFUSALS = (*refusals_of_queues(), *refusals_of_workers())
+CONTAINERS = ("wait", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children")
+
+
+@scenario("script.keys", "script.arguments", "script.atomic", "script.harmless")
+def test_everything_that_is_sent_is_in_order(client: Participant) -> None:
+    """On a walk through all operations every command is as Node sends it: the checks of the traffic judge that."""
+    tour(client)
+    seen = [command.name for command in client.tap.commands()]
+    holds("EVALSHA" in seen or "EVAL" in seen, "the tap has seen the client's scripts", seen=seen)
+
+
+@scenario("script.loading")
+def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
+    """Redis has forgotten every script: the client sends the text again, and nobody notices."""
+    queue, worker = client.queue(), client.worker()
+    queue.add(attempts=2)
+    queue.add()
+    with client.tap.forgotten_scripts():
+        queue.add()
+        worker.claim_one()
+        worker.fail("1")
+        queue.pause()
+        queue.resume()
+    worker.claim_one()
+    with client.tap.forgotten_scripts():
+        worker.complete(worker.claim_one("token-2").id, token="token-2")
+    equal(sorted(job for name in CONTAINERS for job in _members(queue.redis, name)), ["1", "2", "3"], "no job is lost")
+    equal(queue.redis.string("id"), "3", "every job was added once")
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=str)
+@scenario("script.refused-call")
+def test_a_refusal_is_told(client: Participant, refusal: Refusal) -> None:
+    """What a script refuses fails with its reason, and no job moves."""
+    attempt = refusal.prepare(client)
+    before = _places(client.redis())
+    try:
+        with client.refuses(refusal.told, f"{refusal.script} refuses with {int(refusal.code)}"):
+            attempt.call()
+        equal(_places(client.redis()), before, "no job has moved")
+    finally:
+        attempt.mend()
+    if client.role == "oracle":
+        reply = client.tap.calls(refusal.script)[-1].reply
+        told = reply is not None and f":{int(refusal.code)}\r\n".encode() in reply.head
+        holds(told, "the scenario reaches the script, and its code", seen=str(reply))
+
+
+def _places(redis: RedisView) -> dict[str, list[str]]:
+    """The ids of jobs in each container."""
+    return {name: _members(redis, name) for name in CONTAINERS}
+
+
+def _members(redis: RedisView, name: str) -> list[str]:
+    return redis.elements(name) if name in ("wait", "paused", "active") else redis.members(name)

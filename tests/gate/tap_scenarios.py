@@ -1,0 +1,60 @@
+"""Scenarios that disturb a participant through its tap, for benches of miniature drivers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from conformance.gate.expect import Mismatch, equal
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+
+from .small_scenarios import COUNTED
+
+LEFT_IN_FORCE: list[Any] = []
+"""Keeps what a scenario has forgotten to leave alive, so that nothing is healed by the garbage collector."""
+
+
+@scenario(COUNTED)
+def is_held(client: Participant) -> None:
+    """A call waits until it is let go, and others see that it waits."""
+    queue = client.queue()
+    with client.tap.hold("HSET") as barrier:
+        pause = client.meanwhile(queue.pause)
+        equal(barrier.wait().args[2:], (b"paused", b"1"), "the command is known")
+        equal((pause.done, queue.redis.exists("meta")), (False, False), "Redis has not seen it")
+        barrier.release()
+        pause.result()
+    equal(queue.redis.field("meta", "paused"), "1", "it arrives")
+
+
+@scenario(COUNTED)
+def forgets_to_release(client: Participant) -> None:
+    """A failed scenario leaves everything in force."""
+    for disturbance in (client.tap.hold("HSET"), client.tap.silence(), client.tap.slow(latency_ms=1000)):
+        LEFT_IN_FORCE.append(disturbance)
+        disturbance.__enter__()
+    client.meanwhile(client.queue().pause)
+    raise Mismatch("it fails", expected=1, actual=2)
+
+
+@scenario(COUNTED)
+def is_hurt_alone(client: Participant) -> None:
+    """The client cannot reach Redis; the oracle can."""
+    queue = client.queue()
+    if client.role == "client":
+        LEFT_IN_FORCE.append(client.tap.outage())
+        LEFT_IN_FORCE[-1].__enter__()
+    queue.pause()
+
+
+@scenario(COUNTED)
+def waits_in_vain(client: Participant) -> None:
+    """The client sends something else."""
+    with client.tap.watch("LPUSH") as barrier:
+        client.queue().pause()
+        barrier.wait(within_ms=50)
+
+
+IS_HELD, FORGETS_TO_RELEASE, IS_HURT_ALONE, WAITS_IN_VAIN = (
+    vars(test)["scenario"] for test in (is_held, forgets_to_release, is_hurt_alone, waits_in_vain)
+)

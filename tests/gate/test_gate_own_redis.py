@@ -1,0 +1,125 @@
+"""A Redis of one's own: it can be restarted and filled, and nothing of that reaches anybody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from conformance.driver.connection import OperationUnsupported
+from conformance.gate.bench import Bench, Seat
+from conformance.gate.expect import Mismatch
+from conformance.gate.participants import own_redis as module
+from conformance.gate.participants.own_redis import own_redis
+from conformance.gate.participants.participant import Participant
+from conformance.gate.preparing.clients import Toolbox, client_launch
+from conformance.problems import EnvironmentProblem
+from conformance.servers import Server
+from conformance.upstream.node import find_node
+from conformance.upstream.package import ensure_package
+
+
+@pytest.fixture(scope="module")
+def bench(server: Server) -> Iterator[Bench]:
+    node = find_node(None)
+    toolbox = Toolbox(node, ensure_package(node, announce=print), print)
+    oracle, client = (Seat(client_launch(name, [], toolbox), seed=0) for name in ("node", "reference"))
+    opened = Bench(server, oracle, client)
+    yield opened
+    opened.leave()
+
+
+@pytest.fixture
+def client(bench: Bench) -> Iterator[Participant]:
+    yield bench.participant("client", bench.client, bench.prefix(), bench.clock(frozen=False))
+    bench.client.reset()
+
+
+@pytest.fixture
+def oracle(bench: Bench) -> Iterator[Participant]:
+    yield bench.participant("oracle", bench.oracle, bench.prefix(), bench.clock(frozen=False))
+    bench.oracle.reset()
+
+
+def test_it_is_another_redis_for_the_same_client(client: Participant) -> None:
+    here = client.queue()
+    here.add("here")
+    with own_redis(client) as alone:
+        there = alone.client.queue()
+        assert there.add("there") == "1"
+        assert there.redis.field("1", "name") == "there"
+        assert here.redis.field("1", "name") == "here"
+    assert [answer.op for answer in client.transcript.answers] == ["open", "queue.add"] * 2
+
+
+def test_a_restart_keeps_what_is_saved_and_forgets_scripts(client: Participant) -> None:
+    with own_redis(client, appendonly="yes", appendfsync="always") as alone:
+        queue = alone.client.queue()
+        queue.add("kept")
+        pid = alone.redis.info("server")["process_id"]
+        alone.restart()
+        info = alone.redis.info()
+        assert info["process_id"] != pid
+        assert info["number_of_cached_scripts"] == 0
+        assert queue.redis.field("1", "name") == "kept"
+        assert queue.add("after") == "2"
+
+
+def test_a_restart_without_persistence_loses_everything(client: Participant) -> None:
+    with own_redis(client) as alone:
+        alone.redis.set("a", "b")
+        alone.restart()
+        assert alone.redis.get("a") is None
+
+
+def test_evicting_ends_when_the_keys_are_gone_and_frees_the_memory(client: Participant) -> None:
+    with own_redis(client, maxmemory_policy="volatile-ttl") as alone:
+        alone.redis.set("expires", "1", ex=1000)
+        alone.redis.set("lasts", "1")
+        alone.evict(until=lambda: not alone.redis.exists("expires"), what="the key is evicted")
+        assert [key.decode() for key in alone.redis.scan_iter()] == ["lasts"]
+        assert int(alone.redis.config_get("maxmemory")["maxmemory"]) == 0
+
+
+def test_what_cannot_be_evicted_is_said(client: Participant) -> None:
+    with own_redis(client, maxmemory_policy="noeviction") as alone:
+        alone.redis.set("lasts", "1")
+        with pytest.raises(Mismatch, match=r"the key is evicted: expected evicted, got still there after \d+ pieces"):
+            alone.evict(until=lambda: not alone.redis.exists("lasts"), what="the key is evicted")
+        assert [key.decode() for key in alone.redis.scan_iter()] == ["lasts"]
+
+
+def test_memory_that_is_never_full_is_said(client: Participant) -> None:
+    with (
+        own_redis(client, maxmemory_policy="allkeys-random") as alone,
+        pytest.raises(Mismatch, match="Redis is full"),
+        alone.full_memory(),
+    ):
+        pytest.fail("the block must not be entered")
+
+
+def test_settings_that_redis_refuses_are_no_failure_of_the_client(client: Participant) -> None:
+    with pytest.raises(OperationUnsupported, match="ended"), own_redis(client, maxmemory_policy="never"):
+        pytest.fail("the block must not be entered")
+
+
+def test_a_machine_without_server_program_is_no_failure_of_the_client(
+    client: Participant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object, **__: object) -> None:
+        raise EnvironmentProblem("no Redis server on PATH")
+
+    monkeypatch.setattr(module, "private_server", nothing)
+    with pytest.raises(OperationUnsupported, match="no Redis server on PATH"), own_redis(client):
+        pytest.fail("the block must not be entered")
+
+
+@pytest.mark.parametrize("who", ["oracle", "client"])
+def test_node_and_the_reference_warn_of_a_policy_that_evicts(who: str, request: pytest.FixtureRequest) -> None:
+    participant: Participant = request.getfixturevalue(who)
+    told = 'Eviction policy is allkeys-lfu. It should be "noeviction"'
+    with own_redis(participant, maxmemory_policy="allkeys-lfu") as alone:
+        alone.client.queue().add("job")
+        participant.eventually(
+            participant.driver.log_tail, lambda lines: any(told in line for line in lines), "it warns"
+        )

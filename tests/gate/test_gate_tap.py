@@ -1,0 +1,135 @@
+"""The taps of a bench: one participant is hurt alone, nothing stays in force, and all that was sent is judged."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import redis.asyncio
+
+from conformance.driver.serve import Handler, Json
+from conformance.gate.expect import Mismatch
+from conformance.gate.participants.clock import FrozenClock
+from conformance.gate.participants.meanwhile import Pending
+from conformance.gate.participants.transcript import Answer, Transcript
+from conformance.gate.taps import OVER_TLS, TapPoint, place_tap
+from conformance.servers import Server
+from conformance.servers.server import Server as ServerType
+
+from .miniature_drivers import BenchOf
+from .small_scenarios import ASKS, NOTHING_TO_SAY, Seats, summary, tried
+from .tap_scenarios import FORGETS_TO_RELEASE, IS_HELD, IS_HURT_ALONE, LEFT_IN_FORCE, WAITS_IN_VAIN
+
+
+def test_a_participant_can_be_held(bench_of: BenchOf, mini: Seats) -> None:
+    assert summary(tried(IS_HELD, bench_of(mini(), mini()))) == NOTHING_TO_SAY
+
+
+def test_nothing_stays_in_force_after_a_failure(bench_of: BenchOf, mini: Seats) -> None:
+    bench = bench_of(mini(), mini())
+    assert "it fails" in tried(FORGETS_TO_RELEASE, bench).error
+    evidence = tried(IS_HELD, bench)
+    assert summary(evidence) == NOTHING_TO_SAY
+    assert evidence.timings_ms["total"] < 1000
+    for disturbance in LEFT_IN_FORCE:
+        disturbance.__exit__(None, None, None)  # leaving late does no harm
+    assert summary(tried(IS_HELD, bench)) == NOTHING_TO_SAY
+
+
+def test_one_participant_is_hurt_alone(bench_of: BenchOf, mini: Seats) -> None:
+    evidence = tried(IS_HURT_ALONE, bench_of(mini(), mini()))
+    assert [finding.kind for finding in evidence.findings] == ["operation-failed"]
+    assert evidence.error == ""
+
+
+def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, mini: Seats) -> None:
+    evidence = tried(WAITS_IN_VAIN, bench_of(mini(), mini()))
+    assert "call 1 of LPUSH, before-send: reached 0 of 1 times within 50 ms" in evidence.error
+    assert "HSET" in evidence.error
+
+
+def _sends(*words: str) -> dict[str, Handler | None]:
+    """Operations of a driver whose `queue.count` sends a command of its own."""
+    opened: list[Json] = []
+
+    async def open_handle(_handle: str | None, args: Json) -> Json:
+        opened.append(args)
+        return {}
+
+    async def count(_handle: str | None, _args: Json) -> Json:
+        async with redis.asyncio.Redis.from_url(f"redis://{opened[-1]['redis']['nodes'][0]}") as client:
+            sender: Any = client
+            await sender.execute_command(*words)
+        return {"count": 1}
+
+    return {"open": open_handle, "queue.count": count}
+
+
+@pytest.mark.parametrize(
+    ("words", "requirement", "where"),
+    [
+        (("KEYS", "x*"), "script.harmless", "traffic.dangerous-commands.KEYS.name"),
+        (("EVAL", "return 1", "2", "a"), "script.keys", "traffic.key-count.EVAL.keys"),
+    ],
+)
+def test_what_a_client_sends_is_judged(
+    words: tuple[str, ...], requirement: str, where: str, bench_of: BenchOf, mini: Seats
+) -> None:
+    """Redis refuses the second command, which is no reason not to look at it."""
+    evidence = tried(ASKS, bench_of(mini(), mini(ops=_sends(*words))))
+    [found] = [finding for finding in evidence.findings if finding.source == "traffic"]
+    assert (found.requirement, found.where) == (requirement, where)
+
+
+def test_a_check_that_node_breaks_is_an_error_of_the_kit(bench_of: BenchOf, mini: Seats) -> None:
+    evidence = tried(ASKS, bench_of(mini(ops=_sends("KEYS", "x*")), mini()))
+    assert "Node itself breaks a check of the kit: traffic dangerous-commands" in evidence.error
+
+
+def test_a_redis_behind_tls_has_no_tap(server: Server) -> None:
+    over_tls = ServerType(
+        mode="standalone", nodes=server.nodes, tls=True, source="x", version="7.0", settings={}, own=False
+    )
+    point = place_tap(over_tls, {})
+    assert (point.address.nodes, point.address.tls, point.tap) == (server.nodes, True, None)
+    point.begin()
+    point.heal()
+    assert point.traffic() == ()
+    point.close()
+
+
+def test_without_a_tap_a_scenario_is_unsupported_and_says_why(bench_of: BenchOf, mini: Seats) -> None:
+    bench = bench_of(mini(), mini())
+    bench.taps = {role: TapPoint(point.address, None, OVER_TLS) for role, point in bench.taps.items()}
+    assert summary(tried(IS_HELD, bench)) == ([], "", f"tap is unsupported: {OVER_TLS}", "")
+
+
+def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
+    transcript, go = Transcript(), threading.Event()
+
+    def late() -> int:
+        go.wait(5)
+        transcript.note("late", "ok", 1)
+        return 7
+
+    pending = Pending(late, transcript)
+    with transcript.silent():
+        go.set()
+        pending.settle(within_ms=5000)
+        assert transcript.answers == []
+    transcript.note("early", "ok", 2)
+    assert pending.result() == 7
+    assert transcript.answers == [Answer("early", "ok", 2), Answer("late", "ok", 1)]
+
+
+def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -> None:
+    transcript, go = Transcript(), threading.Event()
+    failing: Pending[None] = Pending(lambda: FrozenClock().pass_ms("x"), transcript)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        failing.result()
+    waiting = Pending(lambda: go.wait(5), transcript)
+    with pytest.raises(Mismatch, match="it still waits"):
+        waiting.result(within_ms=20)
+    go.set()
+    assert waiting.result()
