@@ -96,8 +96,11 @@ BYTES: dict[str, bytes] = {
 
 
 def same_json(raw: str) -> str:
-    """A JSON text in a form that is equal for equal values (numbers as doubles), in ASCII."""
-    return json.dumps(json.loads(raw, parse_int=float), sort_keys=True)
+    """A JSON text in a form that is equal for equal values (numbers as doubles), in ASCII; or that it is no JSON."""
+    try:
+        return json.dumps(json.loads(raw, parse_int=float), sort_keys=True)
+    except ValueError:
+        return f"no JSON: {raw!a}"
 
 
 def nested(depth: int, opening: str, inner: str, closing: str) -> str:

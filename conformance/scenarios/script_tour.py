@@ -1,12 +1,14 @@
 """A walk through everything that a client does with scripts: each stop calls some of them at least once.
 
-On an empty queue. `OFFICIAL` are the scripts that Node calls on the way.
+Each stop can be made by itself, and after the others. `OFFICIAL` are the scripts that Node calls on the way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from conformance.driver.ops import job, queue, worker
-from conformance.gate.participants.handles import FlowHandle, QueueHandle, WorkerHandle
+from conformance.gate.participants.handles import QueueHandle
 from conformance.gate.participants.participant import Participant
 from conformance.scenarios.flow_steps import node
 from conformance.scenarios.scheduler_steps import HOUR_MS, claim_next, current_job
@@ -28,29 +30,28 @@ OFFICIAL = frozenset(
 
 
 def tour(client: Participant, name: str = "q") -> None:
-    """Make all stops on one queue."""
-    jobs, runner, flows = client.queue(name), client.worker(queue=name), client.flow()
-    _adding(jobs)
-    _changing(jobs)
-    _running(client, jobs, runner)
-    _failing(client, jobs, runner)
-    _giving_back(client, jobs, runner)
-    _flows(jobs, runner, flows)
-    _schedulers(jobs, runner)
-    _reading(jobs)
-    _clearing(jobs)
+    """Make all stops, one after the other, on one queue."""
+    for stop in STOPS.values():
+        stop(client, name)
 
 
-def _adding(jobs: QueueHandle) -> None:
+def _add_some(jobs: QueueHandle) -> None:
     jobs.add(jobId="plain")
     jobs.add(jobId="late", delay=LATER_MS)
     jobs.add(jobId="urgent", priority=3)
     jobs.add_bulk(("job", {}, {"jobId": "bulk-1"}), ("job", {}, {"jobId": "bulk-2", "delay": LATER_MS}))
+
+
+def _adding(client: Participant, name: str) -> None:
+    jobs = client.queue(name)
+    _add_some(jobs)
     jobs.add(jobId="single", deduplication={"id": "once", "ttl": LATER_MS})
     jobs.add(deduplication={"id": "once"})
 
 
-def _changing(jobs: QueueHandle) -> None:
+def _changing(client: Participant, name: str) -> None:
+    jobs = client.queue(name)
+    _add_some(jobs)
     jobs.call(job.ChangeDelay(job="late", delay_ms=2 * LATER_MS))
     jobs.call(job.ChangePriority(job="urgent", priority=5))
     jobs.update_data("plain", {"a": 1})
@@ -63,19 +64,22 @@ def _changing(jobs: QueueHandle) -> None:
     jobs.remove("bulk-2")
 
 
-def _running(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -> None:
+def _running(client: Participant, name: str) -> None:
+    jobs, runner = client.queue(name), client.worker(queue=name)
+    _add_some(jobs)
     first = runner.claim_one()
     runner.extend_lock(first.id, LATER_MS)
     runner.extend_locks([first.id], ["token-1"], LATER_MS)
     following = runner.complete(first.id, "done", fetch_next=True)
     if following is not None:
         runner.complete(following.id)
-        jobs.call(job.WaitUntilFinished(job=following.id, events=client.events(jobs.queue_name).handle, ttl_ms=2000))
+        jobs.call(job.WaitUntilFinished(job=following.id, events=client.events(name).handle, ttl_ms=2000))
     jobs.retry(first.id, "completed")
     jobs.call(job.IsFinished(job=first.id))
 
 
-def _failing(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -> None:
+def _failing(client: Participant, name: str) -> None:
+    jobs, runner = client.queue(name), client.worker(queue=name)
     jobs.add(jobId="again", attempts=3, lifo=True)
     runner.claim_one()
     runner.fail("again")
@@ -88,7 +92,10 @@ def _failing(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -> No
     jobs.call(queue.RetryJobs(count=10, state="failed"))
 
 
-def _giving_back(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -> None:
+def _giving_back(client: Participant, name: str) -> None:
+    jobs, runner = client.queue(name), client.worker(queue=name)
+    _add_some(jobs)
+    jobs.add()
     waiting = runner.claim_one().id
     runner.call(worker.MoveToWait(job=waiting, token="token-1"))
     delayed = runner.claim_one().id
@@ -101,8 +108,8 @@ def _giving_back(client: Participant, jobs: QueueHandle, runner: WorkerHandle) -
     jobs.call(queue.Drain(delayed=True))
 
 
-def _flows(jobs: QueueHandle, runner: WorkerHandle, flows: FlowHandle) -> None:
-    name = jobs.queue_name
+def _flows(client: Participant, name: str) -> None:
+    jobs, runner, flows = client.queue(name), client.worker(queue=name), client.flow()
     flows.add(node("parent", node("child-1", queue=name), node("child-2", queue=name), queue=name))
     jobs.call(job.RemoveChildDependency(job="child-2"))
     runner.claim_one()
@@ -120,7 +127,8 @@ def _flows(jobs: QueueHandle, runner: WorkerHandle, flows: FlowHandle) -> None:
     jobs.call(job.RemoveUnprocessedChildren(job="other"))
 
 
-def _schedulers(jobs: QueueHandle, runner: WorkerHandle) -> None:
+def _schedulers(client: Participant, name: str) -> None:
+    jobs, runner = client.queue(name), client.worker(queue=name)
     jobs.schedule("s", {"every": HOUR_MS})
     while (claimed := runner.claim()) is not None and claimed.id != current_job(jobs):
         runner.complete(claimed.id)
@@ -131,7 +139,9 @@ def _schedulers(jobs: QueueHandle, runner: WorkerHandle) -> None:
     jobs.unschedule("s")
 
 
-def _reading(jobs: QueueHandle) -> None:
+def _reading(client: Participant, name: str) -> None:
+    jobs = client.queue(name)
+    _add_some(jobs)
     jobs.counts("wait", "completed")
     jobs.call(queue.GetCountsPerPriority(priorities=[0, 3]))
     jobs.jobs("completed", "failed", "wait")
@@ -141,8 +151,24 @@ def _reading(jobs: QueueHandle) -> None:
     jobs.call(queue.GetMetrics(type="completed"))
 
 
-def _clearing(jobs: QueueHandle) -> None:
+def _clearing(client: Participant, name: str) -> None:
+    jobs = client.queue(name)
+    _add_some(jobs)
     jobs.call(queue.Clean(grace_ms=0, limit=100, type="completed"))
     jobs.call(queue.Drain(delayed=False))
     jobs.pause()
     jobs.call(queue.Obliterate(force=True))
+
+
+STOPS: Mapping[str, Callable[[Participant, str], None]] = {
+    "adding": _adding,
+    "changing": _changing,
+    "running": _running,
+    "failing": _failing,
+    "giving-back": _giving_back,
+    "flows": _flows,
+    "schedulers": _schedulers,
+    "reading": _reading,
+    "clearing": _clearing,
+}
+"""Every stop by name, in the order of the walk; each takes the participant and the name of the queue."""

@@ -14,26 +14,23 @@ from conformance.gate.scenario import handover, scenario, shared
 from conformance.scenarios.edge_steps import all_completed
 from conformance.scenarios.edge_values import IDS, TEXTS
 
-WITH_TEXTS = pytest.mark.parametrize("text", list(TEXTS.values()), ids=list(TEXTS))
-
-
 # Texts.
 
 
-@WITH_TEXTS
 @scenario("edge.texts")
-def test_texts_arrive_in_data_and_result(client: Participant, text: str) -> None:
+def test_texts_arrive_in_data_and_result(client: Participant) -> None:
     """Data, progress and result hold any text, as a value and as a key."""
     queue, worker = client.queue(), client.worker()
-    data = {"text": text, text: [text]}
-    queue.add("texts", data)
-    equal(json.loads(worker.claim_one().data_raw), data, "the data arrives as it was sent")
-    queue.progress("1", text)
-    equal(queue.redis.json("1", "progress"), text, "the progress is stored as it was sent")
-    worker.complete("1", {text: text})
-    seen = queue.job("1")
-    equal(json.loads((seen and seen.returnvalue_raw) or ""), {text: text}, "the result is read as it was returned")
-    equal(queue.redis.json("1", "returnvalue"), {text: text}, "the result is stored as it was returned")
+    for text in TEXTS.values():
+        data = {"text": text, text: [text]}
+        job = queue.add("texts", data)
+        equal(json.loads(worker.claim_one().data_raw), data, "the data arrives as it was sent")
+        queue.progress(job, text)
+        equal(queue.redis.json(job, "progress"), text, "the progress is stored as it was sent")
+        worker.complete(job, {text: text})
+        seen = queue.job(job)
+        equal(json.loads((seen and seen.returnvalue_raw) or ""), {text: text}, "the result is read as it was returned")
+        equal(queue.redis.json(job, "returnvalue"), {text: text}, "the result is stored as it was returned")
 
 
 @scenario("edge.texts.plain")
@@ -56,7 +53,7 @@ def test_texts_arrive_in_plain_fields(client: Participant) -> None:
         equal(queue.logs(job).logs, [text], "the log row is read as it is")
 
 
-@WITH_TEXTS
+@pytest.mark.parametrize("text", list(TEXTS.values()), ids=list(TEXTS))
 @scenario("edge.texts.names")
 def test_texts_name_queues_and_jobs(client: Participant, text: str) -> None:
     """Queues and jobs can be called by any text."""
@@ -69,24 +66,25 @@ def test_texts_name_queues_and_jobs(client: Participant, text: str) -> None:
     equal(reader.wait_for("completed").fields.get("jobId"), job, "the event names it by this id")
 
 
-@scenario("edge.texts.names", tier="full")
-def test_texts_name_relatives(client: Participant) -> None:
-    """Parents, children, deduplications and job schedulers can be called by any text."""
-    queue, flow, worker = client.queue(), client.flow(), client.worker()
+@handover("edge.texts.names", tier="full")
+def test_texts_name_relatives(producer: Participant, consumer: Participant) -> None:
+    """Parents, children, deduplications and job schedulers can be called by any text, and are so for the other side."""
+    queue, flow = producer.queue(), producer.flow()
+    other, worker = consumer.queue(), consumer.worker()
     for text in TEXTS.values():
         parent, child = f"parent {text}", f"child {text}"
         leaf = {"name": text, "queue": "q", "opts": {"jobId": child}}
         flow.add({"name": text, "queue": "q", "opts": {"jobId": parent}, "children": [leaf]})
         equal(worker.claim_one().parent_key, queue.redis.key(parent), "the child knows its parent")
-        worker.complete(child, text)
-        values = queue.call(job_ops.GetChildrenValues(job=parent)).values
-        equal(values.keys(), {queue.redis.key(child)}, "the parent knows its child")
+        worker.complete(child)
+        values = other.call(job_ops.GetChildrenValues(job=parent)).values
+        equal(list(values), [queue.redis.key(child)], "the parent knows its child")
         equal(worker.claim_one().id, parent, "the parent is released")
         worker.complete(parent)
         owner = queue.add("once", {}, delay=60_000, deduplication={"id": text})
-        equal(queue.add("once", {}, deduplication={"id": text}), owner, "the second job is the first one")
+        equal(other.add("once", {}, deduplication={"id": text}), owner, "the second job is the first one")
         queue.schedule(f"scheduler {text}", {"every": 3_600_000}, name=text)
-        found = queue.scheduler(f"scheduler {text}")
+        found = other.scheduler(f"scheduler {text}")
         equal((found and found.key, found and found.name), (f"scheduler {text}", text), "the scheduler is found")
         worker.complete(worker.claim_one().id)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from conformance.driver.connection import OperationIndeterminate
 from conformance.gate.expect import equal, holds
 from conformance.gate.participants.handles import QueueHandle
 from conformance.gate.participants.own_redis import own_redis
@@ -66,13 +67,12 @@ def test_a_worker_that_is_cut_off_loses_its_job(client: Participant, oracle: Par
         mine.resolve("1", value_raw='"too late"')
         other.resolve("1", value_raw='"in time"')
         other.wait_local("completed", "1")
-    client.tap.wait_for(lambda command: command.script == "moveToFinished" and command.reply is not None)
     mine.wait_local("error")
+    mine.close()
     equal(queue.redis.field("1", "returnvalue"), '"in time"', "the result of the second worker is stored")
     equal(queue.redis.event_names().count("completed"), 1, "the job was completed once")
     queue.add("next")
-    mine.close()
-    equal(other.next_job().job.id, "2", "there is work again")
+    equal(other.next_job().job.id, "2", "the other worker goes on")
     other.resolve("2")
     other.wait_local("completed", "2")
     other.close()
@@ -122,13 +122,22 @@ def test_a_reader_misses_nothing(client: Participant, oracle: Participant) -> No
     reader.wait_for("waiting", "2", within_ms=LONG_MS)
 
 
-@scenario("chaos.reconnect", clock="real", tier="full", slow=True)
+@scenario("chaos.reconnect", clock="real", tier="full", slow=True, compare=False)
 def test_a_producer_survives_a_lost_connection(client: Participant) -> None:
-    """The next add connects again."""
+    """An add that meets the broken connection may be undecided; the same add, made again, is done once."""
     queue = client.queue()
     queue.add("before")
     client.tap.disconnect()
-    equal(queue.add("after"), "2", "the job is added")
+    client.eventually(lambda: _added(queue, "after"), bool, "the client adds again", within_ms=LONG_MS)
+    equal(queue.redis.elements("wait"), ["after", "1"], "both jobs wait, each once")
+
+
+def _added(queue: QueueHandle, job: str) -> str | None:
+    """The id, or None where the client cannot tell whether the job was added."""
+    try:
+        return queue.add("job", {}, jobId=job)
+    except OperationIndeterminate:
+        return None
 
 
 @pytest.mark.parametrize("trouble", ["silence", "lost connection"])

@@ -11,16 +11,17 @@ from conformance.gate.scenario import scenario
 from conformance.scenarios.refusal_steps import Refusal
 from conformance.scenarios.refused_queues import refusals_of_queues
 from conformance.scenarios.refused_workers import refusals_of_workers
-from conformance.scenarios.script_tour import tour
+from conformance.scenarios.script_tour import STOPS
 
 REFUSALS = (*refusals_of_queues(), *refusals_of_workers())
 CONTAINERS = ("wait", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children")
 
 
+@pytest.mark.parametrize("stop", STOPS)
 @scenario("script.keys", "script.arguments", "script.atomic", "script.harmless")
-def test_everything_that_is_sent_is_in_order(client: Participant) -> None:
+def test_everything_that_is_sent_is_in_order(client: Participant, stop: str) -> None:
     """On a walk through all operations every command is as Node sends it: the checks of the traffic judge that."""
-    tour(client)
+    STOPS[stop](client, "q")
     seen = [command.name for command in client.tap.commands()]
     holds("EVALSHA" in seen or "EVAL" in seen, "the tap has seen the client's scripts", seen=seen)
 

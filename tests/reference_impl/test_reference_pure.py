@@ -121,6 +121,11 @@ def test_decoding_undoes_encoding(given_options: dict[str, int]) -> None:
     assert not set(options.encode(given_options)) & set(OPTION_OF_ALIAS.values())
 
 
+@pytest.mark.parametrize("stored", [[], ["lifo"]])
+def test_an_array_holds_no_options(stored: list[str]) -> None:
+    assert options.decode(stored) == {}
+
+
 @pytest.mark.parametrize(
     ("given_options", "stored"),
     [

@@ -11,6 +11,7 @@ from redis.exceptions import AuthenticationError, InvalidResponse, NoScriptError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import packed
 from conformance.reference_impl.connection.single_socket import SingleSocket
 from conformance.servers import Server
@@ -234,6 +235,23 @@ def test_it_introduces_itself_before_anything_else() -> None:
         await connection.command(("ECHO", "x"))
         sent = [b" ".join(words) for words in own.heard[0]]
         assert sent == [b"AUTH u p", b"SELECT 3", b"CLIENT SETNAME me", b"ECHO x"]
+        await connection.close()
+        listener.close()
+
+    run_for(5, play())
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("bull:cQ==:w:me", True), ("two words", False), ("caf\u00e9", False), ("a\n", False), ("", False)],
+)
+def test_a_name_that_redis_would_refuse_is_not_told(name: str, told: bool) -> None:
+    async def play() -> None:
+        own = OwnServer(echo)
+        listener = await asyncio.start_server(own.serve, "127.0.0.1", 0)
+        connection = Connection(Address(nodes=(listener.sockets[0].getsockname()[:2],)), name=name)
+        await connection.command("ECHO", "x")
+        assert (len(own.heard[0]) == 2) == told
         await connection.close()
         listener.close()
 

@@ -23,7 +23,8 @@ class Pending(Generic[Value]):
         self._transcript = transcript
         self._answers: list[Answer] = []
         self._values: list[Value] = []
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """What it raised, if it has come to its end so."""
         self._thread = threading.Thread(target=self._run, name="meanwhile", daemon=True)
         self._thread.start()
 
@@ -39,8 +40,8 @@ class Pending(Generic[Value]):
             raise Mismatch("the call comes to its end", expected=f"within {within_ms} ms", actual="it still waits")
         self._transcript.take_over(self._answers)
         self._answers = []
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         return self._values[0]
 
     def settle(self, *, within_ms: int) -> None:
@@ -52,4 +53,4 @@ class Pending(Generic[Value]):
             try:
                 self._values.append(self._work())
             except BaseException as failure:  # noqa: BLE001  (it belongs to whoever asks for the result)
-                self._failure = failure
+                self.failure = failure

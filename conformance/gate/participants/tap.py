@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from conformance.driver.connection import OperationUnsupported
 from conformance.gate.expect import Mismatch
+from conformance.gate.participants.meanwhile import Pending
 from conformance.observe.tap.names import sent_text
 from conformance.observe.tap.outlet import Link
 from conformance.observe.tap.recording import NotSeen
@@ -40,6 +42,8 @@ from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.tap import ConnectionView, Tap
 from conformance.protocol.script_calls import SCRIPT_CALLS
 
+LOOK_EVERY_MS = 50
+"""How often a barrier that waits asks whether the call has come to its end without getting there."""
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _KEY_COUNT = re.compile(r"-\d+$")
 _COMMAND = re.compile(r"[A-Z]+")
@@ -78,12 +82,18 @@ class Barrier:
     def wait(self, *, within_ms: int = 5000, times: int = 1) -> CommandRecord:
         """Wait until the rule has taken effect for the n-th time, and answer the command.
 
-        Raises Mismatch with what was seen instead; OperationUnsupported for a client that has no official scripts.
+        Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own, or
+        where the call that was to come there is unsupported.
         """
-        try:
-            return self._barrier.reached.wait(within_ms, times=times)
-        except NotSeen as unseen:
-            raise self._tap.missed(unseen) from unseen
+        ends = time.monotonic() + within_ms / 1000
+        while True:
+            left_ms = max(0, int((ends - time.monotonic()) * 1000))
+            try:
+                return self._barrier.reached.wait(min(left_ms, LOOK_EVERY_MS), times=times)
+            except NotSeen as unseen:
+                self._tap.raise_unsupported()
+                if left_ms <= LOOK_EVERY_MS:
+                    raise self._tap.missed(unseen, within_ms) from unseen
 
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
@@ -102,8 +112,9 @@ Rule = AbstractContextManager[Barrier]
 class ParticipantTap:
     """The tap of one participant. Whatever is left in force is healed when the scenario ends."""
 
-    def __init__(self, tap: Tap) -> None:
+    def __init__(self, tap: Tap, pending: Sequence[Pending[Any]]) -> None:
         self._tap = tap
+        self._pending = pending
 
     # At a command.
 
@@ -175,23 +186,29 @@ class ParticipantTap:
     def wait_for(self, where: Where, *, within_ms: int = 5000, count: int = 1) -> CommandRecord:
         """Wait until so many of its commands match, from the beginning of the scenario, and answer the last of them.
 
-        Raises Mismatch with what was seen instead; OperationUnsupported for a client that has no official scripts.
+        Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own.
         """
         try:
             return self._tap.recording.wait_for(where, deadline_ms=within_ms, count=count)
         except NotSeen as unseen:
-            raise self.missed(unseen) from unseen
+            raise self.missed(unseen, within_ms) from unseen
 
     def connections(self) -> tuple[ConnectionView, ...]:
         """Its open connections, oldest first."""
         return self._tap.connections()
 
-    def missed(self, unseen: NotSeen) -> Exception:
-        """What to raise when a command did not come."""
+    def raise_unsupported(self) -> None:
+        """Raise OperationUnsupported if that is how a pending call has ended: nothing will come of it."""
+        for pending in self._pending:
+            if isinstance(pending.failure, OperationUnsupported):
+                raise pending.failure
+
+    def missed(self, unseen: NotSeen, within_ms: int) -> Exception:
+        """What to raise when a command did not come: perhaps it was there, and nobody knew it."""
         digests = {command.digest for command in self.commands() if command.digest}
-        if digests and not any(self._tap.recording.names.of(digest) for digest in digests):
+        if any(self._tap.recording.names.of(digest) is None for digest in digests):
             return OperationUnsupported("tap", f"this client calls scripts of its own ({unseen})")
-        return Mismatch("the client sends this command", expected="it is sent", actual=str(unseen))
+        return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(unseen))
 
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
         """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""

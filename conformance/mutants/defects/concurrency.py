@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from conformance.mutants.damage import Damage
+from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.queues.limits import QueueLimits
+from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.fetching import Fetcher
+from conformance.reference_impl.workers.stalled import StalledChecker
 
+PATIENCE_S: Final = 60
+"""Longer than any scenario waits."""
 _READS_META: Final = 'command[1] == "HMGET" and on(command, "meta")'
 _NO_LIMIT: Final = f"if {_READS_META} then local found = send(unpack(command)) found[2] = false return found end"
 """Lua: the script takes a queue with a limit for one without."""
@@ -95,4 +100,37 @@ def refusal_counts(damage: Damage) -> None:
         "moveToActive",
         f"if {_COUNTS_ACTIVE} then local active = send(unpack(command)) "
         'if active > 0 then send("INCR", KEYS[6]) end return active end',
+    )
+
+
+@mutant("concurrency.worker-limits-all", kills=("concurrency.each-worker",))
+def worker_limits_all(damage: Damage) -> None:
+    """A worker makes its own limit that of the queue."""
+
+    def limiting(start: Function) -> Function:
+        async def start_and_limit(checker: StalledChecker) -> None:
+            worker: WorkerBase = vars(checker)["_worker"]
+            await worker.connection.command("HSET", worker.keys.key("meta"), "concurrency", int(worker.concurrency))
+            await start(checker)
+
+        return start_and_limit
+
+    damage.around(StalledChecker, "start", limiting)
+
+
+@mutant("concurrency.waits-to-be-woken", kills=("concurrency.goes-on",))
+def waits_to_be_woken(damage: Damage) -> None:
+    """A place that becomes free is not used before a marker tells somebody of it."""
+    damage.commands("moveToFinished", f"if {_COUNTS_ACTIVE} then return 1000000 end")
+    damage.replace(Fetcher, "_block_timeout", lambda _fetcher, _until: PATIENCE_S)
+
+
+@mutant("concurrency.handed-out-twice", kills=("performance.many-workers",))
+def handed_out_twice(damage: Damage) -> None:
+    """Now and then a claimed job stays in `wait`, and the next worker gets it as well."""
+    damage.commands(
+        "moveToActive",
+        'if command[1] == "RPOPLPUSH" then local job = send(unpack(command)) '
+        'if job and send("EXISTS", ARGV[1] .. job .. ":lock") == 0 then send("RPUSH", command[2], job) end '
+        "return job end",
     )

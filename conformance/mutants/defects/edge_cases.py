@@ -14,6 +14,7 @@ from conformance.reference_impl.encoding import js_json, packing
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import moves, options
 from conformance.reference_impl.queues.base import QueueBase
+from conformance.reference_impl.queues.schedulers import QueueSchedulers
 from conformance.reference_impl.scripts import move as scripts_move
 from conformance.reference_impl.scripts.move import Fetched
 from conformance.reference_impl.scripts.read import ReadScripts
@@ -72,6 +73,19 @@ def id_composed(damage: Damage) -> None:
         return composed
 
     damage.around(options, "normalize", broken)
+
+
+@mutant("edge.scheduler-id-stripped", kills=("edge.texts.names",))
+def scheduler_id_stripped(damage: Damage) -> None:
+    """White space around the id of a job scheduler is cut off."""
+
+    def broken(upsert: Function) -> Function:
+        async def upsert_stripped(queue: QueueSchedulers, scheduler: str, repeat: Any, template: Any = None) -> Any:
+            return await upsert(queue, scheduler.strip(), repeat, template)
+
+        return upsert_stripped
+
+    damage.around(QueueSchedulers, "upsertJobScheduler", broken)
 
 
 # Options.

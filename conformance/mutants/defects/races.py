@@ -19,6 +19,7 @@ from conformance.protocol.keys import DEPENDENCIES, LOCK, WAIT
 from conformance.reference_impl.connection.connection import text
 from conformance.reference_impl.scripts.move import Finish, MoveScripts
 from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
+from conformance.reference_impl.workers.fetching import Fetcher
 from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
@@ -222,6 +223,18 @@ def _runs_anything(worker: Worker) -> bool:
     """Whether a job has been started and not ended."""
     loop: WorkerLoop | None = vars(worker)["_loop"]
     return loop is None or bool(vars(loop)["_running"])
+
+
+@mutant("race.stop-swallows-wake-up", kills=("race.stop-and-wake-up",))
+def stop_swallows_wake_up(damage: Damage) -> None:
+    """A worker that stops throws its wait for a marker away, with the marker if it has one."""
+
+    def throw_away(fetcher: Fetcher) -> None:
+        wait: asyncio.Task[Any] | None = vars(fetcher)["_marker_wait"]
+        if wait is not None:
+            wait.cancel()
+
+    damage.replace(Fetcher, "interrupt", throw_away)
 
 
 @mutant("race.token-made-own", kills=("race.one-token",))

@@ -32,6 +32,7 @@ AFTER_PROCESSED = "<processedOn or later>"
 FINISHED = "<finishedOn>"
 DUE_TIME = "<due time of a delayed job>"
 SOME_TIME = "<time>"
+SCORED_WITH_A_TIME = frozenset({"completed", "failed", "waiting-children"})
 
 
 def _worker_clock(snapshot: Snapshot, _: Context) -> Snapshot:
@@ -91,10 +92,13 @@ def _masked_finish(job: Job, taken_ms: int) -> str | None:
 
 
 def _masked_member(member: Membership, job: Job | None, taken_ms: int) -> Membership:
-    """The score in relation to the job's own fields."""
+    """The score in relation to the job's own fields; where its hash was evicted, that it is a time."""
     score = as_number(member.score)
-    if job is None or score is None:
+    if score is None:
         return member
+    if job is None:
+        is_time = member.container in SCORED_WITH_A_TIME and _is_past(score, taken_ms)
+        return replace(member, score=SOME_TIME) if is_time else member
     if member.container in {"completed", "failed"} and score == job.number("finishedOn"):
         return replace(member, score=FINISHED)
     if member.container == "delayed":
@@ -150,7 +154,7 @@ def _due_event_label(job: Job | None, due: float, *, just_added: bool) -> str | 
 
     A job that has just been added is due exactly at timestamp + delay; one that was moved, some time after that.
     """
-    if job is None:
+    if job is None or "timestamp" not in job.fields:
         return SOME_TIME if due >= PLAUSIBLE_SINCE_MS else None
     timestamp, asked = job.number("timestamp"), as_number(job.opts.get("delay"))
     if timestamp is None:

@@ -39,7 +39,7 @@ class Recording:
         self._last += 1
         flight.sequence = self._last
         self._flights.append(flight)
-        self.names.learn(flight.name, flight.args)
+        self.names.learn(flight.name, flight.args, flight.digest)
         if len(self._flights) > KEPT_COMMANDS:
             gone = KEPT_COMMANDS // 10
             del self._flights[:gone]

@@ -18,7 +18,7 @@ from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
 from conformance.reference_impl.connection.resp import Argument, Command
 from conformance.reference_impl.connection.single_socket import SingleSocket
 from conformance.reference_impl.connection.slots import cross_slot, with_slots_explained
-from conformance.reference_impl.connection.wire import first_error
+from conformance.reference_impl.connection.wire import HungUp, first_error
 
 logger = logging.getLogger("bullmq")
 
@@ -122,6 +122,14 @@ class Connection:
         """Send commands in one write; an error stands in the place of its command's reply."""
         return with_slots_explained(await self._watched(self._carrier.pipeline(commands)))
 
+    def hang_up(self) -> bool:
+        """End a command that blocks: it gets its reply, if Redis has sent one, and raises HungUp otherwise.
+
+        False where that is impossible: in a cluster, over TLS, and before there is a connection. The next command opens
+        a new one.
+        """
+        return isinstance(self._carrier, SingleSocket) and self._carrier.hang_up()
+
     async def disconnect(self) -> None:
         """Drop the sockets; the next command opens new ones."""
         await self._carrier.disconnect()
@@ -144,6 +152,8 @@ class Connection:
         """Await a reply and tell the watch how it went; a connection that is being closed is no loss."""
         try:
             reply = await sent
+        except HungUp:
+            raise
         except CONNECTION_LOST as error:
             if self._watch is not None and not self.closed:
                 self._watch.lost(error)

@@ -71,6 +71,10 @@ class SingleSocket:
         values: list[Any] = outcome
         return values
 
+    def hang_up(self) -> bool:
+        """End the socket without losing a reply that is on its way; False where that is impossible. See `Wire`."""
+        return self._wire is not None and self._wire.hang_up()
+
     async def disconnect(self) -> None:
         """Drop the socket; the next command opens a new one."""
         self._drop()

@@ -24,6 +24,10 @@ _error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).p
 """Makes of an error reply what redis-py would."""
 
 
+class HungUp(RedisConnectionError):
+    """This client has ended the connection, and Redis had not answered the command: it did not happen."""
+
+
 class Wire(asyncio.Protocol):
     """A protocol of asyncio.
 
@@ -37,6 +41,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
         self._due: deque[Reply] = deque()
+        self._hung_up = False
 
     def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
         """Send packed commands in one write; their replies become the results of the futures.
@@ -53,6 +58,19 @@ class Wire(asyncio.Protocol):
     def is_only_due(self, reply: Reply) -> bool:
         """Whether this is the one reply that is still to come."""
         return len(self._due) == 1 and self._due[0] is reply
+
+    def hang_up(self) -> bool:
+        """Send nothing more, unless nothing is due anyway; False where that cannot be said on this socket.
+
+        Redis gives up a command that blocks and ends the socket. What it has answered before still comes; what is due
+        then becomes HungUp.
+        """
+        if self._transport is None or not self.is_open or not self._transport.can_write_eof():
+            return False
+        if self._due:
+            self.is_open, self._hung_up = False, True
+            self._transport.write_eof()
+        return True
 
     def drop(self) -> None:
         """Close the socket at once."""
@@ -78,7 +96,8 @@ class Wire(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self.gone.set()
-        self._fail(RedisConnectionError(f"Connection lost: {exc or 'closed by Redis'}"))
+        error = HungUp if self._hung_up and exc is None else RedisConnectionError
+        self._fail(error(f"Connection lost: {exc or 'closed by Redis'}"))
 
     def _fail(self, error: Exception) -> None:
         """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""

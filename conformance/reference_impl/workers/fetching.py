@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from conformance.protocol.keys import MARKER
 from conformance.reference_impl.connection.connection import is_connection_problem
+from conformance.reference_impl.connection.wire import HungUp
 from conformance.reference_impl.encoding.js_json import parse_int
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.registry import Fetched
@@ -19,6 +20,9 @@ LONGEST_BLOCK_S: Final = 10
 
 _REPLY_GRACE_S: Final = 1
 """When a blocking command has not returned so long after its timeout, its connection is dead."""
+
+_HANG_UP_WITHIN_S: Final = 2
+"""After this a connection that was hung up is given up: nobody answers on the other side."""
 
 
 class Fetcher:
@@ -74,8 +78,15 @@ class Fetcher:
         return job if await self._schedules.continue_from(job) else None
 
     def interrupt(self) -> None:
-        """End a wait for a marker. A fetch that has begun is not touched, so that no job is lost."""
-        if self._marker_wait is not None:
+        """End a wait for a marker, unless Redis has answered it: then the fetch goes on.
+
+        A marker that was popped and thrown away would let the jobs wait until somebody looks for them by chance.
+        """
+        if self._marker_wait is None:
+            return
+        if self._worker.blocking_connection.hang_up():
+            asyncio.get_running_loop().call_later(_HANG_UP_WITHIN_S, self._marker_wait.cancel)
+        else:
             self._marker_wait.cancel()
 
     async def _move_to_active(self, token: str) -> Job | None:
@@ -99,6 +110,8 @@ class Fetcher:
             if self._worker.is_open:
                 raise
             return math.inf
+        except HungUp:
+            return math.inf
         except Exception as error:  # noqa: BLE001 - a broken wait must not end the loop
             await self._bear(error)
             return math.inf
@@ -111,6 +124,8 @@ class Fetcher:
 
     async def _pop_marker(self, block_s: float) -> Any:
         connection = self._worker.blocking_connection
+        if not self._worker.is_open:  # interrupted before it began
+            raise HungUp
         try:
             async with asyncio.timeout(block_s + _REPLY_GRACE_S):
                 return await connection.command("BZPOPMIN", self._worker.keys.key(MARKER), block_s)
