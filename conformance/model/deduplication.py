@@ -1,0 +1,80 @@
+"""Deduplication: of jobs with the same deduplication id only one is kept.
+
+The key `de:ID` holds the job that is kept. Simple mode: until that job has finished or is removed. With `ttl`: for that
+long. `extend` starts the time again with each ignored job; `replace` lets a new job take the place of one that is still
+delayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.driver.ops import queue as ops
+from conformance.driver.ops.base import Count
+from conformance.model.containers import Expiring
+from conformance.model.events import emit, emit_within_limit
+from conformance.model.parents import delete_job_keys
+from conformance.model.stage import Stage, answers
+from conformance.model.state import Queue, World
+from conformance.model.texts import argument, lua_true
+
+
+def deduplicated(world: World, queue: Queue, job: str, options: Mapping[str, Any] | None) -> str | None:
+    """The job that stands for the new one, which is then not added; None where the new one is to be added."""
+    if options is None or not lua_true(options.get("id")):
+        return None
+    name = argument(options["id"])
+    ttl = options.get("ttl") or 0
+    owner = queue.deduplications.get(name)
+    if owner is None:
+        queue.deduplications[name] = world.expiring(job, ttl) if ttl > 0 else Expiring(job)
+        return None
+    if lua_true(options.get("replace")):
+        return _replaced(world, queue, job, options)
+    if ttl > 0 and lua_true(options.get("extend")):
+        queue.deduplications[name] = world.expiring(owner.value, ttl)
+    _tell(world, queue, kept=owner.value, dropped=job, name=name)
+    return owner.value
+
+
+def _replaced(world: World, queue: Queue, job: str, options: Mapping[str, Any]) -> str | None:
+    """A delayed owner gives way; any other makes that the new job is ignored without an event."""
+    name = argument(options["id"])
+    owner = queue.deduplications[name]
+    if not queue.delayed.remove(owner.value):
+        return owner.value
+    delete_job_keys(queue, owner.value)
+    emit(world, queue, "removed", jobId=owner.value, prev="delayed")
+    _tell(world, queue, kept=job, dropped=owner.value, name=name)
+    ttl = options.get("ttl") or 0
+    if ttl > 0:
+        extend = lua_true(options.get("extend"))
+        queue.deduplications[name] = world.expiring(job, ttl) if extend else Expiring(job, owner.due_ms)
+    else:
+        queue.deduplications[name] = Expiring(job)
+    return None
+
+
+def _tell(world: World, queue: Queue, *, kept: str, dropped: str, name: str) -> None:
+    emit_within_limit(world, queue, "debounced", jobId=kept, debounceId=name)
+    emit_within_limit(world, queue, "deduplicated", jobId=kept, deduplicationId=name, deduplicatedJobId=dropped)
+
+
+def release_on_finish(queue: Queue, job: str) -> None:
+    """A job that finishes gives its id free, unless the id is held for a time."""
+    name = queue.field(job, "deid")
+    owner = queue.deduplications.get(name) if name is not None else None
+    if name is not None and owner is not None and owner.due_ms is None and owner.value == job:
+        del queue.deduplications[name]
+
+
+@answers(ops.GetDeduplicationJobId)
+def _owner(stage: Stage, op: ops.GetDeduplicationJobId) -> ops.MaybeText:
+    owner = stage.queue.deduplications.get(op.id)
+    return ops.MaybeText(value=None if owner is None else owner.value)
+
+
+@answers(ops.RemoveDeduplicationKey)
+def _forget(stage: Stage, op: ops.RemoveDeduplicationKey) -> Count:
+    return Count(count=int(stage.queue.deduplications.pop(op.id, None) is not None))

@@ -1,0 +1,214 @@
+"""Everything that the queues under one prefix consist of, named as in Redis.
+
+A queue is its containers, its job hashes with what belongs to them, and a few settings and counters. Lists are written
+from left to right: jobs enter at the left end, workers take them from the right end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar
+
+from conformance.model.calls import Handle, NotModelled
+from conformance.model.containers import MADE_ID, Expiring, SortedSet
+from conformance.observe.tables import Event
+
+JobFields = dict[str, str]
+"""A job hash: every value is text, exactly as in Redis."""
+
+MODEL_PREFIX = "the-model"
+"""The prefix that the model's keys have; the canonical rule `own-prefix` makes it equal to any other."""
+
+
+Value = TypeVar("Value")
+
+
+def copied(value: Value) -> Value:
+    """An independent copy of a part of the world; much faster than `copy.deepcopy`, which knows less about it."""
+    duplicate: Any = value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, dict):
+        duplicate = {key: copied(item) for key, item in value.items()}
+    elif isinstance(value, (list, set, SortedSet)):
+        duplicate = value.copy()
+    elif is_dataclass(value) and not isinstance(value, type | Event):
+        duplicate = type(value)(**{part.name: copied(getattr(value, part.name)) for part in fields(value)})
+    result: Value = duplicate
+    return result
+
+
+@dataclass(slots=True)
+class Family:
+    """The children of a job, by their full keys and by how they ended."""
+
+    unprocessed: dict[str, None] = field(default_factory=dict)
+    """Key `dependencies`, a set: not finished yet."""
+    processed: dict[str, str] = field(default_factory=dict)
+    """Key `processed`: completed, with the return value."""
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Key `failed`: failed without failing the parent, with the reason."""
+    failed: SortedSet = field(default_factory=SortedSet)
+    """Key `unsuccessful`: failed, and with it the parent; scored with the time (ms)."""
+
+    def exists(self) -> bool:
+        """Whether any of the four keys is there: Redis keeps no empty ones."""
+        return any(len(part) > 0 for part in (self.unprocessed, self.processed, self.ignored, self.failed))
+
+
+@dataclass(slots=True)
+class MetricsRecord:
+    """Counts of finished jobs: the hash, and the points per minute, newest first."""
+
+    fields: dict[str, str] = field(default_factory=dict)
+    points: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Queue:
+    """One queue."""
+
+    name: str
+    base: str
+    """`PREFIX:QUEUE:`, the beginning of every key."""
+
+    wait: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
+    active: list[str] = field(default_factory=list)
+    prioritized: SortedSet = field(default_factory=SortedSet)
+    delayed: SortedSet = field(default_factory=SortedSet)
+    completed: SortedSet = field(default_factory=SortedSet)
+    failed: SortedSet = field(default_factory=SortedSet)
+    waiting_children: SortedSet = field(default_factory=SortedSet)
+    stalled: set[str] = field(default_factory=set)
+    marker: dict[str, float] = field(default_factory=dict)
+
+    jobs: dict[str, JobFields] = field(default_factory=dict)
+    locks: dict[str, Expiring] = field(default_factory=dict)
+    logs: dict[str, list[str]] = field(default_factory=dict)
+    families: dict[str, Family] = field(default_factory=dict)
+
+    meta: dict[str, str] = field(default_factory=dict)
+    id_counter: int | None = None
+    priority_counter: int | None = None
+    events: list[Event] = field(default_factory=list)
+    limiter: Expiring | None = None
+    stalled_check: Expiring | None = None
+    deduplications: dict[str, Expiring] = field(default_factory=dict)
+    scheduler_times: SortedSet = field(default_factory=SortedSet)
+    """Key `repeat`: scheduler ids by the time of their current iteration (ms)."""
+    scheduler_records: dict[str, dict[str, str]] = field(default_factory=dict)
+    metrics: dict[str, MetricsRecord] = field(default_factory=dict)
+
+    def key(self, job: str) -> str:
+        """The full key of a job's hash."""
+        return self.base + job
+
+    def hash(self, job: str) -> JobFields:
+        """The job's hash; writing to one that does not exist makes it, as in Redis."""
+        return self.jobs.setdefault(job, {})
+
+    def field(self, job: str, name: str) -> str | None:
+        """A field of the job's hash; None where the field or the hash is missing."""
+        return self.jobs.get(job, {}).get(name)
+
+    def family(self, job: str) -> Family:
+        """The job's children, for writing."""
+        return self.families.setdefault(job, Family())
+
+    def children(self, job: str) -> Family:
+        """The job's children, for reading."""
+        return self.families.get(job, Family())
+
+    def container(self, name: str) -> list[str] | SortedSet:
+        """A container by the name of its key."""
+        containers: dict[str, list[str] | SortedSet] = {
+            "wait": self.wait,
+            "paused": self.paused,
+            "active": self.active,
+            "prioritized": self.prioritized,
+            "delayed": self.delayed,
+            "completed": self.completed,
+            "failed": self.failed,
+            "waiting-children": self.waiting_children,
+        }
+        if name not in containers:
+            raise NotModelled(f"the state {name!r}")
+        return containers[name]
+
+
+@dataclass(slots=True)
+class World:
+    """All queues under one prefix, the open handles, and the server's clock."""
+
+    prefix: str = MODEL_PREFIX
+    server_ms: int = 0
+    """The server's clock, in ms since the model began; it decides only about times to live."""
+    queues: dict[str, Queue] = field(default_factory=dict)
+    handles: dict[str, Handle] = field(default_factory=dict)
+    made_ids: int = 0
+    scripts: set[str] = field(default_factory=set)
+    """The adding scripts that Redis has since the last flush."""
+    journal: list[Event] = field(default_factory=list)
+    """The events of the call that is going on."""
+    determined: bool = True
+
+    def queue(self, name: str) -> Queue:
+        """A queue by its name; every name is a queue."""
+        if name not in self.queues:
+            self.queues[name] = Queue(name, f"{self.prefix}:{name}:")
+        return self.queues[name]
+
+    def locate(self, key: str) -> tuple[Queue, str]:
+        """The queue and the id that a full job key stands for.
+
+        The scripts take what follows the last colon for the id. Raises NotModelled for ids with a colon.
+        """
+        base, _, job = key.rpartition(":")
+        prefix, _, name = base.partition(":")
+        if prefix != self.prefix or not name or ":" in name:
+            raise NotModelled(f"the relative {key!r}: ids with a colon in flows, or a key of another prefix")
+        return self.queue(name), job
+
+    def exists(self, key: str) -> bool:
+        """Whether the hash of a job exists, by its full key."""
+        if not key.startswith(f"{self.prefix}:"):
+            return False
+        queue, job = self.locate(key)
+        return job in queue.jobs
+
+    def copy(self) -> World:
+        """An independent copy. Events are shared: nobody changes them."""
+        return copied(self)
+
+    def sorted_sets(self) -> Iterator[SortedSet]:
+        """Every sorted set that there is."""
+        for queue in self.queues.values():
+            yield from (queue.prioritized, queue.delayed, queue.completed, queue.failed, queue.waiting_children)
+            yield queue.scheduler_times
+            yield from (family.failed for family in queue.families.values())
+
+    def new_id(self) -> str:
+        """An id in the form of a uuid, for jobs of flows that are given none."""
+        self.made_ids += 1
+        return f"{MADE_ID}{self.made_ids:012x}"
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Let the server's clock go on, and forget what has expired."""
+        self.server_ms += duration_ms
+        for queue in self.queues.values():
+            queue.locks = dict(self._living(queue.locks))
+            queue.deduplications = dict(self._living(queue.deduplications))
+            queue.limiter = self._alive(queue.limiter)
+            queue.stalled_check = self._alive(queue.stalled_check)
+
+    def expiring(self, value: str, duration_ms: float) -> Expiring:
+        """A key that lives for this long (ms) from now on."""
+        return Expiring(value, self.server_ms + int(duration_ms))
+
+    def _living(self, keys: dict[str, Expiring]) -> Iterator[tuple[str, Expiring]]:
+        return ((name, key) for name, key in keys.items() if self._alive(key))
+
+    def _alive(self, key: Expiring | None) -> Expiring | None:
+        return None if key is None or (key.due_ms is not None and key.due_ms <= self.server_ms) else key

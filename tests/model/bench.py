@@ -1,0 +1,190 @@
+"""The model and the oracle side by side: the same calls, answers and snapshots compared after each."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from conformance.driver.connection import DriverConnection, OperationFailed, OperationIndeterminate
+from conformance.driver.messages import RedisAddress
+from conformance.driver.ops import lifecycle, queue
+from conformance.gate.taps import address_of
+from conformance.model import Call, Model, Names, Prediction, agreement
+from conformance.observe.reader import read_snapshot
+from conformance.observe.tables import Snapshot
+from conformance.servers import Server
+
+START_MS = 1_700_000_000_000
+EVENTUAL = (queue.GetWorkers, queue.GetWorkersCount)
+"""Operations whose answers follow connections, which come and go by themselves."""
+EVENTUALLY_SECONDS = 3
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """The server's clock goes on by this much (ms)."""
+
+    duration_ms: int
+
+
+@dataclass(frozen=True)
+class DeleteLock:
+    """A lock is gone."""
+
+    queue: str
+    job: str
+
+
+@dataclass(frozen=True)
+class TakeMarkers:
+    """Idle workers have woken up, and taken the markers."""
+
+    queue: str
+
+
+@dataclass(frozen=True)
+class FlushScripts:
+    """Redis forgets its scripts."""
+
+
+Step = Call | PassTime | DeleteLock | TakeMarkers | FlushScripts
+
+
+@dataclass
+class Disagreement(Exception):
+    """The model and the oracle do not say the same. `history`: all steps up to the one that shows it."""
+
+    history: list[tuple[int, Step]]
+    findings: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        steps = [
+            f"{number:3} at {now_ms - START_MS:+}: {_shown(step)}" for number, (now_ms, step) in enumerate(self.history)
+        ]
+        return "\n".join([*steps, *(f"  ! {finding}" for finding in self.findings)])
+
+
+class Bench:
+    """One sequence on the model and on the oracle, under a prefix of its own."""
+
+    def __init__(self, driver: DriverConnection, server: Server, redis: Any) -> None:
+        self.model = Model()
+        self.now_ms = START_MS
+        self.history: list[tuple[int, Step]] = []
+        self._driver = driver
+        self._server = server
+        self._redis = redis
+        self._address = address_of(server)
+        self.prefix = server.fresh_prefix()
+        self._names = Names(self.prefix)
+
+    def do(self, step: Step) -> Any:
+        """Take a step on both sides and compare everything. Raises Disagreement; answers the predicted value."""
+        self.history.append((self.now_ms, step))
+        findings: list[str] = []
+        value = None
+        if isinstance(step, Call):
+            prediction = self.model.apply(step, self.now_ms)
+            value = prediction.value
+            findings += self._compare_answer(step, prediction)
+        else:
+            self._disturb(step)
+        findings += [str(one) for one in agreement.compare_snapshots(self.model, self.snapshot(), names=self._names)]
+        if findings:
+            raise Disagreement(self.history, findings)
+        self._stop_server_clock()
+        return value
+
+    def _stop_server_clock(self) -> None:
+        """Give every time to live back what the step took: on a loaded machine a sequence may take many seconds."""
+        pipeline = self._redis.pipeline(transaction=False)
+        said = self.model.snapshot()
+        for lock in said.locks:
+            pipeline.pexpire(self._key(lock.queue, f"{self._names.outward_id(lock.job)}:lock"), int(lock.ttl_ms))
+        for one in said.deduplications:
+            if one.ttl_ms != -1:
+                pipeline.pexpire(self._key(one.queue, f"de:{one.id}"), int(one.ttl_ms))
+        for key in (*said.limiters, *said.stalled_checks):
+            pipeline.pexpire(self._key(key.queue, key.name), int(key.ttl_ms))
+        pipeline.execute()
+
+    def _key(self, home: str, name: str) -> str:
+        return f"{self.prefix}:{home}:{name}"
+
+    def snapshot(self) -> Snapshot:
+        """What is in Redis."""
+        return read_snapshot(self._redis, self.prefix)
+
+    def leave(self) -> None:
+        """Close the handles, and remove what is left."""
+        self._driver.call(lifecycle.Reset(), deadline_ms=15_000)
+        self._server.remove_prefix(self.prefix)
+
+    def _compare_answer(self, call: Call, prediction: Prediction) -> list[str]:
+        """What differs. Redis notices a little later than the client that a connection is closed."""
+        deadline = time.monotonic() + EVENTUALLY_SECONDS
+        while True:
+            found = agreement.compare_answers(prediction, *self._ask(call, prediction.value), names=self._names)
+            if not found or not isinstance(call.op, EVENTUAL) or time.monotonic() > deadline:
+                return found
+            time.sleep(0.01)
+
+    def _ask(self, call: Call, predicted: Any) -> tuple[str, Any, str | None]:
+        op = self._names.outward(call.op)
+        if isinstance(op, lifecycle.Open):
+            op = msgspec.structs.replace(op, redis=self._address, prefix=self.prefix)
+        try:
+            answer = self._driver.call(op, handle=call.handle, deadline_ms=10_000, now_ms=self.now_ms)
+        except OperationFailed as failure:
+            return "fail", None, failure.error.code
+        except OperationIndeterminate as failure:
+            return "info", None, failure.error.code
+        value = msgspec.to_builtins(answer)
+        self._names.learn(predicted, value)
+        return "ok", value, None
+
+    def _disturb(self, step: Step) -> None:
+        if isinstance(step, PassTime):
+            self._pass_time(step.duration_ms)
+            self.model.pass_time(step.duration_ms)
+        elif isinstance(step, DeleteLock):
+            self._redis.delete(self._key(step.queue, f"{self._names.outward_id(step.job)}:lock"))
+            self.model.delete_lock(step.queue, step.job)
+        elif isinstance(step, TakeMarkers):
+            self._redis.delete(self._key(step.queue, "marker"))
+            self.model.take_markers(step.queue)
+        else:
+            self._redis.script_flush()
+            self.model.script_flush()
+
+    def _pass_time(self, duration_ms: int) -> None:
+        for key in self._redis.scan_iter(match=f"{self.prefix}:*", count=1000):
+            left = self._redis.pttl(key)
+            if 0 <= left <= duration_ms:
+                self._redis.delete(key)
+            elif left > 0:
+                self._redis.pexpire(key, left - duration_ms)
+
+
+NOWHERE = RedisAddress(mode="standalone", nodes=[])
+"""In place of the real address, which the oracle's side fills in."""
+
+
+def opening(role: lifecycle.Role, name: str, options: dict[str, Any] | None = None) -> lifecycle.Open:
+    """The opening of a handle; workers are manual."""
+    processor: lifecycle.Processor | None = "manual" if role == "worker" else None
+    return lifecycle.Open(role=role, queue=name, prefix="", redis=NOWHERE, processor=processor, options=options or {})
+
+
+def _shown(step: Step) -> str:
+    if not isinstance(step, Call):
+        return str(step)
+    arguments = {
+        name: value
+        for name, value in msgspec.to_builtins(step.op).items()
+        if value not in (None, {}, []) and name not in {"redis", "prefix"}
+    }
+    return f"{step.handle}.{step.name} {arguments}"

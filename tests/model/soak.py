@@ -1,0 +1,106 @@
+"""Many random sequences, model against oracle: `python -m tests.model.soak FIRST_SEED COUNT [STEPS]`.
+
+Prints each disagreement with the steps that lead to it, and at the end how many sequences and steps agreed, and which
+pairs of operation and job state were tried. Ends with 1 if anything disagreed.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import traceback
+from collections import Counter
+
+from conformance.driver.connection import DriverBroken
+from conformance.driver.process import ChildProcess
+from conformance.model import Call, legality
+from conformance.servers import open_server
+from conformance.upstream.node import find_node
+from conformance.upstream.package import driver_command, ensure_package
+
+from .bench import Bench, Disagreement
+from .sequences import Generator
+
+MOST_STEPS = 50
+LAST_SHOWN = 16
+REPORT_EVERY = 25
+CRASHES = (
+    DriverBroken,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    AssertionError,
+    ArithmeticError,
+    RecursionError,
+)
+"""What a mistake in the model itself may look like."""
+
+
+def run_sequence(
+    bench: Bench, seed: int, most_steps: int = MOST_STEPS, pairs: Counter[tuple[str, str]] | None = None
+) -> int:
+    """Up to so many random steps; how many there were. Raises Disagreement."""
+    generator = Generator(seed)
+    count = random.Random(seed).randint(5, most_steps)
+    for opening in generator.opening():
+        bench.do(opening)
+    for first in generator.first_steps(bench.model):
+        bench.do(first)
+    for _ in range(count):
+        bench.now_ms += generator.clock_step()
+        chosen = generator.step(bench.model, bench.now_ms)
+        if pairs is not None and isinstance(chosen, Call):
+            pairs[chosen.name, state_before(bench, chosen)] += 1
+        bench.do(chosen)
+    return count
+
+
+def state_before(bench: Bench, call: Call) -> str:
+    """The state of the job that a call is about; empty where it is about none."""
+    job = getattr(call.op, "job", None)
+    if job is None or call.handle is None:
+        return ""
+    queue = getattr(call.op, "queue", None) or bench.model.handles()[call.handle].queue
+    return bench.model.state_of(queue, job)
+
+
+def main(first: int, count: int, most_steps: int = MOST_STEPS) -> int:
+    """Run the sequences of so many seeds. The number of those that disagree."""
+    node = find_node(None)
+    command, environment = driver_command(node, ensure_package(node, announce=print))
+    driver = ChildProcess.start(command, seed=1, env=environment)
+    pairs: Counter[tuple[str, str]] = Counter()
+    steps, bad, started = 0, 0, time.monotonic()
+    with open_server(None, announce=print) as server, server.connect() as redis:
+        for number, seed in enumerate(range(first, first + count), start=1):
+            bench = Bench(driver, server, redis)
+            try:
+                steps += run_sequence(bench, seed, most_steps, pairs)
+            except Disagreement as disagreement:
+                bad += 1
+                print(f"--- seed {seed}", *str(disagreement).splitlines()[-LAST_SHOWN:], sep="\n", flush=True)
+            except CRASHES as crash:
+                bad += 1
+                print(
+                    f"--- seed {seed}: {type(crash).__name__}: {crash}", f"{bench.history[-1:]}", sep="\n", flush=True
+                )
+                print("".join(traceback.format_exception(crash)[-4:]))
+            finally:
+                bench.leave()
+            if number % REPORT_EVERY == 0:
+                print(f"{number} sequences, {steps} steps, {bad} bad, {time.monotonic() - started:.0f} s", flush=True)
+    driver.close()
+    print(f"{count} sequences, {steps} steps, {bad} disagree")
+    for op in legality.JOB_OPS:
+        missing = sorted(state for state in legality.LEGAL[op] if not pairs[op, state])
+        if missing:
+            print(f"never tried: {op} on {', '.join(missing)}")
+    tried = {op for op, _ in pairs}
+    print("operations never tried:", ", ".join(sorted({*legality.JOB_OPS, *legality.QUEUE_OPS} - tried)) or "none")
+    return bad
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(*map(int, sys.argv[1:]))))
