@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from conformance.checkers.snapshot_checks import checks_table
+from conformance.checkers.traffic import ALL_CHECKS as TRAFFIC_CHECKS
 from conformance.gate.preparing.clients import client_names
 from conformance.ledger.loader import load_ledger
 from conformance.observe.canonical import rules_table
@@ -21,7 +22,7 @@ from conformance.problems import NothingSelected
 @click.argument("patterns", nargs=-1)
 @click.option("--clients", "what", flag_value="clients", help="List the clients that `run --client` takes.")
 @click.option("--rules", "what", flag_value="rules", help="List the canonical rules, and why each exists.")
-@click.option("--checks", "what", flag_value="checks", help="List the invariants checked after every scenario.")
+@click.option("--checks", "what", flag_value="checks", help="List what is checked after every scenario: the state, then the traffic.")
 def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     """List requirements: all, or those whose id or area matches one of the glob PATTERNS."""
     console = Console(soft_wrap=True, highlight=False)
@@ -58,6 +59,7 @@ def _others(what: str) -> Iterator[Sequence[str]]:
         yield from rules_table()
     else:
         yield from ([name, severity, meaning] for name, severity, _, meaning in checks_table())
+        yield from ([check.name, check.severity, check.doc] for check in TRAFFIC_CHECKS)
 
 
 def _matches(requirement: str, area: str, pattern: str) -> bool:

@@ -8,12 +8,18 @@ from collections.abc import Sequence
 import click
 from rich.console import Console
 
+from conformance.cli.chaos import chaos
+from conformance.cli.diff import diff
 from conformance.cli.driver import driver
 from conformance.cli.explain import explain
+from conformance.cli.fuzz import fuzz
 from conformance.cli.ledger import ledger
 from conformance.cli.list import list_requirements
+from conformance.cli.load import load
+from conformance.cli.replay import replay
 from conformance.cli.report import report
 from conformance.cli.run import run
+from conformance.cli.snapshot import snapshot
 from conformance.driver.errors import DriverBroken
 from conformance.gate.run.version import KIT_VERSION
 from conformance.problems import Problem
@@ -30,7 +36,7 @@ def cli() -> None:
     """
 
 
-for command in (run, list_requirements, explain, ledger, driver, report):
+for command in (run, list_requirements, explain, ledger, driver, report, fuzz, replay, load, snapshot, diff, chaos):
     cli.add_command(command)
 
 

@@ -75,6 +75,11 @@ class DriverConnection(Protocol):
         ...
 
     @property
+    def seed(self) -> int:
+        """What the driver was told to draw its random numbers from."""
+        ...
+
+    @property
     def alive(self) -> bool:
         """Whether calls can still be answered."""
         ...
@@ -133,8 +138,9 @@ class Session(ABC):
     def __init__(self, label: str, *, seed: int) -> None:
         self.label = label
         """How messages name this driver."""
+        self.seed = seed
+        """What the driver is told to draw its random numbers from."""
         self._mailbox = Mailbox(seed)
-        self._seed = seed
         self._ready: Ready | None = None
 
     @property
@@ -208,7 +214,7 @@ class Session(ABC):
 
     def _shake_hands(self, deadline_ms: int) -> None:
         """Say hello and wait for a usable `ready`. Raises DriverBroken; the driver is killed then."""
-        self._send(encode(Hello(protocol=PROTOCOL_VERSION, seed=self._seed)))
+        self._send(encode(Hello(protocol=PROTOCOL_VERSION, seed=self.seed)))
         ready = self._mailbox.wait_ready(deadline_ms)
         if ready is None:
             raise self._give_up(self._ending() or _no_ready(deadline_ms))

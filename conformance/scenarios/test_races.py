@@ -4,76 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.driver.ops.worker import PauseWorker
-from conformance.gate.expect import equal, one_of
+from conformance.gate.expect import equal
 from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
-from conformance.scenarios.race_steps import (
-    LATE,
-    UNHEARD,
-    Act,
-    Moment,
-    claimed,
-    drain,
-    let_arrive,
-    meet,
-    obliterate,
-    orders,
-)
-
-
-@pytest.mark.parametrize("when", [LATE, UNHEARD])
-@scenario("race.close-and-fetch", clock="real")
-def test_closing_meets_a_fetch(client: Participant, when: Moment) -> None:
-    """The job that the fetch brings is run, and the close waits for its end."""
-    queue = client.queue()
-    queue.add("just in time")
-    with client.tap.hold("moveToActive", phase=when) as barrier:
-        worker = client.worker("sleep", processor_args={"ms": 150})
-        barrier.wait()
-        closing = client.meanwhile(worker.close)
-        let_arrive(queue)
-        barrier.release()
-        closing.result()
-    equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is closed")
-
-
-@pytest.mark.parametrize("when", [LATE, UNHEARD])
-@scenario("race.worker-pause-and-fetch", clock="real")
-def test_pausing_a_worker_meets_its_fetch(client: Participant, when: Moment) -> None:
-    """The job that the fetch brings is run, the pause waits for it, and no other job is fetched."""
-    queue = client.queue()
-    queue.add("just in time")
-    queue.add("too late")
-    with client.tap.hold("moveToActive", phase=when) as barrier:
-        worker = client.worker("sleep", processor_args={"ms": 150})
-        barrier.wait()
-        pausing = client.meanwhile(lambda: worker.call(PauseWorker()))
-        let_arrive(queue)
-        barrier.release()
-        pausing.result()
-    equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is paused")
-    equal(queue.redis.state("2"), ["wait"], "the other one still waits")
-    worker.close()
-
-
-@pytest.mark.parametrize("when", [LATE, UNHEARD])
-@pytest.mark.parametrize("how", ["pause", "close"])
-@scenario("race.stop-and-wake-up", clock="real", compare=False)
-def test_stopping_meets_the_wake_up(client: Participant, how: str, when: Moment) -> None:
-    """The job that a worker was woken for is run, or there is a marker that wakes another worker."""
-    queue = client.queue()
-    with client.tap.hold("BZPOPMIN", phase=when) as barrier:
-        worker = client.worker("noop")
-        client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
-        queue.add("wakes")
-        barrier.wait()
-        stopping = client.meanwhile(worker.close if how == "close" else lambda: worker.call(PauseWorker()))
-        let_arrive(queue)
-        barrier.release()
-        stopping.result()
-    one_of(queue.redis.state("1"), [["completed"], ["wait"]], "the job is run, or waits")
-    equal(queue.redis.type("marker"), "zset", "the wake-up is not lost")
+from conformance.scenarios.race_steps import Act, claimed, drain, meet, obliterate, orders
 
 
 @orders("fetch", "pause")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-from random import Random
 from typing import Any
 
-from conformance.driver.ops.worker import PauseWorker, ResumeWorker
 from conformance.gate.expect import equal
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
+from conformance.gate.participants.handles import QueueHandle
 from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import shared
 from conformance.scenarios.free_running import ROUNDS, Round, Side, place_of, race_often
@@ -236,53 +233,3 @@ def test_producers_add_the_same_ids(client: Participant, oracle: Participant) ->
     race_often(client, oracle, stage, {(True, True, (1, True))})
     duplicates = client.redis().event_names().count("duplicated")
     equal(duplicates, ROUNDS, "in every round exactly one was told to be a duplicate")
-
-
-def _keep_jobs(queue: QueueHandle) -> None:
-    """There is always something to fetch."""
-    if len(queue.redis.elements("wait")) < ROUNDS // 2:
-        queue.add_bulk(*(("short", {}, {}) for _ in range(ROUNDS)))
-
-
-def _nothing_active(queue: QueueHandle, what: str, number: int) -> None:
-    where = f"round {number} of {ROUNDS // 2}, --seed {queue.caller.driver.seed}"
-    equal(queue.redis.elements("active"), [], f"{what} leave nothing active ({where})")
-
-
-@shared("race.close-and-fetch", tier="full", slow=True)
-def test_closes_meet_fetches(client: Participant, oracle: Participant) -> None:
-    """A worker of either client is closed at any moment after its start, a hundred times each."""
-    queue, random = client.queue(), Random(client.driver.seed)
-
-    def live(side: Participant, lifetime_ms: int) -> None:
-        worker = side.worker("noop", stalledInterval=60_000)
-        side.pass_time(lifetime_ms)
-        worker.close()
-
-    for number in range(1, ROUNDS // 2 + 1):
-        _keep_jobs(queue)
-        other = oracle.meanwhile(partial(live, oracle, random.randint(0, 3)))
-        live(client, random.randint(0, 3))
-        other.result()
-        _nothing_active(queue, "workers that were closed", number)
-
-
-@shared("race.worker-pause-and-fetch", tier="full", slow=True)
-def test_worker_pauses_meet_fetches(client: Participant, oracle: Participant) -> None:
-    """A worker of either client is paused at any moment after it was resumed, a hundred times each."""
-    queue, random = client.queue(), Random(client.driver.seed)
-    ours, theirs = (side.worker("sleep", processor_args={"ms": 3}, stalledInterval=60_000) for side in (client, oracle))
-
-    def work_for(worker: WorkerHandle, time_ms: int) -> None:
-        worker.call(ResumeWorker())
-        worker.caller.clock.pass_ms(time_ms)
-        worker.call(PauseWorker())
-
-    for worker in (ours, theirs):
-        worker.call(PauseWorker())
-    for number in range(1, ROUNDS // 2 + 1):
-        _keep_jobs(queue)
-        other = oracle.meanwhile(partial(work_for, theirs, random.randint(0, 3)))
-        work_for(ours, random.randint(0, 3))
-        other.result()
-        _nothing_active(queue, "workers that were paused", number)

@@ -33,7 +33,7 @@ def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
     queue.add(attempts=2)
     queue.add()
     with client.tap.forgotten_scripts():
-        queue.add()
+        queue.add_bulk(("job", {}, {}), ("job", {}, {}))
         worker.claim_one()
         worker.fail("1")
         queue.pause()
@@ -41,8 +41,12 @@ def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
     worker.claim_one()
     with client.tap.forgotten_scripts():
         worker.complete(worker.claim_one("token-2").id, token="token-2")
-    equal(sorted(job for name in CONTAINERS for job in _members(queue.redis, name)), ["1", "2", "3"], "no job is lost")
-    equal(queue.redis.string("id"), "3", "every job was added once")
+    equal(
+        sorted(job for name in CONTAINERS for job in _members(queue.redis, name)),
+        ["1", "2", "3", "4"],
+        "no job is lost",
+    )
+    equal(queue.redis.string("id"), "4", "every job was added once")
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)

@@ -1,0 +1,95 @@
+"""How fast the fuzzer plays.
+
+    python benchmarks/fuzz.py [--seconds 30] [--client reference] [--mode differential]
+
+Shown: steps per second by the wall clock, and the processor time that one step takes in all processes together (the
+kit, both drivers, Redis). On a machine that does something else meanwhile, only the second number means anything: two
+cores can play `2000 / (ms per step)` steps per second at most, and less where one of them waits for the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from conformance.fuzz.campaign import Campaign, Finding
+from conformance.fuzz.modes import MODES
+from conformance.fuzz.opening import open_stage
+
+GOAL = 60.0
+"""Steps per second in differential mode on two cores."""
+
+
+class Silence:
+    """A watcher that says nothing."""
+
+    def stepped(self, campaign: Campaign) -> None:
+        """Nothing."""
+
+    def found(self, finding: Finding) -> None:
+        """Nothing."""
+
+
+def main() -> None:
+    """Measure, and print one table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--client", default="reference")
+    parser.add_argument("--mode", choices=MODES, default="differential")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        stage = open_stage(stack, options.mode, client=options.client, announce=print)
+        campaign = Campaign(stage, options.seconds, options.seed, Silence())
+        _ = stage.operations  # starts both drivers
+        before = _processor_s()
+        campaign.run()
+        elapsed, busy = time.monotonic() - campaign.started, _processor_s() - before
+    table = Table("client", "mode", "sequences", "steps", "steps/s", "CPU ms/step", "load")
+    table.add_row(
+        options.client,
+        options.mode,
+        str(campaign.sequences),
+        str(campaign.steps),
+        f"{campaign.steps / elapsed:.0f} (goal {GOAL:.0f})",
+        f"{1000 * busy / max(campaign.steps, 1):.1f}",
+        f"{os.getloadavg()[0]:.1f}",
+    )
+    Console().print(table)
+
+
+def _processor_s() -> float:
+    """Processor time that this process and everything below it have used (s)."""
+    return sum(_used_s(pid) for pid in _family(os.getpid()))
+
+
+def _family(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    below = [int(child) for child in _text(children).split()]
+    threads = [path for path in Path(f"/proc/{pid}/task").glob("*/children") if path != children]
+    below += [int(child) for path in threads for child in _text(path).split()]
+    return [pid, *(member for child in below for member in _family(child))]
+
+
+def _used_s(pid: int) -> float:
+    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+    ticks = sum(map(int, fields[11:13])) if fields else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _text(path: Path) -> str:
+    """A file of /proc; empty where the process has ended meanwhile."""
+    try:
+        return path.read_text("utf-8")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    main()

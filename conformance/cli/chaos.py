@@ -1,0 +1,105 @@
+"""`chaos`: hurt a client, Redis and the network between them, and account for every job."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+
+from conformance.problems import UsageProblem
+
+if TYPE_CHECKING:
+    from chaos.report.results import Result
+
+UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
+
+
+@click.command()
+@click.option("--client", default="", help="Client under test: reference, node, or another by name.")
+@click.option("--faults", default="", help="Names and globs, comma-separated; `none` for none; default: all.")
+@click.option("--topology", type=click.Choice(TOPOLOGIES), default="single", show_default=True)
+@click.option("--duration", default="0s", show_default=True, help="Least time of each run, such as 30s or 30m.")
+@click.option("--together", is_flag=True, help="All faults in one run, chosen by the seed (a soak).")
+@click.option("--crash-points", is_flag=True, help="Break every script at its three points; alone, only that.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of workload and nemesis.")
+@click.option("--redis", default="", help="binary:PATH or container[:IMAGE]; default: redis-server on PATH.")
+@click.option("--partner", default="", help="Client of the last worker, by name; node@5.81.3 is another version.")
+@click.option("--node", default="", help="Node.js binary (>= 18).")
+@click.option("--out", default="", help="Folder for histories, results and reports.")
+@click.option("--list", "only_list", is_flag=True, help="Show all faults and end.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
+    """Run faults against a client: a named one, or the driver started by COMMAND (after `--`)."""
+    # Only here: no other verb pays for it.
+    from chaos.campaign import Campaign, run_campaign  # noqa: PLC0415
+    from chaos.equipment import prepare  # noqa: PLC0415
+    from chaos.faults.registry import all_faults, chosen_faults  # noqa: PLC0415
+    from chaos.report.results import any_failed  # noqa: PLC0415
+    from chaos.versions import client_named  # noqa: PLC0415
+
+    if only_list:
+        for one in all_faults().values():
+            click.echo(f"{one.name:32} {one.what.splitlines()[0]}")
+        return 0
+    if options["client"] and command:
+        raise UsageProblem("both --client and a driver's command were given", hint="give one of them")
+    name = options["client"] or (Path(command[0]).name if command else "reference")
+    faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
+    duration_ms = milliseconds(options["duration"])
+    equipment = prepare(_announce, node=options["node"], redis=options["redis"])
+    campaign = Campaign(
+        client=equipment.launch(name, list(command)) if command else client_named(equipment, name),
+        faults=_possible(faults, options["redis"]),
+        topology=options["topology"],
+        duration_ms=duration_ms,
+        seed=options["seed"],
+        redis=options["redis"],
+        out=Path(options["out"]) if options["out"] else None,
+        together=options["together"],
+        crash_points=options["crash_points"],
+        partner=client_named(equipment, options["partner"]) if options["partner"] else None,
+        command=["bullmq-conformance", *sys.argv[1:]],
+    )
+    results = run_campaign(campaign, equipment, _show)
+    failed = any_failed(results)
+    Console().print(f"{len(results)} runs, {'something does not hold' if failed else 'every invariant holds'}")
+    return 1 if failed else 0
+
+
+def milliseconds(text: str) -> float:
+    """Read `30s`, `1.5m`, `200ms`. Raises UsageProblem."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
+    if found is None:
+        raise UsageProblem(f"--duration {text!r} is no time", hint="write a number and ms, s, m or h, such as 30s")
+    return float(found[1]) * UNITS_MS[found[2]]
+
+
+def _possible(faults: list[Any], redis: str) -> list[Any]:
+    """In a container some faults are impossible, and outside of one others are."""
+    inside = redis.startswith("container")
+    return [one for one in faults if (one.containers if inside else not one.only_containers)]
+
+
+def _show(result: Result) -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    wrong = result.failed or ([] if result.reached else ["never reached"])
+    explained = [name for name, cell in result.cells.items() if cell.verdict == "explained"]
+    as_node = f" (as Node: {', '.join(explained)})" if explained else ""
+    line = f"{'✗' if wrong else '✓'} {result.client} {result.name} [{result.topology}] {result.seconds:.1f} s{as_node}"
+    console.print(line, style="bold red" if wrong else None)
+    for process, much in result.growth.items():
+        console.print(f"    memory: {process} grew from {much}")
+    for name in filter(result.cells.get, result.failed):
+        for found in result.cells[name].findings[:3]:
+            console.print(f"    {name}: {found.job} {found.message}")
+    if wrong and result.reproduce:
+        console.print(f"    reproduce: {result.reproduce}")
+
+
+def _announce(text: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)

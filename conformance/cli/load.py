@@ -1,0 +1,71 @@
+"""`load`: fill queues with jobs that follow from a seed, let workers work them off, measure, and keep the result."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from reports.options import insist_on_spark, properties, spark_options
+
+
+@click.command()
+@click.option(
+    "--workload", type=click.Path(path_type=Path), default=None, help="YAML description; options win over it."
+)
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Number of jobs.")
+@click.option("--seed", type=int, default=None, help="Seed of everything random.")
+@click.option("--queues", type=click.IntRange(1), default=None, help="Number of queues.")
+@click.option("--rate", type=float, default=None, help="Jobs per second, on a fixed schedule; 0: as fast as possible.")
+@click.option("--producer", default="reference", show_default=True, help="Client that adds the jobs.")
+@click.option("--worker", "workers", multiple=True, metavar="CLIENT[:PROCESSES]", help="Workers; repeatable for a mix.")
+@click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Of each worker.")
+@click.option("--partitions", type=click.IntRange(1), default=2, show_default=True, help="Producers at the same time.")
+@click.option(
+    "--redis", default="", help="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local."
+)
+@click.option("--prefix", default="", help="Key prefix; default: a fresh one.")
+@click.option("--events", type=click.IntRange(1), default=10_000, show_default=True, help="Events that a queue keeps.")
+@click.option("--resume", is_flag=True, help="Go on with a load that broke off.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the snapshot and the reports.")
+@spark_options
+def load(  # noqa: PLR0917 - click passes options by name
+    workload: Path | None,
+    jobs: int | None,
+    seed: int | None,
+    queues: int | None,
+    rate: float | None,
+    producer: str,
+    workers: tuple[str, ...],
+    concurrency: int,
+    partitions: int,
+    redis: str,
+    prefix: str,
+    events: int,
+    resume: bool,
+    out: Path,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+) -> None:
+    """Load queues, and leave the final state, the measurements and their reports in --out."""
+    insist_on_spark()
+    from reports.loading import LoadOptions, carry_out  # noqa: PLC0415 - only this verb needs Spark
+
+    changes = {"jobs": jobs, "seed": seed, "queues": queues, "rate": rate}
+    options = LoadOptions(
+        workload=workload,
+        changes={name: value for name, value in changes.items() if value is not None},
+        producer=producer,
+        workers=workers,
+        concurrency=concurrency,
+        partitions=partitions,
+        redis=redis,
+        prefix=prefix,
+        events=events,
+        resume=resume,
+        out=out,
+        command=" ".join(["bullmq-conformance", *sys.argv[1:]]),
+    )
+    carry_out(options, {"master": master, "memory": memory, "conf": properties(conf)})

@@ -1,0 +1,87 @@
+"""What is different after a step: the two answers, the two states, the invariants. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from conformance.checkers.snapshot_checks import check_snapshot
+from conformance.fuzz.answers import Answer, disagreements
+from conformance.fuzz.findings import StepDifference
+from conformance.gate.expect import shown
+from conformance.gate.judging.comparison import canonical_pair, chosen_rules
+from conformance.observe.diff import diff
+from conformance.observe.differences import summarise_pair
+from conformance.observe.tables import Snapshot
+
+TTL_TOLERANCE_MS = 9000
+"""How far the times left of two equal keys may be apart: both were set by the same step."""
+
+
+class Sight(Protocol):
+    """What was seen of one side."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The typed tables."""
+        ...
+
+    @property
+    def essence(self) -> str:
+        """A text that is equal for two sights only if nothing that matters differs; see `dump.Dump`."""
+        ...
+
+    @property
+    def times_left(self) -> Mapping[str, int]:
+        """Times to live in ms by key without prefix, of the keys that expire."""
+        ...
+
+
+def answer_differences(
+    op: str, theirs: Answer, ours: Answer, prefixes: tuple[str, str], *, frozen: bool
+) -> list[StepDifference]:
+    """Where the client's answer differs from the oracle's. `prefixes`: of the oracle's side and of the client's."""
+    where = f"answer.{op}"
+    if theirs.outcome != ours.outcome:
+        kind = f"outcome {theirs.outcome}, not {ours.outcome}"
+        said = [f"{one.outcome}: {one.message or shown(one.value)}" for one in (ours, theirs)]
+        return [StepDifference(op, where, kind, "", said[1], said[0])]
+    if theirs.value == ours.value:
+        return []
+    expected = theirs.without_prefix(prefixes[0], exact=frozen)
+    actual = ours.without_prefix(prefixes[1], exact=frozen)
+    return [
+        StepDifference(op, one.where, "wrong-answer", "", *summarise_pair(one.expected, one.actual))
+        for one in disagreements(op, expected, actual, exact=frozen)
+    ]
+
+
+def state_differences(op: str, theirs: Sight, ours: Sight, *, frozen: bool) -> list[StepDifference]:
+    """Where the two states differ, and which invariants only the client's breaks."""
+    late = list(_late_ends(op, theirs, ours))
+    if theirs.essence == ours.essence:
+        return late
+    expected, actual = canonical_pair(theirs.snapshot, ours.snapshot, chosen_rules(frozen=frozen, managed=False))
+    found = [
+        StepDifference(op, one.where, one.kind, one.key, one.expected, one.actual, one.severity)
+        for one in diff(expected, actual)
+    ]
+    return [*found, *late, *_broken_invariants(op, theirs.snapshot, ours.snapshot)]
+
+
+def _late_ends(op: str, theirs: Sight, ours: Sight) -> Iterator[StepDifference]:
+    """Keys that both sides let expire, but at times far apart: the canonical rules only look at bands."""
+    for key, expected in theirs.times_left.items():
+        actual = ours.times_left.get(key)
+        if actual is not None and abs(actual - expected) > TTL_TOLERANCE_MS:
+            kind = key.rpartition(":")[2] if key.endswith((":lock", ":limiter", ":stalled-check")) else "de"
+            yield StepDifference(op, f"ttl.{kind}", "ttl", key, f"about {expected} ms", f"about {actual} ms")
+
+
+def _broken_invariants(op: str, theirs: Snapshot, ours: Snapshot) -> Iterator[StepDifference]:
+    """Invariants that the client's state breaks and the oracle's does not."""
+    excused = {(one.check, one.where, one.key.partition(":")[2]) for one in check_snapshot(theirs)}
+    for one in check_snapshot(ours):
+        if (one.check, one.where, one.key.partition(":")[2]) not in excused:
+            where = f"invariant.{one.check}"
+            yield StepDifference(op, where, "invariant", one.key, "holds", one.message, one.severity)

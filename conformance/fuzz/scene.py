@@ -1,0 +1,103 @@
+"""Everything that generation may look at: the world, the handles that are open, and what both clients declare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+
+from conformance.driver.ops import Op, lifecycle
+from conformance.fuzz.steps import Caller, CallStep, Step, opening
+from conformance.fuzz.strategies.options import QUEUE_OPTIONS, WORKER_OPTIONS
+from conformance.fuzz.world import QueueWorld, World
+
+Draw: TypeAlias = st.DrawFn
+
+MAIN, OTHER = "q", "r"
+"""The queues of a sequence: most happens in the first; children of flows may live in the second."""
+
+QUEUE_OF = {
+    "queue-1": MAIN,
+    "queue-2": MAIN,
+    "queue-r": OTHER,
+    "worker-1": MAIN,
+    "worker-2": MAIN,
+    "worker-r": OTHER,
+    "flow": "",
+}
+"""Every handle, with its queue: two producers and two workers on the main queue, one of each on the other."""
+
+TOKENS = ("token-1", "token-2")
+
+_PRODUCERS = {MAIN: st.sampled_from(("queue-1",) * 3 + ("queue-2",)), OTHER: st.just("queue-r")}
+_WORKERS = {MAIN: st.sampled_from(("worker-1",) * 3 + ("worker-2",)), OTHER: st.just("worker-r")}
+_QUEUES = st.sampled_from((MAIN,) * 5 + (OTHER,))
+_TURNS: st.SearchStrategy[Caller] = st.sampled_from(("client", "oracle"))
+_PLAIN_MOSTLY = st.sampled_from((False, False, False, True))
+_WORKER_OPTIONS, _QUEUE_OPTIONS = st.sampled_from(WORKER_OPTIONS[1:]), st.sampled_from(QUEUE_OPTIONS[1:])
+
+
+@dataclass
+class Scene:
+    """What strategies are given. `operations`: what both clients declare."""
+
+    operations: frozenset[str]
+    frozen: bool = True
+    exact_data: bool = True
+    takes_turns: bool = False
+    breaks_redis: bool = True
+    world: World = field(default_factory=World)
+    opened: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Options of the open handles by name."""
+    now_ms: int = 0
+    favourites: tuple[dict[str, Any], ...] = ()
+    """Job options that come again and again in this sequence, so that they meet."""
+
+    def can(self, *operations: str) -> bool:
+        """Whether both clients declare all of these."""
+        return self.operations.issuperset(operations)
+
+    def queue(self, name: str) -> QueueWorld:
+        """The state of one queue."""
+        return self.world.queue(name)
+
+    def any_queue(self, draw: Draw) -> str:
+        """A queue: mostly the main one."""
+        name: str = draw(_QUEUES)
+        return name
+
+    def producer(self, draw: Draw, queue: str, op: Op[Any]) -> list[Step]:
+        """A call on a Queue object of that queue, which is made if it is not there yet."""
+        handle: str = draw(_PRODUCERS[queue])
+        return self._on(draw, handle, "queue", op)
+
+    def worker(self, draw: Draw, queue: str, op: Op[Any], handle: str = "") -> list[Step]:
+        """The same on a manual worker."""
+        return self._on(draw, handle or draw(_WORKERS[queue]), "worker", op)
+
+    def flow(self, draw: Draw, op: Op[Any]) -> list[Step]:
+        """The same on the FlowProducer."""
+        return self._on(draw, "flow", "flow", op)
+
+    def options_of(self, handle: str) -> dict[str, Any]:
+        """What a handle was opened with; empty for one that is not open."""
+        return self.opened.get(handle, {})
+
+    def _on(self, draw: Draw, handle: str, role: lifecycle.Role, op: Op[Any]) -> list[Step]:
+        call = CallStep(handle, op, draw(_TURNS) if self.takes_turns else "client")
+        if handle in self.opened:
+            return [call]
+        return [opening(handle, role, QUEUE_OF[handle], **self._new_options(draw, role)), call]
+
+    def _new_options(self, draw: Draw, role: lifecycle.Role) -> dict[str, Any]:
+        if role == "flow" or not draw(_PLAIN_MOSTLY):
+            return {}
+        options: dict[str, Any] = draw(_WORKER_OPTIONS if role == "worker" else _QUEUE_OPTIONS)
+        return options
+
+
+def pick(draw: Draw, choices: Sequence[str]) -> str:
+    """One of them; the earliest is the simplest."""
+    return choices[draw(st.integers(0, len(choices) - 1))] if len(choices) > 1 else choices[0]

@@ -1,0 +1,111 @@
+"""Which kinds of steps there are, how often each comes, and when it makes sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from conformance.fuzz.scene import MAIN, OTHER, Scene
+from conformance.fuzz.steps import Step
+from conformance.fuzz.strategies import controlling, editing, producing, working
+
+WAITING = frozenset({"wait", "paused", "prioritized", "delayed"})
+"""States out of which a worker may get a job, now or when the queue is resumed or the time has come."""
+
+ENOUGH_JOBS = 6
+
+Steps = st.SearchStrategy[list[Step]]
+
+
+def always(_: Scene) -> bool:
+    """It can come at any time."""
+    return True
+
+
+def has_jobs(scene: Scene) -> bool:
+    """There is a job."""
+    return any(scene.queue(name).jobs for name in (MAIN, OTHER))
+
+
+def has_work(scene: Scene) -> bool:
+    """A worker that asks may get something."""
+    return any(scene.queue(name).in_states(WAITING) for name in (MAIN, OTHER))
+
+
+def has_room(scene: Scene) -> bool:
+    """Few jobs wait: in short queues, each job gets through more of its states, and every look is quicker."""
+    return sum(len(scene.queue(name).in_states(WAITING)) for name in (MAIN, OTHER)) < ENOUGH_JOBS
+
+
+def has_active(scene: Scene) -> bool:
+    """A worker is at a job."""
+    return any(scene.queue(name).in_states({"active"}) for name in (MAIN, OTHER))
+
+
+@dataclass(frozen=True)
+class Family:
+    """Steps of one kind. `weight`: how often it comes, compared with the others. `needs`: operations to be declared."""
+
+    name: str
+    make: Callable[[Scene], Steps]
+    weight: int = 2
+    fits: Callable[[Scene], bool] = always
+    needs: tuple[str, ...] = ()
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("add", producing.adding, 5, has_room),
+    Family("claim", working.claiming, 7, has_work),
+    Family("complete", working.completing, 5, has_active),
+    Family("fail", working.failing, 5, has_active),
+    Family("change", editing.changing, 6, has_jobs),
+    Family("control", controlling.controlling, 3),
+    Family("add-bulk", producing.adding_bulk, 2, has_room),
+    Family("add-flow", producing.adding_flow, 2, has_room, ("flow.add",)),
+    Family("schedule", producing.scheduling, 1, needs=("queue.upsertJobScheduler",)),
+    Family("put-back", working.putting_back, 2, has_active),
+    Family("renew", working.renewing, 1, has_active),
+    Family("check-stalled", working.checking_stalled, 2, has_active),
+    Family("maintain", controlling.maintaining, 2, has_jobs),
+    Family("ask-about-job", editing.asking_about_a_job, 3, has_jobs),
+    Family("ask-about-queue", controlling.asking_about_a_queue, 2),
+    Family("limit", controlling.limiting, 1, has_jobs, ("worker.rateLimit",)),
+    Family("pass-time", controlling.passing_time, 2, lambda scene: scene.frozen),
+    Family("wake", controlling.waking, 2),
+    Family("disturb", controlling.disturbing, 1, has_active),
+)
+"""The simplest first, because shrinking goes that way."""
+
+BY_NAME = {family.name: family for family in FAMILIES}
+
+MOODS: dict[str, tuple[str, ...]] = {
+    "all": (),
+    "delays": ("add", "change", "wake", "pass-time", "claim", "put-back"),
+    "work": ("add", "claim", "complete", "fail", "put-back", "pass-time"),
+    "families": ("add-flow", "claim", "complete", "fail", "put-back", "change"),
+    "schedules": ("schedule", "claim", "complete", "fail", "pass-time", "control"),
+    "losses": ("add", "claim", "disturb", "check-stalled", "renew", "pass-time", "fail"),
+    "repairs": ("add-bulk", "claim", "fail", "complete", "maintain", "change", "ask-about-job"),
+}
+"""What a sequence is mostly about: these families come more often in it."""
+EMPHASIS = 3
+
+
+def families_for(scene: Scene, mood: str) -> tuple[Family, ...]:
+    """What may come next; a family stands there as often as it should come."""
+    often = MOODS[mood]
+    return tuple(
+        family
+        for family in FAMILIES
+        if scene.can(*family.needs) and family.fits(scene)
+        for _ in range(family.weight * (EMPHASIS if family.name in often else 1))
+    )
+
+
+def next_steps(draw: st.DrawFn, scene: Scene, mood: str) -> list[Step]:
+    """The next steps: a call, and before it the making of the client object if there is none yet."""
+    family: Family = draw(st.sampled_from(families_for(scene, mood)))
+    steps: list[Step] = draw(family.make(scene))
+    return steps

@@ -1,0 +1,57 @@
+"""Sequences that the fuzzer found and shrunk: one scenario per file in `regressions/`, run forever, on every client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from conformance.driver.connection import OperationFailed
+from conformance.driver.ops import lifecycle
+from conformance.fuzz.replay_file import Replay, read_replay
+from conformance.fuzz.sides import placed
+from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step
+from conformance.gate.participants.participant import Participant
+from conformance.gate.scenario import scenario
+
+REGRESSIONS = Path(__file__).parent / "regressions"
+
+
+def _played(replay: Replay) -> Callable[[Participant], None]:
+    """The steps of a file, as a scenario: what the calls answer and what they leave is compared with the oracle's."""
+
+    def test(client: Participant) -> None:
+        handles: dict[str, str] = {}
+        for step in replay.steps:
+            _take(client, step, handles)
+
+    test.__doc__ = replay.header.title
+    return test
+
+
+def _take(client: Participant, step: Step, handles: dict[str, str]) -> None:
+    match step:
+        case ClockStep(ms):
+            client.pass_time(ms)
+        case FaultStep(fault="delete-lock"):
+            client.redis(step.queue).delete(f"{step.job}:lock")
+        case FaultStep(fault="wake"):
+            client.redis(step.queue).delete("marker")
+        case FaultStep(fault="disconnect"):
+            client.tap.disconnect()
+        case CallStep(op=lifecycle.Open() as op):
+            handles[step.handle] = client.open(op.role, op.queue, processor=op.processor, **op.options)
+        case CallStep():
+            # A refusal is an answer like any other: the transcript keeps it.
+            with suppress(OperationFailed):
+                client.call(placed(step.op, client.prefix, NOWHERE), handle=handles[step.handle])
+        case _:
+            raise ValueError(f"a regression cannot hold the fault {step.fault}: other scenarios use the same Redis")
+
+
+for _path in sorted(REGRESSIONS.glob("*.jsonl")):
+    _replay = read_replay(_path)
+    _test = _played(_replay)
+    _test.__name__ = f"test_{_path.stem.replace('-', '_').replace('.', '_')}"
+    _test.__module__ = __name__
+    globals()[_test.__name__] = scenario(_replay.header.requirement, without=_replay.header.without)(_test)

@@ -1,0 +1,137 @@
+"""What counts as different after a step, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from conformance.fuzz.answers import Answer, disagreements
+from conformance.fuzz.comparing import answer_differences, state_differences
+from conformance.fuzz.dump import Dump
+from conformance.fuzz.findings import DifferenceClass
+from conformance.observe.handmade import Stream, event, job, snapshot
+from conformance.observe.tables import Snapshot
+
+PREFIXES = ("bc01", "bc02")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A sight written by hand."""
+
+    snapshot: Snapshot
+    essence: str = ""
+    times_left: Mapping[str, int] = field(default_factory=dict)
+
+
+def _sights(theirs: dict[str, Any], ours: dict[str, Any]) -> tuple[Seen, Seen]:
+    return Seen(snapshot(theirs), "a"), Seen(snapshot(ours, prefix="o"), "b")
+
+
+def test_equal_answers_have_no_differences() -> None:
+    answers = Answer("ok", {"key": "bc01:q:1"}), Answer("ok", {"key": "bc02:q:1"})
+    assert answer_differences("queue.getJob", *answers, PREFIXES, frozen=True) == []
+
+
+def test_an_unset_value_may_be_said_in_several_ways() -> None:
+    assert disagreements("queue.getJob", {"delay": None}, {"delay": 0}, exact=True) == []
+    assert disagreements("queue.getJob", {"delay": None}, {"delay": 1}, exact=True) != []
+    assert disagreements("queue.isPaused", {"value": True}, {"value": 1}, exact=True) != []
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "kind"),
+    [
+        (Answer("ok"), Answer("fail", code="other"), "outcome ok, not other"),
+        (Answer("fail", code="missing-job"), Answer("ok"), "outcome missing-job, not ok"),
+        (Answer("fail", code="missing-job"), Answer("fail", code="other"), "outcome missing-job, not other"),
+        (Answer("ok"), Answer("broken", message="gone"), "outcome ok, not broken"),
+        (Answer("ok", {"value": 1}), Answer("ok", {"value": 2}), "wrong-answer"),
+    ],
+)
+def test_outcomes_and_values_are_compared(theirs: Answer, ours: Answer, kind: str) -> None:
+    [found] = answer_differences("job.promote", theirs, ours, PREFIXES, frozen=True)
+    assert found.kind == kind
+    assert found.group.harmless == (kind == "wrong-answer")
+
+
+def test_times_are_compared_only_where_both_clocks_stand_still() -> None:
+    theirs = {"job": {"id": "repeat:s:1700000000000", "timestamp": 1_700_000_000_000}}
+    ours = {"job": {"id": "repeat:s:1700000000005", "timestamp": 1_700_000_000_005}}
+    answers = Answer("ok", theirs), Answer("ok", ours)
+    assert len(answer_differences("queue.getJob", *answers, PREFIXES, frozen=True)) == 2
+    assert answer_differences("queue.getJob", *answers, PREFIXES, frozen=False) == []
+
+
+def test_a_time_left_is_compared_with_tolerance() -> None:
+    op = "queue.getRateLimitTtl"
+    assert disagreements(op, {"count": 20_000}, {"count": 19_000}, exact=True) == []
+    assert disagreements(op, {"count": 20_000}, {"count": 0}, exact=True) != []
+    assert disagreements(op, {"count": 60_000}, {"count": 20_000}, exact=True) != []
+
+
+def test_members_of_a_set_have_no_order() -> None:
+    op = "job.getDependencies"
+    assert disagreements(op, {"unprocessed": ["a", "b"]}, {"unprocessed": ["b", "a"]}, exact=True) == []
+    assert disagreements("queue.getJobs", {"jobs": ["a", "b"]}, {"jobs": ["b", "a"]}, exact=True) != []
+
+
+def test_the_canonical_rules_apply() -> None:
+    theirs = {"q:1": job(parentKey="p:q:9"), "q:wait": ["1"], "q:meta": {"version": "bullmq:5.62.0"}}
+    ours = {"q:1": job(parentKey="o:q:9"), "q:wait": ["1"], "q:meta": {"version": "mine:1"}}
+    assert state_differences("queue.add", *_sights(theirs, ours), frozen=True) == []
+
+
+def test_a_field_and_a_broken_invariant_are_found() -> None:
+    theirs = {"q:1": job(), "q:wait": ["1"], "q:events": Stream([event("added", jobId="1", name="n")])}
+    ours = {**theirs, "q:1": job(delay="NaN")}
+    found = state_differences("queue.add", *_sights(theirs, ours), frozen=True)
+    assert [(one.where, one.kind) for one in found] == [
+        ("job.delay", "wrong-value"),
+        ("invariant.numbers", "invariant"),
+    ]
+
+
+def test_an_invariant_that_the_oracle_breaks_too_is_no_difference() -> None:
+    broken = {"q:1": job(delay="NaN"), "q:wait": ["1"]}
+    assert state_differences("queue.add", *_sights(broken, dict(broken)), frozen=True) == []
+
+
+def test_times_to_live_far_apart_are_found_even_in_equal_states() -> None:
+    state = snapshot({"q:1": job(), "q:active": ["1"]})
+    theirs, ours = Seen(state, "x", {"q:1:lock": 30_000}), Seen(state, "x", {"q:1:lock": 60_000})
+    [found] = state_differences("worker.getNextJob", theirs, ours, frozen=True)
+    assert (found.where, found.kind, found.key) == ("ttl.lock", "ttl", "q:1:lock")
+    near = Seen(state, "x", {"q:1:lock": 28_000})
+    assert state_differences("worker.getNextJob", theirs, near, frozen=True) == []
+
+
+def test_which_differences_let_a_sequence_go_on() -> None:
+    harmless = {"event.added.name", "job.opts.delay", "invariant.numbers", "meta", "marker.base"}
+    grave = {"job", "membership.state", "job.parentKey", "job.atm", "lock", "meta.paused", "counter.id"}
+    assert all(DifferenceClass("op", where, "wrong-value").harmless for where in harmless)
+    assert not any(DifferenceClass("op", where, "wrong-value").harmless for where in grave)
+
+
+def test_an_essence_leaves_out_what_differs_by_nature_and_nothing_else() -> None:
+    def dump(
+        prefix: str, *, ttl: int = 5, data: bytes = b"{}", trace: bytes = b'["at x"]', entry: bytes = b"1-1"
+    ) -> Dump:
+        own = prefix.encode()
+        rows = [
+            [own + b":q:1", b"hash", -1, [b"data", data, b"stacktrace", trace, b"parentKey", own + b":q:2"]],
+            [own + b":q:1:lock", b"string", ttl, b"token"],
+            [own + b":q:events", b"stream", -1, [[entry, [b"event", b"added"]]]],
+        ]
+        return Dump(prefix, [[b"1", b"0"], rows])
+
+    first = dump("bc01")
+    assert first.essence == dump("bc02", ttl=9, trace=b'["at another"]', entry=b"2-7").essence
+    assert first.essence != dump("bc02", data=b'{"a":1}').essence
+    assert first.essence != dump("bc02", trace=b"[]").essence
+    assert first.essence != dump("bc02", ttl=-1).essence
+    assert first.times_left == {"q:1:lock": 5}
+    assert first.snapshot.locks[0].token == "token"
