@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance.checkers.histories.base import Judgement
+from conformance.checkers.histories.history import History, in_order
 from conformance.checkers.histories.history_checks import check_history
 from conformance.checkers.histories.lines import (
     Bounds,
@@ -12,7 +13,6 @@ from conformance.checkers.histories.lines import (
     FaultBegan,
     FaultEnded,
     Header,
-    History,
     Info,
     Invoke,
     Line,
@@ -22,7 +22,6 @@ from conformance.checkers.histories.lines import (
     RunEnded,
     RunStarted,
     Script,
-    in_order,
 )
 from conformance.observe import handmade
 from conformance.observe.handmade import ADDED, Zset

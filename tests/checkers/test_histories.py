@@ -6,17 +6,9 @@ import time
 
 import pytest
 
+from conformance.checkers.histories.history import History, decode_history, in_order
 from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
-from conformance.checkers.histories.lines import (
-    Bounds,
-    Header,
-    History,
-    Limit,
-    Line,
-    Phase,
-    decode_history,
-    in_order,
-)
+from conformance.checkers.histories.lines import Bounds, Header, Limit, Line, Phase
 from conformance.observe import handmade
 from conformance.observe.handmade import Zset
 from conformance.problems import UsageProblem
@@ -259,6 +251,8 @@ def test_concurrency_at_every_moment() -> None:
     assert found.verdict == "ok"
     assert found.facts["most at a time"] == 2
     assert "3 jobs are active" in judged("concurrency", _starts(0, 1, 2), concurrency={"q": 2}).findings[0].message
+    lossy = [*fault(1.5, 50, "redis.flushall", lost_since_ms=0), *_starts(0, 1, 2)]
+    assert judged("concurrency", lossy, concurrency={"q": 2}).verdict == "unknown"
 
 
 # Events and parents
@@ -356,6 +350,6 @@ def test_cost_grows_with_the_length_and_not_faster() -> None:
         assert all(judgement.verdict != "fail" for judgement in judgements), judgements
         return time.process_time() - begun
 
-    few = min(seconds(1000) for _ in range(3))
-    many = min(seconds(4000) for _ in range(3))
+    few = min(seconds(250) for _ in range(3))
+    many = min(seconds(1000) for _ in range(3))
     assert many < 12 * few  # four times as long; a quadratic check would be at 16

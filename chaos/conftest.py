@@ -1,0 +1,61 @@
+"""`pytest chaos/`: every fault, crash point and mutant. Four processes by default: most of the time is waiting."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from chaos.equipment import Equipment, prepare
+from chaos.report.results import Result
+from conformance.gate.preparing.prerequisites import CHECKS, required_names
+
+PROCESSES = 4
+CLIENTS = "reference,node"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which clients."""
+    parser.addoption("--chaos-clients", default=CLIENTS, help="comma-separated; default: %(default)s")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Use several processes unless the user says how many."""
+    if "PYTEST_XDIST_WORKER" in os.environ or not config.pluginmanager.hasplugin("xdist"):
+        return
+    if config.option.numprocesses is None and not config.option.usepdb and not config.option.collectonly:
+        config.option.numprocesses = PROCESSES
+        config.option.dist = "worksteal"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that take a client run for each."""
+    if "client" in metafunc.fixturenames:
+        metafunc.parametrize("client", metafunc.config.getoption("--chaos-clients").split(","))
+
+
+@pytest.fixture(scope="session")
+def equipment() -> Equipment:
+    """Node, the pinned package, the official scripts, a Redis program."""
+    return prepare(print)
+
+
+@pytest.fixture
+def docker() -> None:
+    """Skip where no docker engine answers, unless the run insists on one (`BULLMQ_CONFORMANCE_REQUIRE=docker`)."""
+    missing = CHECKS["docker"]("")
+    if missing and "docker" in required_names(""):
+        pytest.fail(f"docker is required and missing: {missing}")
+    if missing:
+        pytest.skip(f"no docker engine answers: {missing}")
+
+
+def complaint(result: Result) -> str:
+    """What speaks against the client, for the message of a failed test; empty if nothing does."""
+    rows = [f"memory of {process}: {much}" for process, much in result.growth.items()]
+    for name in filter(result.cells.get, result.failed):
+        for found in result.cells[name].findings[:5]:
+            rows += [f"{name}: {found.job} {found.message}", *(f"    {line}" for line in found.lines[-8:])]
+    errors = [f"{process} was told: {said}" for process, told in result.errors.items() for said in told]
+    return "\n".join([*rows, *(errors if rows else []), f"reproduce: {result.reproduce}"]) if rows else ""

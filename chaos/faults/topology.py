@@ -1,0 +1,171 @@
+"""The data moves to another server: promotion, failover, slot migration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import redis
+
+from chaos.faults.registry import fault
+from chaos.stage import Stage
+from chaos.topologies.base import ClusterNodes, FailOver, RedisServer
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.protocol.slots import slot_of
+from conformance.servers.connection import send
+from conformance.servers.setting import split_node
+from conformance.servers.waiting import wait_until
+
+MOVE_DEADLINE_S = 40.0
+REPLICATION_LAG_MS = 1000
+"""Replication is asynchronous: what was answered shortly before the primary's death may be gone."""
+FAIL_OVER_MS = 9000
+"""Until a failure is noticed and a new primary is chosen, and stalled jobs are back."""
+
+
+@fault("replica.promote", group="topology", hold_ms=1500, times=2, topologies=("replica",))
+@contextmanager
+def promote(stage: Stage) -> Iterator[None]:
+    """The replica is promoted as planned: writes wait, nothing is lost, the old primary becomes a replica."""
+    pair, old = _pair(stage), stage.primary
+    with stage.window("replica.promote", resume_ms=FAIL_OVER_MS):
+        with old.connect() as client:
+            send(client, "CLIENT", "PAUSE", 5000, "WRITE")
+            _insist(lambda: _offset(old) == _offset(pair.replica), "the replica did not catch up")
+            pair.promote()
+            pair.follow()  # before writes go on: the old primary must not take any
+            send(client, "CLIENT", "UNPAUSE")
+        yield
+
+
+@fault("replica.kill-primary", group="topology", hold_ms=300, times=2, topologies=("replica",))
+@contextmanager
+def kill_primary(stage: Stage) -> Iterator[None]:
+    """The primary dies, the replica is promoted: what was not replicated yet is gone. The old one comes back."""
+    pair, old = _pair(stage), stage.primary
+    with stage.window("replica.kill-primary", resume_ms=FAIL_OVER_MS) as window:
+        window.lost_since_ms = stage.recorder.now_ms() - REPLICATION_LAG_MS
+        old.kill()
+        pair.promote()
+        try:
+            yield
+        finally:
+            old.start()
+            pair.follow()
+
+
+@fault("sentinel.failover", group="topology", hold_ms=300, times=1, topologies=("sentinel",))
+@contextmanager
+def sentinel_failover(stage: Stage) -> Iterator[None]:
+    """The primary dies, the sentinels choose the replica. The old one comes back and is made a replica."""
+    old = stage.primary
+    with stage.window("sentinel.failover", resume_ms=FAIL_OVER_MS) as window:
+        window.lost_since_ms = stage.recorder.now_ms() - REPLICATION_LAG_MS
+        old.kill()
+        try:
+            _insist(lambda: stage.primary is not old, "the sentinels did not fail over")
+            yield
+        finally:
+            old.start()
+            _insist(lambda: _role(old) == "slave", "the old primary did not become a replica")
+
+
+@fault("cluster.failover", group="topology", hold_ms=500, times=2, topologies=("cluster",))
+@contextmanager
+def cluster_failover(stage: Stage) -> Iterator[None]:
+    """The replica takes over from its primary as planned (CLUSTER FAILOVER): nothing is lost."""
+    nodes = _nodes(stage)
+    old = nodes.owner(_some_key(stage))
+    chosen = nodes.replica_of(old)
+    with stage.window("cluster.failover", resume_ms=FAIL_OVER_MS):
+        with chosen.connect() as client:
+            send(client, "CLUSTER", "FAILOVER")
+        _insist(lambda: nodes.owner(_some_key(stage)) is chosen, "the replica did not take over")
+        _insist(nodes.healthy, "the cluster is not whole again")
+        yield
+
+
+@fault("cluster.kill-primary", group="topology", hold_ms=300, times=1, topologies=("cluster",))
+@contextmanager
+def cluster_kill_primary(stage: Stage) -> Iterator[None]:
+    """The primary of the queues' slot dies, its replica is elected; the old one comes back as a replica."""
+    nodes = _nodes(stage)
+    old = nodes.owner(_some_key(stage))
+    with stage.window("cluster.kill-primary", resume_ms=FAIL_OVER_MS) as window:
+        window.lost_since_ms = stage.recorder.now_ms() - REPLICATION_LAG_MS
+        old.kill()
+        try:
+            _insist(lambda: _is_served_elsewhere(stage, nodes, old), "no replica was elected")
+            yield
+        finally:
+            old.start()
+            _insist(nodes.healthy, "the cluster is not whole again")
+
+
+@fault("cluster.migrate-slot", group="topology", hold_ms=300, times=2, topologies=("cluster",))
+@contextmanager
+def migrate_slot(stage: Stage) -> Iterator[None]:
+    """The slot of the queues is moved to another primary while scripts run."""
+    nodes = _nodes(stage)
+    source = nodes.owner(_some_key(stage))
+    others = [each for each in stage.topology.servers if each is not source and _role(each) == "master"]
+    target = stage.random.choice(others)
+    with stage.window("cluster.migrate-slot", resume_ms=stage.stall_ms):
+        _migrate(nodes, source, target, slot_of(_some_key(stage).encode()))
+        _insist(nodes.healthy, "the cluster is not whole again")
+        yield
+
+
+def _is_served_elsewhere(stage: Stage, nodes: ClusterNodes, old: RedisServer) -> bool:
+    try:
+        return nodes.owner(_some_key(stage)) is not old
+    except EnvironmentProblem:
+        return False
+
+
+def _migrate(nodes: ClusterNodes, source: RedisServer, target: RedisServer, slot: int) -> None:
+    """By the book: importing, migrating, all keys, then tell everybody."""
+    host, port = split_node(target.node)
+    with source.connect() as old, target.connect() as new:
+        send(new, "CLUSTER", "SETSLOT", slot, "IMPORTING", nodes.id_of(source))
+        send(old, "CLUSTER", "SETSLOT", slot, "MIGRATING", nodes.id_of(target))
+        while keys := send(old, "CLUSTER", "GETKEYSINSLOT", slot, 100):
+            send(old, "MIGRATE", host, port, "", 0, 5000, "KEYS", *keys)
+        for client in (new, old):
+            send(client, "CLUSTER", "SETSLOT", slot, "NODE", nodes.id_of(target))
+
+
+def _pair(stage: Stage) -> FailOver:
+    if stage.topology.pair is None:
+        raise UsageProblem("this fault needs a replica", hint="use --topology replica")
+    return stage.topology.pair
+
+
+def _nodes(stage: Stage) -> ClusterNodes:
+    if stage.topology.nodes_of_cluster is None:
+        raise UsageProblem("this fault needs a cluster", hint="use --topology cluster")
+    return stage.topology.nodes_of_cluster
+
+
+def _some_key(stage: Stage) -> str:
+    """The prefix is a hash tag: all keys are in one slot."""
+    return f"{stage.prefix}:main:meta"
+
+
+def _offset(server: RedisServer) -> int:
+    with server.connect() as client:
+        facts = client.info("replication")
+    return int(facts.get("slave_repl_offset", facts["master_repl_offset"]))
+
+
+def _role(server: RedisServer) -> str:
+    try:
+        with server.connect(timeout_s=2.0) as client:
+            return str(client.info("replication")["role"])
+    except redis.RedisError:
+        return ""
+
+
+def _insist(condition: Callable[[], bool], problem: str) -> None:
+    if not wait_until(condition, deadline_s=MOVE_DEADLINE_S, step_s=0.05):
+        raise EnvironmentProblem(f"{problem} within {MOVE_DEADLINE_S:g} s")

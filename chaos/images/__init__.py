@@ -1,0 +1,1 @@
+"""Images for container mode: Dockerfiles, a compose file, and what builds them."""

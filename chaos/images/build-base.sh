@@ -1,0 +1,19 @@
+#!/bin/sh
+# Builds a base image from Debian packages, for hosts that reach a Debian mirror but no image registry.
+#
+#   sudo chaos/images/build-base.sh [IMAGE] [SUITE] [MIRROR]
+#
+# It holds redis-server, nodejs and python3: the Dockerfiles beside this file take it with --build-arg BASE=IMAGE.
+set -eu
+
+image=${1:-bullmq-conformance/base:debian}
+suite=${2:-bookworm}
+mirror=${3:-http://deb.debian.org/debian}
+
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+trap 'exit 130' INT TERM HUP
+debootstrap --variant=minbase --include=redis-server,nodejs,python3,python3-venv,ca-certificates \
+    "$suite" "$root" "$mirror" >&2
+rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/doc "$root"/usr/share/man
+tar -C "$root" -c . | docker import - "$image"

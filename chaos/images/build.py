@@ -1,0 +1,76 @@
+"""`python -m chaos.images.build [--base IMAGE] [--redis-base IMAGE]`: builds the images of container mode.
+
+Everything that the workers need is put into the context of the build, from this machine's caches: the build itself
+reaches neither npm nor PyPI. On a host without an image registry, `build-base.sh` makes the base from Debian packages.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from chaos.equipment import Equipment, prepare
+from conformance.problems import EnvironmentProblem
+from conformance.upstream.package import HARNESS
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parents[1]
+REDIS, NODE_WORKER, PYTHON_WORKER = (
+    "bullmq-conformance/redis",
+    "bullmq-conformance/node-worker",
+    "bullmq-conformance/python-worker",
+)
+
+
+@click.command()
+@click.option("--base", default="", help="Base image of all three; default: those named in the Dockerfiles.")
+@click.option("--only", type=click.Choice(["redis", "node-worker", "python-worker"]), default=None)
+def main(base: str, only: str | None) -> None:
+    """Build the images. Raises EnvironmentProblem with docker's last lines."""
+    equipment = prepare(click.echo)
+    builders = {"redis": _redis_context, "node-worker": _node_context, "python-worker": _python_context}
+    for name, fill in builders.items():
+        if only in {None, name}:
+            with tempfile.TemporaryDirectory() as folder:
+                fill(Path(folder), equipment)
+                _build(name, Path(folder), base)
+                click.echo(f"bullmq-conformance/{name}")
+
+
+def _redis_context(_folder: Path, _equipment: Equipment) -> None:
+    """Nothing but the Dockerfile."""
+
+
+def _node_context(folder: Path, equipment: Equipment) -> None:
+    """The pinned package, and the driver."""
+    shutil.copytree(equipment.toolbox.package.root, folder / "modules", symlinks=True)
+    shutil.copy(HARNESS / "driver.mjs", folder / "driver.mjs")
+
+
+def _python_context(folder: Path, equipment: Equipment) -> None:
+    """Wheels of the kit and of all that it needs, and the pinned package for its Lua scripts."""
+    root = equipment.toolbox.package.root
+    shutil.copytree(root, folder / "cache" / root.name, symlinks=True)
+    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(folder / "wheels"), str(PROJECT)])
+
+
+def _build(name: str, context: Path, base: str) -> None:
+    shutil.copy(HERE / f"{name}.Dockerfile", context / "Dockerfile")
+    chosen = ["--build-arg", f"BASE={base}"] if base else []
+    _run(["docker", "build", "--quiet", *chosen, "--tag", f"bullmq-conformance/{name}", str(context)])
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
+        raise EnvironmentProblem(f"`{' '.join(command[:4])} ...` failed:\n{tail}", hint="see docs/chaos.md, Images")
+
+
+if __name__ == "__main__":
+    main()

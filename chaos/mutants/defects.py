@@ -1,0 +1,177 @@
+"""The defects. Each names the invariant that gives it away, and the fault (if any) that brings it to light."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from chaos.crash_points import CrashPoint
+from chaos.mutants.registry import mutant
+from chaos.workload import Mix
+from conformance.mutants.damage import Damage, Function
+from conformance.protocol.keys import WAIT
+from conformance.reference_impl.connection.connection import is_connection_problem
+from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
+from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.locks import LockKeeper
+
+LONG_JOBS = Mix(weights={"slow": 1, "plain": 40}, slow_ms=4500)
+"""Longer than two locks live."""
+AHEAD_MS = 5000
+
+
+@mutant("lock.never-renewed", kills="duplicate-runs", mix=LONG_JOBS)
+def never_renewed(damage: Damage) -> None:
+    """A worker does not renew the locks of its running jobs."""
+    damage.replace(LockKeeper, "start", lambda _keeper: None)
+
+
+@mutant("lock.foreign-accepted", kills="tokens", under="worker.freeze", mix=LONG_JOBS)
+def foreign_accepted(damage: Damage) -> None:
+    """Whoever finishes a job may do so, whatever its lock says."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "GET" and on(command, "lock") then return cmsgpack.unpack(ARGV[8])["token"] end',
+    )
+
+
+@mutant("stalled.dropped", kills="conservation", under="worker.kill", mix=LONG_JOBS)
+def dropped(damage: Damage) -> None:
+    """The stalled check takes a job out of active and puts it nowhere."""
+    damage.commands("moveStalledJobsToWait", 'if command[1] == "RPUSH" then return 1 end')
+
+
+@mutant("stalled.locks-ignored", kills="duplicate-runs", mix=LONG_JOBS)
+def locks_ignored(damage: Damage) -> None:
+    """The stalled check recovers jobs whose workers are well: neither renewals nor locks count."""
+    damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
+    damage.commands("moveStalledJobsToWait", 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')
+
+
+@mutant("stalled.uncounted", kills="counters", under="worker.kill", mix=LONG_JOBS)
+def uncounted(damage: Damage) -> None:
+    """A recovery is not counted."""
+    damage.commands("moveStalledJobsToWait", 'if command[1] == "HINCRBY" then return 1 end')
+
+
+@mutant("stalled.silent", kills="events", under="worker.kill", mix=LONG_JOBS)
+def silent(damage: Damage) -> None:
+    """A recovery is not told: the job just runs again."""
+    damage.commands("moveStalledJobsToWait", 'if event(command) then return "0-0" end')
+
+
+@mutant("pop.two-steps", kills="conservation", under="worker.kill-all")
+def pop_in_two_steps(damage: Damage) -> None:
+    """A job is taken off its queue by one command and claimed by the next: whoever dies in between loses it."""
+
+    def broken(claim: Function) -> Function:
+        async def move_to_active(scripts: MoveScripts, token: str) -> Any:
+            runner: ScriptRunner = vars(scripts)["_runner"]
+            wait: str = vars(scripts)["_owner"].keys.key(WAIT)
+            job = await runner.connection.command("RPOP", wait)
+            await asyncio.sleep(0.05)
+            if job is not None:
+                await runner.connection.command("RPUSH", wait, job)
+            return await claim(scripts, token)
+
+        return move_to_active
+
+    damage.around(MoveScripts, "move_to_active", broken)
+
+
+@mutant("reconnect.never", kills="progress", under="network.outage-all")
+def never_reconnects(damage: Damage) -> None:
+    """A worker that has lost its connection waits for ever."""
+
+    def broken(persist: Function) -> Function:
+        async def wait_for_ever(worker: WorkerBase, act: Function) -> Any:
+            async def once() -> Any:
+                try:
+                    return await act()
+                except Exception as error:
+                    if is_connection_problem(error):
+                        await asyncio.Event().wait()
+                    raise
+
+            return await persist(worker, once)
+
+        return wait_for_ever
+
+    damage.around(WorkerBase, "persist", broken)
+
+
+@mutant(
+    "add.repeated",
+    kills="indeterminate",
+    under=CrashPoint(segment="add", script="addStandardJob", point="after-execute", hurt="cut"),
+)
+def repeated(damage: Damage) -> None:
+    """An add whose reply is lost is sent again, although it may have happened."""
+
+    def broken(run: Function) -> Function:
+        async def run_again(runner: ScriptRunner, call: ScriptCall) -> Any:
+            try:
+                return await run(runner, call)
+            except Exception as error:
+                if is_connection_problem(error) and call.name.startswith("add"):
+                    return await run(runner, call)
+                raise
+
+        return run_again
+
+    damage.around(ScriptRunner, "run", broken)
+
+
+@mutant("add.forgotten", kills="durability")
+def forgotten(damage: Damage) -> None:
+    """A completed job is deleted, although nobody asked for that."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "ZADD" and on(command, "completed") then send("DEL", KEYS[12]) return 1 end',
+    )
+
+
+@mutant("promote.early", kills="timing")
+def early(damage: Damage) -> None:
+    """Delayed jobs are promoted seconds before they are due."""
+    damage.argument("moveToActive", 1, lambda now: int(now) + AHEAD_MS)
+
+
+@mutant("order.last-first", kills="order")
+def last_first(damage: Damage) -> None:
+    """The newest job runs first."""
+    damage.commands(
+        "moveTo*",
+        'if command[1] == "RPOPLPUSH" then return send("LMOVE", command[2], command[3], "LEFT", "LEFT") end',
+    )
+
+
+@mutant("rate.ignored", kills="rate")
+def rate_ignored(damage: Damage) -> None:
+    """The rate limit's counter is not looked at."""
+    damage.commands("moveTo*", 'if command[1] == "GET" and on(command, "limiter") then return false end')
+
+
+@mutant("concurrency.ignored", kills="concurrency", mix=Mix(weights={"narrow": 10, "plain": 3}, narrow_ms=200))
+def concurrency_ignored(damage: Damage) -> None:
+    """The global concurrency is not looked at."""
+    damage.commands("moveTo*", 'if command[1] == "LLEN" and on(command, "active") then return 0 end')
+
+
+@mutant("parent.first-child", kills="parents", mix=Mix(weights={"flow": 5, "plain": 5}))
+def released_early(damage: Damage) -> None:
+    """A parent goes on when its first child has completed."""
+    damage.commands("moveToFinished", 'if command[1] == "SCARD" and on(command, "dependencies") then return 0 end')
+
+
+@mutant("finish.lock-kept", kills="orphans")
+def lock_kept(damage: Damage) -> None:
+    """A finished job stays locked."""
+    damage.commands("moveToFinished", 'if command[1] == "DEL" and on(command, "lock") then return 1 end')
+
+
+@mutant("finish.told-twice", kills="events")
+def told_twice(damage: Damage) -> None:
+    """The end of a job is told twice."""
+    damage.commands("moveToFinished", 'if event(command) == "completed" then send(unpack(command)) end')

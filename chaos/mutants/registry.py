@@ -1,0 +1,73 @@
+"""The chaos mutants by name, and the decorator that declares one.
+
+@mutant("pop.two-steps", kills="conservation", under="worker.kill")
+def pop_in_two_steps(damage: Damage) -> None:
+    \"\"\"A job is taken off its queue in one command and claimed in another.\"\"\"
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from chaos.crash_points import CrashPoint
+from chaos.workload import Mix
+from conformance.checkers.histories.history_checks import ALL_CHECKS
+from conformance.gate.preparing.clients import Launch
+from conformance.mutants.damage import Damage
+from conformance.problems import UsageProblem
+
+Inflict = Callable[[Damage], None]
+
+_MUTANTS: dict[str, ChaosMutant] = {}
+
+
+@dataclass(frozen=True)
+class ChaosMutant:
+    """A broken client. `kills`: the invariant that must be found violated; `under`: the fault, or the crash point."""
+
+    name: str
+    what: str
+    kills: str
+    inflict: Inflict
+    under: str | CrashPoint = ""
+    mix: Mix | None = None
+
+    @property
+    def launch(self) -> Launch:
+        """The command of its driver."""
+        return Launch(f"mutant {self.name}", [sys.executable, "-m", "chaos.mutants.driver", self.name])
+
+
+def mutant(
+    name: str, *, kills: str, under: str | CrashPoint = "", mix: Mix | None = None
+) -> Callable[[Inflict], Inflict]:
+    """Declare a mutant. Raises ValueError for a name that is taken, an unknown invariant, or without docstring."""
+
+    def declare(inflict: Inflict) -> Inflict:
+        what = inspect.getdoc(inflict) or ""
+        if name in _MUTANTS or not what or kills not in {check.name for check in ALL_CHECKS}:
+            raise ValueError(f"mutant {name}: the name must be new, the invariant known, and it needs a docstring")
+        _MUTANTS[name] = ChaosMutant(name, what, kills, inflict, under, mix)
+        return inflict
+
+    return declare
+
+
+@cache
+def all_mutants() -> Mapping[str, ChaosMutant]:
+    """Every mutant by name."""
+    importlib.import_module("chaos.mutants.defects")
+    return dict(_MUTANTS)
+
+
+def find_mutant(name: str) -> ChaosMutant:
+    """One mutant. Raises UsageProblem for an unknown name."""
+    found = all_mutants().get(name)
+    if found is None:
+        raise UsageProblem(f"there is no mutant {name!r}", hint=f"use one of {', '.join(sorted(all_mutants()))}")
+    return found

@@ -1,0 +1,125 @@
+"""Writes a history while the run goes on. Safe to use from any thread."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from conformance.checkers.histories.history import History, decode_history, encode, in_order
+from conformance.checkers.histories.lines import Footer, Header, Line, Starved
+from conformance.problems import EnvironmentProblem, UsageProblem
+
+TICK_S = 0.05
+STARVED_MS = 400.0
+"""A thread that only sleeps and comes back this much late was not let run: nor was anybody else."""
+
+
+class Recorder:
+    """The history of one run; also its clock. With `path`, every line is in the file as soon as it is recorded."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._start_s = time.monotonic()
+        self.unix_offset_ms = time.time_ns() / 1e6
+        self._lines: list[Line] = []
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._file = _opened(path) if path is not None else None
+        self.header = Header()
+
+    def now_ms(self) -> float:
+        """Ms since the run began."""
+        return self.at_ms(time.monotonic())
+
+    def at_ms(self, monotonic_s: float) -> float:
+        """A time of `time.monotonic()` as ms since the run began."""
+        return round((monotonic_s - self._start_s) * 1000, 3)
+
+    def of_unix_ms(self, unix_ms: float) -> float:
+        """A time on a wall clock as ms since the run began."""
+        return round(unix_ms - self.unix_offset_ms, 3)
+
+    def number(self) -> int:
+        """A number that no other call or fault of this run has."""
+        return next(self._numbers)
+
+    def begin(self, header: Header) -> None:
+        """Write the header: before any line."""
+        self.header = header
+        self._write(encode(header))
+
+    def put(self, line: Line) -> None:
+        """Record a line."""
+        with self._lock:
+            self._lines.append(line)
+            self._write(encode(line))
+
+    def since(self, count: int) -> list[Line]:
+        """The lines after the first `count`."""
+        with self._lock:
+            return self._lines[count:]
+
+    def finish(self) -> History:
+        """Write the footer and answer the whole history, ordered by time."""
+        with self._lock:
+            self._write(encode(Footer(at_ms=self.now_ms(), lines=len(self._lines))))
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            return History(self.header, in_order(self._lines))
+
+    def close(self) -> None:
+        """Close the file of a run that broke off: it has no footer then."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, row: bytes) -> None:
+        if self._file is not None:
+            self._file.write(row)
+            self._file.flush()
+
+
+class Watch:
+    """Notices when the machine lets nobody run, so that no client is blamed for it."""
+
+    def __init__(self, notice: Recorder) -> None:
+        self._recorder = notice
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="starvation watch")
+
+    def __enter__(self) -> Self:
+        """Begin to watch."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        last = self._recorder.now_ms()
+        while not self._ended.wait(TICK_S):
+            now = self._recorder.now_ms()
+            if now - last > STARVED_MS:
+                self._recorder.put(Starved(at_ms=now, since_ms=last))
+            last = now
+
+
+def read_history(path: Path) -> History:
+    """Read a recorded history. Raises UsageProblem where there is none."""
+    try:
+        return decode_history(path.read_bytes().splitlines(), str(path))
+    except OSError as error:
+        raise UsageProblem(f"cannot read {path}: {error.strerror}", hint="give the history.jsonl of a run") from error
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot write {path}: {error.strerror}", hint="choose another --out") from error

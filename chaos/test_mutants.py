@@ -1,0 +1,48 @@
+"""Every planted defect is caught, and by the invariant that it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from chaos.crash_attempt import crash
+from chaos.crash_points import CrashBench, CrashPoint
+from chaos.equipment import Equipment
+from chaos.faults.registry import all_faults
+from chaos.mutants.registry import ChaosMutant, all_mutants
+from chaos.runner import Spec, run_chaos
+from conformance.checkers.histories.base import Judgement
+
+
+def judgements_of(mutant: ChaosMutant, equipment: Equipment) -> Sequence[Judgement]:
+    """Run it under the fault (or at the crash point) that brings its defect to light."""
+    if isinstance(mutant.under, CrashPoint):
+        with CrashBench(mutant.launch, equipment.binary, equipment.texts) as bench:
+            return crash(bench, mutant.under).judgements
+    faults = [replace(all_faults()[mutant.under], drain_s=10)] if mutant.under else []
+    spec = Spec(
+        client=mutant.launch,
+        faults=faults,
+        duration_ms=0 if faults else 4000,
+        seed=1,
+        texts=equipment.texts,
+        mix=mutant.mix,
+        drain_s=10,
+    )
+    return run_chaos(spec).judgements
+
+
+@pytest.mark.parametrize("name", all_mutants())
+def test_the_right_invariant_is_named(name: str, equipment: Equipment) -> None:
+    """Not just any."""
+    mutant = all_mutants()[name]
+    failed = {judgement.check for judgement in judgements_of(mutant, equipment) if judgement.verdict == "fail"}
+    assert mutant.kills in failed, f"{mutant.what} {sorted(failed) or 'nothing'} was found instead of {mutant.kills}"
+
+
+def test_there_are_enough_of_them() -> None:
+    """And most invariants have one."""
+    assert len(all_mutants()) >= 12
+    assert len({mutant.kills for mutant in all_mutants().values()}) >= 12

@@ -1,0 +1,132 @@
+"""From what a tap recorded to the lines of a history: whose claim, whose finish, and what Redis said to it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgpack
+
+from chaos.members import Member
+from chaos.recorder import Recorder
+from conformance.checkers.histories.lines import Script
+from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.resp import ProtocolViolation, decode, plain
+
+JOB_ARGUMENT = {
+    "moveToFinished": 0,
+    "retryJob": 3,
+    "moveToDelayed": 2,
+    "moveJobFromActiveToWait": 0,
+    "moveToWaitingChildren": 3,
+    "extendLock": 2,
+}
+"""Where (from 0) the id stands among the arguments."""
+TOKEN_ARGUMENT = {
+    "retryJob": 4,
+    "moveToDelayed": 3,
+    "moveJobFromActiveToWait": 1,
+    "moveToWaitingChildren": 0,
+    "extendLock": 0,
+}
+PACKED_TOKEN = {"moveToFinished": 7, "moveToActive": 2}
+"""Where the packed options stand that hold the token."""
+CLAIMING = frozenset({"moveToActive", "moveToFinished", "moveToDelayed", "retryJob"})
+"""Newer versions of bullmq also fetch the next job when one is delayed."""
+INTERESTING = frozenset({*JOB_ARGUMENT, *PACKED_TOKEN, "extendLocks", "moveStalledJobsToWait"})
+
+
+def script_lines(members: Sequence[Member], recorder: Recorder) -> Iterator[Script]:
+    """The calls of scripts that claim, keep, end or recover jobs; changed scripts (of mutants) by their likeness.
+
+    A text that one process has sent is known to Redis: the others then call it by its digest, and only the tap of the
+    first has seen it.
+    """
+    recordings = {member.name: member.tap.recording for member in members}
+    for process, recording in recordings.items():
+        for record in recording.commands():
+            names = (each.names.of(record.digest) for each in (recording, *recordings.values()))
+            script = next((name for name in names if name), None) if record.digest else None
+            if script in INTERESTING:
+                yield _line(process, dataclasses.replace(record, script=script), recorder)
+
+
+def _line(process: str, record: CommandRecord, recorder: Recorder) -> Script:
+    script = record.script or ""
+    reply = _reply(record)
+    at_s = record.reply.at_s if record.reply is not None else record.arrived_s
+    code = reply if isinstance(reply, int) and reply < 0 else 0
+    return Script(
+        at_ms=recorder.at_ms(at_s),
+        sent_ms=recorder.at_ms(record.sent_s) if record.sent_s is not None else None,
+        process=process,
+        script=script,
+        queue=_queue(record),
+        job=_argument(record, JOB_ARGUMENT.get(script)),
+        token=_token(record),
+        jobs=_jobs(record, reply),
+        claimed=_claimed(script, reply),
+        code=code,
+        fate=record.fate,
+        error=(record.reply.error or "") if record.reply is not None else "",
+    )
+
+
+def _queue(record: CommandRecord) -> str:
+    """From the first key, `PREFIX:QUEUE:...`; the prefix has no colon."""
+    parts = next((key for key in record.keys if key.count(b":") >= 2), b"").split(b":")
+    return parts[1].decode("utf-8", "replace") if len(parts) > 2 else ""
+
+
+def _argument(record: CommandRecord, index: int | None) -> str:
+    if index is None or index >= len(record.argv):
+        return ""
+    return record.argv[index].decode("utf-8", "replace")
+
+
+def _token(record: CommandRecord) -> str:
+    index = PACKED_TOKEN.get(record.script or "")
+    if index is None:
+        return _argument(record, TOKEN_ARGUMENT.get(record.script or ""))
+    packed = _unpacked(record, index)
+    return str(packed.get("token", "")) if isinstance(packed, dict) else ""
+
+
+def _unpacked(record: CommandRecord, index: int) -> Any:
+    try:
+        return msgpack.unpackb(record.argv[index], raw=False, strict_map_key=False)
+    except (IndexError, ValueError, msgpack.exceptions.UnpackException):
+        return None
+
+
+def _reply(record: CommandRecord) -> Any:
+    """What Redis answered; None where that was too long to be kept, an error, or nothing."""
+    if record.reply is None or record.reply.error or record.reply.size > len(record.reply.head):
+        return None
+    try:
+        return plain(decode(record.reply.head))
+    except ProtocolViolation:
+        return None
+
+
+def _claimed(script: str, reply: Any) -> str:
+    """The id in a reply `[fields, id, 0, 0]`; without a job it is `[0, 0, ...]`."""
+    if script in CLAIMING and isinstance(reply, list) and len(reply) > 1 and isinstance(reply[0], list):
+        return _text(reply[1])
+    return ""
+
+
+def _jobs(record: CommandRecord, reply: Any) -> list[str]:
+    """Recovered ids, or those whose locks were renewed (the reply names the others)."""
+    if record.script == "moveStalledJobsToWait" and isinstance(reply, list):
+        return [_text(job) for job in reply]
+    if record.script == "extendLocks" and isinstance(reply, list):
+        failed = {_text(job) for job in reply}
+        asked = _unpacked(record, 2)
+        return [str(job) for job in asked if str(job) not in failed] if isinstance(asked, list) else []
+    return []
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,57 @@
+"""Whether a queue at rest is tidy: markers where they belong, nothing left of those who are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from conformance.checkers.histories.base import Finding, HistoryCheck, Tally, Unknown
+from conformance.checkers.histories.evidence import Evidence
+from conformance.checkers.histories.keeping import NO_SNAPSHOT
+from conformance.checkers.snapshot_checks import check_snapshot
+
+MARKERS = frozenset({"base-marker", "marker-members", "delay-marker"})
+ABOUT_THE_PAST = {"event-jobs": "a loss took the beginning of the stream", "id-counter": "a loss took the counter back"}
+"""Snapshot checks that speak about what came before, and so not after a loss."""
+ABOUT_CLOCKS = {"times-in-order": "a clock was off"}
+TORN = Unknown("keys were evicted one by one, so that what is left need not fit together")
+HELD = frozenset({"active", "stalled", "waiting-children"})
+
+
+def _markers(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
+    """Wake-up markers are there where work waits, and tell no later time than the first delayed job's."""
+    yield from _tidiness(evidence, tally, markers=True)
+
+
+def _orphans(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
+    """At rest nothing is active, locked or suspected, and every invariant of a single snapshot holds."""
+    yield from _tidiness(evidence, tally, markers=False)
+    if evidence.snapshot is None or evidence.is_torn or not any(phase.name == "quiescent" for phase in evidence.phases):
+        return
+    for lock in evidence.snapshot.locks:
+        yield Finding(message=f"still locked by {lock.token}", job=f"{lock.queue}:{lock.job}")
+    for row in evidence.snapshot.memberships:
+        if row.container in HELD:
+            yield Finding(message=f"still in {row.container}", job=f"{row.queue}:{row.job}")
+
+
+def _tidiness(evidence: Evidence, tally: Tally, *, markers: bool) -> Iterator[Finding | Unknown]:
+    if evidence.snapshot is None:
+        yield NO_SNAPSHOT
+        return
+    if evidence.is_torn:
+        yield TORN
+        return
+    tally.look()
+    for violation in check_snapshot(evidence.snapshot, _switched_off(evidence)):
+        if (violation.check in MARKERS) == markers:
+            yield Finding(message=f"{violation.check}: {violation.where}: {violation.message}", job=violation.key)
+
+
+def _switched_off(evidence: Evidence) -> dict[str, str]:
+    """What cannot be asked of a snapshot after such faults, with the reasons."""
+    lost = ABOUT_THE_PAST if evidence.rollbacks else {}
+    skewed = ABOUT_CLOCKS if any(window.skew_ms for window in evidence.windows) else {}
+    return {**lost, **skewed}
+
+
+CHECKS = (HistoryCheck(name="markers", predicate=_markers), HistoryCheck(name="orphans", predicate=_orphans))

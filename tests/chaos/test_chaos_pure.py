@@ -1,0 +1,188 @@
+"""What needs no process: workload, registry, memory, wire, report."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from chaos.campaign import Campaign, reproduce_line, topology_for
+from chaos.crash_points import points_of
+from chaos.explained import EXPLANATIONS, explanation_of
+from chaos.faults.registry import all_faults, chosen_faults
+from chaos.memory import growth
+from chaos.mutants.registry import all_mutants
+from chaos.report.render import render_all
+from chaos.report.results import FILE, Cell, FindingRow, Result, ResultsFile, ResultsHeader, read_results, timeline_of
+from chaos.segments import SEGMENTS
+from chaos.workload import Mix, Orders, Workload
+from conformance.checkers.histories.history import History, in_order
+from conformance.checkers.histories.history_checks import ALL_CHECKS
+from conformance.checkers.histories.lines import Header, Sample
+from conformance.cli.chaos import milliseconds
+from conformance.driver.ops.queue import Add
+from conformance.gate.preparing.clients import Launch
+from conformance.problems import UsageProblem
+from tests.checkers.history_builders import completed_life, fault
+
+ISSUE_GROUPS = {"workers", "producers", "redis", "evictions", "network", "clocks", "topology", "containers"}
+
+
+def test_a_seed_always_asks_for_the_same() -> None:
+    first, second, other = (list(itertools.islice(Workload(seed, Mix()), 60)) for seed in (7, 7, 8))
+    assert first == second
+    assert first != other
+
+
+def test_the_workload_has_every_kind_and_names_are_unique() -> None:
+    calls = list(itertools.islice(Workload(1, Mix()), 1500))
+    names = [job.name for call in calls for job in call.jobs]
+    assert len(names) == len(set(names))
+    orders = [msgspec.json.decode(call.op.data_raw, type=Orders) for call in calls if isinstance(call.op, Add)]
+    assert {each.kind for each in orders} == {"plain", "retries", "fails", "waits", "delays"}
+    jobs = [job for call in calls for job in call.jobs]
+    assert {job.queue for job in jobs} == {"main", "limited", "narrow"}
+    assert any(job.parent for job in jobs)
+    assert any(job.lifo for job in jobs)
+    assert any(job.priority for job in jobs)
+    assert any(not job.kept for job in jobs)
+
+
+def test_faults_of_every_group_say_what_they_do() -> None:
+    assert {one.group for one in all_faults().values()} == ISSUE_GROUPS
+    assert all(one.what.endswith(".") for one in all_faults().values())
+    assert len(all_faults()) >= 50
+
+
+def test_faults_are_chosen_by_name_and_glob() -> None:
+    assert [one.name for one in chosen_faults("worker.kill, clock.*-ahead")] == [
+        "worker.kill",
+        "clock.producer-ahead",
+        "clock.worker-ahead",
+        "clock.worker-hour-ahead",
+    ]
+    assert chosen_faults("none") == []
+    with pytest.raises(UsageProblem, match=r"no fault is called 'worker\.kil'"):
+        chosen_faults("worker.kil")
+
+
+def test_a_fault_goes_to_a_topology_that_has_it() -> None:
+    assert topology_for("single", chosen_faults("cluster.failover")) == "cluster"
+    assert topology_for("cluster", chosen_faults("worker.kill")) == "cluster"
+
+
+@pytest.mark.parametrize(("text", "ms"), [("30s", 30_000), ("1.5m", 90_000), ("200ms", 200), ("1h", 3_600_000)])
+def test_durations(text: str, ms: float) -> None:
+    assert milliseconds(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1d"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(UsageProblem):
+        milliseconds(text)
+
+
+def test_the_command_that_repeats_a_run() -> None:
+    launch, faults = Launch("reference", ["x"]), chosen_faults("worker.kill")
+    line = reproduce_line(launch, faults, "single", Campaign(client=launch, faults=faults, seed=3))
+    assert line == "bullmq-conformance chaos --faults worker.kill --topology single --seed 3 --client reference"
+
+
+def test_crash_points_are_exhaustive() -> None:
+    points = [point for segment in SEGMENTS for point in points_of(segment)]
+    assert len({str(point) for point in points}) == len(points)
+    scripts = {point.script for point in points}
+    assert len(scripts) >= 35
+    assert all({p.point for p in points if p.script == one and p.hurt == "cut"} == PHASES for one in scripts)
+
+
+PHASES = {"before-send", "after-execute", "mid-reply"}
+
+
+def test_mutants_name_invariants() -> None:
+    assert len(all_mutants()) >= 12
+    assert {one.kills for one in all_mutants().values()} <= {check.name for check in ALL_CHECKS}
+    assert all(one.under in all_faults() for one in all_mutants().values() if isinstance(one.under, str) and one.under)
+
+
+def test_explanations_are_about_invariants_and_narrow() -> None:
+    assert {one.check for one in EXPLANATIONS} <= {check.name for check in ALL_CHECKS}
+    assert explanation_of("node", "indeterminate", "network.reset", "and there are 2 such jobs") is not None
+    assert explanation_of("reference", "indeterminate", "network.reset", "and there are 2 such jobs") is None
+    assert explanation_of("node", "durability", "network.reset", "acknowledged by queue.add, and gone") is None
+
+
+def _samples(*sizes_mb: int) -> History:
+    lines = [Sample(at_ms=at, memory={"worker-1": mb * 2**20, "kit": at * 2**20}) for at, mb in enumerate(sizes_mb)]
+    return History(Header(), in_order(lines))
+
+
+def test_growing_memory_is_found() -> None:
+    assert growth(_samples(*[100] * 40)) == {}
+    assert growth(_samples(*range(100, 140))) == {}
+    assert list(growth(_samples(*range(50, 450, 10)))) == ["worker-1"]
+    assert growth(_samples(50, 500)) == {}
+
+
+def test_a_timeline_has_throughput_and_windows() -> None:
+    timeline = timeline_of(History(Header(), in_order([*completed_life(), *fault(300, 600, "redis.kill")])))
+    assert timeline.throughput == [1, 0, 0]
+    assert timeline.latency_ms[0] == 20
+    assert [window.fault for window in timeline.windows] == ["redis.kill"]
+
+
+def _results(folder: Path, *results: Result, complete: bool = True) -> Path:
+    file = ResultsFile(folder / FILE, ResultsHeader(started="now", command="bullmq-conformance chaos"))
+    for result in results:
+        file.put(result)
+    if complete:
+        file.finish()
+    return folder
+
+
+def _result(name: str = "worker.kill", **cells: Cell) -> Result:
+    kind = "crash" if " " in name else "faults"
+    history = History(Header(), in_order(completed_life()))
+    timeline = timeline_of(history) if kind == "faults" else None
+    return Result(name=name, kind=kind, client="<b>", cells=cells, reproduce="again", timeline=timeline)  # type: ignore[arg-type]
+
+
+BAD = Cell(verdict="fail", examined=3, findings=[FindingRow(message="gone <i>", job="q:1", lines=["{}"])])
+AS_NODE = Cell(verdict="explained", examined=1, findings=[FindingRow(message="m", explained="why", row="chaos.x")])
+GOOD = Cell(verdict="ok", examined=1)
+
+
+def test_reports_of_a_campaign(tmp_path: Path) -> None:
+    folder = _results(
+        tmp_path,
+        _result(durability=BAD, order=GOOD, progress=GOOD),
+        _result("moveToFinished mid-reply cut", order=GOOD, tokens=AS_NODE),
+        _result("moveToFinished before-send cut", tokens=BAD),
+    )
+    assert [path.name for path in render_all(folder)] == ["report.html", "junit.xml", "summary.md"]
+    page = (folder / "report.html").read_text()
+    assert "gone &lt;i&gt;" in page
+    assert "<b>" not in page.replace("<b>durability</b>", "").replace("<b>tokens</b>", "")
+    assert "Repeat it with" in page
+    assert "chaos.x" in page
+    junit = (folder / "junit.xml").read_text()
+    assert junit.count("<failure") == 2
+    table = (folder / "summary.md").read_text()
+    assert "| <b> | moveToFinished | cut | ✗ | · | ≈ |" in table
+
+
+def test_a_campaign_that_broke_off(tmp_path: Path) -> None:
+    render_all(_results(tmp_path, _result(order=GOOD), complete=False))
+    assert "broke off" in (tmp_path / "report.html").read_text()
+    assert "broke off" in (tmp_path / "summary.md").read_text()
+    assert "incomplete" in (tmp_path / "junit.xml").read_text()
+
+
+def test_what_is_no_results_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem):
+        read_results(tmp_path / FILE)
+    (tmp_path / FILE).write_text("nonsense\n")
+    with pytest.raises(UsageProblem):
+        read_results(tmp_path / FILE)

@@ -1,0 +1,75 @@
+"""Servers that are killed, frozen and started again; the address that follows the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from chaos.redis_process import RedisProcess
+from chaos.relay import Relay
+from conformance.servers.binary import any_binary
+
+
+@pytest.fixture
+def server() -> Iterator[RedisProcess]:
+    made = RedisProcess(any_binary(lambda _text: None), persistence="aof-always")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def test_data_and_address_survive_a_kill(server: RedisProcess) -> None:
+    node = server.node
+    with server.connect() as client:
+        client.set("k", "v")
+    server.kill()
+    assert not server.running
+    server.start()
+    with server.connect() as client:
+        assert (client.get("k"), server.node) == (b"v", node)
+
+
+def test_a_frozen_server_does_not_answer_and_goes_on(server: RedisProcess) -> None:
+    server.freeze()
+    try:
+        with pytest.raises(redis.RedisError), server.connect(timeout_s=0.3) as client:
+            client.ping()
+    finally:
+        server.thaw()
+    with server.connect() as client:
+        assert client.ping()
+
+
+@pytest.mark.parametrize("state", ["running", "frozen", "killed"])
+def test_nothing_is_left_whatever_state_it_was_in(server: RedisProcess, state: str) -> None:
+    if state == "frozen":
+        server.freeze()
+    elif state == "killed":
+        server.kill()
+    server.close()
+    assert not server.running
+    assert not server.folder.exists()
+    server.close()
+
+
+def test_a_relay_leads_to_another_server(server: RedisProcess) -> None:
+    other = RedisProcess(server.binary)
+    try:
+        other.start()
+        with other.connect() as client:
+            client.set("who", "other")
+        with Relay(server.node) as relay, redis.Redis.from_url(f"redis://{relay.address}") as client:
+            assert client.get("who") is None
+            relay.point_at(other.node)
+            assert redis.Redis.from_url(f"redis://{relay.address}").get("who") == b"other"
+    finally:
+        other.close()
+
+
+def test_a_relay_to_nowhere_refuses() -> None:
+    with Relay("127.0.0.1:1") as relay, pytest.raises(redis.RedisError):
+        redis.Redis.from_url(f"redis://{relay.address}").ping()
