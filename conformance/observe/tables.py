@@ -279,17 +279,20 @@ TABLES: tuple[str, ...] = tuple(field.name for field in fields(Snapshot) if fiel
 """Names of the tables of a snapshot."""
 
 
-_PLAINLY_FINITE = 300
-"""Digits that certainly make a finite number."""
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?", re.ASCII)
 
 
 def as_number(value: object) -> float | None:
     """A value as a finite number; None where it is not one, also for texts that only Python takes for numbers."""
     if isinstance(value, str):
-        if value.isdecimal() and value.isascii() and len(value) <= _PLAINLY_FINITE:
-            return float(value)
-        value = float(value) if _NUMBER.fullmatch(value) else None
+        return _number_in(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
+
+
+@lru_cache(maxsize=4096)
+def _number_in(text: str) -> float | None:
+    """Kept, because rules ask for the same times of a job again and again."""
+    number = float(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and math.isfinite(number) else None

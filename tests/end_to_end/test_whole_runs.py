@@ -18,6 +18,7 @@ DEADLINE_S = 600
 RUNS = {
     "the oracle agrees with itself": ["--client", "node"],
     "the reference on a cluster": ["--client", "reference", "--redis", "cluster"],
+    "the oracle on a cluster": ["--client", "node", "--redis", "cluster:3", "--select", "cluster", "--tier", "full"],
     "the official Python client fails as listed": ["--client", "python-official", "--known", KNOWN],
     "smoke with the bundled Redis": ["--client", "reference", "--redis", "bundled", "--tier", "smoke"],
 }

@@ -45,7 +45,7 @@ def test_one_participant_is_hurt_alone(bench_of: BenchOf, mini: Seats) -> None:
 
 def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, mini: Seats) -> None:
     evidence = tried(WAITS_IN_VAIN, bench_of(mini(), mini()))
-    assert "call 1 of LPUSH, before-send: reached 0 of 1 times within 50 ms" in evidence.error
+    assert "expected within 50 ms, got call 1 of LPUSH, before-send: reached 0 of 1 times" in evidence.error
     assert "HSET" in evidence.error
 
 
@@ -85,6 +85,12 @@ def test_what_a_client_sends_is_judged(
 def test_a_check_that_node_breaks_is_an_error_of_the_kit(bench_of: BenchOf, mini: Seats) -> None:
     evidence = tried(ASKS, bench_of(mini(ops=_sends("KEYS", "x*")), mini()))
     assert "Node itself breaks a check of the kit: traffic dangerous-commands" in evidence.error
+
+
+def test_a_barrier_does_not_wait_for_a_call_that_is_unsupported(bench_of: BenchOf, mini: Seats) -> None:
+    evidence = tried(IS_HELD, bench_of(mini(), mini(ops={"queue.pause": None})))
+    assert evidence.unsupported == "queue.pause is unsupported: the driver does not declare it"
+    assert evidence.timings_ms["total"] < 4000
 
 
 def test_a_redis_behind_tls_has_no_tap(server: Server) -> None:

@@ -53,6 +53,23 @@ def test_a_hash_that_was_evicted_and_begins_anew_has_times_all_the_same() -> Non
     assert only.fields == {"processedOn": "<timestamp or later>", "finishedOn": "<processedOn or later>"}
 
 
+@pytest.mark.parametrize(("container", "expected"), [("completed", "<time>"), ("waiting-children", "<time>")])
+def test_a_score_without_hash_is_a_time(container: str, expected: str) -> None:
+    def kept(value: float) -> object:
+        (row,) = masked(snapshot({f"q:{container}": Zset({"1": value})})).memberships
+        return row.score
+
+    assert kept(ADDED) == expected
+    assert kept(ADDED / 1000) == ADDED / 1000
+    assert kept(NOW + 60_000) == NOW + 60_000
+
+
+def test_the_due_time_of_a_job_whose_hash_was_evicted_is_a_time() -> None:
+    stream = Stream([event("delayed", jobId="1", delay=str(NOW))])
+    (only,) = masked(snapshot({"q:1": {"delay": "0"}, "q:events": stream})).events
+    assert only.get("delay") == "<time>"
+
+
 @pytest.mark.parametrize(
     ("processed", "finished", "expected"),
     [

@@ -20,7 +20,7 @@ def _edit_fetching(damage: Damage, body: str) -> None:
         damage.commands(script, body)
 
 
-def _without_limit_of_the_queue(change: str) -> str:
+def _with_other_settings(change: str) -> str:
     """Lua: what the script reads from `meta` (paused, concurrency, max, duration), changed."""
     return (
         'if command[1] == "HMGET" and on(command, "meta") then '
@@ -81,7 +81,7 @@ def retries_are_free(damage: Damage) -> None:
 @mutant("ratelimit.own-limit-wins", kills=("ratelimit.queue-wide",))
 def own_limit_wins(damage: Damage) -> None:
     """The limit of the queue has no effect."""
-    _edit_fetching(damage, _without_limit_of_the_queue("found[3] = false found[4] = false"))
+    _edit_fetching(damage, _with_other_settings("found[3] = false found[4] = false"))
 
 
 @mutant("ratelimit.each-for-itself", kills=("ratelimit.queue-wide",))
@@ -137,7 +137,7 @@ def by_hand_counts_one(damage: Damage) -> None:
 @mutant("ratelimit.unlimited-obeys", kills=("ratelimit.unlimited",))
 def unlimited_obeys(damage: Damage) -> None:
     """A worker that knows no limit obeys the counter all the same."""
-    _edit_fetching(damage, _without_limit_of_the_queue("found[3] = found[3] or '1000000' found[4] = found[4] or '1'"))
+    _edit_fetching(damage, _with_other_settings("found[3] = found[3] or '1000000' found[4] = found[4] or '1'"))
 
 
 @mutant("ratelimit.key-stays", kills=("ratelimit.remove-key",))
@@ -186,6 +186,12 @@ def goes_behind(damage: Damage) -> None:
 def goes_back_as_an_attempt(damage: Damage) -> None:
     """A job that met a limit has made an attempt."""
     damage.commands("moveJobFromActiveToWait", 'if command[1] == "LREM" then send("HINCRBY", ARGV[3], "atm", 1) end')
+
+
+@mutant("ratelimit.goes-back-unparked", kills=("ratelimit.job-goes-back",))
+def goes_back_unparked(damage: Damage) -> None:
+    """A job that met a limit goes into `wait` although the queue is paused."""
+    damage.commands("moveJobFromActiveToWait", _with_other_settings("found[1] = false"))
 
 
 @mutant("ratelimit.sleeps-on", kills=("ratelimit.goes-on",))

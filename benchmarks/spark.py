@@ -1,0 +1,163 @@
+"""The Spark pipeline against its targets, as ratios and rates of one session on one machine.
+
+    python -m benchmarks.spark [--jobs 100000] [--bulk 20000] [--rounds 3] [--times 4]
+
+Load: jobs per second of `reports.load` with the reference in two executors, and Node's `addBulk` in batches of 1000, in
+turns. Snapshot: jobs per second from Redis to Parquet. Diff: seconds for `--jobs` against as many jobs with other
+times, with a difference of every class planted, all of which have to be found and nothing else; and how much longer it
+takes for `--times` as many jobs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+
+from benchmarks import peers, sessions
+from benchmarks.sessions import Session
+from benchmarks.spark_fill import fill, plant
+from conformance.problems import EnvironmentProblem
+from reports.diff.plan import Comparison, differences
+from reports.load.produce import produce
+from reports.load.target import Target, forget_progress
+from reports.session import SparkSettings, spark_session
+from reports.snapshot.plan import Source
+from reports.snapshot.store import Stored, save
+from reports.workload.description import Workload
+from reports.workload.generate import jobs_of
+
+QUEUE: Final = "q"
+CONSOLE: Final = Console(stderr=True)
+
+LEAST_LOAD_OF_NODE: Final = 1.0
+LEAST_SNAPSHOT: Final = 100_000
+LONGEST_DIFF_S: Final = 60.0
+LARGEST_GROWTH: Final = 1.1
+"""Times the growth of the number of jobs: 4 times the jobs in at most 4.4 times the time."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds of one comparison: the two snapshots together, and the diff."""
+
+    jobs: int
+    snapshot_s: float
+    diff_s: float
+
+    @property
+    def snapshot_rate(self) -> float:
+        """Jobs per second."""
+        return 2 * self.jobs / self.snapshot_s
+
+
+def main() -> None:
+    """Measure, and print a table of targets."""
+    options = _options()
+    settings = SparkSettings(master="local[2]", memory=options.memory)
+    with sessions.session([peers.NODE], options.redis) as session, spark_session(settings) as spark:
+        bulk = [measure_load(spark, session, options.bulk) for _ in range(options.rounds + 1)][1:]
+        measure_diff(spark, session, 1000)
+        measured = [measure_diff(spark, session, jobs) for jobs in (options.jobs, options.jobs * options.times)]
+    _print(bulk, measured, options)
+
+
+def measure_load(spark: SparkSession, session: Session, jobs: int) -> tuple[float, float]:
+    """Jobs per second of the pipeline and of Node, one after the other."""
+    (node,) = session.peers
+    with session.place() as place:
+        workload = Workload(jobs=jobs, name=QUEUE)
+        target = Target(address=session.server, prefix=place.prefix, workload=workload)
+        counts = produce(jobs_of(spark, workload, target.partitions), target).collect()
+        mine = jobs / max(row["seconds"] for row in counts)
+        forget_progress(target)
+    with session.place() as place:
+        theirs = jobs / float(node.do("addBulk", place, QUEUE, jobs=jobs))
+    CONSOLE.print(f"  load: {mine:,.0f} jobs/s, Node {theirs:,.0f} jobs/s", style="dim")
+    return mine, theirs
+
+
+def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
+    """Fill two queues, read both, compare them. Raises EnvironmentProblem where the diff is wrong."""
+    with session.place() as left, session.place() as right, tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        fill(session.server, left.prefix, QUEUE, jobs)
+        fill(session.server, right.prefix, QUEUE, jobs, shift_ms=777)
+        expected = plant(session.server, right.prefix, QUEUE)
+        began = time.perf_counter()
+        stored = [_kept(spark, session, place.prefix, folder / place.prefix) for place in (left, right)]
+        between = time.perf_counter()
+        found = differences(spark, Comparison(expected=stored[0], actual=stored[1], folder=folder / "differences"))
+        count = found.count()
+        ended = time.perf_counter()
+        _insist(expected, {(row["class"], row["key"]) for row in found.limit(1000).collect()}, count)
+    measured = Measured(jobs, between - began, ended - between)
+    CONSOLE.print(f"  {measured}", style="dim")
+    return measured
+
+
+def _kept(spark: SparkSession, session: Session, prefix: str, folder: Path) -> Stored:
+    return save(spark, Source(redis=session.server.url, prefix=prefix), folder)
+
+
+def _insist(expected: set[tuple[str, str]], found: set[tuple[str, str]], count: int) -> None:
+    if found != expected:
+        raise EnvironmentProblem(
+            f"the diff is wrong: {count} differences; not found {sorted(expected - found)}, too many "
+            f"{sorted(found - expected)[:5]}"
+        )
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--redis", default=None, help="where Redis comes from; default: a private one")
+    parser.add_argument("--rounds", type=sessions.positive, default=3, help="measurements of the load (%(default)s)")
+    parser.add_argument("--bulk", type=sessions.positive, default=20_000, help="jobs per load (%(default)s)")
+    parser.add_argument("--jobs", type=sessions.positive, default=100_000, help="jobs per side (%(default)s)")
+    parser.add_argument("--times", type=sessions.positive, default=4, help="how many times as many (%(default)s)")
+    parser.add_argument("--memory", default="2g", help="of Spark's driver (%(default)s)")
+    return parser.parse_args()
+
+
+def _print(bulk: list[tuple[float, float]], measured: list[Measured], options: argparse.Namespace) -> None:
+    small, large = measured
+    ratio = statistics.median(mine / theirs for mine, theirs in bulk)
+    growth = large.diff_s / small.diff_s / options.times
+    allowed = LONGEST_DIFF_S * max(1.0, small.jobs / 1_000_000)
+    table = sessions.verdict_table("targets of the Spark pipeline")
+    rows = (
+        ("load x Node's addBulk", f"{ratio:.2f}", f"at least {LEAST_LOAD_OF_NODE}", ratio >= LEAST_LOAD_OF_NODE),
+        (
+            f"snapshot of 2 x {small.jobs:,} jobs",
+            f"{small.snapshot_rate:,.0f} jobs/s",
+            f"at least {LEAST_SNAPSHOT:,}",
+            small.snapshot_rate >= LEAST_SNAPSHOT,
+        ),
+        (
+            f"diff of {small.jobs:,} and {small.jobs:,} jobs",
+            f"{small.diff_s:.1f} s",
+            f"under {allowed:.0f} s for a million",
+            small.diff_s < allowed,
+        ),
+        (
+            f"{options.times} x as many jobs",
+            f"{large.diff_s / small.diff_s:.2f} x the time",
+            f"at most {LARGEST_GROWTH * options.times:.1f} x",
+            growth <= LARGEST_GROWTH,
+        ),
+    )
+    for what, found, wanted, holds in rows:
+        sessions.verdict_row(table, what, found, wanted, holds=holds)
+    Console(file=sys.stdout).print(table)
+
+
+if __name__ == "__main__":
+    sessions.run(main)

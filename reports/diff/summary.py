@@ -1,0 +1,131 @@
+"""The roll-up of a diff: counts from the run down to single fields, examples, and how to look closer."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from functools import reduce
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sql
+
+from reports.diff.plan import Comparison, trimmed_queues
+from reports.diff.table import CLASSES, COLUMNS
+
+LEVELS = ("queue", "state", "class", "locator")
+"""From the whole run to a single field of a hash (the locator names it); below that are the keys, in Parquet."""
+
+EXAMPLES = 20
+"""Differences of each class that reports show in full."""
+
+MOST_LINES = 2000
+"""Lines of the roll-up that a report takes; more than that nobody reads, and the counts above them still sum."""
+
+
+_ABOUT_JOBS = frozenset({"job", "lock", "event", "log", "dependency"})
+"""Where locators begin that are about one job."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the roll-up: the values of the first levels (`path`), and how many differences lie below it."""
+
+    path: list[str]
+    count: int
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
+    """A difference. `look_closer`: the command that shows both sides of this job."""
+
+    class_: str
+    kind: str
+    severity: str
+    locator: str
+    queue: str
+    state: str
+    key: str
+    field: str
+    expected: str
+    actual: str
+    look_closer: str
+
+
+class DiffSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of a diff.
+
+    `rollup`: every line of every level, the whole run first; the counts of the lines below a line sum to its own.
+    `trimmed`: queues whose older events one side has no longer, so that events of most jobs could not be compared.
+    """
+
+    expected: str
+    actual: str
+    jobs: tuple[int, int]
+    total: int
+    by_class: dict[str, int]
+    rollup: list[Line]
+    examples: list[Example]
+    trimmed: list[str]
+    switched_off: list[str]
+
+
+def summarise(wanted: Comparison, found: DataFrame) -> DiffSummary:
+    """Count and choose examples; only these come to the driver."""
+    lines = rollup_of(found)
+    by_class = {row["class"]: row["count"] for row in found.groupBy("class").count().collect()}
+    return DiffSummary(
+        expected=wanted.expected.name,
+        actual=wanted.actual.name,
+        jobs=(wanted.expected.manifest.jobs, wanted.actual.manifest.jobs),
+        total=sum(by_class.values()),
+        by_class={name: by_class[name] for name in CLASSES if name in by_class},
+        rollup=lines,
+        examples=_examples(wanted, found, [name for name in CLASSES if name in by_class]),
+        trimmed=trimmed_queues(wanted),
+        switched_off=list(wanted.switched_off),
+    )
+
+
+def rollup_of(found: DataFrame) -> list[Line]:
+    """Counts of all levels, in the order of a tree: each line before those below it, larger ones first."""
+    counted = found.rollup(*LEVELS).agg(sql.count("*").alias("n"), sql.grouping_id().alias("left_out"))
+    rows = counted.orderBy(sql.desc("n")).limit(MOST_LINES).collect()
+    depth = {2**missing - 1: len(LEVELS) - missing for missing in range(len(LEVELS) + 1)}
+    lines = [
+        Line(path=[row[level] or "" for level in LEVELS[: depth[row["left_out"]]]], count=row["n"]) for row in rows
+    ]
+    return in_tree_order(lines)
+
+
+def in_tree_order(lines: Sequence[Line]) -> list[Line]:
+    """Each line before those below it, larger ones first."""
+    counts = {tuple(line.path): line.count for line in lines}
+
+    def key(line: Line) -> tuple[tuple[int, str], ...]:
+        return tuple(
+            (-counts.get(tuple(line.path[: depth + 1]), 0), line.path[depth]) for depth in range(len(line.path))
+        )
+
+    return sorted(lines, key=key)
+
+
+def _examples(wanted: Comparison, found: DataFrame, classes: Sequence[str]) -> list[Example]:
+    if not classes:
+        return []
+    parts = [found.where(sql.col("class") == name).limit(EXAMPLES) for name in classes]
+    rows = [row.asDict() for row in reduce(DataFrame.unionByName, parts).collect()]
+    examples: list[Example] = []
+    for row in rows:
+        values = {column: row[column] or "" for column in COLUMNS}
+        sides = (wanted.expected.name, wanted.actual.name)
+        command = look_closer(*sides, values["queue"], values["locator"], values["key"])
+        examples.append(Example(class_=values.pop("class"), look_closer=command, **values))
+    return examples
+
+
+def look_closer(expected: str, actual: str, queue: str, locator: str, key: str) -> str:
+    """The command that shows both sides of the job that a difference is about, or of its queue."""
+    words = ["bullmq-conformance", "diff", expected, actual, *(["--queue", queue] if queue else [])]
+    is_about_job = locator == "membership.state" or locator.partition(".")[0] in _ABOUT_JOBS
+    if is_about_job and key.startswith(f"{queue}:"):
+        words += ["--job", key.removeprefix(f"{queue}:")]
+    return shlex.join(words)

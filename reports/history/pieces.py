@@ -1,0 +1,77 @@
+"""A history cut by job: which lines are about which jobs, and which are about all of them. Pure, no Spark.
+
+A line that speaks about several jobs becomes one line for each, which names no other. Faults, phases, moments without
+a machine and calls that remove jobs are needed by every job; there are few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from conformance.checkers.histories.evidence import REMOVING
+from conformance.checkers.histories.lines import (
+    Event,
+    FaultBegan,
+    FaultEnded,
+    Invoke,
+    Line,
+    Ok,
+    Phase,
+    RunEnded,
+    RunStarted,
+    Script,
+    Starved,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A line of one job. It is known by its `queue` and `job` (its id), by its `name`, or by both."""
+
+    line: Line
+    queue: str = ""
+    job: str = ""
+    name: str = ""
+
+
+def is_shared(line: Line) -> bool:
+    """Whether a line is about all jobs."""
+    if isinstance(line, Invoke):
+        return line.op in REMOVING
+    return isinstance(line, FaultBegan | FaultEnded | Phase | Starved)
+
+
+def pieces_of(line: Line) -> Iterator[Piece]:
+    """The line once for every job that it speaks about."""
+    if isinstance(line, RunStarted | RunEnded):
+        yield Piece(line, queue=line.queue, job=line.job, name=line.name)
+    elif isinstance(line, Event) and line.job:
+        name = line.fields.get("name", "") if line.name == "added" else ""
+        yield Piece(line, queue=line.queue, job=line.job, name=name)
+    elif isinstance(line, Script):
+        yield from _pieces_of_script(line)
+    elif isinstance(line, Invoke) and not is_shared(line):
+        for planned in line.jobs:
+            yield Piece(msgspec.structs.replace(line, jobs=[planned]), queue=planned.queue, name=planned.name)
+    elif isinstance(line, Ok):
+        for name, job in line.ids.items():
+            yield Piece(msgspec.structs.replace(line, ids={name: job}), job=job, name=name)
+
+
+def _pieces_of_script(line: Script) -> Iterator[Piece]:
+    for job in sorted({line.job, line.claimed, *line.jobs} - {""}):
+        own = msgspec.structs.replace(
+            line,
+            job=job if line.job == job else "",
+            claimed=job if line.claimed == job else "",
+            jobs=[job] if job in line.jobs else [],
+        )
+        yield Piece(own, queue=line.queue, job=job)
+
+
+def shared_lines(lines: Iterable[Line]) -> list[Line]:
+    """The lines about all jobs."""
+    return [line for line in lines if is_shared(line)]

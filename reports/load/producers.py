@@ -1,0 +1,174 @@
+"""Who adds jobs: the reference inside the executor, or any client behind its driver. No Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Any, Protocol, TypeAlias
+
+from conformance.driver.ops.flow import AddFlows, FlowJob
+from conformance.driver.ops.lifecycle import Open
+from conformance.driver.ops.queue import AddBulk, NewJob
+from conformance.driver.process import ChildProcess
+from conformance.reference_impl.encoding.js_json import RawJson
+from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.queues.queue import Queue
+from reports.load.target import Target
+
+Row: TypeAlias = Mapping[str, Any]
+"""A row of `reports.workload.generate`."""
+
+_DEADLINE_MS = 60_000
+
+
+class Producer(Protocol):
+    """Adds rows in their order."""
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add the jobs of these rows. Raises OSError, redis errors or DriverBroken where the connection is lost."""
+        ...
+
+
+@contextmanager
+def producer_for(target: Target) -> Iterator[Producer]:
+    """The producer that the target asks for; closed after the block."""
+    if target.producer is None:
+        with asyncio.Runner() as runner:
+            reference = ReferenceProducer(target, runner)
+            try:
+                yield reference
+            finally:
+                reference.close()
+        return
+    launched = target.producer
+    connection = ChildProcess.start(launched.command, seed=target.workload.seed, env=launched.environment)
+    try:
+        yield DriverProducer(target, connection)
+    finally:
+        connection.close()
+
+
+def runs_of(rows: Sequence[Row]) -> Iterator[tuple[str, bool, list[Row]]]:
+    """The rows cut where the queue changes or flows begin or end: queue, whether these are flows, rows.
+
+    Rows of different queues come in turns, so they are brought together first; the order within each queue stays.
+    """
+    by_queue = sorted(rows, key=lambda row: row["queue"])
+    for (queue, is_flow), run in groupby(by_queue, key=lambda row: (row["queue"], row["children"] > 0)):
+        yield queue, is_flow, list(run)
+
+
+class ReferenceProducer:
+    """`Queue.addBulk` and `FlowProducer.addBulk` of the reference; scripts are cached, commands pipelined by node."""
+
+    def __init__(self, target: Target, runner: asyncio.Runner) -> None:
+        self._target = target
+        self._runner = runner
+        self._queues: dict[str, Queue] = {}
+        self._flows: FlowProducer | None = None
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add the jobs of these rows."""
+        self._runner.run(self._add(rows))
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._runner.run(self._close())
+
+    async def _add(self, rows: Sequence[Row]) -> None:
+        for queue, is_flow, run in runs_of(rows):
+            if is_flow:
+                await self._flow_producer().addBulk([_flow_of(row) for row in run])
+            else:
+                jobs = [
+                    {"name": row["name"], "data": RawJson(row["data"]), "opts": json.loads(row["opts"])} for row in run
+                ]
+                await self._queue(queue).addBulk(jobs)
+
+    async def _close(self) -> None:
+        for queue in self._queues.values():
+            await queue.close()
+        if self._flows is not None:
+            await self._flows.close()
+
+    def _queue(self, name: str) -> Queue:
+        if name not in self._queues:
+            self._queues[name] = Queue(name, self._options())
+        return self._queues[name]
+
+    def _flow_producer(self) -> FlowProducer:
+        if self._flows is None:
+            self._flows = FlowProducer(self._options())
+        return self._flows
+
+    def _options(self) -> dict[str, Any]:
+        target = self._target
+        return {"connection": target.connection(), "prefix": target.prefix, **target.queue_options}
+
+
+class DriverProducer:
+    """A client behind the driver protocol: `queue.addBulk` and `flow.addBulk`."""
+
+    def __init__(self, target: Target, connection: ChildProcess) -> None:
+        self._target = target
+        self._connection = connection
+        self._opened: set[str] = set()
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Add the jobs of these rows. Raises DriverBroken, OperationFailed, OperationIndeterminate."""
+        for queue, is_flow, run in runs_of(rows):
+            handle = self._open("flow" if is_flow else "queue", queue)
+            if is_flow:
+                flows = AddFlows(flows=[_flow_job(row) for row in run])
+                self._connection.call(flows, handle=handle, deadline_ms=_DEADLINE_MS)
+            else:
+                jobs = AddBulk(
+                    jobs=[NewJob(name=row["name"], data_raw=row["data"], opts=json.loads(row["opts"])) for row in run]
+                )
+                self._connection.call(jobs, handle=handle, deadline_ms=_DEADLINE_MS)
+
+    def _open(self, role: Any, queue: str) -> str:
+        handle = f"{role}-{queue}"
+        if handle not in self._opened:
+            target = self._target
+            opening = Open(
+                role=role,
+                queue=queue,
+                prefix=target.prefix,
+                redis=target.driver_address(),
+                options=target.queue_options if role == "queue" else {},
+            )
+            self._connection.call(opening, handle=handle, deadline_ms=_DEADLINE_MS)
+            self._opened.add(handle)
+        return handle
+
+
+def _child_rows(row: Row) -> list[tuple[str, str]]:
+    """Id and data of each child of a flow."""
+    return [
+        (f"{row['id']}-{number}", json.dumps({"i": number, "steps": []}, separators=(",", ":")))
+        for number in range(row["children"])
+    ]
+
+
+def _flow_of(row: Row) -> dict[str, Any]:
+    """A flow as the reference takes it."""
+    children = [
+        {"name": row["name"], "queueName": row["queue"], "data": RawJson(data), "opts": {"jobId": child}}
+        for child, data in _child_rows(row)
+    ]
+    own = {"name": row["name"], "queueName": row["queue"], "data": RawJson(row["data"])}
+    return {**own, "opts": json.loads(row["opts"]), "children": children}
+
+
+def _flow_job(row: Row) -> FlowJob:
+    """A flow as drivers are told it."""
+    children = [
+        FlowJob(name=row["name"], queue=row["queue"], data_raw=data, opts={"jobId": child})
+        for child, data in _child_rows(row)
+    ]
+    opts = json.loads(row["opts"])
+    return FlowJob(name=row["name"], queue=row["queue"], data_raw=row["data"], opts=opts, children=children)

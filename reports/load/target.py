@@ -1,0 +1,108 @@
+"""Where a load goes, and how far it has come. Sent to executors. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.driver.messages import RedisAddress
+from conformance.problems import UsageProblem
+from conformance.servers.connection import Client, connect
+from conformance.servers.setting import Address
+from reports.workload.description import Workload
+
+PROGRESS = "bullmq-conformance:load"
+"""Beginning of the keys that say how far each partition has come; outside of every queue."""
+
+BATCH = 1000
+"""Jobs per addBulk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launched:
+    """A client by its driver: what to start, with which additions to the environment."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A load on its way to executors. `start_ms`: when the schedule begins, Unix ms."""
+
+    address: Address
+    prefix: str
+    workload: Workload
+    start_ms: int = 0
+    producer: Launched | None = None
+    """None: the reference, inside the executor."""
+    event_limit: int = 10_000
+    partitions: int = 2
+    resume: bool = False
+
+    @property
+    def queue_options(self) -> dict[str, Any]:
+        """BullMQ's QueueOptions."""
+        return {"streams": {"events": {"maxLen": self.event_limit}}}
+
+    def progress_key(self, partition: int) -> str:
+        """The key that holds how many jobs of a partition are added for certain."""
+        return f"{PROGRESS}:{self.prefix}:{self.workload.digest}:{self.partitions}:{partition}"
+
+    def driver_address(self) -> RedisAddress:
+        """The address as drivers are told it."""
+        address = self.address
+        return RedisAddress(
+            mode=address.mode,
+            nodes=list(address.nodes),
+            db=address.db,
+            username=address.username,
+            password=address.password,
+            tls=address.tls,
+        )
+
+    def connection(self) -> dict[str, Any]:
+        """The address as the reference takes it."""
+        names = ("mode", "nodes", "db", "username", "password", "tls")
+        return {name: value for name in names if (value := getattr(self.address, name))}
+
+
+def insist_on_room(target: Target) -> None:
+    """Refuse queues that hold something already, unless the load goes on with an earlier one.
+
+    Raises UsageProblem; redis errors.
+    """
+    with connect(target.address) as client:
+        used = [queue for queue in target.workload.queue_names if _is_used(client, f"{target.prefix}:{queue}")]
+        begun = any(client.exists(target.progress_key(partition)) for partition in range(target.partitions))
+    if used and not target.resume:
+        raise UsageProblem(
+            f"queue {used[0]!r} under {target.prefix!r} is already in use",
+            hint="choose another --prefix, or --resume if an earlier load with the same workload broke off",
+        )
+    if target.resume and used and not begun:
+        raise UsageProblem(
+            f"queue {used[0]!r} was not filled by this workload (or by a load that has ended)",
+            hint="--resume needs the same workload, seed, prefix and partitions as the load that broke off",
+        )
+
+
+def forget_progress(target: Target) -> None:
+    """Remove the keys that only a load that broke off needs. Raises redis errors."""
+    with connect(target.address) as client:
+        for partition in range(target.partitions):
+            client.delete(target.progress_key(partition))
+
+
+def _is_used(client: Client, base: str) -> bool:
+    return any(client.exists(f"{base}:{name}") for name in ("meta", "id", "events"))
+
+
+def missing_of(client: Client, target: Target, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the rows whose job does not exist yet: adding them again adds nothing twice. Raises redis errors."""
+    pipeline: Any = client.pipeline(transaction=False) if not hasattr(client, "get_primaries") else client.pipeline()
+    for row in rows:
+        pipeline.exists(f"{target.prefix}:{row['queue']}:{row['id']}")
+    return [row for row, is_there in zip(rows, pipeline.execute(), strict=True) if not is_there]

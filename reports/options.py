@@ -1,0 +1,52 @@
+"""What the verbs `load`, `snapshot` and `diff` share on the command line. No Spark: it may not even be installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from conformance.problems import EnvironmentProblem, UsageProblem
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+_NEEDED = ("pyspark", "pyarrow", "pandas", "hdrh", "matplotlib")
+
+
+def spark_options(verb: Verb) -> Verb:
+    """Options about Spark itself; the verb takes `master`, `memory` and `conf`."""
+    for option in (
+        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="Further Spark property; repeatable."),
+        click.option("--memory", default="2g", show_default=True, help="Memory of Spark's driver."),
+        click.option(
+            "--master", default="local[*]", show_default=True, help="Spark master: local[N], spark://…, yarn."
+        ),
+    ):
+        verb = option(verb)
+    return verb
+
+
+def insist_on_spark() -> None:
+    """Raise EnvironmentProblem where the extra `spark` is not installed."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise EnvironmentProblem(
+            f"this needs the extra `spark`, which is not installed (missing: {', '.join(missing)})",
+            hint="pip install 'bullmq-conformance[spark]'",
+        )
+
+
+def properties(conf: tuple[str, ...]) -> dict[str, str]:
+    """`NAME=VALUE` as a mapping. Raises UsageProblem."""
+    for setting in conf:
+        if "=" not in setting:
+            raise UsageProblem(f"--conf {setting}: there is no `=`", hint="as in --conf spark.executor.memory=4g")
+    return dict(setting.split("=", 1) for setting in conf)
+
+
+def say(text: str) -> None:
+    """Tell the user something on stderr."""
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)

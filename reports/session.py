@@ -1,0 +1,105 @@
+"""The Spark session of one command: local by default, a cluster where `--master` says so.
+
+What a cluster needs beside its address is set here once, so that nothing else differs: executors run this very Python
+interpreter, and find this package where the driver found it (`PYTHONPATH`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from conformance.problems import EnvironmentProblem
+from reports.failures import explain_spark
+from reports.java import insist_on_java
+from reports.snapshot.source import BullmqSource
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class SparkSettings:
+    """How to reach Spark. `master`: Spark's own master URL. `memory`: of the driver, as in `2g`.
+
+    `settings`: further Spark properties, which win over those set here.
+    """
+
+    master: str = "local[*]"
+    memory: str = "2g"
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def spark_session(wanted: SparkSettings) -> Iterator[SparkSession]:
+    """Run Spark for the duration of the block. Raises EnvironmentProblem without Java, and where Spark fails."""
+    insist_on_java()
+    session = _start(wanted)
+    try:
+        yield session
+    except PySparkException as error:
+        raise explain_spark(error) from error
+    finally:
+        session.stop()
+
+
+def _start(wanted: SparkSettings) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    _be_found_by_executors()
+    builder = SparkSession.builder.master(wanted.master).appName("bullmq-conformance")
+    for name, value in {**_properties(wanted), **wanted.settings}.items():
+        builder = builder.config(name, value)
+    try:
+        session = builder.getOrCreate()
+    except Exception as error:
+        raise EnvironmentProblem(
+            f"Spark did not start on {wanted.master}: {str(error).strip().splitlines()[0]}",
+            hint="is the master's address right, and is there memory for a JVM of " + wanted.memory + "?",
+        ) from error
+    session.sparkContext.setLogLevel("OFF")
+    session.dataSource.register(BullmqSource)
+    return session
+
+
+def _properties(wanted: SparkSettings) -> dict[str, str]:
+    return {
+        "spark.driver.memory": wanted.memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **_nearby(wanted.master),
+        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        "spark.sql.session.timeZone": "UTC",
+        # The tables of one snapshot are written in one pass, without a sort by table.
+        "spark.sql.maxConcurrentOutputFileWriters": "24",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.shuffle.partitions": "32",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "bullmq-conformance-warehouse"),
+        "spark.driver.extraJavaOptions": _quiet_logging(),
+    }
+
+
+def _nearby(master: str) -> dict[str, str]:
+    """Loopback only, where Spark is on this machine: its name may resolve to an address that nobody can reach."""
+    is_here = master.startswith("local") or "//127.0.0.1:" in master
+    return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
+
+
+def _quiet_logging() -> str:
+    """Spark's start-up lines are for people who run Spark, not for people who compare two queues."""
+    return f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+
+
+def _be_found_by_executors() -> None:
+    """Python workers unpickle functions by module name, so they need this package on their path."""
+    parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(ROOT) not in parts:
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, parts)])

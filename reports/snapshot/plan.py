@@ -1,0 +1,206 @@
+"""What is to be read by whom: the parts of a store, cut so that any number of executors can read them at once.
+
+Three kinds of part. A *scan* part walks a share of a node's keyspace and reads every key there that belongs to a job
+(or to nothing): jobs that no container knows are found too, which ranges of ids would miss. *Queue* parts read the keys
+that a queue has once; *slice* parts a range of one of its long containers. Together they read every key once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from conformance.observe.layout import LISTS, QUEUE_KEYS, SORTED_SETS, glob_escaped, split_key
+from conformance.problems import UsageProblem
+from conformance.servers.connection import Client, connect, connect_node
+from conformance.servers.setting import Address, parse_setting
+
+SLICE = 50_000
+"""Elements of a container that one part reads."""
+
+SCAN_SHARES = 16
+"""Shares into which a large node's keyspace is cut; a power of two."""
+
+SMALLEST_TO_SHARE = 20_000
+"""A node with fewer keys is walked by one part."""
+
+SCAN_COUNT = 5000
+"""Hint to SCAN: how many keys to collect per round trip."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What a reader is asked for. `queue` empty: every queue under the prefix."""
+
+    redis: str
+    prefix: str
+    queue: str = ""
+
+    @property
+    def address(self) -> Address:
+        """The address of the Redis. Raises UsageProblem where `redis` is not a URL."""
+        setting = parse_setting(self.redis)
+        if not isinstance(setting, Address):
+            raise UsageProblem(
+                f"{self.redis!r} is no address of a Redis", hint="a snapshot needs a URL, as in redis://127.0.0.1:6379"
+            )
+        return setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A part of the store.
+
+    `scan`: `node` and share `index` of `shares`. `queue`: the keys that `queue` has once, and its scheduler records,
+    without the containers cut into slices (`elsewhere`). `slice`: `key` from `start` to `stop`, inclusive: ranks, or
+    stream ids in ms.
+    `queues` are all queues that have a `queue` part, `expires` tells whether any key of the node has a time to live.
+    """
+
+    kind: str
+    taken_ms: int
+    node: str = ""
+    index: int = 0
+    shares: int = 1
+    expires: bool = True
+    queues: frozenset[str] = frozenset()
+    schedulers: frozenset[str] = frozenset()
+    queue: str = ""
+    name: str = ""
+    start: int = 0
+    stop: int = -1
+    elsewhere: frozenset[str] = field(default=frozenset())
+
+
+def plan(source: Source) -> list[Part]:
+    """Cut the store into parts. Raises redis errors."""
+    address = source.address
+    with connect(address) as client:
+        taken_ms = _now_ms(client)
+        nodes = nodes_of(client, address)
+        queues = frozenset([source.queue] if source.queue else _queues(client, source.prefix))
+        schedulers = frozenset(_scheduler_keys(client, source.prefix, queues))
+        parts = [part for queue in sorted(queues) for part in _queue_parts(client, source.prefix, queue)]
+    scans = [
+        replace(part, queues=queues, schedulers=schedulers) for node in nodes for part in _scan_parts(address, node)
+    ]
+    return [replace(part, taken_ms=taken_ms) for part in [*scans, *parts]]
+
+
+def nodes_of(client: Any, address: Address) -> list[str]:
+    """Every node that holds keys: the primaries of a cluster."""
+    if address.mode == "standalone":
+        return address.nodes
+    return [f"{node.host}:{node.port}" for node in client.get_primaries()]
+
+
+def scan_words(source: Source) -> Sequence[bytes]:
+    """The words of SCAN after the cursor that say which keys are wanted."""
+    below = f"{glob_escaped(source.prefix)}:{glob_escaped(source.queue) + ':' if source.queue else ''}*"
+    return (b"MATCH", below.encode("utf-8", "surrogateescape"))
+
+
+def in_share(cursor: int, part: Part) -> bool:
+    """Whether the next cursor is still in the part's share.
+
+    SCAN counts its cursor in reversed bits (Redis `dict.c`, dictScan): the low bits of the bucket number change last.
+    All cursors with the same low bits are therefore visited one after the other, and these low bits are a share.
+    """
+    return cursor != 0 and cursor % part.shares == part.index
+
+
+def is_end_of_share(cursor: int, part: Part) -> bool:
+    """Whether the next cursor is the very first one after the share: then nothing of another share was visited."""
+    return cursor == _next_share(part.index, part.shares)
+
+
+def _next_share(index: int, shares: int) -> int:
+    """Add one to the reversed bits: clear the leading ones, and set the zero after them. After the last comes 0."""
+    bit = shares >> 1
+    while bit and index & bit:
+        index ^= bit
+        bit >>= 1
+    return index | bit
+
+
+def _scan_parts(address: Address, node: str) -> Iterator[Part]:
+    with connect_node(address, node) as client:
+        facts: Any = client.info()
+        keys: Any = client.dbsize()
+    keyspace = facts.get(f"db{address.db}", {})
+    # In a cluster a newer Redis counts the slot in the low bits of its cursor, so a node is one share there.
+    shares = SCAN_SHARES if address.mode == "standalone" and keys >= SMALLEST_TO_SHARE else 1
+    for index in range(shares):
+        expires = bool(keyspace.get("expires", 1))
+        yield Part(kind="scan", taken_ms=0, node=node, index=index, shares=shares, expires=expires)
+
+
+def _queues(client: Any, prefix: str) -> Iterator[str]:
+    """Queues that have `meta`. Others lose nothing: the scan reads their keys."""
+    for key in client.scan_iter(match=f"{glob_escaped(prefix)}:*:meta", count=SCAN_COUNT):
+        queue, rest = split_key(prefix, key.decode("utf-8", "surrogateescape"))
+        if rest == "meta":
+            yield queue
+
+
+def _scheduler_keys(client: Any, prefix: str, queues: frozenset[str]) -> Iterator[str]:
+    """Keys of the scheduler records that `repeat` announces."""
+    for queue in sorted(queues):
+        key = f"{prefix}:{queue}:repeat"
+        for member in client.zrange(key, 0, -1) if client.type(key) == b"zset" else ():
+            yield f"{key}:{member.decode('utf-8', 'surrogateescape')}"
+
+
+def _queue_parts(client: Client, prefix: str, queue: str) -> Iterator[Part]:
+    slices = [part for name in QUEUE_KEYS for part in _slices(client, prefix, queue, name)]
+    yield Part(kind="queue", taken_ms=0, queue=queue, elsewhere=frozenset(part.name for part in slices))
+    yield from slices
+
+
+def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[Part]:
+    """The slices of one container; none where it is short, or not of the type that it should have."""
+    key = f"{prefix}:{queue}:{name}"
+    counters = {**dict.fromkeys(LISTS, client.llen), **dict.fromkeys(SORTED_SETS, client.zcard), "events": client.xlen}
+    if name not in counters or client.type(key).decode() != QUEUE_KEYS[name]:
+        return
+    length = int(counters[name](key))
+    if length <= SLICE:
+        return
+    edges = _stream_edges(client, key, length) if name == "events" else _rank_edges(length)
+    for start, stop in edges:
+        yield Part(kind="slice", taken_ms=0, queue=queue, name=name, start=start, stop=stop)
+
+
+def _rank_edges(length: int) -> Iterator[tuple[int, int]]:
+    """Ranks; the last slice is open, because a container may have grown meanwhile."""
+    starts = range(0, length, SLICE)
+    for start in starts:
+        yield start, -1 if start == starts[-1] else start + SLICE - 1
+
+
+def _stream_edges(client: Any, key: str, length: int) -> Iterator[tuple[int, int]]:
+    """Stream ids in ms, from the first entry to the last in equal steps of time."""
+    ends = (client.xrange(key, count=1), client.xrevrange(key, count=1))
+    first, last = (int(entries[0][0].split(b"-")[0]) for entries in ends)
+    step = max(1, (last - first + 1) // -(-length // SLICE))
+    starts = range(first, last + 1, step)
+    for start in starts:
+        yield start, -1 if start == starts[-1] else start + step - 1
+
+
+def _now_ms(client: Any) -> int:
+    seconds, microseconds = client.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+def key_of(source: Source, part: Part) -> str:
+    """The key that a slice is of."""
+    return f"{source.prefix}:{part.queue}:{part.name}"
+
+
+def described(part: Part) -> str:
+    """A part for people."""
+    if part.kind == "scan":
+        return f"share {part.index + 1} of {part.shares} of the keys on {part.node}"
+    return f"queue {part.queue}" + (f", {part.name} from {part.start} to {part.stop}" if part.kind == "slice" else "")

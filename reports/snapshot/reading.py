@@ -1,0 +1,199 @@
+"""Read the parts of a store, as Arrow batches of wide rows.
+
+Job hashes, which are nearly everything, take a fast way from the socket into Arrow. All other keys go through
+`conformance.observe`, which alone knows what a key means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import hiredis
+import pyarrow as pa
+from redis.exceptions import RedisError
+
+from conformance.observe.assemble import RawKey, assemble
+from conformance.observe.layout import LISTS, QUEUE_KEYS, is_reserved
+from conformance.observe.reader import read_keys
+from conformance.servers.connection import connect, connect_node, explain
+from reports.failures import ExecutorProblem
+from reports.snapshot.plan import SCAN_COUNT, Part, Source, in_share, is_end_of_share, key_of, scan_words
+from reports.snapshot.rows import as_bytes, as_text, batch_of, batch_with, repeated_text, texts, wide_rows
+from reports.snapshot.wire import NodeSocket
+
+_HASH_COMMAND = b"*2\r\n$7\r\nHGETALL\r\n$%d\r\n%s\r\n"
+_TTL_COMMAND = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%s\r\n"
+_STREAM_PAGE = 5000
+
+
+def read_part(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
+    """All rows of one part. Raises ExecutorProblem where Redis cannot be read."""
+    readers = {"scan": _read_share, "queue": _read_queue, "slice": _read_slice}
+    try:
+        yield from readers[part.kind](source, part)
+    except (RedisError, OSError) as error:
+        problem = explain(error, source.address, part.node or ", ".join(source.address.nodes))
+        raise ExecutorProblem(problem) from error
+
+
+def _read_share(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
+    """Walk a share of one node's keyspace. Keys that SCAN repeats are read once."""
+    seen: set[bytes] = set()
+    with NodeSocket(source.address, part.node) as node, connect_node(source.address, part.node) as client:
+        for keys in _pages(node, source, part):
+            fresh = [key for key in dict.fromkeys(keys) if key not in seen]
+            seen.update(fresh)
+            jobs, others = _sorted_out(source.prefix, fresh, part)
+            not_hashes: list[bytes] = []
+            if jobs:
+                yield _job_batch(node, source.prefix, jobs, part, not_hashes)
+            others += not_hashes
+            if others:
+                raw = [_without_announced(key, part) for key in read_keys(client, others)]
+                yield from _batches(source, part, [key for key in raw if key is not None])
+
+
+def _pages(node: NodeSocket, source: Source, part: Part) -> Iterator[list[bytes]]:
+    """Pages of keys, to the very end of the share.
+
+    SCAN walks until it has collected enough, and may so run into the next share. Then the same step is taken again with
+    half the count; with a count of 1 it ends with the first bucket that holds a key, and that bucket tells whose it is.
+    """
+    words, cursor, count = scan_words(source), part.index, SCAN_COUNT
+    while True:
+        reply = node.exchange([(b"SCAN", b"%d" % cursor, *words, b"COUNT", b"%d" % count)])[0]
+        if isinstance(reply, Exception):
+            raise RedisError(str(reply))
+        after, keys = int(reply[0]), reply[1]
+        if in_share(after, part):
+            cursor = after
+            yield keys
+        elif is_end_of_share(after, part):
+            yield keys
+            return
+        elif count == 1:
+            return
+        else:
+            count //= 2
+
+
+def _sorted_out(prefix: str, keys: Sequence[bytes], part: Part) -> tuple[list[bytes], list[bytes]]:
+    """The keys that can only be jobs if they are hashes, and those to look at closely.
+
+    Keys that the `queue` and `slice` parts read are in neither.
+    """
+    start = len(as_bytes(prefix)) + 1
+    jobs: list[bytes] = []
+    others: list[bytes] = []
+    for key in keys:
+        queue, _, rest = key[start:].partition(b":")
+        if rest.isdigit():
+            jobs.append(key)
+        elif as_text(rest) in QUEUE_KEYS:
+            if as_text(queue) not in part.queues:
+                others.append(key)
+        elif rest and b":" not in rest and not is_reserved(as_text(rest)):
+            jobs.append(key)
+        else:
+            others.append(key)
+    return jobs, others
+
+
+def _without_announced(key: RawKey, part: Part) -> RawKey | None:
+    """Nothing for a scheduler's record that `repeat` announces: the queue's own part reads it."""
+    is_record = key.key in part.schedulers and key.type == "hash" and "timestamp" not in (key.value or {})
+    return None if is_record else key
+
+
+def _job_batch(
+    node: NodeSocket, prefix: str, keys: Sequence[bytes], part: Part, not_hashes: list[bytes]
+) -> pa.RecordBatch:
+    """The hashes of these keys as rows of `jobs`; what is no hash, or expires, is added to `not_hashes`."""
+    written = b"".join([_HASH_COMMAND % (len(key), key) for key in keys])
+    ttls = b"".join([_TTL_COMMAND % (len(key), key) for key in keys]) if part.expires else b""
+    replies = node.exchange_packed(written + ttls, len(keys) * (2 if part.expires else 1))
+    lifetimes = replies[len(keys) :] or [-1] * len(keys)
+    flat: list[bytes] = []
+    offsets: list[int] = [0]
+    queues: list[bytes] = []
+    ids: list[bytes] = []
+    start = len(as_bytes(prefix)) + 1
+    for key, reply, ttl in zip(keys, replies, lifetimes, strict=False):
+        if isinstance(reply, hiredis.ReplyError) or ttl >= 0:
+            not_hashes.append(key)
+        elif reply:
+            queue, _, job = key[start:].partition(b":")
+            queues.append(queue)
+            ids.append(job)
+            flat += reply
+            offsets.append(len(flat) // 2)
+    return _job_rows(queues, ids, offsets, flat)
+
+
+def _job_rows(queues: list[bytes], ids: list[bytes], offsets: list[int], flat: list[bytes]) -> pa.RecordBatch:
+    fields = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), texts(flat[0::2]), texts(flat[1::2]))
+    table = repeated_text("jobs", len(ids))
+    return batch_with(len(ids), {"table": table, "queue": texts(queues), "id": texts(ids), "fields": fields})
+
+
+def _read_queue(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
+    """The keys that a queue has once, besides long containers, and the records of its schedulers."""
+    base = f"{source.prefix}:{part.queue}:"
+    with connect(source.address) as client:
+        keys = [as_bytes(base + name) for name in QUEUE_KEYS if name not in part.elsewhere]
+        raw = [key for key in read_keys(client, keys) if key.type != "none"]
+        announced = [f"{base}repeat:{member}" for key in raw if key.key == f"{base}repeat" for member in _members(key)]
+        records = read_keys(client, [as_bytes(key) for key in announced])
+        raw += [key for key in records if key.type == "hash" and "timestamp" not in key.value]
+    yield from _batches(source, part, raw)
+
+
+def _members(repeat: RawKey) -> list[str]:
+    return [member for member, _ in repeat.value] if repeat.type == "zset" else []
+
+
+def _batches(source: Source, part: Part, raw: Sequence[RawKey]) -> Iterator[pa.RecordBatch]:
+    """What these keys mean, as rows."""
+    found = assemble(source.prefix, part.taken_ms, raw)
+    yield batch_of(wide_rows(found))
+
+
+def _read_slice(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
+    """A range of a long container. Members go straight into columns, events through `assemble`."""
+    key = key_of(source, part)
+    with connect(source.address) as client:
+        if part.name == "events":
+            for page in _stream_pages(client, key, part):
+                yield from _batches(source, part, [RawKey(key=key, type="stream", value=page)])
+        else:
+            yield _member_batch(client, key, part)
+        ttl: Any = client.pttl(key)
+    if ttl >= 0 and part.start == 0:
+        empty = RawKey(key=key, type=QUEUE_KEYS[part.name], value=[], ttl_ms=ttl)
+        yield from _batches(source, part, [empty])
+
+
+def _member_batch(client: Any, key: str, part: Part) -> pa.RecordBatch:
+    """The members of a list with their positions, or of a sorted set with their scores, as rows of `memberships`."""
+    if part.name in LISTS:
+        members = client.lrange(key, part.start, part.stop)
+        known = {"position": pa.array(range(part.start, part.start + len(members)), pa.int64())}
+    else:
+        pairs = client.zrange(key, part.start, part.stop, withscores=True)
+        members = [member for member, _ in pairs]
+        known = {"score": pa.array([score for _, score in pairs], pa.float64())}
+    count = len(members)
+    shared = {"table": "memberships", "queue": part.queue, "name": part.name}
+    repeated = {name: repeated_text(text, count) for name, text in shared.items()}
+    return batch_with(count, {**repeated, **known, "id": texts(members)})
+
+
+def _stream_pages(client: Any, key: str, part: Part) -> Iterator[list[Any]]:
+    start, stop = f"{part.start}-0", "+" if part.stop == -1 else f"{part.stop}-18446744073709551615"
+    while page := client.xrange(key, start, stop, count=_STREAM_PAGE):
+        yield [
+            (as_text(entry), {as_text(name): as_text(value) for name, value in fields.items()})
+            for entry, fields in page
+        ]
+        start = f"({as_text(page[-1][0])}"

@@ -1,0 +1,96 @@
+"""The Spark data source `bullmq`: a store as typed tables.
+
+    spark.dataSource.register(BullmqSource)
+    spark.read.format("bullmq").option("redis", "redis://127.0.0.1:6379").option("queue", "mail").load()
+
+Options: `redis` (a URL; of a replica too), `prefix` (`bull`), `queue` (default: all), `table` (a table of
+`conformance.observe.tables`; default: wide rows of all of them, in one pass over the store).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from conformance.problems import UsageProblem
+from conformance.servers.connection import explained
+from reports.snapshot.plan import Part, Source, plan
+from reports.snapshot.reading import read_part
+from reports.snapshot.schema import ARROW, DDL, TYPED
+
+_SQL_NAMES = {pa.string(): "string", pa.int64(): "bigint", pa.float64(): "double"}
+
+
+@dataclass
+class PartToRead(InputPartition):
+    """A part of the store on its way to an executor."""
+
+    part: Part
+
+
+class BullmqSource(DataSource):
+    """`spark.read.format("bullmq")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "bullmq"
+
+    def schema(self) -> str:
+        """Wide rows, or the columns of the table asked for."""
+        table = self.options.get("table", "")
+        return typed_ddl(table) if table else DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """A reader of this store."""
+        del schema
+        return StoreReader(source_of(self.options), self.options.get("table", ""))
+
+
+class StoreReader(DataSourceReader):
+    """Reads the parts of a store."""
+
+    def __init__(self, source: Source, table: str) -> None:
+        self._source = source
+        self._table = table
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut the store."""
+        with explained(self._source.address):
+            return [PartToRead(part) for part in plan(self._source)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        assert isinstance(partition, PartToRead)
+        for batch in read_part(self._source, partition.part):
+            yield only_table(batch, self._table) if self._table else batch
+
+
+def source_of(options: Any) -> Source:
+    """The options as a value. Raises UsageProblem where `redis` is missing."""
+    if not options.get("redis"):
+        raise UsageProblem("the option redis is missing", hint="as in .option('redis', 'redis://127.0.0.1:6379')")
+    return Source(redis=options["redis"], prefix=options.get("prefix", "bull"), queue=options.get("queue", ""))
+
+
+def typed_ddl(table: str) -> str:
+    """The columns of one table, as Spark spells them. Raises UsageProblem for an unknown table."""
+    if table not in TYPED:
+        raise UsageProblem(f"there is no table {table!r}", hint=f"the tables are: {', '.join(TYPED)}")
+    kinds = {name: _SQL_NAMES.get(ARROW.field(name).type, "map<string,string>") for name in ARROW.names}
+    return ", ".join(f"{column} {kinds[place]}" for column, place in TYPED[table].items())
+
+
+def only_table(batch: pa.RecordBatch, table: str) -> pa.RecordBatch:
+    """The rows of one table with its own columns."""
+    rows = batch.filter(pa.compute.equal(batch.column("table"), table))
+    places = TYPED[table]
+    return pa.RecordBatch.from_arrays([rows.column(place) for place in places.values()], names=list(places))
+
+
+__all__ = ["BullmqSource"]

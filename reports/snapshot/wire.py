@@ -1,0 +1,65 @@
+"""One socket to one Redis node, for reading hundreds of thousands of replies per second.
+
+redis-py connects, logs in and chooses the database; after that commands are written many at a time, and hiredis turns
+the replies into lists of bytes without any further work per reply.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import Any, Self
+
+import hiredis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from conformance.servers.connection import connect_node
+from conformance.servers.setting import Address
+
+_RECEIVE_BYTES = 1 << 20
+_WAITING = object()
+
+
+class NodeSocket:
+    """A connection to one node. Replies are as hiredis makes them: bytes, int, list, None, or `hiredis.ReplyError`."""
+
+    def __init__(self, address: Address, node: str) -> None:
+        self._client = connect_node(address, node)
+        pool: Any = self._client.connection_pool
+        self._connection = pool.get_connection()
+        self._connection.connect()
+        # There is no public way to the socket of a redis-py connection that has logged in.
+        self._socket: socket.socket = self._connection._sock  # noqa: SLF001
+        self._reader = hiredis.Reader(notEnoughData=_WAITING)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.disconnect()
+        self._client.close()
+
+    def exchange(self, commands: Sequence[Sequence[bytes]]) -> list[Any]:
+        """Send commands in one write and answer their replies, errors included. Raises redis errors and OSError."""
+        return self.exchange_packed(b"".join(map(packed, commands)), len(commands))
+
+    def exchange_packed(self, written: bytes, count: int) -> list[Any]:
+        """The same for commands that are already in the form of RESP."""
+        self._socket.sendall(written)
+        return [self._reply() for _ in range(count)]
+
+    def _reply(self) -> Any:
+        reader = self._reader
+        reply = reader.gets()
+        while reply is _WAITING:
+            received = self._socket.recv(_RECEIVE_BYTES)
+            if not received:
+                raise RedisConnectionError("Redis closed the connection")
+            reader.feed(received)
+            reply = reader.gets()
+        return reply
+
+
+def packed(command: Sequence[bytes]) -> bytes:
+    """A command in the form of RESP."""
+    return b"*%d\r\n" % len(command) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in command)

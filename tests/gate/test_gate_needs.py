@@ -1,0 +1,58 @@
+"""Scenarios that need a Redis Cluster: taken where there is one, left out and named where there is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.gate.run.catalogue import all_scenarios
+from conformance.gate.run.config import RunConfig
+from conformance.gate.run.plugin import GatePlugin, nothing_selected
+from conformance.gate.run.selection import is_possible, left_out
+from conformance.ledger.loader import load_ledger
+from conformance.problems import UsageProblem
+
+NEEDY = {name: made for name, made in all_scenarios() if made.needs == "cluster"}
+
+
+def test_there_are_such_scenarios() -> None:
+    assert {name.split("/")[0] for name in NEEDY} == {"cluster"}
+
+
+@pytest.mark.parametrize("redis", ["cluster", "cluster:5", "redis+cluster://a:1,b:2", "rediss+cluster://a:1"])
+def test_they_are_taken_on_a_cluster(redis: str) -> None:
+    config = RunConfig(redis=redis, tier="full")
+    assert all(is_possible(made, config) for made in NEEDY.values())
+    assert left_out(config, load_ledger()) == []
+
+
+@pytest.mark.parametrize("redis", ["", "redis://a:1", "bundled", "container"])
+def test_elsewhere_they_are_left_out_and_named(redis: str) -> None:
+    config = RunConfig(redis=redis, tier="full")
+    assert left_out(config, load_ledger()) == list(NEEDY)
+    assert all(is_possible(made, config) for _, made in all_scenarios() if not made.needs)
+
+
+def test_only_what_was_asked_for_is_named() -> None:
+    assert left_out(RunConfig(select=["pause"]), load_ledger()) == []
+    chosen = left_out(RunConfig(select=["cluster.untagged-spreads"]), load_ledger())
+    assert chosen == ["cluster/keys_without_braces_are_refused"]
+
+
+def test_nothing_but_them_is_told_with_the_way_out() -> None:
+    problem = nothing_selected(RunConfig(select=["cluster.untagged-spreads"]))
+    assert "nothing of cluster.untagged-spreads can run" in str(problem)
+    assert "cluster/keys_without_braces_are_refused need a Redis Cluster (--redis cluster:3)" in str(problem)
+
+
+def test_a_wrong_setting_of_redis_is_told_before() -> None:
+    with pytest.raises(UsageProblem, match="is not understood"):
+        left_out(RunConfig(redis="kluster"), load_ledger())
+
+
+def test_the_header_and_the_listener_are_told() -> None:
+    announced: list[str] = []
+    plugin = GatePlugin(RunConfig(select=["cluster"]), [], announced.append)
+    told = plugin._not_run()
+    assert announced == [f"not run: {told['not run']}"]
+    assert all(name in announced[0] for name in NEEDY)
+    assert GatePlugin(RunConfig(select=["pause"]), [], announced.append)._not_run() == {}

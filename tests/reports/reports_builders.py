@@ -1,0 +1,147 @@
+"""Stores for the tests of the pipeline: queues with rows of every table, and one difference of every class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.observe.diff import diff
+from conformance.observe.differences import Difference
+from conformance.observe.handmade import ADDED, Stream, Zset, event, job
+from conformance.observe.tables import TABLES, Snapshot
+from conformance.servers import Server
+from reports.diff.jobs import JOB_TABLES, unequal_jobs
+from reports.diff.queues import SHARED, compare_group
+from reports.diff.settings import Settings, SideFacts
+from reports.diff.table import Pair, row_of
+
+FINISHED = str(ADDED + 2000)
+
+Keys = dict[str, Any]
+"""Key names after the prefix, and values as in `conformance.observe.handmade`."""
+
+
+def finished_job(**fields: str) -> dict[str, str]:
+    """The hash of a completed job."""
+    return job(
+        **{"processedOn": str(ADDED + 1000), "finishedOn": FINISHED, "returnvalue": "null", "atm": "1", **fields}
+    )
+
+
+def plain_store(prefix: str = "p") -> Keys:
+    """A queue with a job in most containers, a flow, logs, locks, a deduplication key, settings and events."""
+    return {
+        **{f"q:{number}": job(data=f'{{"n":{number}}}') for number in range(1, 10)},
+        "q:wait": ["1", "2", "3", "4"],
+        "q:active": ["5", "6"],
+        "q:5:lock": "token-a",
+        "q:6:lock": "token-b",
+        "q:delayed": Zset({"7": (ADDED + 0.0) * 4096}),
+        "q:paused": ["8"],
+        "q:prioritized": Zset({"9": 3.0}),
+        "q:10": finished_job(),
+        "q:11": finished_job(),
+        "q:completed": Zset({"10": float(FINISHED), "11": float(FINISHED)}),
+        "q:10:logs": ["one", "two"],
+        "q:parent": job(),
+        "q:waiting-children": Zset({"parent": float(ADDED)}),
+        "q:parent:dependencies": {f"{prefix}:q:1"},
+        "q:de:once": "1",
+        "q:meta": {"opts.maxLenEvents": "10000", "version": "bullmq:5.62.0"},
+        "q:id": "11",
+        "q:events": Stream([event("added", jobId="1", name="n"), event("waiting", jobId="1")]),
+    }
+
+
+def write(server: Server, prefix: str, keys: Mapping[str, Any]) -> None:
+    """Put keys into Redis."""
+    with server.connect() as client:
+        untyped: Any = client
+        for name, value in keys.items():
+            _write(untyped, f"{prefix}:{name}", value)
+
+
+def _write(client: Any, key: str, value: Any) -> None:
+    if isinstance(value, Stream):
+        for number, fields in enumerate(value):
+            client.xadd(key, fields, id=f"{ADDED}-{number}")
+    elif isinstance(value, Zset):
+        client.zadd(key, value)
+    elif isinstance(value, dict):
+        client.hset(key, mapping=value)
+    elif isinstance(value, list):
+        client.rpush(key, *value)
+    elif isinstance(value, set):
+        client.sadd(key, *value)
+    else:
+        client.set(key, value)
+
+
+def planted(keys: Keys) -> tuple[Keys, set[tuple[str, str]]]:
+    """The same store with one difference of every class, and the class and key of each."""
+    changed: Keys = {name: (value if isinstance(value, str) else type(value)(value)) for name, value in keys.items()}
+    changed["q:events"] = Stream([*keys["q:events"], event("completed", jobId="4", returnvalue="1")])
+    changed["q:events"].remove(event("waiting", jobId="1"))
+    del changed["q:2"]
+    changed["q:wait"] = ["1", "2", "4", "3"]
+    changed["q:extra"] = job()
+    changed["q:prioritized"] = Zset({"extra": 3.0})
+    changed["q:completed"] = Zset({"9": 3.0, "10": float(FINISHED)})
+    changed["q:failed"] = Zset({"10": float(FINISHED)})
+    changed["q:1"] = job(data='{"n":"one"}', priority="many")
+    changed["q:7:logs"] = ["not there before"]
+    changed["q:9:lock"] = "token-c"
+    changed["q:gone:lock"] = "token-d"
+    del changed["q:8"]
+    changed["q:paused"] = []
+    changed["q:meta"] = {**keys["q:meta"], "concurrency": "3"}
+    changed["q:parent:dependencies"] = {*keys["q:parent:dependencies"], "p:q:3"}
+    del changed["q:5:lock"]
+    changed = {name: value for name, value in changed.items() if value != []}
+    return changed, {
+        ("dangling", "q:2"),
+        ("order", "q:wait"),
+        ("extra", "q:extra"),
+        ("wrong-state", "q:9"),
+        ("two-states", "q:10"),
+        ("no-state", "q:11"),
+        ("field", "q:1"),
+        ("type", "q:1"),
+        ("extra", "q:7"),
+        ("orphan", "q:gone"),
+        ("missing", "q:8"),
+        ("stale-lock", "q:9"),
+        ("field", "q:meta"),
+        ("member", "q:parent"),
+        ("lock", "q:5"),
+        ("transition-without-event", "q:1"),
+        ("event-without-transition", "q:4"),
+    }
+
+
+def settings_for(expected: Snapshot, actual: Snapshot, **changes: Any) -> Settings:
+    """Settings for two snapshots."""
+    sides = [SideFacts(prefix=side.prefix, taken_ms=side.taken_ms) for side in (expected, actual)]
+    return Settings(expected=sides[0], actual=sides[1], **changes)
+
+
+def differences_of(expected: Snapshot, actual: Snapshot, **changes: Any) -> list[tuple[str, ...]]:
+    """What the comparers of the pipeline say, called one after the other without Spark."""
+    settings = settings_for(expected, actual, **changes)
+    tables = [{table: list(getattr(side, table)) for table in JOB_TABLES} for side in (expected, actual)]
+    found = [
+        row_of(difference, pair, key[0])
+        for key, pair in unequal_jobs(tables[0], tables[1], settings)
+        for difference in explained(pair)
+    ]
+    groups = [[(table, row) for table in LOOSE for row in getattr(side, table)] for side in (expected, actual)]
+    return [*found, *compare_group(("q", SHARED), (groups[0], groups[1]), settings)]
+
+
+LOOSE = tuple(table for table in TABLES if table not in {"logs", "dependencies", "events"})
+"""Tables that come to the comparison by queue; jobs and memberships as what rules look at."""
+
+
+def explained(pair: Pair) -> list[Difference]:
+    """The gate's explanation of one unequal job."""
+    return diff(pair.expected, pair.actual)

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from reports.diff.summary import DiffSummary, Example, Line, in_tree_order, look_closer
+from reports.load.result import LoadResult, Phase, read_result, write_result
+from reports.measure.histograms import Histogram, merged
+from reports.measure.observing import Point
+from reports.render.charts import rates
+from reports.render.diff_page import print_diff, write_diff_reports
+from reports.render.load_page import write_load_reports
+from reports.workload.description import Workload
+
+
+def load_result() -> LoadResult:
+    histogram = Histogram()
+    for ms in range(1000):
+        histogram.record(ms)
+    counts = [{"wait": 100 - number, "active": 3, "completed": number * 5, "failed": 0} for number in range(40)]
+    return LoadResult(
+        kit="1",
+        command="bullmq-conformance load --jobs 1234",
+        workload=Workload(jobs=1234),
+        producer="reference",
+        workers=["1 x node, concurrency 100"],
+        redis="redis://127.0.0.1:1/0",
+        prefix="p",
+        start_ms=0,
+        produced=Phase(jobs=1234, seconds=2),
+        finished=Phase(jobs=1200, seconds=10),
+        late_ms=17,
+        final={"completed": 1190, "failed": 10},
+        latencies={"due-to-active": histogram.latency()},
+        series=[Point(at_ms=n * 250, counts=found, added=n * 9) for n, found in enumerate(counts)],
+    )
+
+
+def diff_summary(total: int = 3) -> DiffSummary:
+    example = Example(
+        class_="field",
+        kind="wrong-value",
+        severity="breaks-others",
+        locator="job.data",
+        queue="q",
+        state="wait",
+        key="q:17",
+        field="data",
+        expected='"<script>alert(1)</script>"',
+        actual='"b"',
+        look_closer="bullmq-conformance diff A B --queue q --job 17",
+    )
+    lines = [([], 3), (["q"], 3), (["q", "wait"], 3), (["q", "wait", "field"], 2), (["q", "wait", "missing"], 1)]
+    return DiffSummary(
+        expected="A",
+        actual="B",
+        jobs=(1000, 999),
+        total=total,
+        by_class={"missing": 1, "field": 2} if total else {},
+        rollup=[Line(path=path, count=count) for path, count in lines] if total else [],
+        examples=[example, msgspec.structs.replace(example, class_="missing")] if total else [],
+        trimmed=["q"],
+        switched_off=[],
+    )
+
+
+def shown_by_chromium(path: Path) -> str:
+    """The page as a browser has built it, on a screen as small as a phone's."""
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("chromium is not installed")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--window-size=360,740"]
+    profile = f"--user-data-dir={path.parent / 'profile'}"
+    command = [browser, *options, profile, "--dump-dom", path.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+class References(HTMLParser):
+    """Everything that a page would load from elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in {"script", "link", "img", "iframe"}:
+            self.found.append(tag)
+        self.found += [f"{name}={value}" for name, value in attrs if name in {"src", "srcset"}]
+
+
+def is_self_contained(html: str) -> bool:
+    parser = References()
+    parser.feed(html)
+    return not parser.found
+
+
+def test_a_browser_shows_the_load(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    html, markdown, index = write_load_reports(folder, load_result())
+    write_result(folder, load_result())
+    assert read_result(folder) == load_result()
+    shown = shown_by_chromium(html)
+    for text in ("Load of 1,234 jobs", "jobs per second", "Latency percentiles in milliseconds", "p99.9", "1,190"):
+        assert text in shown, text
+    assert shown.count("<svg") == 3
+    assert 'scope="row">due-to-active' in shown
+    assert is_self_contained(html.read_text())
+    assert "| due-to-active | 1,000 |" in markdown.read_text()
+    assert index.name == "index.html"
+
+
+def test_a_browser_shows_the_differences_and_runs_nothing_from_them(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    paths = {path.name: path for path in write_diff_reports(folder, diff_summary())}
+    shown = shown_by_chromium(paths["diff.html"])
+    assert "3 differences, by class: missing, field." in shown
+    assert "--queue q --job 17" in shown
+    assert "&lt;script&gt;alert(1)" in shown
+    assert is_self_contained(paths["diff.html"].read_text())
+    cases = ET.fromstring(paths["junit.xml"].read_text()).iter("testcase")  # noqa: S314 - our own file
+    assert {case.get("name") for case in cases if case.find("failure") is not None} == {"missing", "field"}
+    assert msgspec.json.decode(paths["diff.json"].read_bytes(), type=DiffSummary) == diff_summary()
+    assert "run/diff.html" in paths["index.html"].read_text()
+    assert "| field | 2 |" in paths["diff.md"].read_text()
+
+
+def test_no_differences_are_said_plainly(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    html = write_diff_reports(folder, diff_summary(0))[0].read_text()
+    assert "No differences: both stores hold the same." in html
+    assert "<table" not in html
+
+
+def test_a_difference_comes_with_the_command_that_shows_more() -> None:
+    command = "bullmq-conformance diff A 'B C' --queue q"
+    assert look_closer("A", "B C", "q", "job.data", "q:17") == f"{command} --job 17"
+    assert look_closer("A", "B C", "q", "membership.wait.order", "q:wait") == command
+
+
+def test_the_terminal_shows_one_example_per_class(capsys: pytest.CaptureFixture[str]) -> None:
+    print_diff(diff_summary(), Console(width=160))
+    shown = capsys.readouterr().out
+    assert "3 differences" in shown
+    assert "job.data at q:17" in shown
+
+
+def test_the_roll_up_is_a_tree_with_larger_branches_first() -> None:
+    lines = [
+        Line(path=path, count=n) for path, n in ((["b"], 1), (["a", "x"], 2), ([], 4), (["a"], 3), (["a", "y"], 1))
+    ]
+    assert [line.path for line in in_tree_order(lines)] == [[], ["a"], ["a", "x"], ["a", "y"], ["b"]]
+
+
+def test_histograms_add_up_without_losing_anything() -> None:
+    whole, halves = Histogram(), [Histogram(), Histogram()]
+    for ms in (*range(-2, 5000, 7), 10**9):
+        whole.record(ms)
+        halves[ms % 2].record(ms)
+    added = merged(("x", half.encode(), half.early) for half in halves)["x"]
+    assert added.latency() == whole.latency()
+    assert whole.latency().early == 1
+
+
+def test_throughput_is_growth_per_second() -> None:
+    assert rates([0.0, 0.5, 1.5], [0, 100, 300]) == [200.0, 200.0]

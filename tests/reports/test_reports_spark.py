@@ -1,0 +1,141 @@
+"""Everything that needs Spark, in few tests: each process that runs one of them starts a JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+from redis import Redis
+
+from conformance.checkers.histories.history_checks import check_history
+from conformance.problems import EnvironmentProblem
+from conformance.servers import Server, open_server
+from reports.diff.plan import Comparison, differences
+from reports.diff.summary import DiffSummary, rollup_of, summarise
+from reports.history.judging import DECOMPOSABLE
+from reports.history.plan import check_jobs
+from reports.load.result import LoadResult
+from reports.session import SparkSettings, spark_session
+from reports.snapshot.manifest import MANIFEST
+from reports.snapshot.plan import Source
+from reports.snapshot.store import Stored, open_stored, save
+from reports.standalone import standalone_cluster
+from reports.workload.description import Delay, Failures, Flows, Payload, Priority, Workload
+from reports.workload.generate import jobs_of
+from tests.reports.reports_builders import plain_store, planted, write
+from tests.reports.test_reports_history import bad_history
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
+    with spark_session(SparkSettings(master="local[2]", memory="1g", settings=settings)) as session:
+        yield session
+
+
+def kept(spark: SparkSession, server: Server, prefix: str, keys: dict[str, Any], folder: Path) -> Stored:
+    write(server, prefix, keys)
+    return save(spark, Source(redis=server.url, prefix=prefix), folder)
+
+
+def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    prefixes = [server.fresh_prefix(), server.fresh_prefix()]
+    changed, expected = planted(plain_store(prefixes[1]))
+    left = kept(spark, server, prefixes[0], plain_store(prefixes[0]), tmp_path / "left")
+    right = kept(spark, server, prefixes[1], changed, tmp_path / "right")
+    assert open_stored(spark, tmp_path / "left").manifest == left.manifest
+    assert left.table("locks").select("job", "token").orderBy("job").collect()[0] == ("5", "token-a")
+    wanted = Comparison(expected=left, actual=right, folder=tmp_path / "differences")
+    found = differences(spark, wanted)
+    rows = found.collect()
+    assert {(row["class"], row["key"]) for row in rows} == expected
+    for line in rollup_of(found):
+        matching = [
+            r for r in rows if [r["queue"], r["state"], r["class"], r["locator"]][: len(line.path)] == line.path
+        ]
+        assert line.count == len(matching), line
+    summary = summarise(wanted, found)
+    assert (summary.total, summary.by_class) == (len(rows), dict(Counter(row["class"] for row in rows)))
+    same = differences(spark, Comparison(expected=left, actual=left, folder=tmp_path / "none"))
+    assert same.collect() == []
+    for prefix in prefixes:
+        server.remove_prefix(prefix)
+
+
+def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
+    workload = Workload(
+        jobs=500,
+        queues=3,
+        rate=100,
+        arrival="jittered",
+        payload=Payload(distribution="uniform", least=1, most=50),
+        priority=Priority(share=0.3),
+        delay=Delay(share=0.3),
+        failures=Failures(once=0.2, always=0.1),
+        flows=Flows(share=0.1),
+    )
+    cut = [sorted(map(repr, jobs_of(spark, workload, parts).collect())) for parts in (1, 7)]
+    assert cut[0] == cut[1]
+    other = sorted(map(repr, jobs_of(spark, msgspec.structs.replace(workload, seed=2), 1).collect()))
+    assert other != cut[0]
+
+
+def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path: Path) -> None:
+    with open_server(None, announce=lambda _: None) as server:
+        write(server, "p", plain_store())
+        host, port = server.nodes[0].split(":")
+        source = Source(redis=server.url, prefix="p")
+        rows = spark.read.format("bullmq").option("redis", server.url).option("prefix", "p").load()
+        rows.schema  # noqa: B018 - the parts are planned when the rows are read
+        with Redis(host=host, port=int(port)) as client:
+            client.config_set("requirepass", "secret")
+        with pytest.raises(EnvironmentProblem, match=r"refused the user or password|answered with an error"):
+            save(spark, source, tmp_path / "out")
+    assert not (tmp_path / "out" / MANIFEST).exists()
+
+
+def test_the_history_of_each_job_is_judged_where_it_comes_together(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(bad_history().encoded())
+    found = {(row["check"], row["job"], row["message"]) for row in check_jobs(spark, path).collect()}
+    assert found == {
+        (judgement.check, finding.job, finding.message)
+        for judgement in check_history(bad_history())
+        for finding in judgement.findings
+        if judgement.check in DECOMPOSABLE
+    }
+
+
+def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "conformance", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, env=dict(os.environ))
+
+
+def test_the_same_workload_through_two_clients_on_spark_and_redis_clusters(tmp_path: Path) -> None:
+    """Load, snapshot and diff from the command line: two Spark workers, three Redis masters."""
+    with standalone_cluster(2) as master, open_server("cluster:3", announce=lambda _: None) as redis:
+        shared = ["--redis", redis.url, "--jobs", "200", "--queues", "4", "--master", master, "--events", "100000"]
+        for producer, worker in (("reference", "node"), ("node", "reference")):
+            out = tmp_path / producer
+            words = ["--producer", producer, "--worker", worker, "--prefix", producer, "--out", str(out)]
+            done = run_cli("load", *shared, *words)
+            assert done.returncode == 0, done.stderr
+            result = msgspec.json.decode((out / "load.json").read_bytes(), type=LoadResult)
+            assert result.final["completed"] == 200
+        sides = [str(tmp_path / producer / "snapshot") for producer in ("reference", "node")]
+        done = run_cli("diff", *sides, "--out", str(tmp_path / "diff"), "--master", master)
+        summary = msgspec.json.decode((tmp_path / "diff" / "diff.json").read_bytes(), type=DiffSummary)
+        assert (done.returncode, summary.total) == (0, 0), done.stdout + done.stderr
+        assert summary.jobs == (200, 200)
