@@ -79,8 +79,8 @@ def _compared(
         job=job,
     )
     if job:
-        for stored in (wanted.expected, wanted.actual):
-            _show_job(stored, queue, job)
+        for side in (wanted.expected, wanted.actual):
+            _show_job(side, queue, job)
     return summarise(wanted, differences(session, wanted))
 
 

@@ -22,7 +22,7 @@ from conformance.problems import NothingSelected
 @click.argument("patterns", nargs=-1)
 @click.option("--clients", "what", flag_value="clients", help="List the clients that `run --client` takes.")
 @click.option("--rules", "what", flag_value="rules", help="List the canonical rules, and why each exists.")
-@click.option("--checks", "what", flag_value="checks", help="List what is checked after every scenario: the state, then the traffic.")
+@click.option("--checks", "what", flag_value="checks", help="List what is checked after every scenario.")
 def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     """List requirements: all, or those whose id or area matches one of the glob PATTERNS."""
     console = Console(soft_wrap=True, highlight=False)

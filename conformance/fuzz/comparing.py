@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from conformance.observe.diff import diff
 from conformance.observe.differences import summarise_pair
 from conformance.observe.tables import Snapshot
 
+REASON_LENGTH = 40
 TTL_TOLERANCE_MS = 9000
 """How far the times left of two equal keys may be apart: both were set by the same step."""
 
@@ -43,7 +45,7 @@ def answer_differences(
     """Where the client's answer differs from the oracle's. `prefixes`: of the oracle's side and of the client's."""
     where = f"answer.{op}"
     if theirs.outcome != ours.outcome:
-        kind = f"outcome {theirs.outcome}, not {ours.outcome}"
+        kind = f"outcome {_outcome(theirs)}, not {ours.outcome}"
         said = [f"{one.outcome}: {one.message or shown(one.value)}" for one in (ours, theirs)]
         return [StepDifference(op, where, kind, "", said[1], said[0])]
     if theirs.value == ours.value:
@@ -54,6 +56,14 @@ def answer_differences(
         StepDifference(op, one.where, "wrong-answer", "", *summarise_pair(one.expected, one.actual))
         for one in disagreements(op, expected, actual, exact=frozen)
     ]
+
+
+def _outcome(answer: Answer) -> str:
+    """The outcome; refusals of arguments are told apart by what the oracle says, without its numbers and names."""
+    if answer.code != "invalid-argument":
+        return answer.outcome
+    said = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "…", answer.message)
+    return f"{answer.outcome} ({said[:REASON_LENGTH]})"
 
 
 def state_differences(op: str, theirs: Sight, ours: Sight, *, frozen: bool) -> list[StepDifference]:

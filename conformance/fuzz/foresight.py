@@ -15,6 +15,9 @@ from conformance.observe.tables import Snapshot
 CONTAINERS = {"waiting": "wait"}
 """Names of states that differ from those of their containers."""
 
+SAME_ON_EQUAL_STATES = frozenset({"queue.trimEvents"})
+"""Calls that the model cannot predict, but which do the same to two equal states."""
+
 STREAM_ID = "0-1"
 """Stands for the ids of stream entries, which are Redis's time: the model has none."""
 
@@ -24,13 +27,16 @@ class Foresight:
 
     def __init__(self) -> None:
         self.model = Model()
+        self.certain = True
+        """Whether the model knew what the last step would bring."""
 
     def follow(self, step: Step, now_ms: int) -> Answer | None:
         """Take one step. `now_ms`: the clock of the callers.
 
-        Answers what a call will be answered, or None where nobody can know it: what comes out depends on the order in
-        which Redis hands out the members of a set, or the model says nothing about such a call.
+        Answers what a call will be answered, or None where two conforming clients may go different ways: what comes out
+        depends on the order in which Redis hands out the members of a set.
         """
+        self.certain = True
         match step:
             case ClockStep():
                 self.model.pass_time(step.ms)
@@ -53,8 +59,10 @@ class Foresight:
         try:
             prediction = model.apply(Call(step.handle, placed(step.op, model.prefix, NOWHERE)), now_ms)
         except NotModelled:
-            return None
-        if not prediction.determined:
+            self.certain = False
+            return Answer("info", message="the model says nothing about this call")
+        self.certain = prediction.determined
+        if not prediction.determined and step.name not in SAME_ON_EQUAL_STATES:
             return None
         if prediction.status == "ok":
             return Answer("ok", dict(prediction.value or {}))
@@ -90,7 +98,10 @@ class ModelSide:
         """What the model says that the call is answered."""
         assert now_ms is not None, "the oracle has a clock"
         answer = self.foresight.follow(step, now_ms)
-        return answer or Answer("unsupported", message="the model does not say what comes of this")
+        known = answer is not None and self.foresight.certain
+        return (
+            answer if answer and known else Answer("unsupported", message="the model does not know what comes of this")
+        )
 
     def endure(self, step: ClockStep | FaultStep) -> None:
         """Let a step of the clock or a fault happen to the model."""

@@ -15,16 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from conformance.checkers.histories.history import encode
-from conformance.checkers.histories.lines import Header, Line
+from conformance.checkers.histories.lines import Header
 from conformance.problems import UsageProblem
 from reports.history.judging import COLUMNS, DDL, judge
-from reports.history.pieces import is_shared, pieces_of
+from reports.history.pieces import decode_line, is_shared, pieces_of
 
 LINES_PER_TASK = 100_000
 
 _PIECES = "queue string, job string, name string, line string, shared boolean"
 _SCHEMA = pa.schema([*((name, pa.string()) for name in ("queue", "job", "name", "line")), ("shared", pa.bool_())])
-_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 def check_jobs(spark: SparkSession, history: Path) -> DataFrame:
@@ -56,7 +55,7 @@ def _cut(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         rows: list[dict[str, object]] = []
         for text in batch.column("value").to_pylist():
-            line = _DECODER.decode(text)
+            line = decode_line(text)
             if is_shared(line):
                 rows.append({"queue": "", "job": "", "name": "", "line": text, "shared": True})
                 continue
@@ -89,8 +88,8 @@ def _named(own: DataFrame) -> DataFrame:
 
 def _judging(header: Header, shared: list[str]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        own = [_DECODER.decode(text) for batch in batches for text in batch.column("line").to_pylist()]
-        rows = list(judge(header, [_DECODER.decode(text) for text in shared], own))
+        own = [decode_line(text) for batch in batches for text in batch.column("line").to_pylist()]
+        rows = list(judge(header, [decode_line(text) for text in shared], own))
         columns = [pa.array([row[number] for row in rows], pa.string()) for number in range(len(COLUMNS))]
         yield pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
 

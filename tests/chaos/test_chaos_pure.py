@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -27,7 +29,12 @@ from conformance.gate.preparing.clients import Launch
 from conformance.problems import UsageProblem
 from tests.checkers.history_builders import completed_life, fault
 
+IMPORTED = "import sys, conformance.cli.main; sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))"
 ISSUE_GROUPS = {"workers", "producers", "redis", "evictions", "network", "clocks", "topology", "containers"}
+
+
+def test_other_verbs_do_not_pay_for_chaos() -> None:
+    assert subprocess.run([sys.executable, "-c", IMPORTED], check=False).returncode == 0
 
 
 def test_a_seed_always_asks_for_the_same() -> None:

@@ -49,6 +49,11 @@ def test_an_unset_value_may_be_said_in_several_ways() -> None:
         (Answer("fail", code="missing-job"), Answer("ok"), "outcome missing-job, not ok"),
         (Answer("fail", code="missing-job"), Answer("fail", code="other"), "outcome missing-job, not other"),
         (Answer("ok"), Answer("broken", message="gone"), "outcome ok, not broken"),
+        (
+            Answer("fail", code="invalid-argument", message="Priority should be between 0 and 2097152"),
+            Answer("ok"),
+            "outcome invalid-argument (Priority should be between … and …), not ok",
+        ),
         (Answer("ok", {"value": 1}), Answer("ok", {"value": 2}), "wrong-answer"),
     ],
 )

@@ -46,34 +46,38 @@ def has_active(scene: Scene) -> bool:
 
 @dataclass(frozen=True)
 class Family:
-    """Steps of one kind. `weight`: how often it comes, compared with the others. `needs`: operations to be declared."""
+    """Steps of one kind. `weight`: how often it comes, compared with others. `ops`: one of them must be declared."""
 
     name: str
     make: Callable[[Scene], Steps]
-    weight: int = 2
-    fits: Callable[[Scene], bool] = always
-    needs: tuple[str, ...] = ()
+    weight: int
+    fits: Callable[[Scene], bool]
+    ops: tuple[str, ...] = ()
+
+    def possible(self, scene: Scene) -> bool:
+        """Whether it can come now."""
+        return (not self.ops or any(map(scene.can, self.ops))) and self.fits(scene)
 
 
 FAMILIES: tuple[Family, ...] = (
-    Family("add", producing.adding, 5, has_room),
-    Family("claim", working.claiming, 7, has_work),
-    Family("complete", working.completing, 5, has_active),
-    Family("fail", working.failing, 5, has_active),
-    Family("change", editing.changing, 6, has_jobs),
-    Family("control", controlling.controlling, 3),
-    Family("add-bulk", producing.adding_bulk, 2, has_room),
+    Family("add", producing.adding, 5, has_room, ("queue.add",)),
+    Family("claim", working.claiming, 7, has_work, ("worker.getNextJob",)),
+    Family("complete", working.completing, 5, has_active, ("worker.moveToCompleted",)),
+    Family("fail", working.failing, 6, has_active, ("worker.moveToFailed",)),
+    Family("change", editing.changing, 6, has_jobs, tuple(editing.CHANGES)),
+    Family("control", controlling.controlling, 3, always, tuple(controlling.CONTROLS)),
+    Family("add-bulk", producing.adding_bulk, 2, has_room, ("queue.addBulk",)),
     Family("add-flow", producing.adding_flow, 2, has_room, ("flow.add",)),
-    Family("schedule", producing.scheduling, 1, needs=("queue.upsertJobScheduler",)),
-    Family("put-back", working.putting_back, 2, has_active),
-    Family("renew", working.renewing, 1, has_active),
-    Family("check-stalled", working.checking_stalled, 2, has_active),
-    Family("maintain", controlling.maintaining, 2, has_jobs),
-    Family("ask-about-job", editing.asking_about_a_job, 3, has_jobs),
-    Family("ask-about-queue", controlling.asking_about_a_queue, 2),
+    Family("schedule", producing.scheduling, 1, always, ("queue.upsertJobScheduler",)),
+    Family("put-back", working.putting_back, 2, has_active, ("worker.moveToWaitingChildren",)),
+    Family("renew", working.renewing, 1, has_active, ("worker.extendLock",)),
+    Family("check-stalled", working.checking_stalled, 2, has_active, ("worker.checkStalled",)),
+    Family("maintain", controlling.maintaining, 2, has_jobs, tuple(controlling.MAINTENANCE)),
+    Family("ask-about-job", editing.asking_about_a_job, 3, has_jobs, tuple(editing.QUESTIONS)),
+    Family("ask-about-queue", controlling.asking_about_a_queue, 2, always, tuple(controlling.QUESTIONS)),
     Family("limit", controlling.limiting, 1, has_jobs, ("worker.rateLimit",)),
     Family("pass-time", controlling.passing_time, 2, lambda scene: scene.frozen),
-    Family("wake", controlling.waking, 2),
+    Family("wake", controlling.waking, 2, always),
     Family("disturb", controlling.disturbing, 1, has_active),
 )
 """The simplest first, because shrinking goes that way."""
@@ -99,7 +103,7 @@ def families_for(scene: Scene, mood: str) -> tuple[Family, ...]:
     return tuple(
         family
         for family in FAMILIES
-        if scene.can(*family.needs) and family.fits(scene)
+        if family.possible(scene)
         for _ in range(family.weight * (EMPHASIS if family.name in often else 1))
     )
 

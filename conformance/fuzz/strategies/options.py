@@ -23,7 +23,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "delay": (20_000, 60_000, 0, 4_102_444_800_000),
     "priority": (1, 2, 0, 2_097_152, 10),
     "lifo": (True, False),
-    "attempts": (2, 3, 1, 0),
+    "attempts": (2, 3, 2, 3, 1, 0),
     "backoff": BACKOFFS,
     "removeOnComplete": KEPT,
     "removeOnFail": KEPT,
@@ -68,7 +68,7 @@ FAILURES = (
 )
 """What a child's failure does to its parent: at most one of them."""
 
-_OFTEN = {"delay": 4, "attempts": 4, "priority": 3, "removeOnComplete": 3, "removeOnFail": 3, "lifo": 2}
+_OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 3, "removeOnFail": 3, "lifo": 2}
 """Options that lead a job another way come more often than those that are only stored."""
 _NAMES = st.sampled_from([name for name in _VALUES for _ in range(_OFTEN.get(name, 1))])
 _ONE_OF = {name: st.sampled_from(values) for name, values in _VALUES.items()}

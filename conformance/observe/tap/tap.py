@@ -17,9 +17,10 @@ import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from conformance.observe.tap.cluster import Addresses, NoAddresses
+from conformance.observe.tap.conditions import Conditions
 from conformance.observe.tap.conversation import Conversation
 from conformance.observe.tap.loop import LoopThread
 from conformance.observe.tap.outlet import Link
@@ -72,9 +73,7 @@ class Tap:
         self._servers: list[asyncio.Server] = []
         self._live: dict[int, Conversation] = {}
         self._connections = 0
-        self._links: list[tuple[Link, int | None]] = []
-        self._refusals: list[object] = []
-        self._silences: list[object] = []
+        self._conditions = Conditions(self._live)
         self._loop: LoopThread | None = None
 
     @property
@@ -137,31 +136,31 @@ class Tap:
     def link(self, link: Link, *, connection: int | None = None) -> Iterator[None]:
         """Make all connections (or one of them) slow for the duration of the block, new ones too."""
         entry = (link, connection)
-        self._do(lambda: self._links.append(entry), self._apply_links)
+        self._do(partial(self._conditions.slow_down, entry))
         try:
             yield
         finally:
-            self._do(partial(_discard, self._links, entry), self._apply_links)
+            self._do(partial(self._conditions.speed_up, entry))
 
     @contextlib.contextmanager
     def silence(self) -> Iterator[None]:
         """Let nothing pass on any connection, new ones too, for the duration of the block; afterwards all arrives."""
         silence = object()
-        self._do(partial(self._silence, silence))
+        self._do(partial(self._conditions.silence, silence))
         try:
             yield
         finally:
-            self._do(partial(self._speak, silence))
+            self._do(partial(self._conditions.speak, silence))
 
     @contextlib.contextmanager
     def outage(self, *, reset: bool = True) -> Iterator[None]:
         """Cut all connections, and reset new ones at once, for the duration of the block."""
         refusal = object()
-        self._do(partial(self._refusals.append, refusal), partial(self._cut, None, reset))
+        self._do(partial(self._conditions.refuse, refusal), partial(self._cut, None, reset))
         try:
             yield
         finally:
-            self._do(partial(_discard, self._refusals, refusal))
+            self._do(partial(self._conditions.admit, refusal))
 
     def cut(self, connection: int | None = None, *, reset: bool = False) -> None:
         """Cut one connection, or all of them, now."""
@@ -206,38 +205,16 @@ class Tap:
             self._connections, node, rules=self._rules, recording=self.recording, addresses=self._addresses
         )
         self._live[conversation.number] = conversation
-        self._apply_links()
-        for _ in self._silences:
-            conversation.silence()
-        return ClientSide(conversation, self._tls, refuse=bool(self._refusals), on_end=self._gone)
+        self._conditions.greet(conversation)
+        return ClientSide(conversation, self._tls, refuse=self._conditions.refuses, on_end=self._gone)
 
     def _gone(self, conversation: Conversation) -> None:
         self._live.pop(conversation.number, None)
 
-    def _apply_links(self) -> None:
-        for conversation in self._live.values():
-            chosen = [link for link, number in self._links if number in {None, conversation.number}]
-            conversation.to_redis.link = conversation.to_client.link = chosen[-1] if chosen else None
-
-    def _silence(self, silence: object) -> None:
-        self._silences.append(silence)
-        for conversation in list(self._live.values()):
-            conversation.silence()
-
-    def _speak(self, silence: object) -> None:
-        if silence in self._silences:
-            self._silences.remove(silence)
-            for conversation in list(self._live.values()):
-                conversation.speak()
-
     def _heal(self) -> None:
         for rule in self._rules.rules:
             self._rules.remove(rule)
-        self._refusals.clear()
-        self._links.clear()
-        self._apply_links()
-        for silence in list(self._silences):
-            self._speak(silence)
+        self._conditions.heal()
 
     def _cut(self, connection: int | None, reset: bool) -> None:
         for conversation in list(self._live.values()):
@@ -268,12 +245,6 @@ class Tap:
         """Carry out steps in the loop, and wait until they are done. Healing a tap that is closed does nothing."""
         if self._loop is not None or not self._ports:
             self._ask(lambda: [step() for step in steps])
-
-
-def _discard(entries: list[Any], entry: object) -> None:
-    """Take an entry away, unless `heal` has done so."""
-    if entry in entries:
-        entries.remove(entry)
 
 
 def _checked(node: str) -> str:
