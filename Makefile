@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_WITH_SPARK := $(VENV)/.ready-with-spark
 
-.PHONY: run test check coverage generate lock clean
+.PHONY: run test chaos check coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
 test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
 	$(BIN)/python -m pytest -n auto --dist worksteal tests conformance
+
+chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
+	$(BIN)/python -m pytest chaos
 
 check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, generated files
 	$(BIN)/ruff format --check .

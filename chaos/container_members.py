@@ -11,11 +11,14 @@ from conformance.gate.preparing.clients import Launch
 from conformance.observe.tap.tap import Tap
 
 LABEL = "bullmq-conformance-chaos=1"
-ENGINE_DEADLINE_S = 30
+ENGINE_DEADLINE_S = 120
+"""Engines that copy the whole image for every container (storage driver vfs) take long."""
 
 
 class ContainerMember(Member):
     """A driver in a container that shares the network of this machine, and so reaches its tap at 127.0.0.1."""
+
+    handshake_ms = ENGINE_DEADLINE_S * 1000
 
     def __init__(self, name: str, launch: Launch, tap: Tap, *, mode: str, seed: int, image: str) -> None:
         super().__init__(name, launch, tap, mode=mode, seed=seed)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from conformance.driver.connection import DriverBroken
+from conformance.driver.connection import HANDSHAKE_DEADLINE_MS, DriverBroken
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops.base import Op
 from conformance.driver.ops.lifecycle import Close, Open, Reset
@@ -28,6 +28,9 @@ TICK_MS = 20
 
 class Member:
     """One process. `furnish` opens its handles, at its start and after each restart."""
+
+    handshake_ms = HANDSHAKE_DEADLINE_MS
+    """How long a start may take."""
 
     def __init__(self, name: str, launch: Launch, tap: Tap, *, mode: str, seed: int) -> None:
         self.name = name
@@ -58,7 +61,12 @@ class Member:
 
     def start(self) -> None:
         """Start the process and open its handles. Raises DriverBroken."""
-        self._connection = ChildProcess.start(self.launch.command, seed=self._seed, env=self.launch.environment)
+        self._connection = ChildProcess.start(
+            self.launch.command,
+            seed=self._seed,
+            env=self.launch.environment,
+            handshake_deadline_ms=self.handshake_ms,
+        )
         self._handles = []
         self.furnish(self)
 

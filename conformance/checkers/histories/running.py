@@ -14,6 +14,8 @@ from conformance.observe.tables import parsed_json
 NO_LOCK_CHECK = "0"
 """The token with which a script does not look at the lock (upstream `includes/removeLock.lua`)."""
 ENDING = frozenset({"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"})
+ROUNDING_MS = 2
+"""An event stands at the end of its ms, and a fault may be healed in the same."""
 FINAL = frozenset({"completed", "failed"})
 PUTS_ITSELF_BACK = frozenset({"waits", "delays"})
 """Kinds of job whose processor moves them out of active without ending the attempt."""
@@ -38,14 +40,16 @@ def _unreasonable_runs(evidence: Evidence, story: JobStory) -> Iterator[Finding]
         if isinstance(line, RunEnded) and line.outcome != "complete":
             reason = line.outcome
         elif isinstance(line, Event) and line.name == "stalled" and claimed is not None:
-            if not evidence.excused(claimed.at_ms, line.at_ms):
+            if not evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS):
                 message = "stalled, although no fault has touched its worker"
                 yield Finding(message=message, job=story.label, lines=tuple(story.lines))
             reason = "stalled"
         elif isinstance(line, Event) and line.name == "waiting" and line.fields.get("prev") in FINAL:
             reason = "retried"
         elif isinstance(line, Event) and line.name == "active":
-            if not reason and not (claimed is not None and evidence.excused(claimed.at_ms, line.at_ms)):
+            if not reason and not (
+                claimed is not None and evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS)
+            ):
                 message = "claimed again, although its run had neither failed nor stalled"
                 yield Finding(message=message, job=story.label, lines=tuple(story.lines))
             claimed, reason = line, ""
