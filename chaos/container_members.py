@@ -9,6 +9,7 @@ from contextlib import suppress
 from chaos.members import Member
 from conformance.gate.preparing.clients import Launch
 from conformance.observe.tap.tap import Tap
+from conformance.servers.waiting import wait_until
 
 LABEL = "bullmq-conformance-chaos=1"
 ENGINE_DEADLINE_S = 120
@@ -24,13 +25,15 @@ class ContainerMember(Member):
         super().__init__(name, launch, tap, mode=mode, seed=seed)
         self._image = image
         self._name = ""
+        self._answers = False
 
     def start(self) -> None:
         """Start a new container. Raises DriverBroken."""
-        self._name = f"bullmq-chaos-{secrets.token_hex(6)}"
+        self._name, self._answers = f"bullmq-chaos-{secrets.token_hex(6)}", False
         run = ["docker", "run", "--rm", "--interactive", "--network", "host", "--name", self._name, "--label", LABEL]
         self.launch = Launch(self.launch.name, [*run, self._image])
         super().start()
+        self._answers = True
 
     def kill(self) -> None:
         """`docker kill`: the client has no time for anything."""
@@ -48,16 +51,21 @@ class ContainerMember(Member):
     def close(self) -> None:
         """Remove the container, whatever state it is in."""
         super().close()
-        if self._name:
+        if self._answers:
             self._engine("rm", "--force")
+        elif self._name:
+            # The engine may still be about to make it, although nobody waits for it any more.
+            wait_until(lambda: self._engine("rm", "--force"), deadline_s=ENGINE_DEADLINE_S, step_s=0.5)
 
-    def _engine(self, *words: str) -> None:
-        """One command about this container; one that is gone needs nothing."""
+    def _engine(self, *words: str) -> bool:
+        """One command about this container; whether the engine carried it out: one that is gone needs nothing."""
         with suppress(subprocess.TimeoutExpired):
-            subprocess.run(
+            done = subprocess.run(
                 ["docker", *words, self._name],
                 check=False,
                 capture_output=True,
                 stdin=subprocess.DEVNULL,
                 timeout=ENGINE_DEADLINE_S,
             )
+            return done.returncode == 0
+        return False

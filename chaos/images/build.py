@@ -20,6 +20,8 @@ from conformance.upstream.package import HARNESS
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
+FOR_OTHER_PYTHONS = ("async-timeout",)
+"""What redis-py needs on Python before 3.11.3, and so in an image of Debian 12, whatever Python builds the image."""
 REDIS, NODE_WORKER, PYTHON_WORKER = (
     "bullmq-conformance/redis",
     "bullmq-conformance/node-worker",
@@ -56,7 +58,8 @@ def _python_context(folder: Path, equipment: Equipment) -> None:
     """Wheels of the kit and of all that it needs, and the pinned package for its Lua scripts."""
     root = equipment.toolbox.package.root
     shutil.copytree(root, folder / "cache" / root.name, symlinks=True)
-    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--wheel-dir", str(folder / "wheels"), str(PROJECT)])
+    wheels = ["--wheel-dir", str(folder / "wheels"), str(PROJECT), *FOR_OTHER_PYTHONS]
+    _run([sys.executable, "-m", "pip", "wheel", "--quiet", *wheels])
 
 
 def _build(name: str, context: Path, base: str) -> None:

@@ -14,7 +14,7 @@ from conformance.observe.tables import parsed_json
 
 Status: TypeAlias = Literal["ok", "fail", "info", "unsupported", "broken"]
 
-UNORDERED = frozenset({"job.getDependencies", "queue.getWorkers"})
+UNORDERED = frozenset({"flow.getFlow", "job.getDependencies", "queue.getWorkers"})
 """Operations that answer with members of a Redis set: their order depends on the prefix."""
 
 RUNNING_DOWN = frozenset({"queue.getRateLimitTtl"})

@@ -15,6 +15,9 @@ from reports.load.target import Launched, Target
 CLOSE_DEADLINE_MS = 30_000
 LOOK_EVERY_S = 0.2
 
+IDLE_LOOKS = 2
+"""Looks one after the other in which nothing was left to do."""
+
 WAITING = ("wait", "paused", "active", "prioritized", "delayed", "waiting-children")
 """Containers that are empty when everything is done."""
 
@@ -76,10 +79,13 @@ def wait_for_end(
     """
     last: Counts = {}
     since = time.monotonic()
+    idle = 0
     while True:
         counts = look()
         told(counts)
-        if not any(counts.get(container) for container in WAITING):
+        # A look is not of one instant: a job may change its container between two replies.
+        idle = 0 if any(counts.get(container) for container in WAITING) else idle + 1
+        if idle == IDLE_LOOKS:
             return
         for driver in drivers:
             if not driver.alive:

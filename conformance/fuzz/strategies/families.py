@@ -71,7 +71,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("schedule", producing.scheduling, 1, always, ("queue.upsertJobScheduler",)),
     Family("put-back", working.putting_back, 2, has_active, ("worker.moveToWaitingChildren",)),
     Family("renew", working.renewing, 1, has_active, ("worker.extendLock",)),
-    Family("check-stalled", working.checking_stalled, 2, has_active, ("worker.checkStalled",)),
+    Family("check-stalled", working.checking_stalled, 3, has_active, ("worker.checkStalled",)),
     Family("maintain", controlling.maintaining, 2, has_jobs, tuple(controlling.MAINTENANCE)),
     Family("ask-about-job", editing.asking_about_a_job, 3, has_jobs, tuple(editing.QUESTIONS)),
     Family("ask-about-queue", controlling.asking_about_a_queue, 2, always, tuple(controlling.QUESTIONS)),
@@ -86,6 +86,7 @@ BY_NAME = {family.name: family for family in FAMILIES}
 
 MOODS: dict[str, tuple[str, ...]] = {
     "all": (),
+    "pauses": ("control", "add", "add-bulk", "change", "maintain"),
     "delays": ("add", "change", "wake", "pass-time", "claim", "put-back"),
     "work": ("add", "claim", "complete", "fail", "put-back", "pass-time"),
     "families": ("add-flow", "claim", "complete", "fail", "put-back", "change"),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 Options = dict[str, Any]
 
-KEPT: tuple[Any, ...] = (True, False, 0, 1, 2, {"count": 1}, {"age": 20}, {"age": 20, "count": 1}, {"count": 0}, -1)
+KEPT: tuple[Any, ...] = (1, True, {"count": 1}, 2, {"age": 20, "count": 1}, {"age": 20}, False, 0, {"count": 0}, -1)
 """Values of removeOnComplete and removeOnFail. Ages are in seconds."""
 
 BACKOFFS: tuple[Any, ...] = (
@@ -22,7 +22,7 @@ BACKOFFS: tuple[Any, ...] = (
 _VALUES: dict[str, tuple[Any, ...]] = {
     "delay": (20_000, 60_000, 0, 4_102_444_800_000),
     "priority": (1, 2, 0, 2_097_152, 10),
-    "lifo": (True, False),
+    "lifo": (True, True, False),
     "attempts": (2, 3, 2, 3, 1, 0),
     "backoff": BACKOFFS,
     "removeOnComplete": KEPT,
@@ -68,7 +68,7 @@ FAILURES = (
 )
 """What a child's failure does to its parent: at most one of them."""
 
-_OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 3, "removeOnFail": 3, "lifo": 2}
+_OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 4, "removeOnFail": 4, "lifo": 4}
 """Options that lead a job another way come more often than those that are only stored."""
 _NAMES = st.sampled_from([name for name in _VALUES for _ in range(_OFTEN.get(name, 1))])
 _ONE_OF = {name: st.sampled_from(values) for name, values in _VALUES.items()}

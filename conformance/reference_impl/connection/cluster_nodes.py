@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from redis.asyncio import RedisCluster
 from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import AskError, MovedError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.reference_impl.connection.address import Address
-from conformance.reference_impl.connection.resp import Command, encode_argument
+from conformance.reference_impl.connection.resp import Argument, Command, encode_argument
+from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.connection.wire import HungUp
 
 _UNPARSED_COMMANDS: Final = (
     *("INFO", "CLIENT LIST", "CLIENT SETNAME", "SET", "SCRIPT EXISTS", "SCRIPT LOAD"),
@@ -21,10 +26,21 @@ _UNPARSED_COMMANDS: Final = (
 """redis-py would turn the replies of these into Python values of its own; the client wants them as Redis sent them."""
 
 
+_BLOCKS: Final = "BZPOPMIN"
+"""What is taken by a command that blocks must not be lost when the wait is given up, which redis-py cannot promise."""
+
+
 class ClusterNodes:
-    """Commands are carried out one after the other. Raises redis errors."""
+    """Commands are carried out one after the other. Raises redis errors.
+
+    The command that blocks has a socket of its own, to the node of its key.
+    """
 
     def __init__(self, address: Address, name: str | None) -> None:
+        self._address = address
+        self._name = name
+        self._blocking: SingleSocket | None = None
+        self._blocking_node: tuple[str, int] | None = None
         self._turn = asyncio.Lock()
         self._client = RedisCluster(
             startup_nodes=[ClusterNode(host, port) for host, port in address.nodes],
@@ -44,8 +60,14 @@ class ClusterNodes:
     async def command(self, command: Command) -> Any:
         """Send one command; answers its reply."""
         name, *arguments = command
+        if name == _BLOCKS:
+            return await self._block(command)
         async with self._turn:
             return await self._client.execute_command(str(name), *map(encode_argument, arguments))
+
+    def hang_up(self) -> bool:
+        """End the command that blocks without losing its reply; False where that is impossible. See `Wire`."""
+        return self._blocking is not None and self._blocking.hang_up()
 
     async def on_all_nodes(self, name: str) -> list[Any]:
         """Send a command without arguments to every node; answers their replies."""
@@ -63,11 +85,43 @@ class ClusterNodes:
 
     async def disconnect(self) -> None:
         """Drop the sockets; the next command opens new ones."""
+        if self._blocking is not None:
+            await self._blocking.disconnect()
         await self._client.aclose()
 
     async def close(self) -> None:
         """Drop the sockets."""
+        if self._blocking is not None:
+            await self._blocking.close()
         await self._client.aclose()
+
+    async def _block(self, command: Command) -> Any:
+        """Send a command that blocks; the cluster is asked anew for its nodes when this one is gone."""
+        socket = await self._socket_for(command[1])
+        try:
+            return await socket.command(command)
+        except (MovedError, AskError):
+            # It did not happen. redis-py follows, and learns where the slot is now.
+            name, *arguments = command
+            return await self._client.execute_command(str(name), *map(encode_argument, arguments))
+        except HungUp:
+            raise
+        except RedisConnectionError:
+            await self._client.aclose()
+            raise
+
+    async def _socket_for(self, key: Argument) -> SingleSocket:
+        await self._client.initialize()
+        encoded: Any = encode_argument(key)  # redis-py takes bytes too, whatever its types say
+        node = self._client.get_node_from_key(encoded)
+        assert node is not None
+        place = (str(node.host), int(node.port))
+        if self._blocking is None or place != self._blocking_node:
+            if self._blocking is not None:
+                await self._blocking.close()
+            there = replace(self._address, nodes=(place,), mode="standalone")
+            self._blocking, self._blocking_node = SingleSocket(there, self._name), place
+        return self._blocking
 
     async def _pipeline(self, commands: Sequence[Command], *, transaction: bool) -> list[Any]:
         pipe: Any = self._client.pipeline(transaction=transaction)

@@ -125,10 +125,9 @@ class Connection:
     def hang_up(self) -> bool:
         """End a command that blocks: it gets its reply, if Redis has sent one, and raises HungUp otherwise.
 
-        False where that is impossible: in a cluster, over TLS, and before there is a connection. The next command opens
-        a new one.
+        False where that is impossible: over TLS, and before there is a connection. The next command opens a new one.
         """
-        return isinstance(self._carrier, SingleSocket) and self._carrier.hang_up()
+        return self._carrier.hang_up()
 
     async def disconnect(self) -> None:
         """Drop the sockets; the next command opens new ones."""

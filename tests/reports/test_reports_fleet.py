@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from conformance.gate.preparing.clients import Toolbox
+from conformance.observe.handmade import Zset
+from conformance.problems import EnvironmentProblem
+from conformance.servers import Server
+from conformance.upstream.node import find_node
+from conformance.upstream.package import ensure_package
+from reports.load import fleet as fleets
+from reports.load.fleet import Crew, fleet, wait_for_end
+from reports.load.target import Target
+from reports.loading import launched
+from reports.measure.observing import Listener, Series, counts_of
+from reports.workload.description import Workload
+from tests.reports.reports_builders import write
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleets, "LOOK_EVERY_S", 0.01)
+
+
+def looks(*counts: Mapping[str, int]) -> Iterator[Mapping[str, int]]:
+    yield from counts
+    while True:
+        yield counts[-1]
+
+
+def test_the_end_is_when_two_looks_in_a_row_find_nothing_to_do() -> None:
+    told: list[Mapping[str, int]] = []
+    found = looks({"wait": 3}, {"wait": 0}, {"active": 1}, {"completed": 4})
+    wait_for_end(lambda: next(found), [], patience_s=30, told=told.append)
+    assert told == [{"wait": 3}, {"wait": 0}, {"active": 1}, {"completed": 4}, {"completed": 4}]
+
+
+def test_workers_that_do_nothing_end_the_load() -> None:
+    with pytest.raises(EnvironmentProblem, match=r"have done nothing for 0\.05 s; left: wait 3"):
+        wait_for_end(lambda: {"wait": 3, "active": 0}, [], patience_s=0.05, told=lambda _: None)
+
+
+def test_workers_of_a_fleet_work_and_are_closed(server: Server, prefix: str) -> None:
+    node = find_node(None)
+    crew = Crew(client=launched("node", Toolbox(node, ensure_package(node, announce=print), print)), concurrency=3)
+    target = Target(address=server, prefix=prefix, workload=Workload(queues=2))
+    with fleet(target, [crew]) as drivers, server.connect() as client:
+        deadline = time.monotonic() + 30
+        while len(_names(client)) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert len(_names(client)) >= 2
+    assert not drivers[0].alive
+
+
+def _names(client: Any) -> list[str]:
+    return [row["name"] for row in client.client_list() if ":bG9hZC0" in row["name"] or "load-" in row["name"]]
+
+
+def test_a_look_counts_all_queues(server: Server, prefix: str) -> None:
+    write(server, prefix, {"load-0:wait": ["1", "2"], "load-1:completed": Zset({"3": 1.0}), "load-0:id": "2"})
+    target = Target(address=server, prefix=prefix, workload=Workload(queues=2))
+    with server.connect() as client:
+        counts, added = counts_of(client, target)
+        series = Series(target)
+        for _ in range(900):
+            series.points.append(series.points[-1]) if series.points else series.look(client)
+    assert (counts["wait"], counts["completed"], counts["failed"], added) == (2, 1, 0, 2)
+    assert 300 <= len(series.thinned()) <= 400
+
+
+def test_a_listener_measures_finished_jobs_only(server: Server, prefix: str) -> None:
+    target = Target(address=server, prefix=prefix, workload=Workload())
+    listener = Listener(target)
+    with server.connect() as client:
+        client.xadd(f"{prefix}:load-0:events", {"event": "active", "jobId": "1"})
+        client.xadd(f"{prefix}:load-0:events", {"event": "completed", "jobId": "1"})
+        listener.read(client)
+        listener.read(client)
+    assert listener.histogram.latency().count == 1
