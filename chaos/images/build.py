@@ -22,6 +22,7 @@ HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 FOR_OTHER_PYTHONS = ("async-timeout",)
 """What redis-py needs on Python before 3.11.3, and so in an image of Debian 12, whatever Python builds the image."""
+NOT_COPIED = (".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "node_modules")
 REDIS, NODE_WORKER, PYTHON_WORKER = (
     "bullmq-conformance/redis",
     "bullmq-conformance/node-worker",
@@ -58,7 +59,13 @@ def _python_context(folder: Path, equipment: Equipment) -> None:
     """Wheels of the kit and of all that it needs, and the pinned package for its Lua scripts."""
     root = equipment.toolbox.package.root
     shutil.copytree(root, folder / "cache" / root.name, symlinks=True)
-    wheels = ["--wheel-dir", str(folder / "wheels"), str(PROJECT), *FOR_OTHER_PYTHONS]
+    with tempfile.TemporaryDirectory() as copy:  # building leaves traces in the folder of the project
+        project = shutil.copytree(PROJECT, Path(copy, "project"), ignore=shutil.ignore_patterns(*NOT_COPIED))
+        _wheels(project, folder / "wheels")
+
+
+def _wheels(project: Path, folder: Path) -> None:
+    wheels = ["--wheel-dir", str(folder), str(project), *FOR_OTHER_PYTHONS]
     _run([sys.executable, "-m", "pip", "wheel", "--quiet", *wheels])
 
 

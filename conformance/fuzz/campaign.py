@@ -120,9 +120,9 @@ class Campaign:
 
     def run(self) -> list[Finding]:
         """Play until the time is up or so many findings are made. Raises a Problem where the set-up is broken."""
-        self.started = time.monotonic()
-        self._deadline = self.started + self.budget_s
         self.operations = frozenset(name for name in self.stage.operations if not self._left_out(name))
+        self.started = time.monotonic()  # not before both drivers have been started, which takes its time
+        self._deadline = self.started + self.budget_s
         last = self.rounds + self.most_rounds
         while time.monotonic() < self._deadline and len(self.findings) < self.most_findings and self.rounds < last:
             self._round()

@@ -10,6 +10,7 @@ from hypothesis import target
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from conformance.driver.ops import lifecycle
+from conformance.fuzz.answers import Answer
 from conformance.fuzz.findings import StepDifference
 from conformance.fuzz.foresight import Foresight
 from conformance.fuzz.play import Play
@@ -77,10 +78,11 @@ class QueueMachine(RuleBasedStateMachine):
         for step in steps:
             self.covered += self.conductor.about_to(step, self.scene)
             self.taken.append(step)
-            if self.foresight.follow(step, self.scene.now_ms) is None:
+            foreseen = self.foresight.follow(step, self.scene.now_ms)
+            if foreseen is None:
                 self.play.end("nobody can know what comes of this step")
             found = self.play.perform(step)
-            self._follow(step)
+            self._follow(step, foreseen)
             self.conductor.judge(self.taken, self.play.news(found))
 
     def teardown(self) -> None:
@@ -88,12 +90,15 @@ class QueueMachine(RuleBasedStateMachine):
         self.conductor.end(self.play)
         target(float(self.covered), label="new combinations of operation, state and option")
 
-    def _follow(self, step: Step) -> None:
+    def _follow(self, step: Step, foreseen: Answer | None) -> None:
         """What the generator has to know of a step."""
         if isinstance(step, ClockStep):
             self.scene.now_ms += step.ms
         elif isinstance(step, CallStep) and isinstance(step.op, lifecycle.Open):
             self.scene.opened[step.handle] = step.op.options
+        elif isinstance(step, CallStep) and step.handle.startswith("worker") and foreseen is not None:
+            claimed = (foreseen.value or {}).get("job")
+            self.scene.holders |= {claimed["id"]: (step.by, step.handle)} if claimed else {}
         self.scene.world = self.foresight.world()
 
 

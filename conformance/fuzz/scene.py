@@ -52,6 +52,8 @@ class Scene:
     opened: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Options of the open handles by name."""
     now_ms: int = 0
+    holders: dict[str, tuple[Caller, str]] = field(default_factory=dict)
+    """In interop: who claimed a job last, and on which handle."""
     favourites: tuple[dict[str, Any], ...] = ()
     """Job options that come again and again in this sequence, so that they meet."""
 
@@ -74,8 +76,16 @@ class Scene:
         return self._on(draw, handle, "queue", op)
 
     def worker(self, draw: Draw, queue: str, op: Op[Any], handle: str = "") -> list[Step]:
-        """The same on a manual worker."""
-        return self._on(draw, handle or draw(_WORKERS[queue]), "worker", op)
+        """The same on a manual worker.
+
+        In interop, a job is finished by who has claimed it: the job as a client remembers it from its claim decides
+        about attempts and stack traces, and that differs by right.
+        """
+        holder = self.holders.get(getattr(op, "job", ""))
+        if self.takes_turns and holder is not None and QUEUE_OF[holder[1]] == queue:
+            return [CallStep(holder[1], op, holder[0])]
+        name: str = handle or draw(_WORKERS[queue])
+        return self._on(draw, name, "worker", op)
 
     def flow(self, draw: Draw, op: Op[Any]) -> list[Step]:
         """The same on the FlowProducer."""
