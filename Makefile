@@ -12,7 +12,7 @@ run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
 test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
-	$(BIN)/python -m pytest -n auto --dist worksteal tests conformance
+	$(BIN)/python -m pytest -n auto --dist loadgroup tests conformance
 
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos

@@ -43,11 +43,18 @@ EXPLANATIONS: tuple[Explanation, ...] = (
             "redis.misconf",
             "redis.oom",
             "redis.busy",
-            "redis.script-flush",
             "evict.*",
             "replica.*",
             "sentinel.*",
         )
+    ),
+    Explanation(
+        client="node",
+        check="durability",
+        where="redis.script-flush",
+        message=r"acknowledged by flow\.add",
+        reason=UNCHECKED_FLOW,
+        row="chaos.flow-refused-unnoticed",
     ),
     *(
         Explanation(

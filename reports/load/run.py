@@ -46,8 +46,9 @@ def run_load(spark: SparkSession, plan: LoadPlan, *, announce: Callable[[str], N
     """Carry out a load; leaves `load.json` and the snapshot of the final state in `plan.out`. Raises Problems."""
     with explained(plan.target.address):
         insist_on_room(plan.target)
-    warm_up(spark, plan.target)
     with fleet(plan.target, plan.crews) as drivers:
+        # Last of all: Spark ends Python workers that have had nothing to do for a minute.
+        warm_up(spark, plan.target)
         target = replace(plan.target, start_ms=int(time.time() * 1000) + LEAD_MS)
         jobs = jobs_of(spark, target.workload, target.partitions)
         with observing(target) as (series, listener):

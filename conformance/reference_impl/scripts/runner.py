@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from redis.exceptions import NoScriptError
 
@@ -38,6 +38,10 @@ class ScriptText(Protocol):
 
 ScriptTexts = Mapping[str, ScriptText]
 """Scripts by name."""
+
+
+_ATTEMPTS: Final = 3
+"""So often in a row nobody forgets all scripts just between two commands."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,15 @@ class ScriptRunner:
         """Run scripts in one MULTI. An error stands in the place of its reply.
 
         Scripts are looked up before each MULTI; Node does it once per socket, and loses every flow after SCRIPT FLUSH.
+        Where they are forgotten between that and EXEC, nothing has happened, and all is sent again.
         """
-        await self._load_missing(calls)
-        return await self.connection.transaction([self._by_digest(call) for call in calls])
+        replies: list[Any] = []
+        for _ in range(_ATTEMPTS):
+            await self._load_missing(calls)
+            replies = await self.connection.transaction([self._by_digest(call) for call in calls])
+            if not replies or not all(isinstance(reply, NoScriptError) for reply in replies):
+                break
+        return replies
 
     async def _load_missing(self, calls: Sequence[ScriptCall]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
