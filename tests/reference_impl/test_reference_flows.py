@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +15,7 @@ from conformance.reference_impl.flows.flow_producer import FlowProducer
 from conformance.reference_impl.queues.queue import Queue
 
 if TYPE_CHECKING:
+    from conformance.reference_impl.connection.resp import Command
     from conformance.reference_impl.scripts.runner import ScriptTexts
     from conformance.servers import Server
     from tests.reference_impl.conftest import Compare, Side
@@ -358,6 +359,27 @@ def test_a_flow_survives_a_script_flush(play: Play) -> None:
         await producer.add(tree("a"))
         await queue.connection.command("SCRIPT FLUSH")
         flow = await producer.add(tree("b"))
+        assert await queue.getJobState(flow.job.known_id) == "waiting-children"
+
+    play(scene)
+
+
+def test_a_flow_survives_a_script_flush_between_looking_and_sending(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(producer: FlowProducer, queue: Queue) -> None:
+        send, flushes = producer.connection.transaction, 0
+
+        async def forgotten_first(commands: Sequence[Command]) -> list[Any]:
+            nonlocal flushes
+            if flushes < 1:
+                flushes += 1
+                await queue.connection.command("SCRIPT FLUSH")
+            return await send(commands)
+
+        monkeypatch.setattr(producer.connection, "transaction", forgotten_first)
+        flow = await producer.add(tree("a"))
+        assert flushes == 1
         assert await queue.getJobState(flow.job.known_id) == "waiting-children"
 
     play(scene)
