@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import msgspec
 
-from chaos.members import Member
+from chaos.members import CALL_DEADLINE_MS, Member
 from chaos.recorder import Recorder
 from chaos.workload import LIMITED, QUEUES, RATE, Orders
 from conformance.checkers.histories.lines import RunEnded, RunStarted
@@ -142,6 +142,9 @@ class WorkerMember:
         self.running.add((queue, job.id))
         orders = _orders(job)
         outcome = outcome_of(orders, job)
+        connection = (
+            self.member.connection
+        )  # a process that takes its place runs the job anew, and knows nothing of this
 
         def end() -> None:
             self._recorder.put(RunEnded(at_ms=self._recorder.now_ms(), outcome=outcome, **about))
@@ -149,7 +152,7 @@ class WorkerMember:
             with suppress(DriverBroken, OperationFailed, OperationIndeterminate):
                 value = msgspec.json.encode({"token": token}).decode()
                 told = Resolve(job=job.id, outcome=outcome, value_raw=value, message="as ordered", ms=50)
-                self.member.call(told, self.handle(queue))
+                connection.call(told, handle=self.handle(queue), deadline_ms=CALL_DEADLINE_MS)
 
         self._clerk.after(orders.work_ms, end)
 

@@ -147,7 +147,7 @@ def last_first(damage: Damage) -> None:
     )
 
 
-@mutant("rate.ignored", kills="rate")
+@mutant("rate.ignored", kills="rate", mix=Mix(weights={"limited": 10, "plain": 3}))
 def rate_ignored(damage: Damage) -> None:
     """The rate limit's counter is not looked at."""
     damage.commands("moveTo*", 'if command[1] == "GET" and on(command, "limiter") then return false end')
