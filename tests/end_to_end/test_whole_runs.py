@@ -15,9 +15,12 @@ from conformance.upstream.node import bundled_node
 KNOWN = str(files("conformance.clients") / "python_official" / "known.toml")
 DEADLINE_S = 600
 
+CLUSTER_AREAS = [word for area in ("cluster", "script", "flow", "lifecycle", "lock") for word in ("--select", area)]
+"""Those whose scripts have most keys; all areas on a cluster take as long as the rest of the tests' runs together."""
+
 RUNS = {
     "the oracle agrees with itself": ["--client", "node"],
-    "the reference on a cluster": ["--client", "reference", "--redis", "cluster"],
+    "the reference on a cluster": ["--client", "reference", "--redis", "cluster", *CLUSTER_AREAS],
     "the oracle on a cluster": ["--client", "node", "--redis", "cluster:3", "--select", "cluster", "--tier", "full"],
     "the official Python client fails as listed": ["--client", "python-official", "--known", KNOWN],
     "smoke with the bundled Redis": ["--client", "reference", "--redis", "bundled", "--tier", "smoke"],

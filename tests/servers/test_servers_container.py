@@ -16,6 +16,9 @@ from conformance.servers import open_server
 Announced = list[str]
 Missing = Callable[[str, str], NoReturn]
 
+# They count containers, so only one of them may run at a time.
+pytestmark = pytest.mark.xdist_group("containers")
+
 IMAGE = "bullmq-conformance/redis:debian"
 """Built by `.ci/container-image`, since a machine for tests may not reach any registry."""
 
