@@ -99,6 +99,21 @@ def test_a_worker_goes_on_after_an_outage(client: Participant, oracle: Participa
 
 
 @shared("chaos.reconnect", tier="full", slow=True)
+def test_a_result_survives_the_connection_it_was_sent_on(client: Participant, oracle: Participant) -> None:
+    """Redis never saw it: the worker sends it again when it is connected again."""
+    queue = oracle.queue()
+    queue.add("running")
+    worker = client.worker("ask", drainDelay=1, runRetryDelay=200)
+    worker.next_job()
+    with client.tap.cut("moveToFinished", reset=True) as barrier:
+        worker.resolve("1", value_raw='"kept"')
+        barrier.wait()
+    worker.wait_local("completed", "1", within_ms=LONG_MS)
+    equal((queue.redis.field("1", "returnvalue"), queue.redis.field("1", "ats")), ('"kept"', "1"), "it ran once")
+    worker.close()
+
+
+@shared("chaos.reconnect", tier="full", slow=True)
 def test_an_idle_worker_survives_a_lost_connection(client: Participant, oracle: Participant) -> None:
     """It was waiting for work when its connections broke, and is woken again by the next job."""
     queue = oracle.queue()

@@ -46,6 +46,16 @@ def test_closing_waits_for_the_running_job(client: Participant) -> None:
     equal(queue.redis.state("2"), ["wait"], "the other one was left to others")
 
 
+@scenario("liveness.close-ends", clock="real")
+def test_an_idle_worker_closes_at_once(client: Participant) -> None:
+    """It waits for no job and for no marker; every other scenario that closes something looks at this too."""
+    queue = client.queue()
+    queue.add("before")
+    worker = client.worker("noop", drainDelay=30)
+    worker.wait_local("completed", "1")
+    worker.close(within_ms=8000)
+
+
 @scenario("liveness.idle-after-work", clock="real")
 def test_a_drained_worker_takes_the_next_job(client: Participant) -> None:
     """Running out of work is not the end."""

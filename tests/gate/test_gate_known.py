@@ -161,3 +161,10 @@ def test_an_entry_that_matches_is_not_told() -> None:
 
 def test_a_stale_entry_is_told_once_and_not_as_unmatched_too() -> None:
     assert unmatched_entries([ENTRY], [record({"a.must": "pass"})]) == []
+
+
+def test_a_race_that_this_run_did_not_meet_is_no_problem() -> None:
+    entry = Known(requirement="a.must", reason="a race", where="job.*", sometimes=True)
+    assert stale_entries([entry], [record({"a.must": "pass"})]) == {}
+    assert unmatched_entries([entry], [record({"a.must": "fail"}, finding(where="event.added"))]) == []
+    assert excuse([finding(where="job.name")], [entry]) == {"a.must": "a race"}

@@ -6,9 +6,11 @@
     issue = "https://…"          # optional
     where = "job.opts.*"         # optional: only findings at these locators (glob)
     message = "expected …"       # optional: only findings whose message starts so
+    sometimes = true             # optional: a race that not every run meets
 
 A failing requirement is excused only if an entry matches each of its findings. An entry whose requirement passes is
-stale, an entry that matches no finding although its requirement fails is useless; both fail the run.
+stale, an entry that matches no finding although its requirement fails is useless; both fail the run, unless the entry
+says `sometimes`.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     issue: str = ""
     where: str = "*"
     message: str = ""
+    sometimes: bool = False
 
     def excuses(self, finding: Finding) -> bool:
         """Whether this entry speaks about the finding."""
@@ -87,7 +90,7 @@ def stale_entries(entries: Collection[Known], records: Collection[ScenarioRecord
         for requirement, verdict in record.requirements.items():
             judged.setdefault(requirement, set()).add(verdict)
     passes = {name for name, verdicts in judged.items() if verdicts == {"pass"}}
-    return {entry.requirement: entry.reason for entry in entries if entry.requirement in passes}
+    return {entry.requirement: entry.reason for entry in entries if entry.requirement in passes and not entry.sometimes}
 
 
 def unmatched_entries(entries: Collection[Known], records: Collection[ScenarioRecord]) -> list[str]:
@@ -100,5 +103,6 @@ def unmatched_entries(entries: Collection[Known], records: Collection[ScenarioRe
         for entry in entries
         if entry.requirement in judged
         and entry.requirement not in stale
+        and not entry.sometimes
         and not any(entry.excuses(finding) for finding in findings)
     ]

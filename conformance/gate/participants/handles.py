@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from conformance.driver.connection import EventTimeout
+from conformance.driver.connection import DriverHung, EventTimeout, OperationIndeterminate
 from conformance.driver.messages import Event
 from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
 from conformance.driver.ops.base import JobView
@@ -39,9 +39,16 @@ class Handle:
         """Any operation of the protocol on this handle."""
         return self.caller.call(op, handle=self.handle, deadline_ms=deadline_ms)
 
-    def close(self, *, force: bool = False) -> None:
-        """Close as the client's user would."""
-        self.call(lifecycle.Close(force=force), deadline_ms=35_000)
+    def close(self, *, force: bool = False, within_ms: int = 35_000) -> None:
+        """Close as the client's user would. Whatever the scenario is about, a close that never ends is a Mismatch."""
+        try:
+            self.call(lifecycle.Close(force=force), deadline_ms=within_ms)
+        except DriverHung as hung:
+            raise _never_closed(within_ms, hung) from hung
+        except OperationIndeterminate as unknown:
+            if unknown.error.code != "timeout":
+                raise
+            raise _never_closed(within_ms, unknown) from unknown
 
     def _wait(self, names: set[str], what: str, within_ms: int, where: Callable[[Event], bool] | None = None) -> Event:
         try:
@@ -256,3 +263,7 @@ class FlowHandle(Handle):
     def get(self, job_id: str, *, queue: str = "q", depth: int = 10) -> flow.FlowNode | None:
         """FlowProducer.getFlow below a job."""
         return self.call(flow.GetFlow(job=job_id, queue=queue, depth=depth)).flow
+
+
+def _never_closed(within_ms: int, seen: Exception) -> Mismatch:
+    return Mismatch("close ends", expected=f"within {within_ms} ms", actual=str(seen), where="close.ends")

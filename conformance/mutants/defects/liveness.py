@@ -48,6 +48,21 @@ def close_abandons(damage: Damage) -> None:
     damage.around(Worker, "close", broken)
 
 
+@mutant("worker.close-hangs", kills=("liveness.close-ends",))
+def close_hangs(damage: Damage) -> None:
+    """Closing waits for the next job."""
+
+    def broken(close: Function) -> Function:
+        async def close_late(worker: Worker, force: bool = False) -> None:
+            while not force:
+                await worker.rest(POLL_S)
+            await close(worker, force)
+
+        return close_late
+
+    damage.around(Worker, "close", broken)
+
+
 @mutant("worker.one-job-too-many", kills=("liveness.concurrency",))
 def one_job_too_many(damage: Damage) -> None:
     """A worker runs one job more than `concurrency` says."""
