@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeAlias
+from typing import Generic, TypeVar
 
 from conformance.observe.differences import Severity
 from conformance.observe.layout import STATES
@@ -80,26 +80,29 @@ class View:
         return states[0] if len(states) == 1 else None
 
 
-Predicate: TypeAlias = Callable[[View], Iterator[Found]]
+Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A named invariant. `source`: the upstream script or file that establishes it; `doc`: the rule and exceptions."""
+class Check(Generic[Subject]):
+    """A named rule about a View of a snapshot, or about Traffic.
+
+    `source`: the upstream script or file that establishes it; `doc`: the rule and its exceptions.
+    """
 
     name: str
     severity: Severity
     source: str
-    predicate: Predicate = field(repr=False)
+    predicate: Callable[[Subject], Iterator[Found]] = field(repr=False)
 
     @property
     def doc(self) -> str:
         """The rule in words."""
         return (self.predicate.__doc__ or "").strip()
 
-    def run(self, view: View) -> Iterator[Violation]:
-        """All places where the invariant does not hold."""
-        for found in self.predicate(view):
+    def run(self, subject: Subject) -> Iterator[Violation]:
+        """All places where the rule does not hold."""
+        for found in self.predicate(subject):
             yield Violation(
                 check=self.name, severity=self.severity, where=found.where, key=found.key, message=found.message
             )

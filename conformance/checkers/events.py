@@ -124,7 +124,7 @@ def _key(event: Event) -> str:
     return f"{event.queue}:{event.job or 'events'}"
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[View], ...] = (
     Check(name="event-fields", severity="breaks-others", source="every XADD of the scripts", predicate=_event_fields),
     Check(name="event-values", severity="breaks-others", source="every XADD of the scripts", predicate=_event_values),
     Check(name="event-jobs", severity="wrong-behaviour", source="includes/storeJob.lua", predicate=_event_jobs),

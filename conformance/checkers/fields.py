@@ -143,7 +143,7 @@ def _jobs(view: View) -> Iterator[tuple[str, Job]]:
         yield f"{queue}:{job_id}", job
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[View], ...] = (
     Check(name="required-fields", severity="breaks-others", source="includes/storeJob.lua", predicate=_required_fields),
     Check(name="numbers", severity="breaks-others", source="includes/storeJob.lua", predicate=_numbers),
     Check(name="times", severity="breaks-others", source="classes/job.ts", predicate=_times),

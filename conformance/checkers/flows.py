@@ -52,7 +52,7 @@ def _dependencies_of_jobs(view: View) -> Iterator[Found]:
             yield Found(where=where, key=f"{queue}:{job}", message="the job that owns this key does not exist")
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[View], ...] = (
     Check(
         name="one-dependency-kind",
         severity="breaks-others",

@@ -152,7 +152,7 @@ def _no_unknown_keys(view: View) -> Iterator[Found]:
         yield Found(where=f"unknown.{row.type}", key=row.key, message=f"a {row.type} that BullMQ does not know")
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[View], ...] = (
     Check(
         name="base-marker",
         severity="breaks-others",

@@ -14,7 +14,7 @@ from conformance.observe.differences import natural
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 
-ALL_CHECKS: tuple[Check, ...] = (
+ALL_CHECKS: tuple[Check[View], ...] = (
     *states.CHECKS,
     *fields.CHECKS,
     *queues.CHECKS,

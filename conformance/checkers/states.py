@@ -64,7 +64,7 @@ def _finished(view: View) -> Iterator[Found]:
             yield Found(where=f"job.{result}", key=key, message=f"the job is in `{state}` and has no {result}")
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[Check[View], ...] = (
     Check(name="one-state", severity="breaks-others", source="every script that moves a job", predicate=_one_state),
     Check(name="no-ghosts", severity="breaks-others", source="includes/removeJobKeys.lua", predicate=_no_ghosts),
     Check(name="no-duplicates", severity="breaks-others", source="moveToActive-11.lua", predicate=_no_duplicates),

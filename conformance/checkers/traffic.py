@@ -9,16 +9,13 @@ of a scheduler (the script computes it); any number as a priority or score that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
 
 from conformance.checkers import traffic_arguments
-from conformance.checkers.base import Found, Violation
+from conformance.checkers.base import Check, Found, Violation
 from conformance.checkers.traffic_arguments import base_of, fits, layout_of, located
 from conformance.checkers.traffic_plain import outside_scripts
-from conformance.observe.differences import Severity
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
 from conformance.observe.tap.records import CommandRecord, shown
 from conformance.problems import UsageProblem
@@ -46,31 +43,6 @@ class Traffic:
     def sound_calls(self) -> list[CommandRecord]:
         """Those with the right number of keys: only there the others can be told apart."""
         return [call for call in self.calls if len(call.keys) == len(layout_of(call).keys)]
-
-
-Predicate: TypeAlias = Callable[[Traffic], Iterator[Found]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficCheck:
-    """A named rule about commands. `source`: what establishes it; the predicate's docstring is the rule in words."""
-
-    name: str
-    severity: Severity
-    source: str
-    predicate: Predicate = field(repr=False)
-
-    @property
-    def doc(self) -> str:
-        """The rule in words."""
-        return (self.predicate.__doc__ or "").strip()
-
-    def run(self, traffic: Traffic) -> Iterator[Violation]:
-        """All commands that break the rule."""
-        for found in self.predicate(traffic):
-            yield Violation(
-                check=self.name, severity=self.severity, where=found.where, key=found.key, message=found.message
-            )
 
 
 def _key_count(traffic: Traffic) -> Iterator[Found]:
@@ -191,42 +163,38 @@ def _outside_script(traffic: Traffic) -> Iterator[Found]:
         yield located(command, "name", message)
 
 
-ALL_CHECKS: tuple[TrafficCheck, ...] = (
-    TrafficCheck(name="key-count", severity="breaks-others", source="the file names of scripts", predicate=_key_count),
-    TrafficCheck(name="key-names", severity="breaks-others", source="classes/scripts.ts", predicate=_key_names),
-    TrafficCheck(
-        name="undeclared-keys", severity="breaks-others", source="classes/scripts.ts", predicate=_undeclared_keys
-    ),
-    TrafficCheck(name="one-slot", severity="breaks-others", source="cluster specification", predicate=_one_slot),
-    TrafficCheck(
+ALL_CHECKS: tuple[Check[Traffic], ...] = (
+    Check(name="key-count", severity="breaks-others", source="the file names of scripts", predicate=_key_count),
+    Check(name="key-names", severity="breaks-others", source="classes/scripts.ts", predicate=_key_names),
+    Check(name="undeclared-keys", severity="breaks-others", source="classes/scripts.ts", predicate=_undeclared_keys),
+    Check(name="one-slot", severity="breaks-others", source="cluster specification", predicate=_one_slot),
+    Check(
         name="argument-count",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_argument_count,
     ),
-    TrafficCheck(
-        name="surplus-arguments", severity="cosmetic", source="classes/scripts.ts", predicate=_surplus_arguments
-    ),
-    TrafficCheck(
+    Check(name="surplus-arguments", severity="cosmetic", source="classes/scripts.ts", predicate=_surplus_arguments),
+    Check(
         name="numeric-range",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_numeric_range,
     ),
-    TrafficCheck(
+    Check(
         name="packed-arguments",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_packed_arguments,
     ),
-    TrafficCheck(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
-    TrafficCheck(
+    Check(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
+    Check(
         name="outside-script",
         severity="wrong-behaviour",
         source="the commands that Node sends",
         predicate=_outside_script,
     ),
-    TrafficCheck(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
+    Check(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
 )
 """Every check, in the order in which they are run."""
 
@@ -246,4 +214,4 @@ def check_traffic(
     return [violation for check in ALL_CHECKS if check.name not in off for violation in check.run(traffic)]
 
 
-__all__ = ["ALL_CHECKS", "Traffic", "TrafficCheck", "Violation", "check_traffic"]
+__all__ = ["ALL_CHECKS", "Traffic", "Violation", "check_traffic"]

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.text import Text
 
 from conformance.driver.check import CheckStep, check_driver
-from conformance.driver.messages import RedisAddress
 from conformance.driver.process import ChildProcess
 from conformance.driver.skeleton import SKELETONS, write_skeleton
 from conformance.servers import FORMS, Server, open_server
@@ -69,22 +68,11 @@ def _check(command: Sequence[str], server: Server, seed: int) -> list[CheckStep]
         stack.callback(server.remove_prefix, prefix)
         return check_driver(
             lambda: ChildProcess.start(command, seed=seed),
-            address=_address(server),
+            address=server.for_drivers,
             redis=redis,
             prefix=prefix,
             seed=seed,
         )
-
-
-def _address(server: Server) -> RedisAddress:
-    return RedisAddress(
-        mode=server.mode,
-        nodes=list(server.nodes),
-        db=server.db,
-        username=server.username,
-        password=server.password,
-        tls=server.tls,
-    )
 
 
 def _print_step(console: Console, step: CheckStep) -> None:

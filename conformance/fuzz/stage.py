@@ -15,7 +15,6 @@ from conformance.fuzz.play import Play
 from conformance.fuzz.sides import DriverSide, Side, TurnsSide
 from conformance.gate.bench import Seat
 from conformance.gate.participants.clock import Clock, FrozenClock, RunningClock
-from conformance.gate.taps import address_of
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers.server import Server
 
@@ -39,7 +38,7 @@ class Stage:
             )
         self._redis = self.server.connect()
         self._eyes = Eyes(self._redis)
-        self._address = address_of(self.server)
+        self._address = self.server.for_drivers
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="fuzz")
 
     @property

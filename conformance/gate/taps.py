@@ -16,18 +16,6 @@ from conformance.upstream.manifest import load_manifest
 OVER_TLS = "Redis is reached over TLS: the client itself has to speak it, and what it says cannot be read in between"
 
 
-def address_of(server: Server) -> RedisAddress:
-    """The address of Redis itself as drivers get it."""
-    return RedisAddress(
-        mode=server.mode,
-        nodes=list(server.nodes),
-        db=server.db,
-        username=server.username,
-        password=server.password,
-        tls=server.tls,
-    )
-
-
 def reason_for_none(server: Server) -> str:
     """Why there can be no taps in front of this Redis; empty where there can."""
     return OVER_TLS if server.tls else ""
@@ -74,7 +62,7 @@ def place_tap(server: Server, texts: Mapping[str, str]) -> TapPoint:
 
     `texts`: the official scripts by name. Raises EnvironmentProblem if it cannot listen, redis errors of a cluster.
     """
-    address = address_of(server)
+    address = server.for_drivers
     reason = reason_for_none(server)
     if reason:
         return TapPoint(address, None, reason)

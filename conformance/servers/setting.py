@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
+from conformance.driver.messages import RedisAddress
 from conformance.problems import UsageProblem
 
 DEFAULT_PORT = 6379
@@ -54,6 +55,18 @@ class Address:
     def text(self) -> str:
         """The same address for people: without user and password."""
         return self._written("")
+
+    @property
+    def for_drivers(self) -> RedisAddress:
+        """The same address as drivers get it."""
+        return RedisAddress(
+            mode=self.mode,
+            nodes=list(self.nodes),
+            db=self.db,
+            username=self.username,
+            password=self.password,
+            tls=self.tls,
+        )
 
     def _written(self, login: str) -> str:
         scheme = next(name for name, kind in _SCHEMES.items() if kind == (self.mode, self.tls))

@@ -62,7 +62,7 @@ def _open_workers(driver: ChildProcess, target: Target, concurrency: int) -> Non
             role="worker",
             queue=queue,
             prefix=target.prefix,
-            redis=target.driver_address(),
+            redis=target.address.for_drivers,
             processor="steps",
             options={"concurrency": concurrency},
         )

@@ -138,7 +138,7 @@ class DriverProducer:
                 role=role,
                 queue=queue,
                 prefix=target.prefix,
-                redis=target.driver_address(),
+                redis=target.address.for_drivers,
                 options=target.queue_options if role == "queue" else {},
             )
             self._connection.call(opening, handle=handle, deadline_ms=_DEADLINE_MS)

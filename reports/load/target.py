@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.driver.messages import RedisAddress
 from conformance.problems import UsageProblem
 from conformance.servers.connection import Client, connect
 from conformance.servers.setting import Address
@@ -50,18 +49,6 @@ class Target:
     def progress_key(self, partition: int) -> str:
         """The key that holds how many jobs of a partition are added for certain."""
         return f"{PROGRESS}:{self.prefix}:{self.workload.digest}:{self.partitions}:{partition}"
-
-    def driver_address(self) -> RedisAddress:
-        """The address as drivers are told it."""
-        address = self.address
-        return RedisAddress(
-            mode=address.mode,
-            nodes=list(address.nodes),
-            db=address.db,
-            username=address.username,
-            password=address.password,
-            tls=address.tls,
-        )
 
     def connection(self) -> dict[str, Any]:
         """The address as the reference takes it."""

@@ -11,7 +11,6 @@ import msgspec
 from conformance.driver.connection import DriverConnection, OperationFailed, OperationIndeterminate
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import lifecycle, queue
-from conformance.gate.taps import address_of
 from conformance.model import Call, Model, Names, Prediction, agreement
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
@@ -77,7 +76,7 @@ class Bench:
         self._driver = driver
         self._server = server
         self._redis = redis
-        self._address = address_of(server)
+        self._address = server.for_drivers
         self.prefix = server.fresh_prefix()
         self._names = Names(self.prefix)
 

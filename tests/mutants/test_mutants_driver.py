@@ -8,7 +8,6 @@ import pytest
 
 from conformance.driver.ops import lifecycle, queue
 from conformance.driver.process import ChildProcess
-from conformance.gate.taps import address_of
 from conformance.mutants.driver import main
 from conformance.servers import Server
 
@@ -20,7 +19,7 @@ def test_a_mutant_serves_the_driver_protocol(server: Server) -> None:
     driver = ChildProcess.start([*COMMAND, "marker.missing"], seed=0)
     try:
         assert driver.ready.client.name == "mutant marker.missing"
-        opening = lifecycle.Open(role="queue", queue="q", prefix=prefix, redis=address_of(server), options={})
+        opening = lifecycle.Open(role="queue", queue="q", prefix=prefix, redis=server.for_drivers, options={})
         driver.call(opening, handle="q-1")
         assert driver.call(queue.Add(name="job", data_raw="{}", opts={}), handle="q-1").id == "1"
         with server.connect() as redis:

@@ -27,7 +27,7 @@ from conformance.driver.connection import (
 from conformance.driver.ops import lifecycle
 from conformance.gate.expect import Mismatch
 from conformance.gate.participants.participant import Participant
-from conformance.gate.taps import TapPoint, address_of
+from conformance.gate.taps import TapPoint
 from conformance.problems import EnvironmentProblem
 from conformance.servers import PrivateServer, private_server
 
@@ -118,7 +118,7 @@ def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
 
 def _moved(client: Participant, place: PrivateServer, connection: Any) -> Participant:
     """The same driver, clock and transcript, in front of another Redis."""
-    point = TapPoint(address_of(place.server), None, NO_TAP)
+    point = TapPoint(place.server.for_drivers, None, NO_TAP)
     moved = Participant(
         client.role, client.driver, redis=connection, point=point, prefix=client.prefix, clock=client.clock
     )

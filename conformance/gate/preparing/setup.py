@@ -18,7 +18,7 @@ from conformance.gate.bench import Bench, Seat
 from conformance.gate.preparing.clients import Launch, Toolbox, client_launch, oracle_launch
 from conformance.gate.run.config import RunConfig
 from conformance.gate.run.records import Party
-from conformance.gate.taps import address_of, reason_for_none
+from conformance.gate.taps import reason_for_none
 from conformance.problems import UsageProblem
 from conformance.servers import open_server
 from conformance.servers.server import Server
@@ -129,7 +129,7 @@ def _see_a_write(connection: DriverConnection, server: Server, seed: int) -> Non
     prefix = server.fresh_prefix()
     try:
         with server.connect() as redis:
-            probe_honesty(connection, address=address_of(server), redis=redis, prefix=prefix, seed=seed)
+            probe_honesty(connection, address=server.for_drivers, redis=redis, prefix=prefix, seed=seed)
     finally:
         server.remove_prefix(prefix)
 
