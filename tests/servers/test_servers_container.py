@@ -16,9 +16,6 @@ from conformance.servers import open_server
 Announced = list[str]
 Missing = Callable[[str, str], NoReturn]
 
-# They count containers, so only one of them may run at a time.
-pytestmark = pytest.mark.xdist_group("containers")
-
 IMAGE = "bullmq-conformance/redis:debian"
 """Built by `.ci/container-image`, since a machine for tests may not reach any registry."""
 
@@ -43,7 +40,10 @@ def engine(missing: Missing, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def own_containers() -> set[str]:
-    return set(docker("ps", "--all", "--quiet", "--filter", f"ancestor={IMAGE}").split())
+    """Those of this process: others on the machine may come and go."""
+    from testcontainers.core.labels import LABEL_SESSION_ID, SESSION_ID
+
+    return set(docker("ps", "--all", "--quiet", "--filter", f"label={LABEL_SESSION_ID}={SESSION_ID}").split())
 
 
 @pytest.mark.usefixtures("engine")
