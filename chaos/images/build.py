@@ -50,9 +50,9 @@ def _redis_context(_folder: Path, _equipment: Equipment) -> None:
 
 
 def _node_context(folder: Path, equipment: Equipment) -> None:
-    """The pinned package, and the driver."""
+    """The pinned package, and the driver of the oracle."""
     shutil.copytree(equipment.toolbox.package.root, folder / "modules", symlinks=True)
-    shutil.copy(HARNESS / "driver.mjs", folder / "driver.mjs")
+    shutil.copytree(HARNESS, folder / "driver", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
 
 
 def _python_context(folder: Path, equipment: Equipment) -> None:

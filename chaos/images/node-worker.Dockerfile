@@ -3,6 +3,6 @@
 ARG BASE=node:20-bookworm-slim
 FROM ${BASE}
 COPY modules /kit/modules
-COPY driver.mjs /kit/driver.mjs
+COPY driver /kit/driver
 ENV BULLMQ_CONFORMANCE_MODULES=/kit/modules
-ENTRYPOINT ["node", "/kit/driver.mjs"]
+ENTRYPOINT ["node", "/kit/driver/driver.mjs"]

@@ -1,0 +1,80 @@
+// What errors of BullMQ, ioredis and Redis are called in the driver protocol.
+
+/** Negative replies of the scripts (src/enums/error-code.ts) as names of the driver protocol. */
+const SCRIPT_ERRORS = new Map([
+  [-1, 'missing-job'],
+  [-2, 'missing-lock'],
+  [-3, 'wrong-state'],
+  [-4, 'pending-dependencies'],
+  [-5, 'missing-parent'],
+  [-6, 'lock-mismatch'],
+  [-7, 'parent-replaced'],
+  [-8, 'scheduler-job'],
+  [-9, 'failed-children'],
+  [-10, 'scheduler-collision'],
+  [-11, 'scheduler-collision'],
+]);
+
+const CONNECTION_CODES = new Set(['ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'ENOTFOUND', 'EHOSTUNREACH']);
+const CONNECTION_NAMES = new Set(['MaxRetriesPerRequestError', 'ClusterAllFailedError', 'AbortError']);
+const CONNECTION_TEXT = /Connection is closed|Stream isn't writeable|ECONNREFUSED|ECONNRESET/i;
+
+/** Texts of errors without a code that BullMQ throws after it has asked Redis. */
+const TEXT_ERRORS = [
+  [/^Job wait .* timed out before finishing/s, 'timeout'],
+  [/^Missing key for job .*\. isFinished$/s, 'missing-job'],
+  [/could not be removed because it is locked/, 'lock-mismatch'],
+  [/^Cannot obliterate /, 'other'],
+  [/same slot/, 'other'],
+  [/^Redis version needs to be/, 'other'],
+];
+
+/** An error that the driver itself decides on. */
+export class Refusal extends Error {
+  constructor(code, message) {
+    super(message);
+    this.refusal = code;
+  }
+}
+
+/** The call has not ended, and may still. */
+export class Overdue extends Error {}
+
+export function messageOf(error) {
+  return String(error?.message ?? error);
+}
+
+export function errorCode(error) {
+  if (error instanceof Refusal) {
+    return error.refusal;
+  }
+  if (SCRIPT_ERRORS.has(error?.code)) {
+    return SCRIPT_ERRORS.get(error.code);
+  }
+  const { code, name } = error ?? {};
+  if (CONNECTION_CODES.has(code) || CONNECTION_NAMES.has(name) || CONNECTION_TEXT.test(messageOf(error))) {
+    return 'connection-lost';
+  }
+  if (error instanceof Overdue) {
+    return 'timeout';
+  }
+  for (const [pattern, meaning] of TEXT_ERRORS) {
+    if (pattern.test(messageOf(error))) {
+      return meaning;
+    }
+  }
+  if (name === 'ReplyError' || error instanceof SyntaxError || typeof code === 'number') {
+    return 'other';
+  }
+  // What remains is thrown by BullMQ's own checks of arguments, before anything is sent.
+  return 'invalid-argument';
+}
+
+/** `definite` is false where Redis may have acted: the connection broke, or a claimed job could not be read. */
+export function failure(id, error, operation) {
+  const code = errorCode(error);
+  const claimedButUnreadable = error instanceof SyntaxError && operation.startsWith('worker.');
+  const definite = code !== 'connection-lost' && !(error instanceof Overdue) && !claimedButUnreadable;
+  const status = definite ? 'fail' : 'info';
+  return { type: 'result', id, status, error: { code, definite, message: messageOf(error) } };
+}

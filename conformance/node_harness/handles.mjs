@@ -1,0 +1,70 @@
+// What the kit has opened.
+
+import { Refusal, messageOf } from './errors.mjs';
+import { log } from './lines.mjs';
+
+/** How long a handle may take (real ms) to let go of its sockets. */
+const FORCE_CLOSE_MS = 1000;
+
+/** One BullMQ object that the kit has opened, with the little that the driver must remember about it. */
+export class Handle {
+  constructor(name, role) {
+    this.name = name;
+    this.role = role;
+    this.object = null;
+    this.cluster = null;
+    /** What the error listener was told last, and when (real ms): why a call does not come to an end. */
+    this.lastError = null;
+    /** Jobs that a manual worker holds, by id: finishing acts on the job as it was claimed, like a user would. */
+    this.claimed = new Map();
+    /** Jobs of processor `ask` that wait for `resolve`: by id, the oldest first. */
+    this.asked = new Map();
+  }
+
+  /** Close as the client's user would. */
+  async close(force) {
+    await (this.role === 'worker' ? this.object.close(force) : this.object.close());
+    await this.cluster?.quit().catch(() => this.cluster.disconnect());
+  }
+
+  /** Drop the sockets, whatever state they are in. */
+  async abandon() {
+    const ignore = error => log(`while abandoning ${this.name}: ${messageOf(error)}`);
+    if (this.role === 'worker') {
+      await this.object?.close(true).catch(ignore);
+    } else if (this.role !== 'events' && this.object?.connection?.close) {
+      await this.object.connection.close(true).catch(ignore);
+    } else {
+      // QueueEvents.close disconnects at once, and tells its reading loop to end.
+      await this.object?.close().catch(ignore);
+    }
+    this.cluster?.disconnect();
+  }
+}
+
+export const handles = new Map();
+
+export function handleNamed(name) {
+  const handle = handles.get(name);
+  if (!handle) {
+    throw new Refusal('invalid-argument', `no handle is called ${name}`);
+  }
+  return handle;
+}
+
+/** Drop the sockets of a handle, but wait no longer for it than FORCE_CLOSE_MS. */
+export function abandonInTime(handle) {
+  return within(FORCE_CLOSE_MS, handle.abandon(), () => undefined);
+}
+
+export async function within(milliseconds, promise, onExpiry) {
+  let timer;
+  const expiry = new Promise((resolve, reject) => {
+    timer = setTimeout(() => Promise.resolve().then(onExpiry).then(resolve, reject), milliseconds);
+  });
+  try {
+    return await Promise.race([promise, expiry]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,14 @@
+// Flows (flow-producer.ts).
+
+import { flowNode, flowView } from '../views.mjs';
+import { define } from './registry.mjs';
+
+define('flow.add', ['flow'], 'FlowProducer#add', async ({ object }, a) => flowView(await object.add(flowNode(a.flow))));
+define('flow.addBulk', ['flow'], 'FlowProducer#addBulk', async ({ object }, a) => {
+  return { flows: (await object.addBulk(a.flows.map(flowNode))).map(flowView) };
+});
+define('flow.getFlow', ['flow'], 'FlowProducer#getFlow', async ({ object }, a) => {
+  const wanted = { id: a.job, queueName: a.queue, depth: a.depth ?? 10, maxChildren: a.max_children ?? 20 };
+  const flow = await object.getFlow(wanted);
+  return { flow: flow ? flowView(flow) : null };
+});
