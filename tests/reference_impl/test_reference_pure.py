@@ -16,6 +16,7 @@ from conformance.protocol.errors import ErrorCode, error_text
 from conformance.protocol.keys import QueueKeys
 from conformance.protocol.options import ALIAS_OF_OPTION, OPTION_OF_ALIAS
 from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.cluster_nodes import KeysOfCommands
 from conformance.reference_impl.connection.connection import flat_mapping
 from conformance.reference_impl.connection.resp import encode_argument
 from conformance.reference_impl.emitter import EventEmitter
@@ -105,6 +106,20 @@ def test_hash_fields_leave_out_what_is_missing() -> None:
 )
 def test_arguments_go_out_like_from_ioredis(value: Any, sent: bytes) -> None:
     assert encode_argument(value) == sent
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (("HGETALL", b"bull:q:1"), (b"bull:q:1",)),
+        (("DEL", b"bull:q:1", b"bull:q:2"), (b"bull:q:1",)),
+        (("XREAD", b"BLOCK", b"10", b"STREAMS", b"bull:q:events", b"$"), (b"bull:q:events",)),
+        (("INFO",), ()),
+    ],
+)
+async def test_a_command_goes_to_the_node_of_its_first_key(command: tuple[Any, ...], key: tuple[bytes, ...]) -> None:
+    assert await KeysOfCommands().get_keys(*command) == key
+
 
 
 def test_options_are_stored_under_aliases_in_their_order() -> None:

@@ -30,6 +30,21 @@ _BLOCKS: Final = "BZPOPMIN"
 """What is taken by a command that blocks must not be lost when the wait is given up, which redis-py cannot promise."""
 
 
+class KeysOfCommands:
+    """Where the keys of this client's commands stand; in the place of redis-py's parser.
+
+    That one asks Redis for the table of all commands whenever it connects, which takes longer than everything else.
+    """
+
+    async def initialize(self, _node: ClusterNode | None = None) -> None:
+        """Nothing has to be asked."""
+
+    async def get_keys(self, name: str, *arguments: bytes) -> tuple[bytes, ...]:
+        """The first key, which chooses the node; EVAL and EVALSHA are not asked about."""
+        first = arguments.index(b"STREAMS") + 1 if name == "XREAD" else 0
+        return arguments[first : first + 1]
+
+
 class ClusterNodes:
     """Commands are carried out one after the other. Raises redis errors.
 
@@ -53,7 +68,9 @@ class ClusterNodes:
             socket_connect_timeout=10,
             protocol=2,
         )
-        callbacks: Any = self._client.response_callbacks
+        untyped: Any = self._client
+        untyped.commands_parser = KeysOfCommands()
+        callbacks = untyped.response_callbacks
         for command in _UNPARSED_COMMANDS:
             callbacks.pop(command, None)
 
