@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,10 +16,10 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky, FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
-from conformance.fuzz.coverage import Coverage
+from conformance.fuzz.coverage import Combination, Coverage
 from conformance.fuzz.findings import DifferenceClass, Known, StepDifference
 from conformance.fuzz.foresight import Foresight
-from conformance.fuzz.machine import machine_for, queue_of
+from conformance.fuzz.machine import machine_for
 from conformance.fuzz.play import Play
 from conformance.fuzz.reducing import Reducer
 from conformance.fuzz.scene import Scene
@@ -145,17 +145,24 @@ class Campaign:
             exact_data=stage.exact_data,
             takes_turns=stage.mode == "interop",
             breaks_redis=stage.breaks_redis,
+            cuts=stage.cuts,
+            untried=self._untried,
         )
         self.sequences += 1
         return play, scene, Foresight()
 
-    def about_to(self, step: Step, scene: Scene) -> int:
-        """Count a step and what it covers; returns how many combinations are new. Raises TimeIsUp."""
+    def about_to(self) -> None:
+        """Count a step. Raises TimeIsUp."""
         if time.monotonic() > self._round_deadline:
             raise TimeIsUp
         self.steps += 1
         self.watcher.stepped(self)
-        return self.coverage.note(step, scene.queue(queue_of(step)))
+
+    def cover(self, found: Collection[Combination], *, compared: bool) -> int:
+        """Count what a step has covered; returns how many combinations are new."""
+        if compared:
+            self.coverage.compare(found)
+        return self.coverage.draw(found)
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
         """Raise where a step has shown something new: always for the same class while that is being shrunk."""
@@ -175,6 +182,7 @@ class Campaign:
 
     def _round(self) -> None:
         self._target: DifferenceClass | None = None
+        self._untried = self.coverage.worth_trying(self.operations)
         self._sample: Sample | None = None
         self._round_deadline = self._deadline
         self.phase = "searching"
