@@ -85,7 +85,7 @@ def cut_call(play: Play, step: CallStep, phase: Phase, cutter: Cutter) -> list[S
         before = play.differences
         if not play.new_differences(step):
             return []  # it did not happen, and nobody says that it did
-        play.differences = before
+        play.differences, play.seen = before, None  # the next look compares again
     theirs = play.expected.perform(plain, now_ms)
     if why := play.incomparable(theirs, replace(ours, status="ok") if undecided else ours):
         play.end(why)

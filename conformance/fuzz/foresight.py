@@ -121,6 +121,8 @@ class ModelSight:
     """What is seen of the model."""
 
     snapshot: Snapshot
+    imagined = True
+    """It is in no Redis."""
 
     @property
     def essence(self) -> str:

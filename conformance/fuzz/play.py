@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from conformance.fuzz.answers import Answer
-from conformance.fuzz.comparing import Sight, answer_differences, state_differences
+from conformance.fuzz.comparing import Sight, answer_differences, state_differences, unchanged
 from conformance.fuzz.cutting import Cutter, cut_call
 from conformance.fuzz.dump import Eyes
 from conformance.fuzz.findings import Known, StepDifference
@@ -84,8 +84,10 @@ class Play:
 
     def new_differences(self, step: Step) -> list[StepDifference]:
         """Look at both sides: what is different now and was not at the last look."""
+        last, self.seen = self.seen, self.look()
+        if last is not None and all(map(unchanged, last, self.seen)):
+            return []
         before = {difference.spot for difference in self.differences}
-        self.seen = self.look()
         self.differences = state_differences(step.name, *self.seen, frozen=self.clock.frozen)
         return [difference for difference in self.differences if difference.spot not in before]
 

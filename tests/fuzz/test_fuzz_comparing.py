@@ -25,6 +25,7 @@ class Seen:
     snapshot: Snapshot
     essence: str = ""
     times_left: Mapping[str, int] = field(default_factory=dict)
+    imagined: bool = False
 
 
 def _sights(theirs: dict[str, Any], ours: dict[str, Any]) -> tuple[Seen, Seen]:
