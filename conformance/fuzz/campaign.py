@@ -17,6 +17,7 @@ from hypothesis.errors import Flaky, FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
 from conformance.fuzz.coverage import Combination, Coverage
+from conformance.fuzz.effort import Allowance
 from conformance.fuzz.findings import DifferenceClass, Known, StepDifference
 from conformance.fuzz.foresight import Foresight
 from conformance.fuzz.machine import machine_for
@@ -31,7 +32,7 @@ SEQUENCES_PER_ROUND = 29
 half of it: rounds are short, and there are many."""
 STEPS_PER_SEQUENCE = 50
 SHRINK_SECONDS = 10.0
-"""How long Hypothesis may work at one finding; then the shortest sequence so far is taken."""
+"""How long Hypothesis may work at one finding (see `Allowance`); then the shortest sequence so far is taken."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class Campaign:
 
     def about_to(self) -> None:
         """Count a step. Raises TimeIsUp."""
-        if time.monotonic() > self._round_deadline:
+        if self._shrinking.over if self._shrinking else time.monotonic() > self._deadline:
             raise TimeIsUp
         self.steps += 1
         self.watcher.stepped(self)
@@ -184,7 +185,7 @@ class Campaign:
         self._target: DifferenceClass | None = None
         self._untried = self.coverage.worth_trying(self.operations)
         self._sample: Sample | None = None
-        self._round_deadline = self._deadline
+        self._shrinking: Allowance | None = None
         self.phase = "searching"
         machine = seed(self._round_seed())(machine_for(self))
         with contextlib.suppress(Difference, TimeIsUp, Flaky, FlakyFailure):
@@ -215,7 +216,7 @@ class Campaign:
         """From now on, the round is about this class: its sequence is made shorter, for a while."""
         self._target = group
         self.phase = "shrinking"
-        self._round_deadline = min(self._deadline + SHRINK_SECONDS, time.monotonic() + SHRINK_SECONDS)
+        self._shrinking = Allowance(SHRINK_SECONDS)
 
     def _keep(self, sample: Sample) -> None:
         best = self._sample
