@@ -13,12 +13,12 @@ import argparse
 import os
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from conformance.fuzz.campaign import Campaign, Finding
+from conformance.fuzz.effort import processor_s
 from conformance.fuzz.modes import MODES
 from conformance.fuzz.opening import open_stage
 
@@ -48,9 +48,9 @@ def main() -> None:
         stage = open_stage(stack, options.mode, client=options.client, announce=print)
         campaign = Campaign(stage, options.seconds, options.seed, Silence())
         _ = stage.operations  # starts both drivers
-        before = _processor_s()
+        before = processor_s()
         campaign.run()
-        elapsed, busy = time.monotonic() - campaign.started, _processor_s() - before
+        elapsed, busy = time.monotonic() - campaign.started, processor_s() - before
     table = Table("client", "mode", "sequences", "steps", "steps/s", "CPU ms/step", "load")
     table.add_row(
         options.client,
@@ -62,33 +62,6 @@ def main() -> None:
         f"{os.getloadavg()[0]:.1f}",
     )
     Console().print(table)
-
-
-def _processor_s() -> float:
-    """Processor time that this process and everything below it have used (s)."""
-    return sum(_used_s(pid) for pid in _family(os.getpid()))
-
-
-def _family(pid: int) -> list[int]:
-    children = Path(f"/proc/{pid}/task/{pid}/children")
-    below = [int(child) for child in _text(children).split()]
-    threads = [path for path in Path(f"/proc/{pid}/task").glob("*/children") if path != children]
-    below += [int(child) for path in threads for child in _text(path).split()]
-    return [pid, *(member for child in below for member in _family(child))]
-
-
-def _used_s(pid: int) -> float:
-    fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    ticks = sum(map(int, fields[11:13])) if fields else 0
-    return ticks / os.sysconf("SC_CLK_TCK")
-
-
-def _text(path: Path) -> str:
-    """A file of /proc; empty where the process has ended meanwhile."""
-    try:
-        return path.read_text("utf-8")
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":

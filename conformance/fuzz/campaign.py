@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,10 +16,11 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky, FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
-from conformance.fuzz.coverage import Coverage
+from conformance.fuzz.coverage import Combination, Coverage
+from conformance.fuzz.effort import Allowance
 from conformance.fuzz.findings import DifferenceClass, Known, StepDifference
 from conformance.fuzz.foresight import Foresight
-from conformance.fuzz.machine import machine_for, queue_of
+from conformance.fuzz.machine import machine_for
 from conformance.fuzz.play import Play
 from conformance.fuzz.reducing import Reducer
 from conformance.fuzz.scene import Scene
@@ -31,7 +32,7 @@ SEQUENCES_PER_ROUND = 29
 half of it: rounds are short, and there are many."""
 STEPS_PER_SEQUENCE = 50
 SHRINK_SECONDS = 10.0
-"""How long Hypothesis may work at one finding; then the shortest sequence so far is taken."""
+"""How long Hypothesis may work at one finding (see `Allowance`); then the shortest sequence so far is taken."""
 
 
 @dataclass(frozen=True)
@@ -145,17 +146,24 @@ class Campaign:
             exact_data=stage.exact_data,
             takes_turns=stage.mode == "interop",
             breaks_redis=stage.breaks_redis,
+            cuts=stage.cuts,
+            untried=self._untried,
         )
         self.sequences += 1
         return play, scene, Foresight()
 
-    def about_to(self, step: Step, scene: Scene) -> int:
-        """Count a step and what it covers; returns how many combinations are new. Raises TimeIsUp."""
-        if time.monotonic() > self._round_deadline:
+    def about_to(self) -> None:
+        """Count a step. Raises TimeIsUp."""
+        if self._shrinking.over if self._shrinking else time.monotonic() > self._deadline:
             raise TimeIsUp
         self.steps += 1
         self.watcher.stepped(self)
-        return self.coverage.note(step, scene.queue(queue_of(step)))
+
+    def cover(self, found: Collection[Combination], *, compared: bool) -> int:
+        """Count what a step has covered; returns how many combinations are new."""
+        if compared:
+            self.coverage.compare(found)
+        return self.coverage.draw(found)
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
         """Raise where a step has shown something new: always for the same class while that is being shrunk."""
@@ -175,8 +183,9 @@ class Campaign:
 
     def _round(self) -> None:
         self._target: DifferenceClass | None = None
+        self._untried = self.coverage.worth_trying(self.operations)
         self._sample: Sample | None = None
-        self._round_deadline = self._deadline
+        self._shrinking: Allowance | None = None
         self.phase = "searching"
         machine = seed(self._round_seed())(machine_for(self))
         with contextlib.suppress(Difference, TimeIsUp, Flaky, FlakyFailure):
@@ -207,7 +216,7 @@ class Campaign:
         """From now on, the round is about this class: its sequence is made shorter, for a while."""
         self._target = group
         self.phase = "shrinking"
-        self._round_deadline = min(self._deadline + SHRINK_SECONDS, time.monotonic() + SHRINK_SECONDS)
+        self._shrinking = Allowance(SHRINK_SECONDS)
 
     def _keep(self, sample: Sample) -> None:
         best = self._sample

@@ -10,31 +10,30 @@ from typing import Any
 import msgspec
 
 from conformance.driver.ops import Op, flow, lifecycle, queue
+from conformance.fuzz.scene import Pair
 from conformance.fuzz.steps import CallStep, FaultStep, Step
-from conformance.fuzz.strategies import controlling, editing
+from conformance.fuzz.strategies import controlling, editing, working
 from conformance.fuzz.world import JOB_STATES, QueueWorld
 
 PLAIN = "-"
 """Stands for a call without any option."""
 
-WORKER_OPS = (
-    "worker.moveToCompleted",
-    "worker.moveToFailed",
-    "worker.moveToDelayed",
-    "worker.moveToWait",
-    "worker.moveToWaitingChildren",
-    "worker.extendLock",
-)
-JOB_OPS: tuple[str, ...] = (*editing.CHANGES, *editing.QUESTIONS, *WORKER_OPS)
+JOB_OPS: tuple[str, ...] = (*editing.CHANGES, *editing.QUESTIONS, *working.ON_A_HELD_JOB)
 """Operations that name one job."""
 
-QUEUE_STATES = ("running", "paused")
+RUNNING = "running"
+QUEUE_STATES = (RUNNING, "paused")
 QUEUE_OPS: tuple[str, ...] = (
     "queue.add",
     "queue.addBulk",
     "queue.upsertJobScheduler",
     "worker.getNextJob",
     "worker.checkStalled",
+    "worker.extendLocks",
+    "worker.rateLimit",
+    "flow.add",
+    "flow.addBulk",
+    "flow.getFlow",
     *controlling.CONTROLS,
     *controlling.MAINTENANCE,
     *controlling.QUESTIONS,
@@ -49,31 +48,55 @@ class Combination(msgspec.Struct, frozen=True, order=True):
     state: str
     option: str = PLAIN
 
+    @property
+    def pair(self) -> Pair:
+        """Operation and state."""
+        return self.op, self.state
+
+
+OFTEN_ENOUGH = 2
+"""How often a pair has to be generated before it is no longer aimed at: what is generated may not be played to its end,
+on a machine that is too busy, or with a client that has gone another way."""
+
 
 @dataclass
 class Coverage:
-    """What was tried so far, with numbers. Fed by what is generated, never by what a client does with it."""
+    """What was tried so far, with numbers. `drawn` is what was generated, `seen` what was played and compared, too.
+
+    Only the first says where to go next: what is generated must not depend on what clients do.
+    """
 
     seen: Counter[Combination] = field(default_factory=Counter)
+    drawn: Counter[Combination] = field(default_factory=Counter)
+    drawn_pairs: Counter[Pair] = field(default_factory=Counter)
 
-    def note(self, step: Step, world: QueueWorld) -> int:
-        """Count the combinations of a step about to be taken; returns how many of them are new."""
-        found = list(combinations(step, world))
-        new = sum(one not in self.seen for one in found)
-        self.seen.update(found)
+    def draw(self, found: Collection[Combination]) -> int:
+        """Count the combinations of a step that was generated; returns how many of them are new."""
+        new = sum(one not in self.drawn for one in found)
+        self.drawn.update(found)
+        self.drawn_pairs.update({one.pair for one in found})
         return new
 
+    def compare(self, found: Collection[Combination]) -> None:
+        """Count the combinations of a step after which both sides were compared."""
+        self.seen.update(found)
+
     @property
-    def pairs(self) -> set[tuple[str, str]]:
-        """Operations with states."""
-        return {(one.op, one.state) for one in self.seen}
+    def pairs(self) -> set[Pair]:
+        """Operations with states that were compared."""
+        return {one.pair for one in self.seen}
 
-    def never_tried(self, operations: Collection[str]) -> list[tuple[str, str]]:
+    def never_tried(self, operations: Collection[str]) -> list[Pair]:
         """Legal pairs of operation and state that did not occur. `operations`: what both clients declare."""
-        return [pair for pair in legal_pairs(operations) if pair not in self.pairs]
+        tried = self.pairs
+        return [pair for pair in legal_pairs(operations) if pair not in tried]
+
+    def worth_trying(self, operations: Collection[str]) -> tuple[Pair, ...]:
+        """Legal pairs that were seldom or never generated."""
+        return tuple(pair for pair in legal_pairs(operations) if self.drawn_pairs[pair] < OFTEN_ENOUGH)
 
 
-def legal_pairs(operations: Collection[str]) -> list[tuple[str, str]]:
+def legal_pairs(operations: Collection[str]) -> list[Pair]:
     """Every pair of operation and state: a call in the wrong state is legal, too, and has to be refused alike."""
     about_jobs = [(op, state) for op in JOB_OPS if op in operations for state in JOB_STATES]
     return about_jobs + [(op, state) for op in QUEUE_OPS if op in operations for state in QUEUE_STATES]
@@ -83,6 +106,8 @@ def combinations(step: Step, world: QueueWorld) -> Iterator[Combination]:
     """The combinations that a step stands for. `world`: the state of its queue before it."""
     state = _state(step, world)
     options = sorted(set(_options(step.op))) if isinstance(step, CallStep) else []
+    if isinstance(step, CallStep) and step.cut:
+        options.append(f"cut={step.cut}")
     for option in options or [PLAIN]:
         yield Combination(step.name, state, option)
 

@@ -66,6 +66,8 @@ class Dump:
 
     prefix: str
     reply: Any
+    imagined = False
+    """It was seen in Redis."""
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -46,6 +46,8 @@ class Foresight:
                 self.model.take_markers(step.queue)
             case FaultStep():
                 self.model.script_flush()
+            case CallStep(cut="before-send"):
+                return Answer("info", code="connection-lost", message="Redis never saw the call")
             case CallStep():
                 return self._call(step, now_ms)
         return Answer("ok")
@@ -119,6 +121,8 @@ class ModelSight:
     """What is seen of the model."""
 
     snapshot: Snapshot
+    imagined = True
+    """It is in no Redis."""
 
     @property
     def essence(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, ClassVar, Protocol
 
 from hypothesis import strategies as st
@@ -11,10 +11,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from conformance.driver.ops import lifecycle
 from conformance.fuzz.answers import Answer
+from conformance.fuzz.coverage import JOB_OPS, Combination, combinations
 from conformance.fuzz.findings import StepDifference
 from conformance.fuzz.foresight import Foresight
 from conformance.fuzz.play import Play
-from conformance.fuzz.scene import MAIN, QUEUE_OF, Scene
+from conformance.fuzz.scene import MAIN, QUEUE_OF, Pair, Scene
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
 from conformance.fuzz.strategies.families import MOODS, next_steps
 from conformance.fuzz.strategies.options import favourites
@@ -28,8 +29,12 @@ class Conductor(Protocol):
         """Set the stage for a sequence."""
         ...
 
-    def about_to(self, step: Step, scene: Scene) -> int:
-        """Take note of a step before it is taken; returns how many new combinations it covers. May end the run."""
+    def about_to(self) -> None:
+        """A step is going to be taken. May end the run."""
+        ...
+
+    def cover(self, found: Collection[Combination], *, compared: bool) -> int:
+        """Take note of what a step has covered; returns how much of it is new to the run."""
         ...
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
@@ -44,6 +49,14 @@ class Conductor(Protocol):
 @st.composite
 def _next(draw: st.DrawFn, machine: QueueMachine) -> list[Step]:
     return next_steps(draw, machine.scene, machine.mood)
+
+
+def _aims(machine: QueueMachine) -> st.SearchStrategy[Pair | None]:
+    """A pair that the run has not tried: every state with the same chance."""
+    by_state: dict[tuple[bool, str], Pair] = {
+        (op in JOB_OPS, state): (op, state) for op, state in machine.scene.untried
+    }
+    return st.sampled_from(list(by_state.values())) if by_state else st.none()
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -62,11 +75,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.mood = "all"
         self.taken: list[Step] = []
         self.covered = 0
+        self.foreseeable = True
 
-    @initialize(mood=st.sampled_from(tuple(MOODS)), favourites=favourites())
-    def choose(self, mood: str, favourites: tuple[dict[str, Any], ...]) -> None:
+    @initialize(mood=st.sampled_from(tuple(MOODS)), favourites=favourites(), aim=st.runner().flatmap(_aims))
+    def choose(self, mood: str, favourites: tuple[dict[str, Any], ...], aim: Pair | None) -> None:
         """What the sequence is mostly about."""
-        self.mood, self.scene.favourites = mood, favourites
+        self.mood, self.scene.favourites, self.scene.aim = mood, favourites, aim
 
     @rule(steps=st.runner().flatmap(_next))
     def go_on(self, steps: list[Step]) -> None:
@@ -76,12 +90,15 @@ class QueueMachine(RuleBasedStateMachine):
     def take(self, steps: Sequence[Step]) -> None:
         """Take steps one by one. Once the two sides have gone apart, the model goes on alone."""
         for step in steps:
-            self.covered += self.conductor.about_to(step, self.scene)
+            self.conductor.about_to()
             self.taken.append(step)
+            covers = list(combinations(step, self.scene.queue(queue_of(step))))
             foreseen = self.foresight.follow(step, self.scene.now_ms)
             if foreseen is None:
+                self.foreseeable = False
                 self.play.end("nobody can know what comes of this step")
             found = self.play.perform(step)
+            self._cover(covers, compared=self.play.live or bool(found))
             self._follow(step, foreseen)
             self.conductor.judge(self.taken, self.play.news(found))
 
@@ -89,6 +106,12 @@ class QueueMachine(RuleBasedStateMachine):
         """Clear the stage, and tell Hypothesis how much of this was new."""
         self.conductor.end(self.play)
         target(float(self.covered), label="new combinations of operation, state and option")
+
+    def _cover(self, covers: Collection[Combination], *, compared: bool) -> None:
+        """What comes after a step that nobody could foresee counts for nothing: it is not played."""
+        if self.foreseeable:
+            self.covered += self.conductor.cover(covers, compared=compared)
+            self.scene.tried.update(one.pair for one in covers)
 
     def _follow(self, step: Step, foreseen: Answer | None) -> None:
         """What the generator has to know of a step."""

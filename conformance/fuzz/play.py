@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from conformance.fuzz.answers import Answer
-from conformance.fuzz.comparing import Sight, answer_differences, state_differences
+from conformance.fuzz.comparing import Sight, answer_differences, state_differences, unchanged
+from conformance.fuzz.cutting import Cutter, cut_call
 from conformance.fuzz.dump import Eyes
 from conformance.fuzz.findings import Known, StepDifference
 from conformance.fuzz.sides import Side
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
 from conformance.gate.participants.clock import Clock
+from conformance.observe.tap.rules import Phase
 
 REWIND_AFTER_S, TOO_LATE_S = 1.0, 8.0
 """Redis's own clock cannot be stopped, but times to live can be given back what has passed. They are multiples of 10 s,
@@ -51,6 +53,10 @@ class Play:
     """Everything that is different at present."""
     seen: tuple[Sight, Sight] | None = None
     """The last look at both sides."""
+    cutter: Cutter | None = None
+    """Cuts the client's connection at a command, where something stands between it and Redis."""
+    last_step: str = ""
+    """Why the step that is being taken is the last one; empty where it is not."""
     _held: float = field(default_factory=time.monotonic)
 
     def perform(self, step: Step) -> list[StepDifference]:
@@ -64,16 +70,26 @@ class Play:
         found = self._act(step)
         if not self.live:
             return found
-        before = {difference.spot for difference in self.differences}
-        self.seen = self.look()
+        before = self.differences
+        found += self.new_differences(step)
         if time.monotonic() - self._held > TOO_LATE_S and self.clock.frozen:
             self.end("a step took so long that times to live tell nothing any more")
+            self.differences = before
             return []
-        self.differences = state_differences(step.name, *self.seen, frozen=self.clock.frozen)
-        found += [difference for difference in self.differences if difference.spot not in before]
         if any(not difference.group.harmless for difference in found):
             self.end("the two sides are no longer in the same state")
+        elif self.last_step:
+            self.end(self.last_step)
         return found
+
+    def new_differences(self, step: Step) -> list[StepDifference]:
+        """Look at both sides: what is different now and was not at the last look."""
+        last, self.seen = self.seen, self.look()
+        if last is not None and all(map(unchanged, last, self.seen)):
+            return []
+        before = {difference.spot for difference in self.differences}
+        self.differences = state_differences(step.name, *self.seen, frozen=self.clock.frozen)
+        return [difference for difference in self.differences if difference.spot not in before]
 
     def news(self, found: Sequence[StepDifference]) -> list[StepDifference]:
         """Those differences that are not known yet."""
@@ -110,18 +126,26 @@ class Play:
         return []
 
     def _call(self, step: CallStep) -> list[StepDifference]:
+        if step.cut:
+            return self._cut_call(step, step.cut)
         now_ms = self.clock.call_ms()
         beside = self.pool.submit(self.expected.perform, step, now_ms)
         ours = self.actual.perform(step, now_ms)
         theirs = beside.result()
-        if why := self._incomparable(theirs, ours):
+        if why := self.incomparable(theirs, ours):
             self.end(why)
             return []
         return answer_differences(
             step.name, theirs, ours, (self.expected.prefix, self.actual.prefix), frozen=self.clock.frozen
         )
 
-    def _incomparable(self, theirs: Answer, ours: Answer) -> str:
+    def _cut_call(self, step: CallStep, phase: Phase) -> list[StepDifference]:
+        if self.cutter is None:
+            self.end("nothing stands between the client and Redis that could cut its connection")
+            return []
+        return cut_call(self, step, phase, self.cutter)
+
+    def incomparable(self, theirs: Answer, ours: Answer) -> str:
         """Why nothing can be said about the client after these two answers; empty where something can."""
         if theirs.status in {"info", "broken", "unsupported"}:
             return f"the oracle itself did not give an answer: {theirs.message}"

@@ -6,16 +6,17 @@ is quick on long sequences, and finds what a choice-wise shrink cannot, such as 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from conformance.fuzz.effort import Allowance
 from conformance.fuzz.findings import DifferenceClass, Known, StepDifference
 from conformance.fuzz.simpler import simpler_steps, without
 from conformance.fuzz.stage import Stage
 from conformance.fuzz.steps import Step
 
 REDUCE_SECONDS = 30.0
+"""On an idle machine; see `Allowance`."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,12 @@ class Reducer:
 
     def __init__(self, stage: Stage, known: Known, group: DifferenceClass) -> None:
         self._stage, self._known, self._group = stage, known, group
-        self._deadline = 0.0
+        self._allowance = Allowance(REDUCE_SECONDS)
 
     def reduce(self, steps: Sequence[Step], *, within_s: float = REDUCE_SECONDS) -> Shown:
         """The shortest sequence that can be had in the time."""
         best = self.show(steps)
-        self._deadline = time.monotonic() + within_s
+        self._allowance = Allowance(within_s)
         better: Shown | None = best if best.reproduced else None
         while better is not None:
             best = better
@@ -67,7 +68,7 @@ class Reducer:
 
     def _first_that_shows(self, candidates: Iterator[Sequence[Step]]) -> Shown | None:
         for candidate in candidates:
-            if time.monotonic() > self._deadline:
+            if self._allowance.over:
                 return None
             shown = self.show(candidate)
             if shown.reproduced:

@@ -14,6 +14,8 @@ from conformance.fuzz.strategies.options import QUEUE_OPTIONS, WORKER_OPTIONS
 from conformance.fuzz.world import QueueWorld, World
 
 Draw: TypeAlias = st.DrawFn
+Pair: TypeAlias = tuple[str, str]
+"""An operation, and the state of the job (or queue) that it is called on."""
 
 MAIN, OTHER = "q", "r"
 """The queues of a sequence: most happens in the first; children of flows may live in the second."""
@@ -48,6 +50,8 @@ class Scene:
     exact_data: bool = True
     takes_turns: bool = False
     breaks_redis: bool = True
+    cuts: bool = True
+    """Whether the client's connection can be cut at a command."""
     world: World = field(default_factory=World)
     opened: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Options of the open handles by name."""
@@ -56,6 +60,12 @@ class Scene:
     """In interop: who claimed a job last, and on which handle."""
     favourites: tuple[dict[str, Any], ...] = ()
     """Job options that come again and again in this sequence, so that they meet."""
+    untried: tuple[Pair, ...] = ()
+    """What the run has not tried, as of the beginning of its round: within a round, equal choices are equal steps."""
+    tried: set[Pair] = field(default_factory=set)
+    """What this sequence has tried."""
+    aim: Pair | None = None
+    """Of the untried pairs, those about this one's state are tried first."""
 
     def can(self, *operations: str) -> bool:
         """Whether both clients declare all of these."""
@@ -64,6 +74,10 @@ class Scene:
     def queue(self, name: str) -> QueueWorld:
         """The state of one queue."""
         return self.world.queue(name)
+
+    def goals(self) -> list[Pair]:
+        """Pairs of operation and state that are worth trying."""
+        return [pair for pair in self.untried if pair not in self.tried]
 
     def any_queue(self, draw: Draw) -> str:
         """A queue: mostly the main one."""

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from conformance.fuzz.campaign import Campaign, Finding
+from conformance.fuzz.coverage import legal_pairs
 from conformance.fuzz.findings import Known
 from conformance.fuzz.folder import RunFolder
 from conformance.fuzz.modes import Mode
@@ -105,6 +106,9 @@ def _conclude(console: Console, campaign: Campaign, folder: RunFolder) -> None:
         shown = ", ".join(f"{op} on {state}" for op, state in untried[:SHOWN_PAIRS])
         more = f" and {len(untried) - SHOWN_PAIRS} more (coverage.json)" if len(untried) > SHOWN_PAIRS else ""
         console.print(Text(f"never tried: {shown}{more}"), soft_wrap=True)
+    else:
+        pairs = len(legal_pairs(campaign.operations))
+        console.print(f"all {pairs} pairs of operation and state were tried")
     for finding in campaign.findings:
         console.print(finding_line(finding), soft_wrap=True)
         _show(console, finding, folder.file_of(finding))

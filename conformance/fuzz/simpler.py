@@ -75,6 +75,8 @@ def simpler_steps(steps: Sequence[Step]) -> Iterator[list[Step]]:
             yield once
     for index, step in enumerate(steps):
         if isinstance(step, CallStep):
+            if step.cut:
+                yield [*steps[:index], replace(step, cut=""), *steps[index + 1 :]]
             for op in _plainer(step.op):
                 yield [*steps[:index], replace(step, op=op), *steps[index + 1 :]]
 

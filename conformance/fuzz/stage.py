@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from conformance.driver.messages import Capability
 from conformance.fuzz.comparing import Sight
+from conformance.fuzz.cutting import TapCutter
 from conformance.fuzz.dump import Eyes
 from conformance.fuzz.findings import Known
 from conformance.fuzz.foresight import ModelSide
@@ -15,6 +16,7 @@ from conformance.fuzz.play import Play
 from conformance.fuzz.sides import DriverSide, Side, TurnsSide
 from conformance.gate.bench import Seat
 from conformance.gate.participants.clock import Clock, FrozenClock, RunningClock
+from conformance.gate.taps import TapPoint, place_tap
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers.server import Server
 
@@ -39,6 +41,7 @@ class Stage:
         self._redis = self.server.connect()
         self._eyes = Eyes(self._redis)
         self._address = self.server.for_drivers
+        self._point = place_tap(self.server, {}) if self.mode != "model" else TapPoint(self._address, None)
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="fuzz")
 
     @property
@@ -57,6 +60,14 @@ class Stage:
         return self.server.own
 
     @property
+    def cuts(self) -> bool:
+        """Whether the client's connection can be cut at a command.
+
+        Only where its time stands still: a client with a clock of its own may try again behind the kit's back for long.
+        """
+        return self._point.tap is not None and self.frozen
+
+    @property
     def operations(self) -> frozenset[str]:
         """What both clients declare."""
         return frozenset.intersection(*(frozenset(seat.driver().ready.ops) for seat in self._seats()))
@@ -71,7 +82,10 @@ class Stage:
             return seen[0], actual.sight() if isinstance(actual, ModelSide) else seen[1]
 
         clock: Clock = FrozenClock() if self.frozen else RunningClock()
-        return Play(expected, actual, look, self._eyes, clock, self._pool, prefixes, self._cut, known or Known())
+        self._point.begin()
+        cutter = TapCutter(self._point.tap) if self._point.tap is not None else None
+        known = known or Known()
+        return Play(expected, actual, look, self._eyes, clock, self._pool, prefixes, self._cut, known, cutter=cutter)
 
     def end(self, play: Play) -> None:
         """Close what the sequence opened and remove what it left."""
@@ -83,6 +97,7 @@ class Stage:
         self._pool.shutdown()
         for seat in self._seats():
             seat.leave()
+        self._point.close()
         self._redis.close()
 
     def _seats(self) -> list[Seat]:
@@ -92,7 +107,7 @@ class Stage:
         alone = DriverSide(self.oracle, self._address, self.server.fresh_prefix(), SHADOW)
         if self.mode == "model":
             return alone, ModelSide()
-        client = DriverSide(self.client, self._address, self.server.fresh_prefix())
+        client = DriverSide(self.client, self._point.address, self.server.fresh_prefix())
         if self.mode == "differential":
             return alone, client
         return alone, TurnsSide(client, DriverSide(self.oracle, self._address, client.prefix))

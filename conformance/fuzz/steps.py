@@ -9,8 +9,10 @@ import msgspec
 
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY, Op, lifecycle
+from conformance.observe.tap.rules import Phase
 
 Caller: TypeAlias = Literal["client", "oracle"]
+Cut: TypeAlias = Phase | Literal[""]
 FaultName: TypeAlias = Literal["delete-lock", "wake", "script-flush", "disconnect"]
 
 NOWHERE = RedisAddress(mode="standalone", nodes=[])
@@ -19,11 +21,15 @@ NOWHERE = RedisAddress(mode="standalone", nodes=[])
 
 @dataclass(frozen=True)
 class CallStep:
-    """One operation on one handle. `by`: in interop, which of the two clients makes the call on the shared queue."""
+    """One operation on one handle. `by`: in interop, which of the two clients makes the call on the shared queue.
+
+    `cut`: the client's connection breaks at the call's script, at this moment (docs/tap.md); empty where it does not.
+    """
 
     handle: str
     op: Op[Any]
     by: Caller = "client"
+    cut: Cut = ""
 
     @property
     def name(self) -> str:
@@ -91,6 +97,8 @@ def as_record(step: Step) -> dict[str, Any]:
     record: dict[str, Any] = {"call": step.name, "on": step.handle}
     if step.by != "client":
         record["by"] = step.by
+    if step.cut:
+        record["cut"] = step.cut
     return record | {"args": _arguments(step.op)}
 
 
@@ -106,7 +114,8 @@ def from_record(record: dict[str, Any]) -> Step:
     if record["call"] == "open":
         arguments |= {"prefix": "", "redis": NOWHERE}
     op = msgspec.convert(arguments, REGISTRY[record["call"]], from_attributes=True)
-    return CallStep(msgspec.convert(record.get("on", ""), str), op, msgspec.convert(record.get("by", "client"), Caller))
+    handle, by = msgspec.convert(record.get("on", ""), str), msgspec.convert(record.get("by", "client"), Caller)
+    return CallStep(handle, op, by, msgspec.convert(record.get("cut", ""), Cut))
 
 
 def told(step: Step) -> str:
@@ -119,7 +128,8 @@ def told(step: Step) -> str:
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in _arguments(step.op).items()
     )
     who = " (Node)" if step.by == "oracle" else ""
-    return f"{step.handle}{who}: {step.name}({arguments})"
+    cut = f", cut {step.cut}" if step.cut else ""
+    return f"{step.handle}{who}: {step.name}({arguments}){cut}"
 
 
 def _arguments(op: Op[Any]) -> dict[str, Any]:

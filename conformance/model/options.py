@@ -81,7 +81,7 @@ def check_options(options: Mapping[str, Any], data_raw: str) -> None:
     if options.get("priority"):
         _check_priority(options["priority"])
     for name in ("deduplication", "debounce"):
-        if options.get(name) and not options[name].get("id"):
+        if isinstance(options.get(name), dict) and not options[name].get("id"):  # to JavaScript, {} is true
             refuse(f"{name} without id")
     backoff = options.get("backoff")
     jitter: Any = backoff.get("jitter") if isinstance(backoff, dict) else None

@@ -10,7 +10,7 @@ from conformance.driver.connection import OperationFailed
 from conformance.driver.ops import lifecycle
 from conformance.fuzz.replay_file import Replay, read_replay
 from conformance.fuzz.sides import placed
-from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step
+from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, told
 from conformance.gate.participants.participant import Participant
 from conformance.gate.scenario import scenario
 
@@ -41,12 +41,14 @@ def _take(client: Participant, step: Step, handles: dict[str, str]) -> None:
             client.tap.disconnect()
         case CallStep(op=lifecycle.Open() as op):
             handles[step.handle] = client.open(op.role, op.queue, processor=op.processor, **op.options)
-        case CallStep():
+        case CallStep(cut=""):
             # A refusal is an answer like any other: the transcript keeps it.
             with suppress(OperationFailed):
                 client.call(placed(step.op, client.prefix, NOWHERE), handle=handles[step.handle])
         case _:
-            raise ValueError(f"a regression cannot hold the fault {step.fault}: other scenarios use the same Redis")
+            raise ValueError(
+                f"no scenario can hold {told(step)}: others use the same Redis, and Node would be cut, too"
+            )
 
 
 for _path in sorted(REGRESSIONS.glob("*.jsonl")):

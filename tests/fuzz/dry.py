@@ -37,7 +37,7 @@ class DryStage:
     """Keeps every sequence in `plays`."""
 
     mode: Mode = "differential"
-    frozen = exact_data = breaks_redis = True
+    frozen = exact_data = breaks_redis = cuts = True
     operations = frozenset(REGISTRY)
 
     def __init__(self) -> None:

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from conformance.fuzz.campaign import Campaign, Finding
+from conformance.fuzz.effort import processor_s
 from conformance.fuzz.folder import as_replay
 from conformance.fuzz.modes import Mode
 from conformance.fuzz.replay_file import write_replay
@@ -78,10 +80,11 @@ def main() -> None:
         server = stack.enter_context(open_server(None, announce=print))
         oracle = oracle_of_this_machine()
         for name in options.names or PLANTED:
-            started = time.monotonic()
+            started, before = time.monotonic(), processor_s()
             with stage_for(PLANTED[name], server, oracle) as stage:
                 finding, campaign = hunt(stage, options.seed, options.seconds)
-                taken = f"{time.monotonic() - started:.0f} s, {campaign.steps} steps"
+                busy = f"{processor_s() - before:.0f} s of processor time, load {os.getloadavg()[0]:.0f}"
+                taken = f"{time.monotonic() - started:.0f} s ({busy}), {campaign.steps} steps"
                 if finding is None:
                     print(f"{name}: not found in {taken}")
                     continue

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conformance.fuzz.answers import Answer, disagreements
-from conformance.fuzz.comparing import answer_differences, state_differences
+from conformance.fuzz.comparing import answer_differences, state_differences, unchanged
 from conformance.fuzz.dump import Dump
 from conformance.fuzz.findings import DifferenceClass
 from conformance.observe.handmade import Stream, event, job, snapshot
@@ -25,6 +25,7 @@ class Seen:
     snapshot: Snapshot
     essence: str = ""
     times_left: Mapping[str, int] = field(default_factory=dict)
+    imagined: bool = False
 
 
 def _sights(theirs: dict[str, Any], ours: dict[str, Any]) -> tuple[Seen, Seen]:
@@ -112,6 +113,30 @@ def test_times_to_live_far_apart_are_found_even_in_equal_states() -> None:
     assert (found.where, found.kind, found.key) == ("ttl.lock", "ttl", "q:1:lock")
     near = Seen(state, "x", {"q:1:lock": 28_000})
     assert state_differences("worker.getNextJob", theirs, near, frozen=True) == []
+
+
+def test_a_rate_window_that_runs_down_is_no_difference() -> None:
+    """Longer than the queue's newest limit, it lies in no band of the canonical rules."""
+    keys = {"q:meta": {"max": "2", "duration": "20000"}, "q:limiter": "1"}
+
+    def seen(ttl_ms: int, essence: str) -> Seen:
+        return Seen(snapshot(keys, ttls={"q:limiter": ttl_ms}), essence, {"q:limiter": ttl_ms})
+
+    assert state_differences("queue.add", seen(59_997, "a"), seen(60_000, "b"), frozen=True) == []
+    kinds = {one.kind for one in state_differences("queue.add", seen(40_000, "a"), seen(60_000, "b"), frozen=True)}
+    assert kinds == {"ttl"}
+
+
+def test_what_has_changed_between_two_looks() -> None:
+    state, other = snapshot({"q:1": job(), "q:wait": ["1"]}), snapshot({"q:1": job(), "q:paused": ["1"]})
+    before = Seen(state, "x", {"q:1:lock": 30_000})
+    assert unchanged(before, Seen(state, "x", {"q:1:lock": 29_000}))
+    assert not unchanged(before, Seen(state, "y", {"q:1:lock": 30_000}))
+    assert not unchanged(before, Seen(state, "x", {"q:1:lock": 60_000}))
+    assert not unchanged(before, Seen(state, "x"))
+    imagined = Seen(state, imagined=True)
+    assert unchanged(imagined, Seen(state, imagined=True))
+    assert not unchanged(imagined, Seen(other, imagined=True))
 
 
 def test_which_differences_let_a_sequence_go_on() -> None:

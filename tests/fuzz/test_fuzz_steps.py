@@ -26,6 +26,7 @@ STEPS: list[Step] = [
     CallStep("flow", flow.AddFlow(flow=flow.FlowJob(name="p", queue="q", children=[CHILD]))),
     CallStep("worker-1", worker.MoveToFailed(job="1", token="t", message="", unrecoverable=True)),
     CallStep("queue-1", queue.Pause()),
+    CallStep("queue-1", queue.Resume(), cut="mid-reply"),
     ClockStep(20_000),
     FaultStep("delete-lock", "q", "1"),
     FaultStep("wake", "r"),
@@ -46,7 +47,7 @@ def test_a_record_leaves_out_what_is_at_its_default() -> None:
         "args": {"role": "queue", "queue": "q", "options": {"skipMetasUpdate": True}},
     }
     assert as_record(STEPS[6]) == {"call": "queue.pause", "on": "queue-1", "args": {}}
-    assert as_record(STEPS[10]) == {"fault": "script-flush"}
+    assert as_record(STEPS[11]) == {"fault": "script-flush"}
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,7 @@ def test_a_record_leaves_out_what_is_at_its_default() -> None:
         {"call": "queue.add", "on": "queue-1", "args": {}},
         {"call": "queue.add", "on": 5, "args": {"name": "n"}},
         {"call": "queue.pause", "on": "queue-1", "by": "somebody"},
+        {"call": "queue.pause", "on": "queue-1", "cut": "sometime"},
         {"clock_ms": "soon"},
         {"fault": "earthquake"},
     ],
@@ -68,10 +70,11 @@ def test_what_is_no_step_is_refused(record: dict[str, object]) -> None:
 
 
 def test_client_objects_do_not_count_as_calls() -> None:
-    assert calls_of(STEPS) == 5
+    assert calls_of(STEPS) == 6
 
 
 def test_a_step_is_told_in_one_line() -> None:
     assert told(STEPS[3]) == ('queue-1 (Node): queue.addBulk(jobs=[{"name":"a","data_raw":"{}","opts":{"lifo":true}}])')
+    assert told(STEPS[7]) == "queue-1: queue.resume(), cut mid-reply"
     assert told(ClockStep(5)) == "5 ms pass"
     assert told(FaultStep("delete-lock", "q", "1")) == "delete-lock q 1"

@@ -188,6 +188,13 @@ def test_simple_deduplication_ends_with_the_job() -> None:
     assert room.add(deduplication={"id": "d"}) != one
 
 
+@pytest.mark.parametrize("name", ["deduplication", "debounce"])
+def test_deduplication_without_an_id_is_refused(name: str) -> None:
+    """An empty object as well: to JavaScript, `{}` is true."""
+    for given in ({}, {"ttl": 5}, {"id": ""}):
+        assert Room().call("q", queue.Add(name="n", opts={name: given})).code == "invalid-argument"
+
+
 def test_deduplication_with_a_ttl_ends_with_time() -> None:
     room = Room()
     one = room.add(deduplication={"id": "d", "ttl": 10_000})

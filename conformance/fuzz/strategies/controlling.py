@@ -25,6 +25,7 @@ _CLEANED: st.SearchStrategy[Any] = st.sampled_from(
 )
 _STARTS, _ENDS = st.sampled_from((0, 1, -2)), st.sampled_from((-1, 0, 1, 5))
 _FLAGS = st.booleans()
+_DEPTHS = st.sampled_from((10, 1, 2))
 
 CONTROLS: dict[str, Maker] = {
     "queue.pause": lambda _: queue.Pause(),
@@ -106,8 +107,15 @@ def asking_about_a_queue(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """One question about a queue, or about a flow."""
     parents = scene.queue(MAIN).parents
     if parents and scene.can("flow.getFlow") and draw(st.sampled_from(range(8))) == 7:
-        return scene.flow(draw, flow.GetFlow(job=parents[0], queue=MAIN, depth=draw(st.sampled_from((10, 1, 2)))))
+        return draw(asking_about_a_flow(scene))
     return _on_a_queue(draw, scene, QUESTIONS)
+
+
+@st.composite
+def asking_about_a_flow(draw: st.DrawFn, scene: Scene) -> list[Step]:
+    """FlowProducer.getFlow."""
+    parent = next(iter(scene.queue(MAIN).parents), "no-such-job")
+    return scene.flow(draw, flow.GetFlow(job=parent, queue=MAIN, depth=draw(_DEPTHS)))
 
 
 @st.composite

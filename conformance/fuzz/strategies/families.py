@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from conformance.fuzz.scene import MAIN, OTHER, Scene
 from conformance.fuzz.steps import Step
-from conformance.fuzz.strategies import controlling, editing, producing, working
+from conformance.fuzz.strategies import breaking, controlling, editing, exploring, producing, working
 
 WAITING = frozenset({"wait", "paused", "prioritized", "delayed"})
 """States out of which a worker may get a job, now or when the queue is resumed or the time has come."""
@@ -42,6 +42,11 @@ def has_room(scene: Scene) -> bool:
 def has_active(scene: Scene) -> bool:
     """A worker is at a job."""
     return any(scene.queue(name).in_states({"active"}) for name in (MAIN, OTHER))
+
+
+def has_goals(scene: Scene) -> bool:
+    """Something has not been tried yet."""
+    return bool(scene.goals())
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ FAMILIES: tuple[Family, ...] = (
     Family("pass-time", controlling.passing_time, 2, lambda scene: scene.frozen),
     Family("wake", controlling.waking, 2, always),
     Family("disturb", controlling.disturbing, 1, has_active),
+    Family("cut", breaking.breaking, 1, lambda scene: scene.cuts and has_jobs(scene)),
+    Family("explore", exploring.exploring, 40, has_goals, ("queue.add",)),
 )
 """The simplest first, because shrinking goes that way."""
 
@@ -91,7 +98,7 @@ MOODS: dict[str, tuple[str, ...]] = {
     "work": ("add", "claim", "complete", "fail", "put-back", "pass-time"),
     "families": ("add-flow", "claim", "complete", "fail", "put-back", "change"),
     "schedules": ("schedule", "claim", "complete", "fail", "pass-time", "control"),
-    "losses": ("add", "claim", "disturb", "check-stalled", "renew", "pass-time", "fail"),
+    "losses": ("add", "claim", "disturb", "cut", "check-stalled", "renew", "pass-time", "fail"),
     "repairs": ("add-bulk", "claim", "fail", "complete", "maintain", "change", "ask-about-job"),
 }
 """What a sequence is mostly about: these families come more often in it."""

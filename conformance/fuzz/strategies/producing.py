@@ -47,10 +47,25 @@ def adding_bulk(draw: st.DrawFn, scene: Scene) -> list[Step]:
 @st.composite
 def adding_flow(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """FlowProducer.add, or addBulk of two."""
-    first = _tree(draw, scene, 0, draw(_LEVELS))
-    if draw(_ODDS) < 10 or not scene.can("flow.addBulk"):
-        return scene.flow(draw, flow.AddFlow(flow=first))
-    return scene.flow(draw, flow.AddFlows(flows=[first, _tree(draw, scene, 1, 1)]))
+    if draw(_ODDS) > 9 and scene.can("flow.addBulk"):
+        return draw(adding_flows(scene))
+    return scene.flow(draw, flow.AddFlow(flow=_tree(draw, scene, 0, draw(_LEVELS))))
+
+
+@st.composite
+def adding_flows(draw: st.DrawFn, scene: Scene) -> list[Step]:
+    """FlowProducer.addBulk of two."""
+    return scene.flow(draw, flow.AddFlows(flows=[_tree(draw, scene, number, 1) for number in (0, 1)]))
+
+
+@st.composite
+def adding_parent(draw: st.DrawFn, scene: Scene) -> list[Step]:
+    """A plain flow of two jobs: the parent waits for its child."""
+    root = f"f{_free_number(scene)}"
+    child = flow.FlowJob(name="node", queue=MAIN, opts={"jobId": f"{root}-1"})
+    return scene.flow(
+        draw, flow.AddFlow(flow=flow.FlowJob(name="node", queue=MAIN, opts={"jobId": root}, children=[child]))
+    )
 
 
 def _tree(draw: st.DrawFn, scene: Scene, number: int, levels: int) -> flow.FlowJob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
@@ -17,7 +18,36 @@ _FETCH = st.sampled_from((False, False, True))
 _MESSAGES = st.sampled_from(("boom", "", 'é\U0001f389 "quoted"\n', "x" * 300))
 _DURATIONS = st.sampled_from((30_000, 60_000, 20_000))
 _LATER = st.sampled_from((20_000, 0, 1, -1000))
-_PUT_BACK = st.sampled_from(("delay", "wait", "children"))
+_PUT_BACK = st.sampled_from(("worker.moveToDelayed", "worker.moveToWait", "worker.moveToWaitingChildren"))
+
+Maker = Callable[[st.DrawFn, Scene, str, str], Op[Any]]
+
+
+def _value(draw: st.DrawFn, scene: Scene) -> str:
+    return draw(json_texts(exact=scene.exact_data))
+
+
+ON_A_HELD_JOB: dict[str, Maker] = {
+    "worker.moveToCompleted": lambda draw, scene, job, token: worker.MoveToCompleted(
+        job=job, token=token, value_raw=_value(draw, scene), fetch_next=draw(_FETCH)
+    ),
+    "worker.moveToFailed": lambda draw, _, job, token: worker.MoveToFailed(
+        job=job,
+        token=token,
+        message=draw(_MESSAGES),
+        unrecoverable=draw(_RARELY) > 9,
+        fetch_next=draw(_FETCH),
+    ),
+    "worker.moveToDelayed": lambda draw, scene, job, token: worker.MoveToDelayed(
+        job=job, token=token, timestamp=scene.now_ms + draw(_LATER)
+    ),
+    "worker.moveToWait": lambda _draw, _, job, token: worker.MoveToWait(job=job, token=token),
+    "worker.moveToWaitingChildren": lambda _draw, _, job, token: worker.MoveToWaitingChildren(job=job, token=token),
+    "worker.extendLock": lambda draw, _, job, token: worker.ExtendLock(
+        job=job, token=token, duration_ms=draw(_DURATIONS)
+    ),
+}
+"""Calls of a manual worker about one job, by operation: with the job and a lock token."""
 
 
 @st.composite
@@ -31,51 +61,37 @@ def claiming(draw: st.DrawFn, scene: Scene) -> list[Step]:
 @st.composite
 def completing(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """Job.moveToCompleted, mostly by the owner of the lock."""
-    where, job, token = _held(draw, scene)
-    value = draw(json_texts(exact=scene.exact_data))
-    op = worker.MoveToCompleted(job=job, token=token, value_raw=value, fetch_next=draw(_FETCH))
-    return scene.worker(draw, where, op)
+    return _on_held(draw, scene, "worker.moveToCompleted")
 
 
 @st.composite
 def failing(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """Job.moveToFailed: retried at once, delayed, or failed for good, as its options say."""
-    where, job, token = _held(draw, scene)
-    op = worker.MoveToFailed(
-        job=job,
-        token=token,
-        message=draw(_MESSAGES),
-        unrecoverable=draw(_RARELY) > 9,
-        fetch_next=draw(_FETCH),
-    )
-    return scene.worker(draw, where, op)
+    return _on_held(draw, scene, "worker.moveToFailed")
 
 
 @st.composite
 def putting_back(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """moveToDelayed, moveToWait, moveToWaitingChildren."""
-    where, job, token = _held(draw, scene)
-    choices: dict[str, Op[Any]] = {
-        "delay": worker.MoveToDelayed(job=job, token=token, timestamp=scene.now_ms + draw(_LATER)),
-        "wait": worker.MoveToWait(job=job, token=token),
-        "children": worker.MoveToWaitingChildren(job=job, token=token),
-    }
-    op = choices[draw(_PUT_BACK)]
-    return scene.worker(draw, where, op if scene.can(type(op).op) else choices["children"])
+    name = draw(_PUT_BACK)
+    return _on_held(draw, scene, name if scene.can(name) else "worker.moveToWaitingChildren")
 
 
 @st.composite
 def renewing(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """extendLock, extendLocks."""
+    return _on_held(draw, scene, "worker.extendLock") if draw(st.booleans()) else draw(renewing_all(scene))
+
+
+@st.composite
+def renewing_all(draw: st.DrawFn, scene: Scene) -> list[Step]:
+    """Worker.extendLocks, of every active job of a queue."""
     where, job, token = _held(draw, scene)
-    duration = draw(_DURATIONS)
-    if draw(st.booleans()):
-        return scene.worker(draw, where, worker.ExtendLock(job=job, token=token, duration_ms=duration))
     tokens = scene.queue(where).tokens
     jobs = [other for other in scene.queue(where).in_states({"active"}) if other != job]
     renewed = [(job, token), *((other, tokens.get(other, TOKENS[0])) for other in jobs)]
     op = worker.ExtendLocks(
-        jobs=[each for each, _ in renewed], tokens=[each for _, each in renewed], duration_ms=duration
+        jobs=[each for each, _ in renewed], tokens=[each for _, each in renewed], duration_ms=draw(_DURATIONS)
     )
     return scene.worker(draw, where, op)
 
@@ -84,6 +100,11 @@ def renewing(draw: st.DrawFn, scene: Scene) -> list[Step]:
 def checking_stalled(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """The stalled check; it does nothing while the one before still throttles it."""
     return scene.worker(draw, scene.any_queue(draw), worker.CheckStalled())
+
+
+def _on_held(draw: st.DrawFn, scene: Scene, name: str) -> list[Step]:
+    where, job, token = _held(draw, scene)
+    return scene.worker(draw, where, ON_A_HELD_JOB[name](draw, scene, job, token))
 
 
 def _held(draw: st.DrawFn, scene: Scene) -> tuple[str, str, str]:
