@@ -64,9 +64,7 @@ def read_keys(redis_client: AnyRedis, keys: Sequence[bytes]) -> list[RawKey]:
         there = [row for row in zip(keys, types, values, ttls, strict=True) if row[3] != GONE_TTL]
         if not any(kind == NO_TYPE or isinstance(value, ResponseError) for _, kind, value, _ in there):
             break
-    return [
-        RawKey(key=_text(key), type=kind, value=_plain(kind, value), ttl_ms=ttl) for key, kind, value, ttl in there
-    ]
+    return [RawKey(key=_text(key), type=kind, value=_plain(kind, value), ttl_ms=ttl) for key, kind, value, ttl in there]
 
 
 def _keys(client: Any, prefix: str) -> list[Any]:
