@@ -84,21 +84,10 @@ def pop_in_two_steps(damage: Damage) -> None:
 def never_reconnects(damage: Damage) -> None:
     """A worker that has lost its connection waits for ever."""
 
-    def broken(persist: Function) -> Function:
-        async def wait_for_ever(worker: WorkerBase, act: Function) -> Any:
-            async def once() -> Any:
-                try:
-                    return await act()
-                except Exception as error:
-                    if is_connection_problem(error):
-                        await asyncio.Event().wait()
-                    raise
+    async def rest_for_ever(worker: WorkerBase, _seconds: float) -> None:
+        await worker.close_called.wait()
 
-            return await persist(worker, once)
-
-        return wait_for_ever
-
-    damage.around(WorkerBase, "persist", broken)
+    damage.replace(WorkerBase, "rest", rest_for_ever)
 
 
 @mutant(

@@ -89,6 +89,20 @@ def test_indeterminate() -> None:
     assert judged("indeterminate", completed_life(), end_state("1=a", "2=a")).verdict == "fail"
 
 
+def test_after_eviction_key_by_key_only_progress_is_judged() -> None:
+    """The counter of ids is gone, and job 1 is still there: a new job gets its id and runs in its place."""
+    both = handmade.snapshot(
+        {"q:1": handmade.job(name="a"), "q:failed": Zset({"1": 1.0}), "q:completed": Zset({"1": 2.0})}
+    )
+    lines = [*completed_life(), *fault(40, 50, "redis.evict", lost_since_ms=0, torn=True)]
+    lines += [*added(60, name="b"), event(61, "waiting"), quiescent()]
+    verdicts = {each.check: each.verdict for each in check_history(History(Header(), in_order(lines)), both)}
+    assert verdicts.pop("progress") == "ok"
+    assert set(verdicts.values()) == {"unknown"}
+    stands_still = [*added(30), event(31, "waiting"), *fault(40, 50, "redis.evict", lost_since_ms=0, torn=True)]
+    assert judged("progress", [*stands_still, quiescent()], both).verdict == "fail"
+
+
 # Running
 
 

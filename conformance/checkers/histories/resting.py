@@ -13,7 +13,6 @@ MARKERS = frozenset({"base-marker", "marker-members", "delay-marker"})
 ABOUT_THE_PAST = {"event-jobs": "a loss took the beginning of the stream", "id-counter": "a loss took the counter back"}
 """Snapshot checks that speak about what came before, and so not after a loss."""
 ABOUT_CLOCKS = {"times-in-order": "a clock was off"}
-TORN = Unknown("keys were evicted one by one, so that what is left need not fit together")
 HELD = frozenset({"active", "stalled", "waiting-children"})
 
 
@@ -25,7 +24,7 @@ def _markers(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
 def _orphans(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
     """At rest nothing is active, locked or suspected, and every invariant of a single snapshot holds."""
     yield from _tidiness(evidence, tally, markers=False)
-    if evidence.snapshot is None or evidence.is_torn or not any(phase.name == "quiescent" for phase in evidence.phases):
+    if evidence.snapshot is None or not any(phase.name == "quiescent" for phase in evidence.phases):
         return
     for lock in evidence.snapshot.locks:
         yield Finding(message=f"still locked by {lock.token}", job=f"{lock.queue}:{lock.job}")
@@ -37,9 +36,6 @@ def _orphans(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
 def _tidiness(evidence: Evidence, tally: Tally, *, markers: bool) -> Iterator[Finding | Unknown]:
     if evidence.snapshot is None:
         yield NO_SNAPSHOT
-        return
-    if evidence.is_torn:
-        yield TORN
         return
     tally.look()
     for violation in check_snapshot(evidence.snapshot, _switched_off(evidence)):
