@@ -81,7 +81,7 @@ class Spec:
     partner: Launch | None = None
     """The client of the last worker, where it is another one: two clients, or two versions, share the queues."""
     image: str = ""
-    """Run the client's processes in containers of this image instead of by its command."""
+    """Run the workers in containers of this image instead of by the client's command."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:
     clerk = stack.enter_context(Clerk())
     mix = spec.mix or next((one.mix for one in spec.faults if one.mix != Mix()), Mix())
 
-    def member(name: str, client: Launch = spec.client) -> Member:
+    def member(name: str, client: Launch = spec.client, image: str = "") -> Member:
         tap = _tap(topology, spec, stack)
         made = (
-            ContainerMember(name, client, tap, mode=spec.topology, seed=spec.seed, image=spec.image)
-            if spec.image
+            ContainerMember(name, client, tap, mode=spec.topology, seed=spec.seed, image=image)
+            if image
             else Member(name, client, tap, mode=spec.topology, seed=spec.seed)
         )
         stack.callback(made.close)
@@ -152,7 +152,7 @@ def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:
         for number in range(1, spec.producers + 1)
     ]
     workers = [
-        WorkerMember(member(f"worker-{number}", client), recorder, clerk, prefix, dict(WORKER_OPTIONS))
+        WorkerMember(member(f"worker-{number}", client, spec.image), recorder, clerk, prefix, dict(WORKER_OPTIONS))
         for number, client in enumerate(_worker_clients(spec), 1)
     ]
     stage = Stage(topology, producers, workers, recorder, prefix, STALL_MS, chance)
