@@ -58,9 +58,9 @@ GAP_MS = 900
 class Spec:
     """What to run. `duration_ms` is a least time: every fault gets its turn. `reproduce`: the command, for reports.
 
-    `texts`: the official scripts by name, to know changed ones by likeness. `rounds`: how often each fault comes,
-    instead of its own wish. `mix`: the workload, instead of that of the faults. `pause_ms`: between two calls of a
-    producer.
+    `texts`: the official scripts by name, to know changed ones by likeness. `rounds`: how often each fault comes, and
+    `hold_ms`: how long it is kept on, instead of its own wish. `mix`: the workload, instead of that of the faults.
+    `pause_ms`: between two calls of a producer.
     """
 
     client: Launch
@@ -76,6 +76,7 @@ class Spec:
     reproduce: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
     rounds: int | None = None
+    hold_ms: float | None = None
     mix: Mix | None = None
     drain_s: float = DRAIN_DEADLINE_S
     partner: Launch | None = None
@@ -207,7 +208,7 @@ def _disturb(spec: Spec, stage: Stage) -> None:
     stage.pause(LEAD_MS)
     for one in _turns(spec, stage):
         with one.act(stage):
-            stage.pause(one.hold_ms)
+            stage.pause(one.hold_ms if spec.hold_ms is None else spec.hold_ms)
         stage.pause(GAP_MS)
     while (left := begun + spec.duration_ms - stage.recorder.now_ms()) > 0:
         stage.pause(left)

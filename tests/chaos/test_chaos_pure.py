@@ -82,19 +82,21 @@ def test_a_fault_goes_to_a_topology_that_has_it() -> None:
 
 @pytest.mark.parametrize(("text", "ms"), [("30s", 30_000), ("1.5m", 90_000), ("200ms", 200), ("1h", 3_600_000)])
 def test_durations(text: str, ms: float) -> None:
-    assert milliseconds(text) == ms
+    assert milliseconds(text, "--hold") == ms
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1d"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(UsageProblem):
-        milliseconds(text)
+    with pytest.raises(UsageProblem, match="--hold"):
+        milliseconds(text, "--hold")
 
 
 def test_the_command_that_repeats_a_run() -> None:
     launch, faults = Launch("reference", ["x"]), chosen_faults("worker.kill")
     line = reproduce_line(launch, faults, "single", Campaign(client=launch, faults=faults, seed=3))
     assert line == "bullmq-conformance chaos --faults worker.kill --topology single --seed 3 --client reference"
+    held = reproduce_line(launch, faults, "single", Campaign(client=launch, faults=faults, seed=3, hold_ms=60_000))
+    assert held == line.replace("--seed 3", "--seed 3 --hold 60s")
 
 
 def test_crash_points_are_exhaustive() -> None:
