@@ -10,7 +10,7 @@ from conformance.checkers.histories.history import History, decode_history, in_o
 from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
 from conformance.checkers.histories.lines import Bounds, Header, Limit, Line, Phase
 from conformance.observe import handmade
-from conformance.observe.handmade import Zset
+from conformance.observe.handmade import ADDED, Zset
 from conformance.problems import UsageProblem
 from tests.checkers.history_builders import (
     added,
@@ -331,6 +331,14 @@ def test_orphans_at_rest() -> None:
 
 
 # Files
+
+
+@pytest.mark.parametrize(("ended", "verdict"), [(9000, "ok"), (4000, "fail")])
+def test_a_claim_that_a_fault_has_held_up_may_carry_an_older_time(ended: float, verdict: str) -> None:
+    """The job is of 10 s, its claim began at 5 s."""
+    early = end_state("1=a", timestamp=str(ADDED), processedOn=str(ADDED - 5000), finishedOn=str(ADDED))
+    lines = [*completed_life(), *fault(3000, ended, "cluster.kill-primary"), quiescent(11_000)]
+    assert judged("orphans", lines, early, offset=ADDED - 10_000).verdict == verdict
 
 
 def test_a_history_survives_its_file() -> None:
