@@ -26,15 +26,16 @@ from conformance.gate.preparing.clients import Launch
 class Campaign:
     """What to do.
 
-    `together`: all faults in one run, by the seed, for `duration_ms` (a soak); else one run for each. `crash_points`:
-    also break every script at its three points. `partner`: the client of the last worker. `out`: folder of the
-    results, None for nowhere.
+    `together`: all faults in one run, by the seed, for `duration_ms` (a soak); else one run for each. `hold_ms`: how
+    long each fault is kept on; None for its own wish. `crash_points`: also break every script at its three points.
+    `partner`: the client of the last worker. `out`: folder of the results, None for nowhere.
     """
 
     client: Launch
     faults: Sequence[Fault]
     topology: TopologyName = "single"
     duration_ms: float = 0
+    hold_ms: float | None = None
     seed: int = 0
     redis: str = ""
     out: Path | None = None
@@ -91,6 +92,7 @@ def _run(campaign: Campaign, equipment: Equipment, faults: Sequence[Fault]) -> R
         faults=faults,
         topology=topology,
         duration_ms=campaign.duration_ms,
+        hold_ms=campaign.hold_ms,
         seed=campaign.seed,
         redis=campaign.redis,
         out=campaign.out / name if campaign.out is not None else None,
@@ -115,6 +117,7 @@ def reproduce_line(client: Launch, faults: Sequence[Fault], topology: TopologyNa
     words += ["--topology", topology, "--seed", str(campaign.seed)]
     words += ["--together"] if campaign.together else []
     words += ["--duration", f"{campaign.duration_ms / 1000:g}s"] if campaign.duration_ms else []
+    words += ["--hold", f"{campaign.hold_ms / 1000:g}s"] if campaign.hold_ms is not None else []
     words += ["--redis", campaign.redis] if campaign.redis else []
     words += ["--partner", campaign.partner.name] if campaign.partner is not None else []
     named = client.name in {"reference", "node"} or not client.command

@@ -1,4 +1,4 @@
-"""`pytest chaos/`: every fault, crash point and mutant. Four processes by default: most of the time is waiting."""
+"""`pytest chaos/`: every fault, crash point and mutant. Five processes by default: most of the time is waiting."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from chaos.equipment import Equipment, prepare
 from chaos.report.results import Result
 from conformance.gate.preparing.prerequisites import CHECKS, required_names
 
-PROCESSES = 4
+PROCESSES = 5
 CLIENTS = "reference,node"
+LONGEST_FIRST = ("away-20s", "soak", "containers", "crash_points", "mutants")
+"""What is in the names of tests that take longest: begun first, so that nobody waits for one of them in the end."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,6 +35,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Tests that take a client run for each."""
     if "client" in metafunc.fixturenames:
         metafunc.parametrize("client", metafunc.config.getoption("--chaos-clients").split(","))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that take longest first."""
+    items.sort(key=lambda item: next((rank for rank, part in enumerate(LONGEST_FIRST) if part in item.nodeid), 99))
 
 
 @pytest.fixture(scope="session")

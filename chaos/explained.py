@@ -25,8 +25,43 @@ class Explanation:
 UNCHECKED_FLOW = (
     "FlowProducer.add resolves without looking at the replies inside EXEC: a refused flow seems to be added"
 )
+FORGOTTEN_SCRIPTS = f"{UNCHECKED_FLOW} (NOSCRIPT: this Redis has forgotten the scripts, or never had them)"
 RESENT = "ioredis sends commands whose reply was lost again after it has reconnected (autoResendUnfulfilledCommands)"
 PAUSES = "BullMQ lets ioredis pause for min(e^n, 20000) ms, at least 1 s, before attempt n to reconnect"
+
+REFUSING = (
+    "redis.readonly",
+    "redis.misconf",
+    "redis.oom",
+    "redis.busy",
+    "evict.volatile-*",  # nothing that expires is left to evict: OOM
+    "replica.promote",  # a primary that has become a replica: READONLY
+    "sentinel.failover",
+)
+"""Faults during which Redis takes MULTI and refuses the scripts inside."""
+WITHOUT_SCRIPTS = ("redis.script-flush", "cluster.migrate-slot", "cluster.failover", "cluster.kill-primary")
+"""Faults after which a server has no scripts, and ioredis thinks it has. The reference sends such flows again."""
+LOSING_REPLIES = (
+    "network.outage-all",
+    "network.reset",
+    "network.truncate",
+    "redis.kill-*",
+    "redis.away-20s",
+    "redis.loading",
+    "redis.cut-aof",
+    "redis.restore-older-copy",
+    "redis.client-kill",
+    "redis.maxclients",
+    "redis.noauth",
+    "docker.*",
+    "replica.promote",
+    "replica.kill-primary",
+    "sentinel.failover",
+    "cluster.kill-primary",
+    "add*Job after-execute cut",
+    "add*Job mid-reply cut",
+)
+"""Faults and crash points that break the connection of a producer, perhaps between a command and its reply."""
 
 EXPLANATIONS: tuple[Explanation, ...] = (
     *(
@@ -34,49 +69,47 @@ EXPLANATIONS: tuple[Explanation, ...] = (
             client="*",
             check="durability",
             where=where,
-            message=r"acknowledged by flow\.add",
+            message=r"^acknowledged by flow\.add, and gone$",
             reason=UNCHECKED_FLOW,
             row="chaos.flow-refused-unnoticed",
         )
-        for where in (
-            "redis.readonly",
-            "redis.misconf",
-            "redis.oom",
-            "redis.busy",
-            "evict.*",
-            "replica.*",
-            "sentinel.*",
-        )
+        for where in REFUSING
     ),
-    Explanation(
-        client="node",
-        check="durability",
-        where="redis.script-flush",
-        message=r"acknowledged by flow\.add",
-        reason=UNCHECKED_FLOW,
-        row="chaos.flow-refused-unnoticed",
+    *(
+        Explanation(
+            client="node",
+            check="durability",
+            where=where,
+            message=r"^acknowledged by flow\.add, and gone$",
+            reason=FORGOTTEN_SCRIPTS,
+            row="chaos.flow-refused-unnoticed",
+        )
+        for where in WITHOUT_SCRIPTS
     ),
     *(
         Explanation(
             client="node",
             check="indeterminate",
             where=where,
-            message=r"there are \d+ such jobs",
+            message=r"^queue\.add(Bulk)? was answered (ok|info), and there are 2 such jobs$",
             reason=RESENT,
             row="chaos.node-resends",
         )
-        for where in ("network.*", "redis.*", "* cut", "replica.*", "sentinel.*", "cluster.*")
+        for where in LOSING_REPLIES
     ),
     *(
         Explanation(
             client="node",
             check=check,
             where="redis.away-20s",
-            message=r"work went on after|after it was due",
+            message=message,
             reason=PAUSES,
             row="chaos.node-reconnect-pause",
         )
-        for check in ("progress", "timing")
+        for check, message in (
+            ("progress", r"when redis\.away was healed; work went on after: \d+ ms$"),
+            ("timing", r"^promoted \d+ ms after it was due"),
+        )
     ),
 )
 

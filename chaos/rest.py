@@ -16,9 +16,6 @@ from conformance.observe.tables import Snapshot
 LOOK_S = 0.05
 
 
-READ_ATTEMPTS = 20
-
-
 @dataclass(frozen=True)
 class Rest:
     """Whether everything ended in time, and otherwise what was seen last."""
@@ -52,13 +49,6 @@ def wait_for_rest(
 
 
 def final_snapshot(topology: Topology, prefix: str) -> Snapshot:
-    """Everything under the prefix. Raises EnvironmentProblem where Redis cannot be read.
-
-    Workers live on: a throttle of theirs may expire and be set anew while it is read, and then its type is not known.
-    """
-    for attempt in range(1, READ_ATTEMPTS + 1):
-        with topology.connect() as client:
-            snapshot = read_snapshot(client, prefix)
-        if attempt == READ_ATTEMPTS or all(row.type != "none" for row in snapshot.unknown):
-            break
-    return snapshot
+    """Everything under the prefix. Raises EnvironmentProblem where Redis cannot be read."""
+    with topology.connect() as client:
+        return read_snapshot(client, prefix)

@@ -58,9 +58,9 @@ GAP_MS = 900
 class Spec:
     """What to run. `duration_ms` is a least time: every fault gets its turn. `reproduce`: the command, for reports.
 
-    `texts`: the official scripts by name, to know changed ones by likeness. `rounds`: how often each fault comes,
-    instead of its own wish. `mix`: the workload, instead of that of the faults. `pause_ms`: between two calls of a
-    producer.
+    `texts`: the official scripts by name, to know changed ones by likeness. `rounds`: how often each fault comes, and
+    `hold_ms`: how long it is kept on, instead of its own wish. `mix`: the workload, instead of that of the faults.
+    `pause_ms`: between two calls of a producer.
     """
 
     client: Launch
@@ -76,12 +76,13 @@ class Spec:
     reproduce: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
     rounds: int | None = None
+    hold_ms: float | None = None
     mix: Mix | None = None
     drain_s: float = DRAIN_DEADLINE_S
     partner: Launch | None = None
     """The client of the last worker, where it is another one: two clients, or two versions, share the queues."""
     image: str = ""
-    """Run the client's processes in containers of this image instead of by its command."""
+    """Run the workers in containers of this image instead of by the client's command."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +132,11 @@ def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:
     clerk = stack.enter_context(Clerk())
     mix = spec.mix or next((one.mix for one in spec.faults if one.mix != Mix()), Mix())
 
-    def member(name: str, client: Launch = spec.client) -> Member:
+    def member(name: str, client: Launch = spec.client, image: str = "") -> Member:
         tap = _tap(topology, spec, stack)
         made = (
-            ContainerMember(name, client, tap, mode=spec.topology, seed=spec.seed, image=spec.image)
-            if spec.image
+            ContainerMember(name, client, tap, mode=spec.topology, seed=spec.seed, image=image)
+            if image
             else Member(name, client, tap, mode=spec.topology, seed=spec.seed)
         )
         stack.callback(made.close)
@@ -152,7 +153,7 @@ def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:
         for number in range(1, spec.producers + 1)
     ]
     workers = [
-        WorkerMember(member(f"worker-{number}", client), recorder, clerk, prefix, dict(WORKER_OPTIONS))
+        WorkerMember(member(f"worker-{number}", client, spec.image), recorder, clerk, prefix, dict(WORKER_OPTIONS))
         for number, client in enumerate(_worker_clients(spec), 1)
     ]
     stage = Stage(topology, producers, workers, recorder, prefix, STALL_MS, chance)
@@ -207,7 +208,7 @@ def _disturb(spec: Spec, stage: Stage) -> None:
     stage.pause(LEAD_MS)
     for one in _turns(spec, stage):
         with one.act(stage):
-            stage.pause(one.hold_ms)
+            stage.pause(one.hold_ms if spec.hold_ms is None else spec.hold_ms)
         stage.pause(GAP_MS)
     while (left := begun + spec.duration_ms - stage.recorder.now_ms()) > 0:
         stage.pause(left)

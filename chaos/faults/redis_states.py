@@ -20,6 +20,7 @@ from conformance.servers.waiting import wait_until
 NOWHERE = ("127.0.0.1", "1")
 """A primary that nobody can reach: nothing listens at port 1."""
 FOR_EVER = "while true do end"
+LISTEN_S = 10.0
 
 
 @fault("redis.freeze", group="redis", hold_ms=1500)
@@ -91,6 +92,19 @@ def client_kill_blocked(stage: Stage) -> Iterator[None]:
             facts = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
             if facts.get("cmd") == "bzpopmin":
                 send(client, "CLIENT", "KILL", "ID", facts["id"])
+        yield
+
+
+@fault("redis.client-kill-pubsub", group="redis", hold_ms=200, times=1)
+@contextmanager
+def client_kill_pubsub(stage: Stage) -> Iterator[None]:
+    """The connections that listen to channels are killed (CLIENT KILL TYPE pubsub): BullMQ has none and goes on."""
+    with stage.window("redis.client-kill", "pubsub"), stage.primary.connect() as client:
+        with stage.primary.connect() as own, own.pubsub() as listener:
+            listener.subscribe("chaos")
+            listener.get_message(timeout=LISTEN_S)  # the answer to SUBSCRIBE: only now there is somebody to kill
+            if not send(client, "CLIENT", "KILL", "TYPE", "pubsub"):
+                raise EnvironmentProblem("Redis found no connection of type pubsub, although one listens")
         yield
 
 

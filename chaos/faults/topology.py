@@ -54,6 +54,23 @@ def kill_primary(stage: Stage) -> Iterator[None]:
             pair.follow()
 
 
+@fault("replica.cut-link", group="topology", hold_ms=300, times=2, topologies=("replica",))
+@contextmanager
+def cut_link(stage: Stage) -> Iterator[None]:
+    """The link between the servers is killed at both ends (CLIENT KILL TYPE master, replica), and comes back."""
+    pair = _pair(stage)
+    with stage.window("replica.cut-link"):
+        with stage.primary.connect() as primary, pair.replica.connect() as replica:
+            killed = send(replica, "CLIENT", "KILL", "TYPE", "master")
+            killed += send(primary, "CLIENT", "KILL", "TYPE", "replica")
+        if not killed:
+            raise EnvironmentProblem("there was no link between the servers to kill")
+        try:
+            yield
+        finally:
+            pair.follow()
+
+
 @fault("sentinel.failover", group="topology", hold_ms=300, times=1, topologies=("sentinel",))
 @contextmanager
 def sentinel_failover(stage: Stage) -> Iterator[None]:

@@ -13,7 +13,9 @@ mirror=${3:-http://deb.debian.org/debian}
 root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 trap 'exit 130' INT TERM HUP
+chmod 755 "$root" # it becomes / of the image, where users other than root must be able to look
 debootstrap --variant=minbase --include=redis-server,nodejs,python3,python3-venv,ca-certificates \
     "$suite" "$root" "$mirror" >&2
-rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/doc "$root"/usr/share/man
+rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/* "$root"/usr/share/doc "$root"/usr/share/man \
+    "$root"/usr/share/locale "$root"/usr/share/info "$root"/usr/share/lintian
 tar -C "$root" -c . | docker import - "$image"

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -20,6 +21,8 @@ from conformance.upstream.package import HARNESS
 
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
+NEEDED = ("hiredis", "msgpack", "msgspec", "platformdirs", "redis", "tzdata", "nodejs-bin")
+"""What the reference's driver imports beside the kit; nodejs-bin for a base image without Node."""
 FOR_OTHER_PYTHONS = ("async-timeout",)
 """What redis-py needs on Python before 3.11.3, and so in an image of Debian 12, whatever Python builds the image."""
 NOT_COPIED = (".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "node_modules")
@@ -56,7 +59,7 @@ def _node_context(folder: Path, equipment: Equipment) -> None:
 
 
 def _python_context(folder: Path, equipment: Equipment) -> None:
-    """Wheels of the kit and of all that it needs, and the pinned package for its Lua scripts."""
+    """Wheels of the kit and of what its driver needs, and the pinned package for its Lua scripts."""
     root = equipment.toolbox.package.root
     shutil.copytree(root, folder / "cache" / root.name, symlinks=True)
     with tempfile.TemporaryDirectory() as copy:  # building leaves traces in the folder of the project
@@ -65,8 +68,9 @@ def _python_context(folder: Path, equipment: Equipment) -> None:
 
 
 def _wheels(project: Path, folder: Path) -> None:
-    wheels = ["--wheel-dir", str(folder), str(project), *FOR_OTHER_PYTHONS]
-    _run([sys.executable, "-m", "pip", "wheel", "--quiet", *wheels])
+    needed = [f"{name}=={version(name)}" for name in NEEDED]
+    wheels = ["--wheel-dir", str(folder), str(project), *needed, *FOR_OTHER_PYTHONS]
+    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *wheels])
 
 
 def _build(name: str, context: Path, base: str) -> None:

@@ -14,11 +14,15 @@ from conformance.reference_impl.connection.connection import is_connection_probl
 from conformance.reference_impl.scripts.move import MoveScripts
 from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
 from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.fetching import Fetcher
 from conformance.reference_impl.workers.locks import LockKeeper
 
 LONG_JOBS = Mix(weights={"slow": 1, "plain": 40}, slow_ms=4500)
 """Longer than two locks live."""
+LATE_CHILDREN = Mix(weights={"flow": 1, "limited": 2}, narrow_ms=300)
+"""The last child of a flow ends long after everything else, in another queue than that of its parent."""
 AHEAD_MS = 5000
+LONG_S = 3600.0
 
 
 @mutant("lock.never-renewed", kills="duplicate-runs", mix=LONG_JOBS)
@@ -84,21 +88,10 @@ def pop_in_two_steps(damage: Damage) -> None:
 def never_reconnects(damage: Damage) -> None:
     """A worker that has lost its connection waits for ever."""
 
-    def broken(persist: Function) -> Function:
-        async def wait_for_ever(worker: WorkerBase, act: Function) -> Any:
-            async def once() -> Any:
-                try:
-                    return await act()
-                except Exception as error:
-                    if is_connection_problem(error):
-                        await asyncio.Event().wait()
-                    raise
+    async def rest_for_ever(worker: WorkerBase, _seconds: float) -> None:
+        await worker.close_called.wait()
 
-            return await persist(worker, once)
-
-        return wait_for_ever
-
-    damage.around(WorkerBase, "persist", broken)
+    damage.replace(WorkerBase, "rest", rest_for_ever)
 
 
 @mutant(
@@ -163,6 +156,21 @@ def concurrency_ignored(damage: Damage) -> None:
 def released_early(damage: Damage) -> None:
     """A parent goes on when its first child has completed."""
     damage.commands("moveToFinished", 'if command[1] == "SCARD" and on(command, "dependencies") then return 0 end')
+
+
+@mutant("marker.not-set", kills="markers", mix=LATE_CHILDREN)
+def marker_not_set(damage: Damage) -> None:
+    """A parent is released without a marker, and workers look for jobs only when one wakes them."""
+    damage.commands("moveToFinished", 'if command[1] == "ZADD" and on(command, "marker") then return 1 end')
+
+    def broken(timeout: Function) -> Function:
+        def block_timeout(fetcher: Fetcher, block_until: float) -> float:
+            due: float = timeout(fetcher, block_until)
+            return due if block_until else LONG_S
+
+        return block_timeout
+
+    damage.around(Fetcher, "_block_timeout", broken)
 
 
 @mutant("finish.lock-kept", kills="orphans")

@@ -24,6 +24,7 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 @click.option("--faults", default="", help="Names and globs, comma-separated; `none` for none; default: all.")
 @click.option("--topology", type=click.Choice(TOPOLOGIES), default="single", show_default=True)
 @click.option("--duration", default="0s", show_default=True, help="Least time of each run, such as 30s or 30m.")
+@click.option("--hold", default="", help="How long each fault is kept on, such as 60s; default: its own time.")
 @click.option("--together", is_flag=True, help="All faults in one run, chosen by the seed (a soak).")
 @click.option("--crash-points", is_flag=True, help="Break every script at its three points; alone, only that.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of workload and nemesis.")
@@ -50,13 +51,15 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
         raise UsageProblem("both --client and a driver's command were given", hint="give one of them")
     name = options["client"] or (Path(command[0]).name if command else "reference")
     faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
-    duration_ms = milliseconds(options["duration"])
+    duration_ms = milliseconds(options["duration"], "--duration")
+    hold_ms = milliseconds(options["hold"], "--hold") if options["hold"] else None
     equipment = prepare(_announce, node=options["node"], redis=options["redis"])
     campaign = Campaign(
         client=equipment.launch(name, list(command)) if command else client_named(equipment, name),
         faults=_possible(faults, options["redis"]),
         topology=options["topology"],
         duration_ms=duration_ms,
+        hold_ms=hold_ms,
         seed=options["seed"],
         redis=options["redis"],
         out=Path(options["out"]) if options["out"] else None,
@@ -71,11 +74,11 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
     return 1 if failed else 0
 
 
-def milliseconds(text: str) -> float:
+def milliseconds(text: str, option: str) -> float:
     """Read `30s`, `1.5m`, `200ms`. Raises UsageProblem."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
     if found is None:
-        raise UsageProblem(f"--duration {text!r} is no time", hint="write a number and ms, s, m or h, such as 30s")
+        raise UsageProblem(f"{option} {text!r} is no time", hint="write a number and ms, s, m or h, such as 30s")
     return float(found[1]) * UNITS_MS[found[2]]
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from redis import Redis
 from redis.cluster import RedisCluster
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from conformance.observe.assemble import RawKey, assemble
 from conformance.observe.layout import glob_escaped
@@ -23,6 +23,13 @@ SCAN_COUNT = 1000
 
 GONE_TTL = -2
 """PTTL of a key that went away between the rounds."""
+
+NO_TYPE = "none"
+"""TYPE of a key that does not exist."""
+
+MOST_READS = 10
+"""How often keys are read until none has changed its type between the rounds: such as a throttle that expires and is
+set anew by a worker that lives on. One that still does is shown as it was seen."""
 
 AnyRedis: TypeAlias = Redis | RedisCluster
 
@@ -51,13 +58,13 @@ def read_raw(redis_client: AnyRedis, prefix: str) -> tuple[int, list[RawKey]]:
 
 def read_keys(redis_client: AnyRedis, keys: Sequence[bytes]) -> list[RawKey]:
     """These keys with type, value and time to live, without those that went away meanwhile. Raises redis errors."""
-    types = _types(redis_client, keys)
-    values, ttls = _values(redis_client, keys, types)
-    return [
-        RawKey(key=_text(key), type=kind, value=_plain(kind, value), ttl_ms=ttl)
-        for key, kind, value, ttl in zip(keys, types, values, ttls, strict=True)
-        if ttl != GONE_TTL
-    ]
+    for _ in range(MOST_READS):
+        types = _types(redis_client, keys)
+        values, ttls = _values(redis_client, keys, types)
+        there = [row for row in zip(keys, types, values, ttls, strict=True) if row[3] != GONE_TTL]
+        if not any(kind == NO_TYPE or isinstance(value, ResponseError) for _, kind, value, _ in there):
+            break
+    return [RawKey(key=_text(key), type=kind, value=_plain(kind, value), ttl_ms=ttl) for key, kind, value, ttl in there]
 
 
 def _keys(client: Any, prefix: str) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from conformance.cli.chaos import milliseconds
 from conformance.driver.ops.queue import Add
 from conformance.gate.preparing.clients import Launch
 from conformance.problems import UsageProblem
+from conformance.proofs.registry import all_proofs
 from tests.checkers.history_builders import completed_life, fault
 
 IMPORTED = "import sys, conformance.cli.main; sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))"
@@ -82,19 +84,21 @@ def test_a_fault_goes_to_a_topology_that_has_it() -> None:
 
 @pytest.mark.parametrize(("text", "ms"), [("30s", 30_000), ("1.5m", 90_000), ("200ms", 200), ("1h", 3_600_000)])
 def test_durations(text: str, ms: float) -> None:
-    assert milliseconds(text) == ms
+    assert milliseconds(text, "--hold") == ms
 
 
 @pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1d"])
 def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(UsageProblem):
-        milliseconds(text)
+    with pytest.raises(UsageProblem, match="--hold"):
+        milliseconds(text, "--hold")
 
 
 def test_the_command_that_repeats_a_run() -> None:
     launch, faults = Launch("reference", ["x"]), chosen_faults("worker.kill")
     line = reproduce_line(launch, faults, "single", Campaign(client=launch, faults=faults, seed=3))
     assert line == "bullmq-conformance chaos --faults worker.kill --topology single --seed 3 --client reference"
+    held = reproduce_line(launch, faults, "single", Campaign(client=launch, faults=faults, seed=3, hold_ms=60_000))
+    assert held == line.replace("--seed 3", "--seed 3 --hold 60s")
 
 
 def test_crash_points_are_exhaustive() -> None:
@@ -116,9 +120,25 @@ def test_mutants_name_invariants() -> None:
 
 def test_explanations_are_about_invariants_and_narrow() -> None:
     assert {one.check for one in EXPLANATIONS} <= {check.name for check in ALL_CHECKS}
-    assert explanation_of("node", "indeterminate", "network.reset", "and there are 2 such jobs") is not None
-    assert explanation_of("reference", "indeterminate", "network.reset", "and there are 2 such jobs") is None
+    twice = "queue.add was answered ok, and there are 2 such jobs"
+    assert explanation_of("node", "indeterminate", "network.reset", twice) is not None
+    assert explanation_of("node", "indeterminate", "addStandardJob mid-reply cut", twice) is not None
+    assert explanation_of("node", "indeterminate", "addStandardJob before-send cut", twice) is None
+    assert explanation_of("node", "indeterminate", "network.reset", twice.replace("2", "3")) is None
+    assert explanation_of("node", "indeterminate", "network.latency", twice) is None
+    assert explanation_of("reference", "indeterminate", "network.reset", twice) is None
     assert explanation_of("node", "durability", "network.reset", "acknowledged by queue.add, and gone") is None
+    assert explanation_of("node", "durability", "redis.oom", "acknowledged by queue.add, and gone") is None
+    assert explanation_of("reference", "durability", "redis.script-flush", "acknowledged by flow.add, and gone") is None
+
+
+def test_explanations_are_of_faults_and_rows_that_exist() -> None:
+    """And the ledger proves each row."""
+    crashes = {str(point) for segment in SEGMENTS for point in points_of(segment)}
+    places = {*all_faults(), *crashes}
+    for one in EXPLANATIONS:
+        assert fnmatch.filter(places, one.where), one.where
+        assert one.row in all_proofs()
 
 
 def _samples(*sizes_mb: int) -> History:

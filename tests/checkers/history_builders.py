@@ -70,10 +70,10 @@ def completed_life(at: float = 10, job: str = "1", name: str = "a", **options: A
 
 
 def fault(began: float, ended: float | None, what: str = "worker.kill", **details: Any) -> list[Line]:
-    lost = details.pop("lost_since_ms", None)
+    lost, torn = details.pop("lost_since_ms", None), details.pop("torn", False)
     lines: list[Line] = [FaultBegan(at_ms=began, number=int(began), fault=what, **details)]
     if ended is not None:
-        lines.append(FaultEnded(at_ms=ended, number=int(began), fault=what, lost_since_ms=lost))
+        lines.append(FaultEnded(at_ms=ended, number=int(began), fault=what, lost_since_ms=lost, torn=torn))
     return lines
 
 

@@ -10,7 +10,7 @@ from conformance.checkers.histories.history import History, decode_history, in_o
 from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
 from conformance.checkers.histories.lines import Bounds, Header, Limit, Line, Phase
 from conformance.observe import handmade
-from conformance.observe.handmade import Zset
+from conformance.observe.handmade import ADDED, Zset
 from conformance.problems import UsageProblem
 from tests.checkers.history_builders import (
     added,
@@ -87,6 +87,20 @@ def test_indeterminate() -> None:
     assert judged("indeterminate", once).verdict == "ok"
     assert "there are 2 such jobs" in judged("indeterminate", twice).findings[0].message
     assert judged("indeterminate", completed_life(), end_state("1=a", "2=a")).verdict == "fail"
+
+
+def test_after_eviction_key_by_key_only_progress_is_judged() -> None:
+    """The counter of ids is gone, and job 1 is still there: a new job gets its id and runs in its place."""
+    both = handmade.snapshot(
+        {"q:1": handmade.job(name="a"), "q:failed": Zset({"1": 1.0}), "q:completed": Zset({"1": 2.0})}
+    )
+    lines = [*completed_life(), *fault(40, 50, "redis.evict", lost_since_ms=0, torn=True)]
+    lines += [*added(60, name="b"), event(61, "waiting"), quiescent()]
+    verdicts = {each.check: each.verdict for each in check_history(History(Header(), in_order(lines)), both)}
+    assert verdicts.pop("progress") == "ok"
+    assert set(verdicts.values()) == {"unknown"}
+    stands_still = [*added(30), event(31, "waiting"), *fault(40, 50, "redis.evict", lost_since_ms=0, torn=True)]
+    assert judged("progress", [*stands_still, quiescent()], both).verdict == "fail"
 
 
 # Running
@@ -317,6 +331,14 @@ def test_orphans_at_rest() -> None:
 
 
 # Files
+
+
+@pytest.mark.parametrize(("ended", "verdict"), [(9000, "ok"), (4000, "fail")])
+def test_a_claim_that_a_fault_has_held_up_may_carry_an_older_time(ended: float, verdict: str) -> None:
+    """The job is of 10 s, its claim began at 5 s."""
+    early = end_state("1=a", timestamp=str(ADDED), processedOn=str(ADDED - 5000), finishedOn=str(ADDED))
+    lines = [*completed_life(), *fault(3000, ended, "cluster.kill-primary"), quiescent(11_000)]
+    assert judged("orphans", lines, early, offset=ADDED - 10_000).verdict == verdict
 
 
 def test_a_history_survives_its_file() -> None:

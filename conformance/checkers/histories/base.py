@@ -56,15 +56,19 @@ class Judgement:
     facts: dict[str, float] = field(default_factory=dict)
 
 
+TORN = Unknown("keys were evicted one by one, so that what is left need not fit together")
+"""Even the counter of ids may be gone while jobs are still there: a new job may get the id of an old one."""
+
 Predicate: TypeAlias = Callable[[Evidence, Tally], Iterator[Finding | Unknown]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCheck:
-    """A named invariant over a history."""
+    """A named invariant over a history. `even_torn`: also judged where keys went away one by one."""
 
     name: str
     predicate: Predicate
+    even_torn: bool = False
 
     @property
     def doc(self) -> str:
@@ -73,6 +77,8 @@ class HistoryCheck:
 
     def run(self, evidence: Evidence) -> Judgement:
         """Judge."""
+        if evidence.is_torn and not self.even_torn:
+            return Judgement(check=self.name, verdict="unknown", reasons=(TORN.reason,))
         tally = Tally()
         found = list(self.predicate(evidence, tally))
         findings = tuple(each for each in found if isinstance(each, Finding))

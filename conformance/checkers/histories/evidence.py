@@ -108,9 +108,7 @@ class Evidence:
         return asked is not None and story.lines[0].at_ms <= asked
 
     def certain(self) -> Iterator[JobStory]:
-        """The stories of planned jobs that no allowed loss has touched: none where keys went away one by one."""
-        if self.is_torn:
-            return iter(())
+        """The stories of planned jobs that no allowed loss has touched."""
         return (story for story in self.stories if story.planned is not None and not self.may_be_lost(story))
 
     def excused(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:

@@ -137,4 +137,7 @@ def _around(evidence: Evidence, window: Window) -> Iterator[Event]:
         yield event
 
 
-CHECKS = (HistoryCheck(name="timing", predicate=_timing), HistoryCheck(name="progress", predicate=_progress))
+CHECKS = (
+    HistoryCheck(name="timing", predicate=_timing),
+    HistoryCheck(name="progress", predicate=_progress, even_torn=True),
+)
