@@ -87,6 +87,7 @@ def manifest() -> Manifest:
         rows={"jobs": 3},
         moving=[],
         queues={},
+        buckets=2,
     )
 
 
