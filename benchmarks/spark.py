@@ -1,6 +1,6 @@
 """The Spark pipeline against its targets, as ratios and rates of one session on one machine.
 
-    python -m benchmarks.spark [--jobs 100000] [--bulk 20000] [--rounds 3] [--times 4]
+    python -m benchmarks.spark [--jobs 100000] [--bulk 100000] [--rounds 3] [--times 4]
 
 Load: jobs per second of `reports.load` with the reference in two executors, and Node's `addBulk` in batches of 1000, in
 turns. Snapshot: jobs per second from Redis to Parquet. Diff: seconds for `--jobs` against as many jobs with other
@@ -11,6 +11,7 @@ takes for `--times` as many jobs.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import statistics
 import sys
 import tempfile
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from rich.console import Console
 
@@ -47,11 +49,12 @@ LARGEST_GROWTH: Final = 1.1
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of one comparison: the two snapshots together, and the diff."""
+    """Seconds of one comparison: the two snapshots together, the diff, and CPU seconds of the diff in all processes."""
 
     jobs: int
     snapshot_s: float
     diff_s: float
+    diff_cpu_s: float
 
     @property
     def snapshot_rate(self) -> float:
@@ -87,25 +90,41 @@ def measure_load(spark: SparkSession, session: Session, jobs: int) -> tuple[floa
 
 def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
     """Fill two queues, read both, compare them. Raises EnvironmentProblem where the diff is wrong."""
-    with session.place() as left, session.place() as right, tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        fill(session.server, left.prefix, QUEUE, jobs)
-        fill(session.server, right.prefix, QUEUE, jobs, shift_ms=777)
-        expected = plant(session.server, right.prefix, QUEUE)
-        began = time.perf_counter()
-        stored = [_kept(spark, session, place.prefix, folder / place.prefix) for place in (left, right)]
-        between = time.perf_counter()
-        found = differences(spark, Comparison(expected=stored[0], actual=stored[1], folder=folder / "differences"))
+        left, _, first_s = _kept(spark, session, jobs, folder / "left")
+        right, expected, second_s = _kept(spark, session, jobs, folder / "right", planted=True)
+        began, cpu = time.perf_counter(), cpu_seconds()
+        found = differences(spark, Comparison(expected=left, actual=right, folder=folder / "differences"))
         count = found.count()
         ended = time.perf_counter()
         _insist(expected, {(row["class"], row["key"]) for row in found.limit(1000).collect()}, count)
-    measured = Measured(jobs, between - began, ended - between)
+    measured = Measured(jobs, first_s + second_s, ended - began, cpu_seconds() - cpu)
     CONSOLE.print(f"  {measured}", style="dim")
     return measured
 
 
-def _kept(spark: SparkSession, session: Session, prefix: str, folder: Path) -> Stored:
-    return save(spark, Source(redis=session.server.url, prefix=prefix), folder)
+def _kept(
+    spark: SparkSession, session: Session, jobs: int, folder: Path, *, planted: bool = False
+) -> tuple[Stored, set[tuple[str, str]], float]:
+    """Fill a queue, read it, and remove it: only one side at a time needs memory. Seconds are those of the reading."""
+    with session.place() as place:
+        fill(session.server, place.prefix, QUEUE, jobs, shift_ms=777 if planted else 0)
+        expected = plant(session.server, place.prefix, QUEUE) if planted else set()
+        began = time.perf_counter()
+        stored = save(spark, Source(redis=session.server.url, prefix=place.prefix), folder)
+        return stored, expected, time.perf_counter() - began
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process, the JVM and its Python workers: on a busy machine it says more than the clock."""
+    mine = psutil.Process()
+    total = 0.0
+    for process in [mine, *mine.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 def _insist(expected: set[tuple[str, str]], found: set[tuple[str, str]], count: int) -> None:
@@ -120,7 +139,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--redis", default=None, help="where Redis comes from; default: a private one")
     parser.add_argument("--rounds", type=sessions.positive, default=3, help="measurements of the load (%(default)s)")
-    parser.add_argument("--bulk", type=sessions.positive, default=20_000, help="jobs per load (%(default)s)")
+    parser.add_argument("--bulk", type=sessions.positive, default=100_000, help="jobs per load (%(default)s)")
     parser.add_argument("--jobs", type=sessions.positive, default=100_000, help="jobs per side (%(default)s)")
     parser.add_argument("--times", type=sessions.positive, default=4, help="how many times as many (%(default)s)")
     parser.add_argument("--memory", default="2g", help="of Spark's driver (%(default)s)")

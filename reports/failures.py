@@ -14,6 +14,7 @@ _MARKED = re.compile(re.escape(MARK) + r" (?P<what>.*?) \| (?P<hint>.*?)$", re.M
 _CAUSES: tuple[tuple[str, str, str], ...] = (
     ("No space left on device", "the disk is full", "free some space, or give --out a folder on another disk"),
     ("OutOfMemoryError", "Spark ran out of memory", "give it more with --memory, as in --memory 4g"),
+    ("MemoryError", "a Python worker of Spark ran out of memory", "free some, or use fewer cores: --master local[1]"),
     ("ExecutorLostFailure", "an executor was lost", "look at its log; often it had too little memory"),
     ("Python worker exited unexpectedly", "a Python worker of Spark died", "often it had too little memory"),
     ("PATH_NOT_FOUND", "a folder of the snapshot is missing", "take the snapshot again"),

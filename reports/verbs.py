@@ -1,4 +1,4 @@
-"""The verbs `snapshot` and `diff`: from options to Spark, and from Spark to what the user sees."""
+"""The verbs `snapshot`, `diff` and `history`: from options to Spark, and from Spark to what the user sees."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from conformance.observe.canonical import ALL_RULES, without
 from conformance.problems import UsageProblem
 from reports.diff.plan import Comparison, differences
 from reports.diff.summary import DiffSummary, summarise
+from reports.history.plan import check_jobs, header_of
+from reports.history.result import print_history, result_of, write_history_reports
 from reports.loading import make_folder, settings_of
 from reports.options import say
 from reports.render.diff_page import print_diff, write_diff_reports
@@ -62,6 +64,22 @@ def compare(
         for path in write_diff_reports(out, summary):
             say(str(path))
     return 1 if summary.total else 0
+
+
+def check_recorded(history: Path, snapshot: Path | None, out: Path | None, *, spark: Mapping[str, Any]) -> int:
+    """Check a history job by job, print the outcome, write reports; answers the exit code. Raises Problems."""
+    header_of(history)
+    if snapshot is not None:
+        read_manifest(snapshot)
+    if out is not None:
+        make_folder(out)
+    with spark_session(settings_of(spark)) as session:
+        stored = None if snapshot is None else open_stored(session, snapshot)
+        result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
+    print_history(result, Console())
+    for path in write_history_reports(out, result) if out is not None else ():
+        say(str(path))
+    return 1 if result.total else 0
 
 
 def _compared(

@@ -13,6 +13,7 @@ from conformance.cli.diff import diff
 from conformance.cli.driver import driver
 from conformance.cli.explain import explain
 from conformance.cli.fuzz import fuzz
+from conformance.cli.history import history
 from conformance.cli.ledger import ledger
 from conformance.cli.list import list_requirements
 from conformance.cli.load import load
@@ -36,7 +37,21 @@ def cli() -> None:
     """
 
 
-for command in (run, list_requirements, explain, ledger, driver, report, fuzz, replay, load, snapshot, diff, chaos):
+for command in (
+    run,
+    list_requirements,
+    explain,
+    ledger,
+    driver,
+    report,
+    fuzz,
+    replay,
+    load,
+    snapshot,
+    diff,
+    history,
+    chaos,
+):
     cli.add_command(command)
 
 

@@ -1,24 +1,29 @@
 """Compare jobs in bulk: everything that belongs to one job on one side with the same on the other. No Spark.
 
-The rules and the comparison are the gate's own. Rules are applied to thousands of jobs at once; the comparison, which
-explains, is asked only about those jobs whose canonical rows are not equal.
+The rules and the comparison are the gate's own. Jobs that are certainly the same are taken out first
+(`reports.diff.sieve`). Rules are applied to all others at once; the comparison, which explains, is asked only about
+those jobs whose canonical rows are not equal.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from conformance.observe.diff import diff
 from conformance.observe.tables import Event, Job, Membership, Snapshot
+from reports.diff.columns import keys_of
 from reports.diff.settings import Settings
+from reports.diff.sieve import SideOfBucket, Sieve, Tables
 from reports.diff.table import Pair, batch_of_rows, row_of
-from reports.snapshot.rows import decoded, narrowed, snapshot_of
-from reports.snapshot.schema import ARROW
+from reports.snapshot.files import read_bucket
+from reports.snapshot.rows import as_bytes, decoded, narrowed, snapshot_of
 
 JobKey: TypeAlias = tuple[str, str]
 Group: TypeAlias = dict[str, list[Any]]
@@ -30,15 +35,67 @@ JOB_TABLES = ("jobs", "memberships", "dependencies", "logs", "events")
 _MEANS_PREFIX = "own-prefix"
 
 
-def comparer(settings: Settings) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A function from all rows of some jobs, both sides (column `side`: 0, 1), to their differences."""
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What executors compare: two stored snapshots in so many buckets, without some queues.
+
+    `queue`, `job`: where not empty, nothing else is compared.
+    """
+
+    folders: tuple[Path, Path]
+    buckets: int
+    settings: Settings
+    left_out: tuple[str, ...] = ()
+    queue: str = ""
+    job: str = ""
+
+
+def comparer(work: Work) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function from numbers of buckets (column `id`) to the differences of their jobs."""
 
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        left, right = _sides(batches)
-        rows = [row for key, pair in unequal_jobs(left, right, settings) for row in _explained(key, pair)]
-        yield batch_of_rows(rows)
+        for batch in batches:
+            for bucket in batch.column("id").to_pylist():
+                yield batch_of_rows(differences_in(work, bucket))
 
     return compare
+
+
+def differences_in(work: Work, bucket: int) -> Iterator[tuple[str, ...]]:
+    """The differences of all jobs of one bucket."""
+    sides = [_read(work, folder, bucket) for folder in work.folders]
+    left, right = (rows_by_table(tables) for tables in without_certain(sides[0], sides[1], work.settings))
+    for key, pair in unequal_jobs(left, right, work.settings):
+        yield from _explained(key, pair)
+
+
+def without_certain(left: Tables, right: Tables, settings: Settings) -> tuple[Tables, Tables]:
+    """Both sides without the jobs that are certainly the same."""
+    sides = [SideOfBucket(tables, facts) for tables, facts in zip((left, right), settings.sides, strict=True)]
+    certain = Sieve(sides[0], sides[1], settings).certain()
+    found = [
+        {table: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=certain))) for table, rows in side.items()}
+        for side in (left, right)
+    ]
+    return found[0], found[1]
+
+
+def _read(work: Work, folder: Path, bucket: int) -> Tables:
+    """The rows of a bucket that belong to jobs; events without a job belong to their queue."""
+    return {table: _wanted(work, read_bucket(folder, table, bucket, work.buckets)) for table in JOB_TABLES}
+
+
+def _wanted(work: Work, rows: pa.Table) -> pa.Table:
+    queue, job = (rows.column(name).combine_chunks().view(pa.binary()) for name in ("queue", "id"))
+    wanted = pc.fill_null(pc.not_equal(job, b""), fill_value=False)
+    if work.left_out:
+        left_out = pa.array([as_bytes(name) for name in work.left_out], pa.binary())
+        wanted = pc.and_(wanted, pc.invert(pc.is_in(queue, value_set=left_out)))
+    if work.queue:
+        wanted = pc.and_(wanted, pc.equal(queue, as_bytes(work.queue)))
+    if work.job:
+        wanted = pc.and_(wanted, pc.equal(job, as_bytes(work.job)))
+    return rows.filter(wanted)
 
 
 def unequal_jobs(
@@ -71,15 +128,15 @@ def _same_options(left: Mapping[str, list[Any]], right: Mapping[str, list[Any]])
     return texts[0] == texts[1]
 
 
-def _sides(batches: Iterable[pa.RecordBatch]) -> tuple[Group, Group]:
-    """All rows by side and table."""
-    sides: tuple[Group, Group] = (defaultdict(list), defaultdict(list))
-    for batch in batches:
-        columns = {name: decoded(batch.column(name)) for name in (*ARROW.names, "side")}
-        for values in zip(*columns.values(), strict=True):
-            wide = dict(zip(columns, values, strict=True))
-            sides[wide["side"]][wide["table"]].append(_row(wide))
-    return sides
+def rows_by_table(tables: Tables) -> Group:
+    """The rows of each table."""
+    found: Group = defaultdict(list)
+    for table, rows in tables.items():
+        for batch in rows.to_batches():
+            columns = {name: decoded(batch.column(name)) for name in batch.schema.names}
+            for values in zip(*columns.values(), strict=True):
+                found[table].append(_row({"table": table, **dict(zip(columns, values, strict=True))}))
+    return found
 
 
 def _row(wide: Mapping[str, Any]) -> Any:

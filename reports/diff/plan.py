@@ -1,6 +1,7 @@
 """The diff of two snapshots as Spark jobs. Nothing that grows with the number of jobs comes to the driver.
 
-1. Everything that belongs to a job is brought together by queue and id, and compared by `reports.diff.jobs`.
+1. Everything that belongs to a job lies in the bucket of its id. Each bucket is read by one task, from the files of
+   both snapshots, and compared by `reports.diff.jobs`.
 2. What belongs to a queue is brought together by queue, and compared by `reports.diff.queues`.
 3. The order of lists is compared by `reports.diff.order`.
 
@@ -22,11 +23,10 @@ from reports.diff import jobs, queues
 from reports.diff.order import compare_order
 from reports.diff.settings import Settings, SideFacts
 from reports.diff.table import COLUMNS, DDL
-from reports.snapshot.schema import ARROW
+from reports.snapshot.files import bucket_of
+from reports.snapshot.rows import as_bytes
+from reports.snapshot.schema import ARROW, TYPED
 from reports.snapshot.store import Stored
-
-JOBS_PER_TASK = 8_000
-"""Jobs of each side that a Python worker holds at a time."""
 
 MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
 
@@ -50,10 +50,11 @@ def differences(spark: SparkSession, wanted: Comparison) -> DataFrame:
     both = _both_sides(wanted)
     whole = _whole_queues(wanted)
     settings = _settings(wanted)
-    loose = both.where(_belongs_to_job() & ~sql.col("queue").isin(whole))
-    by_job = loose.repartition(_partitions(wanted), "queue", "id").mapInArrow(jobs.comparer(settings), DDL)
+    work = _work(wanted, settings, whole)
+    by_job = _buckets(spark, work).mapInArrow(jobs.comparer(work), DDL)
     found = {"jobs": _stored(spark, by_job, wanted.folder / "jobs")}
-    by_queue = _groups(wanted, both, whole).repartition("owner", "group").mapInArrow(queues.comparer(settings), DDL)
+    groups = _groups(wanted, both, whole, settings)
+    by_queue = groups.repartition("owner", "group").mapInArrow(queues.comparer(settings), DDL)
     found["queues"] = _stored(spark, _unexplained(by_queue, found["jobs"]), wanted.folder / "queues")
     if not wanted.job:
         sides = [both.where(sql.col("side") == side).where(~sql.col("queue").isin(whole)) for side in (0, 1)]
@@ -81,14 +82,24 @@ def _both_sides(wanted: Comparison) -> DataFrame:
     return rows.where(sql.col("id") == wanted.job) if wanted.job else rows
 
 
-def _belongs_to_job() -> Column:
-    """Rows that are compared by job; events without a job belong to their queue."""
-    return sql.col("table").isin(*jobs.JOB_TABLES) & (sql.coalesce(sql.col("id"), sql.lit("")) != "")
+def _work(wanted: Comparison, settings: Settings, whole: list[str]) -> jobs.Work:
+    sides = (wanted.expected, wanted.actual)
+    return jobs.Work(
+        folders=(sides[0].folder.absolute(), sides[1].folder.absolute()),
+        buckets=min(side.manifest.buckets for side in sides),
+        settings=settings,
+        left_out=tuple(whole),
+        queue=wanted.queue,
+        job=wanted.job,
+    )
 
 
-def _partitions(wanted: Comparison) -> int:
-    most = max(stored.manifest.jobs for stored in (wanted.expected, wanted.actual))
-    return max(2, -(-most // JOBS_PER_TASK))
+def _buckets(spark: SparkSession, work: jobs.Work) -> DataFrame:
+    """The number of each bucket to compare, one to a task."""
+    if not work.job:
+        return spark.range(0, work.buckets, 1, work.buckets)
+    bucket = bucket_of(as_bytes(work.job), work.buckets)
+    return spark.range(bucket, bucket + 1, 1, 1)
 
 
 def _settings(wanted: Comparison) -> Settings:
@@ -125,35 +136,62 @@ def _whole_queues(wanted: Comparison) -> list[str]:
     return sorted(names)
 
 
-def _groups(wanted: Comparison, both: DataFrame, whole: list[str]) -> DataFrame:
-    """Rows that are compared by queue, with the column `group`, and the jobs that rules look at beside them."""
-    is_whole = sql.col("queue").isin(whole)
-    owned = both.withColumn("owner", sql.coalesce(sql.col("queue"), sql.lit("")))
-    complete = owned.where(is_whole).withColumn("group", sql.lit(queues.WHOLE))
-    loose = owned.where(~_belongs_to_job() & (~is_whole | sql.col("queue").isNull()))
-    deduplications = max(side.manifest.rows.get("deduplications", 0) for side in (wanted.expected, wanted.actual))
-    dedup_shards = max(1, deduplications // DEDUPLICATIONS_PER_GROUP)
-    shard = sql.concat(sql.lit("dedup-"), sql.pmod(sql.hash("id"), sql.lit(dedup_shards)).cast("string"))
-    grouped = loose.withColumn(
-        "group", sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.lit(queues.SHARED))
-    )
-    holders = grouped.where("table = 'locks'").select("owner", "group", sql.col("id").alias("wanted_id"))
-    owners = grouped.where("table = 'deduplications'").select("owner", "group", sql.col("value").alias("wanted_id"))
+def _groups(wanted: Comparison, both: DataFrame, whole: list[str], settings: Settings) -> DataFrame:
+    """Rows that are compared by queue, with the column `group`, and the jobs that rules look at beside them.
+
+    Jobs are most of a store, and so they are looked through only where something asks for one of them.
+    """
+    shards = max(1, _rows(wanted, "deduplications") // DEDUPLICATIONS_PER_GROUP)
+    loose = _loose(both, whole, shards)
+    parts = [loose]
+    if whole:
+        parts.append(both.where(sql.col("queue").isin(whole)).withColumns(_place(queues.WHOLE)))
+    candidates = both.where(sql.col("table").isin("jobs", "memberships") & ~sql.col("queue").isin(whole))
+    if _rows(wanted, "locks") + _rows(wanted, "deduplications"):
+        parts.append(_asked_for(loose, candidates, few=shards == 1))
+    if _rows(wanted, "markers") and settings.has_rule("worker-clock") and not settings.has_rule("worker-traces"):
+        parts.append(_first_delayed(candidates))
+    return reduce(DataFrame.unionByName, parts)
+
+
+def _rows(wanted: Comparison, table: str) -> int:
+    return max(side.manifest.rows.get(table, 0) for side in (wanted.expected, wanted.actual))
+
+
+def _place(group: str) -> dict[str, Column]:
+    return {"owner": sql.coalesce(sql.col("queue"), sql.lit("")), "group": sql.lit(group)}
+
+
+def _loose(both: DataFrame, whole: list[str], shards: int) -> DataFrame:
+    """Rows that are no job's. Deduplication keys, of which there may be many, come in several groups."""
+    about_queues = sql.col("table").isin(*(table for table in TYPED if table not in jobs.JOB_TABLES))
+    unowned_event = (sql.col("table") == "events") & (sql.coalesce(sql.col("id"), sql.lit("")) == "")
+    elsewhere = sql.col("queue").isin(whole) & sql.col("queue").isNotNull()
+    found = both.where((about_queues | unowned_event) & ~elsewhere).withColumns(_place(queues.SHARED))
+    shard = sql.concat(sql.lit("dedup-"), sql.pmod(sql.hash("id"), sql.lit(shards)).cast("string"))
+    return found.withColumn("group", sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.col("group")))
+
+
+def _asked_for(loose: DataFrame, candidates: DataFrame, *, few: bool) -> DataFrame:
+    """The jobs that locks and deduplication keys name, with their containers, beside these."""
+    holders = loose.where("table = 'locks'").select("owner", "group", sql.col("id").alias("wanted_id"))
+    owners = loose.where("table = 'deduplications'").select("owner", "group", sql.col("value").alias("wanted_id"))
     seen = holders.unionByName(owners).distinct()
-    candidates = both.where(sql.col("table").isin("jobs", "memberships") & ~is_whole)
-    context = candidates.join(
-        sql.broadcast(seen) if dedup_shards == 1 else seen,
+    found = candidates.join(
+        sql.broadcast(seen) if few else seen,
         (candidates["queue"] == seen["owner"]) & (candidates["id"] == seen["wanted_id"]),
-    ).drop("wanted_id")
+    )
+    return found.drop("wanted_id")
+
+
+def _first_delayed(candidates: DataFrame) -> DataFrame:
+    """The next delayed job of each queue, which a marker announces."""
     first = (
         candidates.where("name = 'delayed'")
         .groupBy("side", "queue")
         .agg(sql.min_by(sql.struct(*ARROW.names), "score").alias("first"))
     )
-    delayed = first.select("side", "first.*").withColumn("owner", sql.col("queue"))
-    return reduce(
-        DataFrame.unionByName, (complete, grouped, context, delayed.withColumn("group", sql.lit(queues.SHARED)))
-    )
+    return first.select("side", "first.*").withColumns(_place(queues.SHARED))
 
 
 def _moved(found: DataFrame) -> DataFrame:

@@ -45,3 +45,7 @@ class Settings:
     def canonical(self, snapshot: Snapshot, *unneeded: str) -> Snapshot:
         """The snapshot in canonical form."""
         return canonicalise(snapshot, self.rules(*unneeded), self.context)
+
+    def has_rule(self, name: str) -> bool:
+        """Whether a rule is switched on."""
+        return any(rule.name == name for rule in self.rules())

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from conformance.driver.ops.lifecycle import Close, Open
 from conformance.driver.process import ChildProcess
 from conformance.problems import EnvironmentProblem
+from reports.load.result import WAITING
 from reports.load.target import Launched, Target
 
 CLOSE_DEADLINE_MS = 30_000
@@ -17,9 +18,6 @@ LOOK_EVERY_S = 0.2
 
 IDLE_LOOKS = 2
 """Looks one after the other in which nothing was left to do."""
-
-WAITING = ("wait", "paused", "active", "prioritized", "delayed", "waiting-children")
-"""Containers that are empty when everything is done."""
 
 Counts = Mapping[str, int]
 

@@ -9,13 +9,17 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import Any, Protocol, TypeAlias
 
+import msgspec
+
 from conformance.driver.ops.flow import AddFlows, FlowJob
 from conformance.driver.ops.lifecycle import Open
 from conformance.driver.ops.queue import AddBulk, NewJob
 from conformance.driver.process import ChildProcess
 from conformance.reference_impl.encoding.js_json import RawJson
 from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.jobs import options
 from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.registry import NewJob as StoredJob
 from reports.load.target import Target
 
 Row: TypeAlias = Mapping[str, Any]
@@ -62,7 +66,11 @@ def runs_of(rows: Sequence[Row]) -> Iterator[tuple[str, bool, list[Row]]]:
 
 
 class ReferenceProducer:
-    """`Queue.addBulk` and `FlowProducer.addBulk` of the reference; scripts are cached, commands pipelined by node."""
+    """The reference: scripts are cached, commands pipelined by node.
+
+    Jobs go in as `Queue.addBulk` sends them, but without a Job object for each, which nobody would look at here; flows
+    go through `FlowProducer.addBulk`.
+    """
 
     def __init__(self, target: Target, runner: asyncio.Runner) -> None:
         self._target = target
@@ -83,10 +91,12 @@ class ReferenceProducer:
             if is_flow:
                 await self._flow_producer().addBulk([_flow_of(row) for row in run])
             else:
-                jobs = [
-                    {"name": row["name"], "data": RawJson(row["data"]), "opts": json.loads(row["opts"])} for row in run
-                ]
-                await self._queue(queue).addBulk(jobs)
+                await self._add_jobs(self._queue(queue), run)
+
+    async def _add_jobs(self, queue: Queue, run: Sequence[Row]) -> None:
+        await queue.waitUntilReady()
+        now_ms = queue.clock.now_ms()
+        await queue.scripts.add_jobs([_new_job(row, now_ms) for row in run])
 
     async def _close(self) -> None:
         for queue in self._queues.values():
@@ -125,9 +135,7 @@ class DriverProducer:
                 flows = AddFlows(flows=[_flow_job(row) for row in run])
                 self._connection.call(flows, handle=handle, deadline_ms=_DEADLINE_MS)
             else:
-                jobs = AddBulk(
-                    jobs=[NewJob(name=row["name"], data_raw=row["data"], opts=json.loads(row["opts"])) for row in run]
-                )
+                jobs = AddBulk(jobs=[NewJob(name=row["name"], data_raw=row["data"], opts=_options(row)) for row in run])
                 self._connection.call(jobs, handle=handle, deadline_ms=_DEADLINE_MS)
 
     def _open(self, role: Any, queue: str) -> str:
@@ -146,6 +154,15 @@ class DriverProducer:
         return handle
 
 
+def _new_job(row: Row, now_ms: int) -> StoredJob:
+    stored = options.encode(options.normalize(_options(row)))
+    return StoredJob(name=row["name"], data=row["data"], options=stored, timestamp=now_ms, job_id=row["id"])
+
+
+def _options(row: Row) -> dict[str, Any]:
+    return msgspec.json.decode(row["opts"], type=dict[str, Any])
+
+
 def _child_rows(row: Row) -> list[tuple[str, str]]:
     """Id and data of each child of a flow."""
     return [
@@ -161,7 +178,7 @@ def _flow_of(row: Row) -> dict[str, Any]:
         for child, data in _child_rows(row)
     ]
     own = {"name": row["name"], "queueName": row["queue"], "data": RawJson(row["data"])}
-    return {**own, "opts": json.loads(row["opts"]), "children": children}
+    return {**own, "opts": _options(row), "children": children}
 
 
 def _flow_job(row: Row) -> FlowJob:
@@ -170,5 +187,4 @@ def _flow_job(row: Row) -> FlowJob:
         FlowJob(name=row["name"], queue=row["queue"], data_raw=data, opts={"jobId": child})
         for child, data in _child_rows(row)
     ]
-    opts = json.loads(row["opts"])
-    return FlowJob(name=row["name"], queue=row["queue"], data_raw=row["data"], opts=opts, children=children)
+    return FlowJob(name=row["name"], queue=row["queue"], data_raw=row["data"], opts=_options(row), children=children)

@@ -13,6 +13,9 @@ from reports.workload.description import Workload
 
 FILE = "load.json"
 
+WAITING = ("wait", "paused", "active", "prioritized", "delayed", "waiting-children")
+"""Containers that are empty when everything is done."""
+
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs and how long they took."""

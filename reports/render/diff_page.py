@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from junitparser import Failure, JUnitXml, TestCase, TestSuite
 from rich.console import Console
 from rich.table import Table
 
@@ -14,6 +12,7 @@ from reports.diff.summary import DiffSummary
 from reports.diff.table import CLASSES
 from reports.render.charts import class_chart
 from reports.render.index import write_index
+from reports.render.junit import Outcome, junit_text
 from reports.render.pages import page, text
 
 PAGE = "diff.html"
@@ -44,23 +43,14 @@ def write_diff_reports(folder: Path, summary: DiffSummary) -> list[Path]:
 
 def junit(summary: DiffSummary) -> str:
     """One test case per class: it fails where there are differences of that class."""
-    suite = TestSuite("diff")
-    for name in CLASSES:
-        case = TestCase(name, classname="diff")
-        if name in summary.by_class:
-            failure = Failure(f"{summary.by_class[name]} differences", "difference")
-            shown = [example for example in summary.examples if example.class_ == name]
-            failure.text = "\n".join(
-                f"{example.key} {example.locator}: expected {example.expected}, got {example.actual}"
-                for example in shown
-            )
-            case.result = [failure]
-        suite.add_testcase(case)
-    document: Any = JUnitXml("bullmq-conformance")
-    document.add_testsuite(suite)
-    document.update_statistics()
-    written = document.tostring()
-    return written.decode() if isinstance(written, bytes) else str(written)
+    return junit_text("diff", (_outcome(summary, name) for name in CLASSES))
+
+
+def _outcome(summary: DiffSummary, name: str) -> Outcome:
+    shown = (example for example in summary.examples if example.class_ == name)
+    lines = [f"{each.key} {each.locator}: expected {each.expected}, got {each.actual}" for each in shown]
+    failure = f"{summary.by_class[name]} differences" if name in summary.by_class else ""
+    return Outcome(name=name, failure=failure, details="\n".join(lines))
 
 
 def print_diff(summary: DiffSummary, console: Console) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from conformance.problems import EnvironmentProblem, UsageProblem
+from reports.snapshot.files import ROWS
 from reports.snapshot.schema import SCHEMA_VERSION
 
 MANIFEST = "manifest.json"
@@ -30,6 +32,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     `taken_ms`: the Redis server's clock when reading began, Unix ms. `rows`: number of rows by table. `moving`: queues
     whose event stream grew while it was read, so that the tables are of different instants. `queues`: by name.
+    `buckets`: how many the rows lie in (`reports.snapshot.files`).
     `scripts_sha256`: over the SHA-1 of all pinned scripts, in the order of their names. `seed`, `workload`: of the load
     that filled the store, where there was one.
     """
@@ -47,6 +50,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     rows: dict[str, int]
     moving: list[str]
     queues: dict[str, QueueFacts]
+    buckets: int
     seed: int | None = None
     workload: dict[str, Any] | None = None
 
@@ -95,8 +99,10 @@ def claim_folder(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / MANIFEST).unlink(missing_ok=True)
-        foreign = sorted(path.name for path in folder.iterdir() if path.name not in {"rows", f"{MANIFEST}.unfinished"})
+        foreign = sorted({path.name for path in folder.iterdir()} - {ROWS, MANIFEST, f"{MANIFEST}.unfinished"})
+        if not foreign:
+            (folder / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(folder / ROWS, ignore_errors=True)
     except OSError as error:
         raise EnvironmentProblem(f"cannot write to {folder}: {error}", hint="choose another folder") from error
     if foreign:

@@ -15,12 +15,17 @@ from conformance.observe.layout import LISTS, QUEUE_KEYS, SORTED_SETS, glob_esca
 from conformance.problems import UsageProblem
 from conformance.servers.connection import Client, connect, connect_node
 from conformance.servers.setting import Address, parse_setting
+from reports.snapshot.files import power_of_two
 
-SLICE = 50_000
+SLICE = 250_000
 """Elements of a container that one part reads."""
 
-SCAN_SHARES = 16
-"""Shares into which a large node's keyspace is cut; a power of two."""
+SMALLEST_TO_SLICE = 2_000
+"""A container with fewer elements is read with the other keys of its queue."""
+
+KEYS_PER_SHARE = 131_072
+FEWEST_SHARES, MOST_SHARES = 4, 32
+"""Shares into which a large node's keyspace is cut; powers of two."""
 
 SMALLEST_TO_SHARE = 20_000
 """A node with fewer keys is walked by one part."""
@@ -49,6 +54,14 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All parts of a store, and how many keys its nodes hold together, those of others included."""
+
+    parts: list[Part]
+    keys: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """A part of the store.
 
@@ -73,7 +86,7 @@ class Part:
     elsewhere: frozenset[str] = field(default=frozenset())
 
 
-def plan(source: Source) -> list[Part]:
+def plan(source: Source) -> Plan:
     """Cut the store into parts. Raises redis errors."""
     address = source.address
     with connect(address) as client:
@@ -82,10 +95,14 @@ def plan(source: Source) -> list[Part]:
         queues = frozenset([source.queue] if source.queue else _queues(client, source.prefix))
         schedulers = frozenset(_scheduler_keys(client, source.prefix, queues))
         parts = [part for queue in sorted(queues) for part in _queue_parts(client, source.prefix, queue)]
+    keyspaces = [_keyspace(address, node) for node in nodes]
     scans = [
-        replace(part, queues=queues, schedulers=schedulers) for node in nodes for part in _scan_parts(address, node)
+        replace(part, queues=queues, schedulers=schedulers)
+        for keyspace in keyspaces
+        for part in _scan_parts(address, keyspace)
     ]
-    return [replace(part, taken_ms=taken_ms) for part in [*scans, *parts]]
+    taken = [replace(part, taken_ms=taken_ms) for part in [*scans, *parts]]
+    return Plan(parts=taken, keys=sum(keyspace.keys for keyspace in keyspaces))
 
 
 def nodes_of(client: Any, address: Address) -> list[str]:
@@ -124,16 +141,35 @@ def _next_share(index: int, shares: int) -> int:
     return index | bit
 
 
-def _scan_parts(address: Address, node: str) -> Iterator[Part]:
+@dataclass(frozen=True, kw_only=True)
+class Keyspace:
+    """What a node holds. `expires`: any of its keys has a time to live."""
+
+    node: str
+    keys: int
+    expires: bool
+
+
+def _keyspace(address: Address, node: str) -> Keyspace:
     with connect_node(address, node) as client:
         facts: Any = client.info()
         keys: Any = client.dbsize()
-    keyspace = facts.get(f"db{address.db}", {})
+    expires = bool(facts.get(f"db{address.db}", {}).get("expires", 1))
+    return Keyspace(node=node, keys=int(keys), expires=expires)
+
+
+def _scan_parts(address: Address, keyspace: Keyspace) -> Iterator[Part]:
     # In a cluster a newer Redis counts the slot in the low bits of its cursor, so a node is one share there.
-    shares = SCAN_SHARES if address.mode == "standalone" and keys >= SMALLEST_TO_SHARE else 1
+    shares = shares_for(keyspace.keys) if address.mode == "standalone" else 1
     for index in range(shares):
-        expires = bool(keyspace.get("expires", 1))
-        yield Part(kind="scan", taken_ms=0, node=node, index=index, shares=shares, expires=expires)
+        yield Part(kind="scan", taken_ms=0, node=keyspace.node, index=index, shares=shares, expires=keyspace.expires)
+
+
+def shares_for(keys: int) -> int:
+    """Into how many shares so many keys are cut."""
+    if keys < SMALLEST_TO_SHARE:
+        return 1
+    return min(MOST_SHARES, max(FEWEST_SHARES, power_of_two(keys // KEYS_PER_SHARE)))
 
 
 def _queues(client: Any, prefix: str) -> Iterator[str]:
@@ -165,7 +201,7 @@ def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[Part]:
     if name not in counters or client.type(key).decode() != QUEUE_KEYS[name]:
         return
     length = int(counters[name](key))
-    if length <= SLICE:
+    if length < SMALLEST_TO_SLICE:
         return
     edges = _stream_edges(client, key, length) if name == "events" else _rank_edges(length)
     for start, stop in edges:

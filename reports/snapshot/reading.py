@@ -7,6 +7,7 @@ Job hashes, which are nearly everything, take a fast way from the socket into Ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import hiredis
@@ -25,6 +26,7 @@ from reports.snapshot.wire import NodeSocket
 _HASH_COMMAND = b"*2\r\n$7\r\nHGETALL\r\n$%d\r\n%s\r\n"
 _TTL_COMMAND = b"*2\r\n$4\r\nPTTL\r\n$%d\r\n%s\r\n"
 _STREAM_PAGE = 5000
+_MEMBERS_PAGE = 50_000
 
 
 def read_part(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
@@ -167,11 +169,24 @@ def _read_slice(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
             for page in _stream_pages(client, key, part):
                 yield from _batches(source, part, [RawKey(key=key, type="stream", value=page)])
         else:
-            yield _member_batch(client, key, part)
+            yield from _member_pages(client, key, part)
         ttl: Any = client.pttl(key)
     if ttl >= 0 and part.start == 0:
         empty = RawKey(key=key, type=QUEUE_KEYS[part.name], value=[], ttl_ms=ttl)
         yield from _batches(source, part, [empty])
+
+
+def _member_pages(client: Any, key: str, part: Part) -> Iterator[pa.RecordBatch]:
+    """The members from the first to the last of the part, a page at a time; an open end is the end of the container."""
+    start = part.start
+    while part.stop == -1 or start <= part.stop:
+        stop = start + _MEMBERS_PAGE - 1 if part.stop == -1 else min(part.stop, start + _MEMBERS_PAGE - 1)
+        batch = _member_batch(client, key, replace(part, start=start, stop=stop))
+        if batch.num_rows:
+            yield batch
+        if batch.num_rows <= stop - start:
+            return
+        start = stop + 1
 
 
 def _member_batch(client: Any, key: str, part: Part) -> pa.RecordBatch:

@@ -62,7 +62,7 @@ class StoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Cut the store."""
         with explained(self._source.address):
-            return [PartToRead(part) for part in plan(self._source)]
+            return [PartToRead(part) for part in plan(self._source).parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""

@@ -236,6 +236,18 @@ def test_a_missing_job_is_one_difference_and_not_twenty() -> None:
     assert found.expected == '"n in completed"'
 
 
+def test_a_finished_job_that_is_gone_from_its_container_is_one_difference_in_canonical_form_too() -> None:
+    done = {"q:1": job(finishedOn=str(ADDED)), "q:completed": Zset({"1": float(ADDED)})}
+    gone = {"q:completed": Zset({"1": float(ADDED)})}
+    found = only(canonicalise(snapshot(done)), canonicalise(snapshot(gone)))
+    assert (found.kind, found.key) == ("missing-job", "q:1")
+
+
+def test_a_text_where_a_masked_time_stands_is_of_the_wrong_type() -> None:
+    found = only(canonicalise(snapshot({"q:1": job()})), canonicalise(snapshot({"q:1": job(timestamp="soon")})))
+    assert (found.kind, found.where) == ("wrong-type", "job.timestamp")
+
+
 def test_an_extra_job_is_one_difference_and_not_twenty() -> None:
     found = only(busy(**MISSING_JOB), busy())
     assert (found.kind, found.where, found.key) == ("extra-job", "job", "q:7")

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from conformance.observe.diff import diff
 from conformance.observe.differences import Difference
 from conformance.observe.handmade import ADDED, Stream, Zset, event, job
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import Server
-from reports.diff.jobs import JOB_TABLES, unequal_jobs
+from reports.diff.jobs import JOB_TABLES, rows_by_table, unequal_jobs, without_certain
 from reports.diff.queues import SHARED, compare_group
 from reports.diff.settings import Settings, SideFacts
+from reports.diff.sieve import SideOfBucket, Sieve, Tables
 from reports.diff.table import Pair, row_of
+from reports.snapshot.rows import batch_of, wide_rows
 
 FINISHED = str(ADDED + 2000)
 
@@ -128,14 +133,37 @@ def settings_for(expected: Snapshot, actual: Snapshot, **changes: Any) -> Settin
 def differences_of(expected: Snapshot, actual: Snapshot, **changes: Any) -> list[tuple[str, ...]]:
     """What the comparers of the pipeline say, called one after the other without Spark."""
     settings = settings_for(expected, actual, **changes)
-    tables = [{table: list(getattr(side, table)) for table in JOB_TABLES} for side in (expected, actual)]
+    sides = without_certain(tables_of(expected), tables_of(actual), settings)
     found = [
         row_of(difference, pair, key[0])
-        for key, pair in unequal_jobs(tables[0], tables[1], settings)
+        for key, pair in unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings)
         for difference in explained(pair)
     ]
     groups = [[(table, row) for table in LOOSE for row in getattr(side, table)] for side in (expected, actual)]
     return [*found, *compare_group(("q", SHARED), (groups[0], groups[1]), settings)]
+
+
+def tables_of(side: Snapshot) -> Tables:
+    """The rows of all jobs as they are read from a stored snapshot, events without a job left out."""
+    rows = pa.Table.from_batches([batch_of(wide_rows(side))])
+    owned = rows.filter(pc.fill_null(pc.not_equal(rows.column("id"), ""), fill_value=False))
+    return {table: owned.filter(pc.equal(owned.column("table"), table)).drop_columns(["table"]) for table in JOB_TABLES}
+
+
+def jobs_not_alike(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
+    """Keys of the jobs whose canonical rows differ, told without the sieve."""
+    tables = [{table: list(getattr(side, table)) for table in JOB_TABLES} for side in (expected, actual)]
+    found = unequal_jobs(tables[0], tables[1], settings_for(expected, actual, **changes))
+    return {":".join(key).encode() for key, _ in found}
+
+
+def certain_jobs(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
+    """Keys of the jobs that the sieve takes out."""
+    settings = settings_for(expected, actual, **changes)
+    sides = [
+        SideOfBucket(tables_of(side), facts) for side, facts in zip((expected, actual), settings.sides, strict=True)
+    ]
+    return set(Sieve(sides[0], sides[1], settings).certain().to_pylist())
 
 
 LOOSE = tuple(table for table in TABLES if table not in {"logs", "dependencies", "events"})

@@ -87,6 +87,7 @@ def manifest() -> Manifest:
         rows={"jobs": 3},
         moving=[],
         queues={},
+        buckets=2,
     )
 
 
@@ -142,6 +143,7 @@ def test_a_property_has_a_name_and_a_value() -> None:
         (("diff", "redis://127.0.0.1:1", "NOWHERE", "--no-rule", "x"), "no canonical rule"),
         (("snapshot", "--redis", "bundled", "--out", "NOWHERE"), "is no address"),
         (("load", "--jobs", "5", "--worker", "nobody", "--out", "NOWHERE"), "unknown client"),
+        (("history", "NOWHERE"), "is no history"),
         (("load", "--resume", "--out", "NOWHERE"), "--resume needs --redis and --prefix"),
         (("load", "--workload", "NOWHERE", "--out", "NOWHERE"), "cannot be read"),
     ],

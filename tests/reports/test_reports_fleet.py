@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from conformance.gate.preparing.clients import Toolbox
@@ -14,6 +17,7 @@ from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
 from reports.load import fleet as fleets
 from reports.load.fleet import Crew, fleet, wait_for_end
+from reports.load.produce import add_partition
 from reports.load.target import Target
 from reports.loading import launched
 from reports.measure.observing import Listener, Series, counts_of
@@ -44,16 +48,51 @@ def test_workers_that_do_nothing_end_the_load() -> None:
         wait_for_end(lambda: {"wait": 3, "active": 0}, [], patience_s=0.05, told=lambda _: None)
 
 
-def test_workers_of_a_fleet_work_and_are_closed(server: Server, prefix: str) -> None:
+def crew_called(name: str) -> Crew:
     node = find_node(None)
-    crew = Crew(client=launched("node", Toolbox(node, ensure_package(node, announce=print), print)), concurrency=3)
+    return Crew(client=launched(name, Toolbox(node, ensure_package(node, announce=print), print)), concurrency=3)
+
+
+def test_workers_of_a_fleet_work_and_are_closed(server: Server, prefix: str) -> None:
     target = Target(address=server, prefix=prefix, workload=Workload(queues=2))
-    with fleet(target, [crew]) as drivers, server.connect() as client:
+    with fleet(target, [crew_called("node")]) as drivers, server.connect() as client:
         deadline = time.monotonic() + 30
         while len(_names(client)) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert len(_names(client)) >= 2
     assert not drivers[0].alive
+
+
+def test_workers_of_two_clients_share_one_queue(server: Server, prefix: str) -> None:
+    """Node and the reference, one job at a time each: both get some of those that take a moment."""
+    target = Target(address=server, prefix=prefix, workload=Workload(jobs=60))
+    crews = [replace(crew_called(name), concurrency=1) for name in ("node", "reference")]
+    took_part: set[str] = set()
+    with fleet(target, crews) as drivers, server.connect() as client:
+        add_partition(iter([pa.RecordBatch.from_pylist(slow_jobs(60))]), target, 0)
+
+        def look() -> Mapping[str, int]:
+            untyped: Any = client
+            took_part.update(_holders(untyped, prefix))
+            return counts_of(client, target)[0]
+
+        wait_for_end(look, drivers, patience_s=60, told=lambda _: None)
+        assert counts_of(client, target)[0]["completed"] == 60
+    assert len(took_part) == 2, took_part
+
+
+def slow_jobs(count: int) -> list[dict[str, Any]]:
+    data = json.dumps({"steps": [{"do": "sleep", "ms": 20}]})
+    common = {"queue": "load-0", "name": "load", "data": data, "scheduled_ms": 0, "children": 0}
+    return [{"index": n, "id": f"j{n}", "opts": json.dumps({"jobId": f"j{n}"}), **common} for n in range(count)]
+
+
+def _holders(client: Any, prefix: str) -> Iterator[str]:
+    """Who holds a lock now: a token begins with its worker's own id."""
+    for key in client.keys(f"{prefix}:load-0:*:lock"):
+        token = client.get(key)
+        if token:
+            yield token.decode().rpartition(":")[0]
 
 
 def _names(client: Any) -> list[str]:

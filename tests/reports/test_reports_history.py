@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
+
+import pytest
 
 from conformance.checkers.histories.history import History, in_order
 from conformance.checkers.histories.history_checks import check_history
 from conformance.checkers.histories.lines import Header, Line, Phase, Script
+from conformance.observe.tables import Snapshot
 from reports.history.judging import CHECKS, DECOMPOSABLE, judge
 from reports.history.pieces import pieces_of, shared_lines
-from tests.checkers.history_builders import added, completed_life, event, fault, quiescent, ran, script
+from tests.checkers.history_builders import added, completed_life, end_state, event, fault, quiescent, ran, script
 
 
 def bad_history() -> History:
@@ -26,22 +30,53 @@ def bad_history() -> History:
     return History(Header(), in_order(lines))
 
 
-def test_the_checks_say_of_each_job_what_they_say_of_all_of_them() -> None:
-    history = bad_history()
-    whole = {
+def bad_end() -> Snapshot:
+    """The store after it: a good job is gone, one is there twice, one is in no state, and one has a wrong counter."""
+    lives = [f"{number}=n{number}" for number in range(10) if number != 3]
+    end = end_state(*lives, "20=twice", "30=stolen", "40=early", "99=n5")
+    jobs = [row if row.id != "6" else replace(row, fields={**row.fields, "ats": "9"}) for row in end.jobs]
+    members = [row for row in end.memberships if row.job != "4"]
+    return replace(end, jobs=tuple(jobs), memberships=tuple(members))
+
+
+def said_of_all(history: History, end: Snapshot | None) -> set[tuple[str, str, str]]:
+    """What the checks find that are made for single jobs, when they look at everything at once."""
+    return {
         (judgement.check, finding.job, finding.message)
-        for judgement in check_history(history)
+        for judgement in check_history(history, end)
         for finding in judgement.findings
         if judgement.check in DECOMPOSABLE
     }
-    assert {check for check, _, _ in whole} >= {"duplicate-runs", "tokens", "timing"}
+
+
+def part_of(end: Snapshot, own: set[str], name: str) -> Snapshot:
+    """What the snapshot has of one job."""
+    jobs = tuple(row for row in end.jobs if row.id in own or row.fields["name"] == name)
+    ids = own | {row.id for row in jobs}
+    return replace(end, jobs=jobs, memberships=tuple(row for row in end.memberships if row.job in ids))
+
+
+@pytest.mark.parametrize("end", [None, bad_end()], ids=["without snapshot", "with snapshot"])
+def test_the_checks_say_of_each_job_what_they_say_of_all_of_them(end: Snapshot | None) -> None:
+    history = bad_history()
+    whole = said_of_all(history, end)
+    expected = {"duplicate-runs", "tokens", "timing"}
+    expected |= {"durability", "conservation", "counters", "indeterminate", "events"} if end else set()
+    assert {check for check, _, _ in whole} >= expected
     names = {piece.job: piece.name for line in history.lines for piece in pieces_of(line) if piece.job and piece.name}
     jobs: defaultdict[str, list[Line]] = defaultdict(list)
     for line in history.lines:
         for piece in pieces_of(line):
             jobs[piece.name or names[piece.job]].append(piece.line)
     shared = shared_lines(history.lines)
-    alone = {row[:3] for own in jobs.values() for row in judge(history.header, shared, own)}
+    ids: defaultdict[str, set[str]] = defaultdict(set)
+    for job, name in names.items():
+        ids[name].add(job)
+    alone = {
+        row[:3]
+        for name, own in jobs.items()
+        for row in judge(history.header, shared, own, end and part_of(end, ids[name], name))
+    }
     assert alone == whole
 
 

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -104,7 +105,7 @@ def is_self_contained(html: str) -> bool:
 def test_a_browser_shows_the_load(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
-    html, markdown, index = write_load_reports(folder, load_result())
+    html, markdown, _, index = write_load_reports(folder, load_result())
     write_result(folder, load_result())
     assert read_result(folder) == load_result()
     shown = shown_by_chromium(html)
@@ -173,3 +174,22 @@ def test_histograms_add_up_without_losing_anything() -> None:
 
 def test_throughput_is_growth_per_second() -> None:
     assert rates([0.0, 0.5, 1.5], [0, 100, 300]) == [200.0, 200.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "failing"),
+    [
+        ({"produced": Phase(jobs=1234, seconds=2)}, set()),
+        ({"produced": Phase(jobs=1000, seconds=2)}, {"all jobs added"}),
+        ({"final": {"wait": 3, "completed": 1231}}, {"all jobs finished"}),
+        ({"final": {"wait": 1234}, "workers": []}, set()),
+    ],
+)
+def test_a_load_is_a_suite_that_fails_where_jobs_are_left(
+    tmp_path: Path, changes: dict[str, Any], failing: set[str]
+) -> None:
+    result = msgspec.structs.replace(load_result(), **changes)
+    write_load_reports(tmp_path, result)
+    cases = ET.parse(tmp_path / "junit.xml").findall(".//testcase")  # noqa: S314 - our own file
+    assert {case.get("name") for case in cases if case.find("failure") is not None} == failing
+    assert len(cases) == (2 if result.workers else 1)

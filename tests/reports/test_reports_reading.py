@@ -13,6 +13,7 @@ from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import Server
 from reports.snapshot import plan as planning
+from reports.snapshot import reading
 from reports.snapshot.plan import Part, Source, _next_share, plan
 from reports.snapshot.reading import read_part
 from reports.snapshot.rows import batch_of, narrowed, rows_of, wide_rows
@@ -23,7 +24,7 @@ from tests.reports.reports_builders import plain_store, write
 def read_all(source: Source) -> dict[str, list[str]]:
     """All rows of all parts, by table, as sorted texts."""
     found: dict[str, list[str]] = {table: [] for table in TABLES}
-    for part in plan(source):
+    for part in plan(source).parts:
         for batch in read_part(source, part):
             for wide in rows_of(batch):
                 found[wide["table"]].append(repr(narrowed(wide)))
@@ -75,7 +76,9 @@ def frozen(found: Snapshot) -> Snapshot:
 
 def test_shares_and_slices_read_every_key_once(server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
+    monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 50)
     monkeypatch.setattr(planning, "SLICE", 70)
+    monkeypatch.setattr(reading, "_MEMBERS_PAGE", 30)
     numbers = [str(number) for number in range(3000)]
     store: dict[str, Any] = {f"q:{number}": job() for number in numbers}
     half = len(numbers) // 2
@@ -87,15 +90,16 @@ def test_shares_and_slices_read_every_key_once(server: Server, prefix: str, monk
     write(server, prefix, store)
     with server.connect() as client:
         expected = as_texts(read_snapshot(client, prefix))
-    parts = plan(source_of(server, prefix))
+    parts = plan(source_of(server, prefix)).parts
     assert {part.kind for part in parts} == {"scan", "queue", "slice"}
-    assert sum(part.kind == "scan" for part in parts) == planning.SCAN_SHARES
+    assert sum(part.kind == "scan" for part in parts) == planning.FEWEST_SHARES
     assert read_all(source_of(server, prefix)) == expected
 
 
 def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
     server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
     monkeypatch.setattr(planning, "SLICE", 10)
     with server.connect() as client:
         client.hset(f"{prefix}:q:meta", mapping={"version": "x"})
@@ -104,7 +108,7 @@ def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
                 f"{prefix}:q:events", {"event": "waiting", "jobId": number}, id=f"{ADDED + number // 2}-{number % 2}"
             )
         expected = as_texts(read_snapshot(client, prefix))
-    assert sum(part.name == "events" for part in plan(source_of(server, prefix))) >= 5
+    assert sum(part.name == "events" for part in plan(source_of(server, prefix)).parts) >= 5
     assert read_all(source_of(server, prefix))["events"] == expected["events"]
 
 

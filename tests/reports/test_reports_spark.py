@@ -6,32 +6,43 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from junitparser import JUnitXml
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from redis import Redis
 
-from conformance.checkers.histories.history_checks import check_history
-from conformance.problems import EnvironmentProblem
+from benchmarks.spark_fill import fill, plant
+from conformance.observe.tables import TABLES, Snapshot
+from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import Server, open_server
 from reports.diff.plan import Comparison, differences
 from reports.diff.summary import DiffSummary, rollup_of, summarise
-from reports.history.judging import DECOMPOSABLE
+from reports.diff.table import CLASSES
+from reports.failures import explain_spark
 from reports.history.plan import check_jobs
+from reports.history.result import HistoryResult, result_of, write_history_reports
 from reports.load.result import LoadResult
 from reports.session import SparkSettings, spark_session
-from reports.snapshot.manifest import MANIFEST
+from reports.snapshot.files import file_name, write_file
+from reports.snapshot.manifest import MANIFEST, write_manifest
 from reports.snapshot.plan import Source
+from reports.snapshot.rows import batch_of, wide_rows
 from reports.snapshot.store import Stored, open_stored, save
+from reports.snapshot.writing import in_buckets
 from reports.standalone import standalone_cluster
 from reports.workload.description import Delay, Failures, Flows, Payload, Priority, Workload
 from reports.workload.generate import jobs_of
 from tests.reports.reports_builders import plain_store, planted, write
-from tests.reports.test_reports_history import bad_history
+from tests.reports.test_reports_failures import manifest
+from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -72,6 +83,24 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
         server.remove_prefix(prefix)
 
 
+def test_a_difference_of_every_class_is_found_in_a_larger_store_and_nothing_else(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    """The same with a million jobs: `python -m benchmarks.spark --jobs 1000000 --times 1`."""
+    stored: list[Stored] = []
+    expected: set[tuple[str, str]] = set()
+    for number in range(2):
+        prefix = server.fresh_prefix()
+        fill(server, prefix, "q", 5_000, shift_ms=number * 777)
+        if number:
+            expected = plant(server, prefix, "q")
+        stored.append(save(spark, Source(redis=server.url, prefix=prefix), tmp_path / str(number)))
+        server.remove_prefix(prefix)
+    found = differences(spark, Comparison(expected=stored[0], actual=stored[1], folder=tmp_path / "differences"))
+    assert {(row["class"], row["key"]) for row in found.collect()} == expected
+    assert {name for name, _ in expected} == set(CLASSES)
+
+
 def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
     workload = Workload(
         jobs=500,
@@ -104,16 +133,75 @@ def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path
     assert not (tmp_path / "out" / MANIFEST).exists()
 
 
+def dies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What the kernel does to a process when there is no memory left."""
+    os._exit(137)
+    yield from batches
+
+
+def runs_out_of_memory(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    raise MemoryError
+    yield from batches
+
+
+def fills_the_disk(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+        full.write(b"x")
+    yield from batches
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        (dies, "a Python worker of Spark died"),
+        (runs_out_of_memory, "ran out of memory"),
+        (fills_the_disk, "the disk is full"),
+    ],
+)
+def test_what_happens_to_an_executor_is_told_in_one_line(spark: SparkSession, trouble: Any, said: str) -> None:
+    with pytest.raises(PySparkException) as caught:
+        spark.range(1).mapInArrow(trouble, "id bigint").collect()
+    problem = explain_spark(caught.value)
+    assert said in problem.what
+    assert "\n" not in problem.what
+
+
+def test_a_snapshot_that_broke_off_is_none(spark: SparkSession, server: Server, prefix: str, tmp_path: Path) -> None:
+    whole = kept(spark, server, prefix, plain_store(prefix), tmp_path / "out")
+    (tmp_path / "out" / MANIFEST).unlink()
+    with pytest.raises(UsageProblem, match="was not finished"):
+        open_stored(spark, tmp_path / "out")
+    again = save(spark, Source(redis=server.url, prefix=prefix), tmp_path / "out")
+    assert again.manifest.rows == whole.manifest.rows
+    assert again.rows.count() == sum(again.manifest.rows.values())
+
+
 def test_the_history_of_each_job_is_judged_where_it_comes_together(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_bytes(bad_history().encoded())
-    found = {(row["check"], row["job"], row["message"]) for row in check_jobs(spark, path).collect()}
-    assert found == {
-        (judgement.check, finding.job, finding.message)
-        for judgement in check_history(bad_history())
-        for finding in judgement.findings
-        if judgement.check in DECOMPOSABLE
-    }
+    for end in (None, bad_end()):
+        stored = None if end is None else stored_by_hand(spark, end, tmp_path / "end")
+        result = result_of(check_jobs(spark, path, stored), "history", "end")
+        found = {(each.check, each.job, each.message) for each in result.examples}
+        assert found == said_of_all(bad_history(), end)
+        assert result.total == len(result.examples)
+    names = {case.name: bool(case.result) for suite in JUnitXml.fromfile(junit_of(tmp_path, result)) for case in suite}
+    assert names == {check: bool(count) for check, count in result.by_check.items()}
+
+
+def junit_of(folder: Path, result: HistoryResult) -> str:
+    return str(next(path for path in write_history_reports(folder, result) if path.suffix == ".xml"))
+
+
+def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Path) -> Stored:
+    """A snapshot as if it had been read from a store."""
+    rows = pa.Table.from_batches([batch_of(wide_rows(end))])
+    for table in TABLES:
+        own = rows.filter(pc.equal(rows.column("table"), table))
+        for bucket, share in in_buckets(own, 2):
+            write_file(folder, table, file_name(bucket, 0, 0, 0), share)
+    write_manifest(folder, manifest())
+    return open_stored(spark, folder)
 
 
 def run_cli(*words: str) -> subprocess.CompletedProcess[str]:

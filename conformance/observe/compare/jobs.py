@@ -61,7 +61,7 @@ def compare_memberships(expected: Snapshot, actual: Snapshot, presence: Presence
                 _state_kind(left[key], right[key]), "membership.state", _text(key), list(left[key]), list(right[key])
             )
     yield from _compare_orders(expected, actual, moved, presence)
-    yield from _compare_scores(expected, actual)
+    yield from _compare_scores(expected, actual, presence)
     yield from _compare_stalled(expected, actual, presence)
 
 
@@ -100,13 +100,13 @@ def _comparable(snapshot: Snapshot, queue: str, container: str, moved: set[JobKe
     return [job for job in members if (queue, job) not in moved and not presence.explains(queue, job)]
 
 
-def _compare_scores(expected: Snapshot, actual: Snapshot) -> Iterator[Difference]:
+def _compare_scores(expected: Snapshot, actual: Snapshot, presence: Presence) -> Iterator[Difference]:
     """Scores of the jobs that are in the same sorted set on both sides, unless a field already shows the difference."""
     left, right = _scored(expected), _scored(actual)
     jobs_left, jobs_right = _by_key(expected), _by_key(actual)
     for key in sorted(left.keys() & right.keys()):
         queue, container, job = key
-        if same(left[key].score, right[key].score):
+        if presence.explains(queue, job) or same(left[key].score, right[key].score):
             continue
         if not _follows(left[key], jobs_left.get((queue, job)), right[key], jobs_right.get((queue, job))):
             where = f"membership.{container}.score"

@@ -54,7 +54,11 @@ def compare_field(where: str, key: str, field: str, expected: str, actual: str) 
 
 def _same_shape(expected: str, actual: str) -> bool:
     """Whether a number stands where a number is expected; a canonical label stands for any number."""
-    return expected.startswith("<") or not _NUMBER.fullmatch(expected) or _NUMBER.fullmatch(actual) is not None
+    return not _is_number(expected) or _is_number(actual)
+
+
+def _is_number(text: str) -> bool:
+    return text.startswith("<") or _NUMBER.fullmatch(text) is not None
 
 
 def compare_json(where: str, key: str, field: str, expected: str, actual: str) -> Iterator[Difference]:

@@ -14,6 +14,12 @@ from conformance.reference_impl.errors import InvalidArgument
 _SHORT_STRING_UNITS: Final = 64
 """msgpackr writes shorter strings itself and passes lone surrogates through; longer ones go through Node's encoder."""
 
+_MOST_KNOWN: Final = 32
+"""Maps with more names than this are not remembered."""
+
+_TEXTS: Final = frozenset({str})
+_HEADERS: Final = [struct.pack(">BH", 0xDE, length) for length in range(_MOST_KNOWN + 1)]
+
 _LARGEST_MAP: Final = 2**16 - 1
 """Maps always have the header with a length of 16 bits, so that the length can be filled in afterwards."""
 
@@ -38,6 +44,23 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
 
 
 def _write(value: Any, written: bytearray) -> None:
+    """Write any value; nearly all of them are of one of a few types exactly, which are told apart first."""
+    kind = type(value)
+    if kind is str:
+        _write_string(value, written)
+    elif value is None:
+        written.append(0xC0)
+    elif kind is int:
+        _write_number(value, written)
+    elif kind is dict:
+        _write_map(value, written)
+    elif kind is list:
+        _write_array(value, written)
+    else:
+        _write_other(value, written)
+
+
+def _write_other(value: Any, written: bytearray) -> None:
     if isinstance(value, str):
         _write_string(value, written)
     elif value is None:
@@ -57,11 +80,24 @@ def _write(value: Any, written: bytearray) -> None:
 def _write_map(value: Mapping[Any, Any], written: bytearray) -> None:
     if len(value) > _LARGEST_MAP:
         raise InvalidArgument(f"an object may have {_LARGEST_MAP} members, not {len(value)}")
+    names = tuple(value)
+    if len(names) <= _MOST_KNOWN and {*map(type, names)} <= _TEXTS:
+        written += _HEADERS[len(names)]
+        for name, packed_name in _layout(names):
+            written += packed_name
+            _write(value[name], written)
+        return
     members = {str(key): member for key, member in value.items()}
     written += struct.pack(">BH", 0xDE, len(members))
     for name in object_keys(members):
         written += _packed_name(name)
         _write(members[name], written)
+
+
+@lru_cache(maxsize=256)
+def _layout(names: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    """Names in the order of JavaScript, and as they are written: options have the same names with every job."""
+    return [(name, _packed_name(name)) for name in object_keys(names)]
 
 
 def _write_array(value: Sequence[Any], written: bytearray) -> None:
@@ -87,7 +123,7 @@ def _packed_name(name: str) -> bytes:
 def _write_string(text: str, written: bytearray) -> None:
     encoded = text.encode() if text.isascii() else _encoded(text)
     length = len(encoded)
-    if length < 2**5:
+    if length < 32:
         written.append(0xA0 | length)
     elif length < 2**8:
         written += struct.pack(">BB", 0xD9, length)

@@ -19,6 +19,11 @@ from conformance.reference_impl.jobs import backoff
 
 _TELEMETRY_NAMES: Final = {alias: name for name, alias in TELEMETRY_ALIASES.items()}
 
+_SELDOM_GIVEN: Final = frozenset(
+    {"sizeLimit", "repeat", "priority", "deduplication", "debounce", *CHILD_FAILURE_OPTIONS}
+)
+"""Options that are checked beside the id and the back-off: most jobs have none of them, which is told at once."""
+
 JobOptions = dict[str, Any]
 """BullMQ's JobsOptions under their full names."""
 
@@ -93,6 +98,10 @@ def validate_explicit_id(options: Mapping[str, Any]) -> None:
 
 def validate(name: str, options: Mapping[str, Any], data_text: str) -> None:
     """Everything that Node checks before it sends a job, in its order and with its texts. Raises InvalidArgument."""
+    if _SELDOM_GIVEN.isdisjoint(options):
+        _validate_job_id(options.get("jobId"))
+        _validate_jitter(options.get("backoff"))
+        return
     _validate_size(name, options.get("sizeLimit"), data_text)
     _validate_repeat(options)
     _validate_exclusive(options)

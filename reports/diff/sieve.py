@@ -1,0 +1,208 @@
+"""Tell at once which jobs are certainly the same on both sides, a bucket of jobs at a time. No Spark.
+
+The rules and the comparison of the gate are the only ones that say what differs. They look at one row after the other,
+which is too slow for millions of jobs that are alike. So the sieve first takes out the jobs of which they would find
+nothing to say: every text is the same byte by byte, and every time passes on both sides the very relation that the
+rule `worker-clock` asks for. All that is unusual (a prefix in a text, a flow, a log, a chosen timestamp, a time out of
+its relation) stays in. To say "certain" too seldom costs time; to say it wrongly would be a bug, and a property test
+holds the sieve against the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from conformance.observe.canonical import ALL_RULES
+from conformance.observe.rules.base import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
+from conformance.observe.rules.delays import SCORE_STEPS
+from reports.diff.columns import (
+    UNKNOWN,
+    Fields,
+    Flags,
+    Positions,
+    at,
+    equal_texts,
+    flags,
+    holds,
+    keys_of,
+    positions_in,
+    times,
+    whole_numbers,
+)
+from reports.diff.same_events import same_events
+from reports.diff.same_texts import TEXT_RULES, same_by_rule
+from reports.diff.settings import Settings, SideFacts
+
+UNDERSTOOD = frozenset({
+    "opts-parsed-json", "own-prefix", "generated-uuids", "lock-token", "lock-ttl", "dedup-ttl", "limiter-ttl",
+    "stalled-check-ttl", "stream-ids", "stack-trace-text", "library-version", "worker-clock", "worker-traces",
+})  # fmt: skip
+"""Rules that the sieve was written for. Where there is another one, nothing is certain."""
+
+MOST_NAMES = 64
+"""Names of fields that are looked at; jobs with others stay in."""
+
+_TIMES = (b"timestamp", b"processedOn", b"finishedOn")
+_ALONE = ("logs", "dependencies")
+_TIMED = (b"completed", b"failed", b"waiting-children", b"delayed")
+
+Tables = Mapping[str, pa.Table]
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SideOfBucket:
+    """One side: its tables, and the jobs among them by key."""
+
+    tables: Tables
+    facts: SideFacts
+
+    @cached_property
+    def keys(self) -> pa.Array:
+        """Keys of all jobs."""
+        return keys_of(self.tables["jobs"])
+
+    @cached_property
+    def fields(self) -> Fields:
+        """Their hashes."""
+        return Fields(self.tables["jobs"].column("fields").combine_chunks())
+
+    def text(self, name: bytes, rows: Positions) -> pa.Array:
+        """A field of these jobs."""
+        return at(self.fields.texts, self.fields.where(name)[rows])
+
+    def time(self, name: bytes, rows: Positions) -> Positions:
+        """A field of these jobs as a time that the server's clock has reached."""
+        return times(self.text(name, rows), PLAUSIBLE_SINCE_MS, self.facts.taken_ms + CLOCK_TOLERANCE_MS)
+
+
+@dataclass(frozen=True)
+class Sieve:
+    """Both sides of a bucket. `rows`: of the jobs that both have, where they stand on each side."""
+
+    left: SideOfBucket
+    right: SideOfBucket
+    settings: Settings
+
+    @cached_property
+    def rows(self) -> tuple[Positions, Positions]:
+        """Where the jobs that both sides have stand on each of them."""
+        found = positions_in(self.left.keys, self.right.keys)
+        both = np.flatnonzero(found >= 0)
+        return both, found[both]
+
+    @cached_property
+    def common(self) -> pa.Array:
+        """The keys of these jobs."""
+        return self.left.keys.take(pa.array(self.rows[0]))
+
+    @property
+    def _sides(self) -> tuple[tuple[SideOfBucket, Positions], tuple[SideOfBucket, Positions]]:
+        return (self.left, self.rows[0]), (self.right, self.rows[1])
+
+    @cached_property
+    def _clock_is_masked(self) -> bool:
+        return self.settings.has_rule("worker-clock")
+
+    def certain(self) -> pa.Array:
+        """Keys of the jobs that are certainly the same."""
+        if not {rule.name for rule in ALL_RULES} <= UNDERSTOOD or not len(self.common):
+            return self.common.slice(0, 0)
+        same = self._usual() & self._same_fields() & self._same_members()
+        same &= same_events(
+            self.common,
+            [side.tables["events"] for side, _ in self._sides],
+            [side.facts.prefix for side, _ in self._sides],
+            self.settings.trimmed,
+        )
+        return self.common.filter(pa.array(same))
+
+    def _usual(self) -> Flags:
+        """Jobs about which no rule knows anything special: no flow, log, scheduler, chosen time, or own prefix."""
+        usual = np.ones(len(self.common), np.bool_)
+        for side, rows in self._sides:
+            for table in _ALONE:
+                usual &= positions_in(self.common, keys_of(side.tables[table])) < 0
+            usual &= ~side.fields.rows_that_mention(f"{side.facts.prefix}:")[rows]
+            usual &= np.bincount(positions_in(side.keys, self.common) + 1, minlength=len(self.common) + 1)[1:] == 1
+            usual &= ~holds(self.common, f"{side.facts.prefix}:", ":repeat:")
+            usual &= side.fields.where(b"rjk")[rows] < 0
+            usual &= ~holds(side.text(b"opts", rows), '"timestamp"', "\\u")
+        return usual
+
+    def _same_fields(self) -> Flags:
+        names = set(self.left.fields.known) | set(self.right.fields.known)
+        looked_at = set(sorted(names)[:MOST_NAMES])
+        same = np.ones(len(self.common), np.bool_)
+        for side, rows in self._sides:
+            same &= ~side.fields.rows_with_other_names(looked_at)[rows]
+        for name in looked_at:
+            if not (self._clock_is_masked and name in _TIMES):
+                same &= self._same_field(name)
+        return same & self._same_times() if self._clock_is_masked else same
+
+    def _same_field(self, name: bytes) -> Flags:
+        left, right = (side.text(name, rows) for side, rows in self._sides)
+        same = equal_texts(left, right)
+        if name.decode("utf-8", "replace") in TEXT_RULES and not same.all():
+            other = np.flatnonzero(~same)
+            same[other] = same_by_rule(
+                name.decode(), left.take(pa.array(other)), right.take(pa.array(other)), self.settings
+            )
+        return same
+
+    def _same_times(self) -> Flags:
+        """Whether all times stand in their relation on both sides, and are there on both or on neither."""
+        kept: Flags = np.ones(len(self.common), np.bool_)
+        there: list[Flags] = []
+        for side, rows in self._sides:
+            added, active, finished = (side.time(name, rows) for name in _TIMES)
+            has_active, has_finished = (side.fields.where(name)[rows] >= 0 for name in _TIMES[1:])
+            since = np.where(has_active, active, added)
+            kept &= added != UNKNOWN
+            kept &= ~has_active | (active >= added - CLOCK_TOLERANCE_MS) & (active != UNKNOWN)
+            kept &= ~has_finished | (finished >= since - CLOCK_TOLERANCE_MS) & (finished != UNKNOWN)
+            there.append(np.stack([has_active, has_finished]))
+        kept &= (there[0] == there[1]).all(axis=0)
+        return kept
+
+    def _same_members(self) -> Flags:
+        """Whether each job is in exactly one container, the same on both sides, with a score that means the same."""
+        (left, left_scores, one), (right, right_scores, other) = (
+            self._members(side) for side in (self.left, self.right)
+        )
+        same = one & other & flags(pc.equal(left, right))
+        timed = flags(pc.is_in(left, value_set=pa.array(_TIMED, pa.binary()))) & self._clock_is_masked
+        equal = (left_scores == right_scores) | (np.isnan(left_scores) & np.isnan(right_scores))
+        return same & np.where(timed, self._scores_follow(left, left_scores, right_scores), equal)
+
+    def _members(self, side: SideOfBucket) -> tuple[pa.Array, Numbers, Flags]:
+        """Container and score of each job, and whether it is in just one container."""
+        members = side.tables["memberships"]
+        job = positions_in(keys_of(members), self.common)
+        counts = np.bincount(job[job >= 0], minlength=len(self.common))
+        member = np.full(len(self.common), -1, np.int64)
+        member[job[job >= 0]] = np.flatnonzero(job >= 0)
+        names = at(members.column("name").combine_chunks().view(pa.binary()), member)
+        scores = at(members.column("score").combine_chunks(), member)
+        return names, np.asarray(pc.fill_null(scores, float("nan"))).astype(np.float64), counts == 1
+
+    def _scores_follow(self, containers: pa.Array, *scores: Numbers) -> Flags:
+        """Whether both scores are what the rule makes the same text of: they follow from the times of their own job."""
+        follow = np.ones(len(self.common), np.bool_)
+        is_finished = flags(pc.is_in(containers, value_set=pa.array([b"completed", b"failed"], pa.binary())))
+        is_delayed = flags(pc.equal(containers, b"delayed"))
+        for (side, rows), score in zip(self._sides, scores, strict=True):
+            added, finished = side.time(b"timestamp", rows), side.time(b"finishedOn", rows)
+            delay = whole_numbers(side.text(b"delay", rows))
+            due = (added + delay).astype(np.float64) * SCORE_STEPS
+            in_step = (delay != UNKNOWN) & (score >= due) & (score < due + SCORE_STEPS)
+            follow &= np.where(is_finished, score == finished, is_delayed & in_step)
+        return follow

@@ -1,0 +1,163 @@
+"""The sieve says "certain" of nothing that the gate's rules would find different, and of nearly all that is usual."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from conformance.observe.handmade import ADDED, NOW, Stream, Zset, event, job, snapshot
+from conformance.observe.tables import Snapshot
+from reports.snapshot.files import bucket_of, buckets_for
+from tests.reports.reports_builders import certain_jobs, jobs_not_alike
+
+LATER = 777
+RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "stream-ids")
+SHORT = '{"attempts":3,"delay":5}'
+TURNED = '{"delay":5,"attempts":3}'
+
+
+def usual(shift: int, **changes: str) -> dict[str, str]:
+    """The hash of a job that ran once."""
+    times = {"timestamp": ADDED, "processedOn": ADDED + 50, "finishedOn": ADDED + 60}
+    return job(
+        **{
+            **{name: str(ms + shift) for name, ms in times.items()},
+            "opts": SHORT,
+            "delay": "5",
+            "returnvalue": "null",
+            "atm": "1",
+            **changes,
+        }
+    )
+
+
+def store(shift: int, fields: Mapping[str, str] | None = None, **keys: Any) -> dict[str, Any]:
+    """One finished job, one that waits, and one that is delayed; `fields`: other texts in the finished one."""
+    return {
+        "q:1": usual(shift, **(fields or {})),
+        "q:completed": Zset({"1": float(ADDED + 60 + shift)}),
+        "q:2": job(timestamp=str(ADDED + shift)),
+        "q:wait": ["2"],
+        "q:3": job(timestamp=str(ADDED + shift), delay="5", opts='{"delay":5}'),
+        "q:delayed": Zset({"3": (ADDED + shift + 5.0) * 4096 + 7}),
+        "q:events": Stream([event("added", jobId="1", name="n"), event("completed", jobId="1", returnvalue="null")]),
+        **keys,
+    }
+
+
+def test_usual_jobs_are_certain_whatever_their_times_and_the_spelling_of_their_options() -> None:
+    right = store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'})
+    left = store(0, {"stacktrace": '["a text"]'})
+    assert certain_jobs(snapshot(left), snapshot(right)) == {b"q:1", b"q:2", b"q:3"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fields": {"data": '{"other":1}'}},
+        {"fields": {"opts": '{"attempts":4,"delay":5}'}},
+        {"fields": {"atm": "2"}},
+        {"fields": {"more": "x"}},
+        {"fields": {"stacktrace": '["one","two"]'}},
+        {"fields": {"processedOn": str(ADDED - 9_000)}},
+        {"fields": {"finishedOn": str(NOW + 9_000_000)}},
+        {"fields": {"timestamp": "soon"}},
+        {"q:completed": Zset({"1": 17.0})},
+        {"q:completed": Zset({}), "q:failed": Zset({"1": float(ADDED + 60)})},
+        {"q:failed": Zset({"1": float(ADDED + 60)})},
+        {"q:1:logs": ["a line"]},
+        {"q:events": Stream([event("added", jobId="1", name="n")])},
+        {"q:events": Stream([event("completed", jobId="1", returnvalue="null"), event("added", jobId="1", name="n")])},
+        {"q:events": Stream([event("added", jobId="1", name="m"), event("completed", jobId="1", returnvalue="null")])},
+    ],
+)
+def test_a_job_with_any_difference_is_left_to_the_rules(change: dict[str, Any]) -> None:
+    left, right = snapshot(store(0)), snapshot(store(0, **change))
+    assert b"q:1" in jobs_not_alike(left, right)
+    assert certain_jobs(left, right) == {b"q:2", b"q:3"}
+
+
+def test_an_own_prefix_is_no_certain_text() -> None:
+    left = snapshot(store(0, {"failedReason": "at p:q:1"}))
+    right = snapshot(store(0, {"failedReason": "at p:q:1"}), prefix="other")
+    assert b"q:1" in jobs_not_alike(left, right)
+    assert certain_jobs(left, right) == {b"q:2", b"q:3"}
+
+
+def test_a_rule_that_nobody_has_thought_of_makes_everything_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.diff.sieve.UNDERSTOOD", frozenset({"worker-clock"}))
+    assert certain_jobs(snapshot(store(0)), snapshot(store(0))) == set()
+
+
+NUMBERS = [str(ADDED), str(ADDED + 7), str(ADDED - 2_500), str(NOW + 9_000_000), "17", "soon"]
+HASHES = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["n", "m"]),
+        "opts": st.sampled_from([SHORT, TURNED, '{"attempts":3}', f'{{"timestamp":{ADDED}}}', "[]"]),
+        "timestamp": st.sampled_from(NUMBERS),
+        "delay": st.sampled_from(["0", "5", "77"]),
+    },
+    optional={
+        "processedOn": st.sampled_from(NUMBERS),
+        "finishedOn": st.sampled_from(NUMBERS),
+        "stacktrace": st.sampled_from(['["x"]', '["y"]', "[]", "?"]),
+        "failedReason": st.sampled_from(["at p:q:1", "other"]),
+        "rjk": st.just("daily"),
+    },
+)
+SCORES = [17.0, float(ADDED), float(ADDED + 7), ADDED * 4096.0, (ADDED + 5) * 4096.0, (ADDED + 12) * 4096.0 + 3]
+EVENTS = st.tuples(st.sampled_from(["added", "waiting", "delayed"]), st.sampled_from(["1", "2"]))
+
+
+@st.composite
+def sides(draw: st.DrawFn) -> dict[str, Any]:
+    """A queue of up to two jobs in which anything may be odd."""
+    keys: dict[str, Any] = {f"q:{number}": draw(HASHES) for number in draw(st.sets(st.sampled_from("12")))}
+    for container in draw(
+        st.sets(st.sampled_from(["completed", "delayed", "prioritized", "waiting-children"]), max_size=2)
+    ):
+        keys[f"q:{container}"] = Zset(
+            {n: draw(st.sampled_from(SCORES)) for n in draw(st.sets(st.sampled_from("12"), min_size=1))}
+        )
+    if draw(st.booleans()):
+        keys["q:wait"] = sorted(draw(st.sets(st.sampled_from("12"), min_size=1)))
+    if listed := draw(st.lists(EVENTS, max_size=4)):
+        keys["q:events"] = Stream([event(name, jobId=number, delay=str(ADDED + 5)) for name, number in listed])
+    return keys
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[Snapshot, Snapshot]:
+    """Two queues that have much in common."""
+    left = draw(sides())
+    right = {**left, **draw(sides())} if draw(st.booleans()) else draw(sides())
+    for name in draw(st.sets(st.sampled_from(sorted(right) or ["q:1"]), max_size=2)):
+        right.pop(name, None)
+    return snapshot(left), snapshot(right, prefix=draw(st.sampled_from(["p", "other"])))
+
+
+@settings(max_examples=300, deadline=None)
+@given(pairs(), st.sets(st.sampled_from(RULES), max_size=2), st.booleans())
+@example((snapshot(store(0)), snapshot(store(LATER))), set(), False)
+def test_nothing_is_certain_that_the_rules_find_different(
+    both: tuple[Snapshot, Snapshot], switched_off: set[str], is_trimmed: bool
+) -> None:
+    changes: dict[str, Any] = {
+        "switched_off": tuple(sorted(switched_off)),
+        "trimmed": frozenset({"q"} if is_trimmed else ()),
+    }
+    assert certain_jobs(*both, **changes) & jobs_not_alike(*both, **changes) == set()
+
+
+@given(st.binary(max_size=12), st.integers(0, 5), st.integers(0, 5))
+def test_fewer_buckets_are_unions_of_more(name: bytes, few: int, many: int) -> None:
+    few, many = sorted((2**few, 2**many))
+    assert bucket_of(name, many) % few == bucket_of(name, few)
+
+
+def test_the_number_of_buckets_grows_with_the_store() -> None:
+    assert [buckets_for(keys) for keys in (0, 400_000, 2_000_000, 10**9)] == [2, 4, 16, 64]
