@@ -1,4 +1,4 @@
-"""Resident memory of the kit and of the client's processes while a run goes on, and whether a client's grows."""
+"""What the system tells of the client's processes while a run goes on: resident memory, and whether they may run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from typing import Self
 
 from chaos.recorder import Recorder
 from conformance.checkers.histories.history import History
-from conformance.checkers.histories.lines import Sample
+from conformance.checkers.histories.lines import Sample, Starved
 
 PERIOD_S = 1.0
+STARVED_SHARE = 0.7
+"""Who wanted to run for so much of a period, and was not let, may lose a lock by it."""
 KIT = "kit"
 MOST_GROWTH = 1.5
 LEAST_GROWTH_BYTES = 32 * 1024 * 1024
@@ -30,12 +32,24 @@ def resident_bytes(pid: int) -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class MemoryWatch:
-    """Samples once a second, in a thread. `pids`: asked every time, because processes come and go."""
+def waited_to_run_s(pid: int) -> float | None:
+    """For how long in its life the first thread of a process was ready and not let run; None where nobody can tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+class ProcessWatch:
+    """Samples once a second, in a thread: memory, and `starved` where the machine is so busy that a client may be late.
+
+    `pids`: asked every time, because processes come and go.
+    """
 
     def __init__(self, recorder: Recorder, pids: Callable[[], Mapping[str, int]]) -> None:
         self._recorder = recorder
         self._pids = pids
+        self._waited: dict[int, float] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="memory watch")
 
@@ -50,10 +64,24 @@ class MemoryWatch:
         self._thread.join()
 
     def _run(self) -> None:
+        last_ms = self._recorder.now_ms()
         while not self._ended.wait(PERIOD_S):
-            found = {name: resident_bytes(pid) for name, pid in {KIT: os.getpid(), **self._pids()}.items()}
+            pids, now_ms = self._pids(), self._recorder.now_ms()
+            share = max(map(self._newly_waited_s, pids.values()), default=0.0) * 1000 / (now_ms - last_ms)
+            if share > STARVED_SHARE:
+                self._recorder.put(Starved(at_ms=now_ms, since_ms=last_ms))
+            last_ms = now_ms
+            found = {name: resident_bytes(pid) for name, pid in {KIT: os.getpid(), **pids}.items()}
             memory = {f"{name}": size for name, size in found.items() if size is not None}
             self._recorder.put(Sample(at_ms=self._recorder.now_ms(), memory=memory))
+
+    def _newly_waited_s(self, pid: int) -> float:
+        """Since it was last asked for; nothing for a process that was not seen before."""
+        before, after = self._waited.get(pid), waited_to_run_s(pid)
+        if after is None:
+            return 0.0
+        self._waited[pid] = after
+        return 0.0 if before is None else after - before
 
 
 def growth(history: History) -> dict[str, str]:

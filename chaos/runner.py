@@ -13,7 +13,7 @@ from typing import Any
 from chaos.container_members import ContainerMember
 from chaos.faults.registry import Fault
 from chaos.members import CALL_DEADLINE_MS, Member
-from chaos.memory import MemoryWatch
+from chaos.memory import ProcessWatch
 from chaos.observer import Observer
 from chaos.producers import Producer
 from chaos.recorder import Recorder, Watch
@@ -110,7 +110,7 @@ def run_chaos(spec: Spec) -> Outcome:
         observer = stack.enter_context(Observer(stage.topology, recorder, stage.prefix, QUEUES))
         stack.enter_context(Watch(recorder))
         stack.enter_context(
-            MemoryWatch(recorder, lambda: {each.name: each.pid for each in stage.members if each.alive})
+            ProcessWatch(recorder, lambda: {each.name: each.pid for each in stage.members if each.alive})
         )
         _disturb(spec, stage)
         snapshot = _settle(spec, stage, observer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -94,9 +95,14 @@ class WorkerMember:
         self._queues = queues
         self._label = label
         self._ended = threading.Event()
-        self.running: set[tuple[str, str]] = set()
-        """Jobs (queue, id) whose processor has been called and has not ended."""
+        self.running: dict[tuple[str, str], float] = {}
+        """Jobs (queue, id) whose processor has been called and has not ended, and when that was."""
         member.furnish = self.furnish
+
+    @property
+    def running_since_ms(self) -> float:
+        """When the oldest of the jobs that run was begun; infinite where none runs."""
+        return min(list(self.running.values()), default=math.inf)
 
     def handle(self, queue: str) -> str:
         """The name of its handle on a queue."""
@@ -138,8 +144,9 @@ class WorkerMember:
         job = msgspec.convert(event.args["job"], JobView)
         token = str(event.args.get("token"))
         about = {"process": self.member.name, "queue": queue, "job": job.id, "name": job.name, "token": token}
-        self._recorder.put(RunStarted(at_ms=self._recorder.now_ms(), **about))
-        self.running.add((queue, job.id))
+        begun_ms = self._recorder.now_ms()
+        self._recorder.put(RunStarted(at_ms=begun_ms, **about))
+        self.running[queue, job.id] = begun_ms
         orders = _orders(job)
         outcome = outcome_of(orders, job)
         connection = (
@@ -148,7 +155,7 @@ class WorkerMember:
 
         def end() -> None:
             self._recorder.put(RunEnded(at_ms=self._recorder.now_ms(), outcome=outcome, **about))
-            self.running.discard((queue, job.id))
+            self.running.pop((queue, job.id), None)
             with suppress(DriverBroken, OperationFailed, OperationIndeterminate):
                 value = msgspec.json.encode({"token": token}).decode()
                 told = Resolve(job=job.id, outcome=outcome, value_raw=value, message="as ordered", ms=50)

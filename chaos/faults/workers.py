@@ -11,14 +11,27 @@ from chaos.workers import WorkerMember
 from chaos.workload import Mix
 from conformance.observe.tap.recording import NotSeen
 from conformance.observe.tap.rules import Hold, Phase, Trigger
+from conformance.servers.waiting import wait_until
 
 REACH_MS = 3000
 """A busy worker calls its scripts more often than that."""
+A_WHILE_MS = 100
 
 
 def victim(stage: Stage) -> WorkerMember:
     """A worker, by the seed."""
     return stage.random.choice(stage.workers)
+
+
+def in_the_middle_of_a_job(stage: Stage) -> WorkerMember:
+    """The worker whose job runs longest, as soon as one has run for a while; if that does not come, any."""
+
+    def goes_on() -> bool:
+        return min(each.running_since_ms for each in stage.workers) < stage.recorder.now_ms() - A_WHILE_MS
+
+    if not wait_until(goes_on, deadline_s=REACH_MS / 1000):
+        return victim(stage)
+    return min(stage.workers, key=lambda each: each.running_since_ms)
 
 
 @contextmanager
@@ -106,7 +119,7 @@ def kill_all(stage: Stage) -> Iterator[None]:
 @contextmanager
 def freeze(stage: Stage) -> Iterator[None]:
     """A worker stands still (SIGSTOP) until its locks have expired, and goes on: its late finishes must be refused."""
-    worker = victim(stage)
+    worker = in_the_middle_of_a_job(stage)
     with stage.window("worker.freeze", worker.member.name, resume_ms=stage.stall_ms):
         worker.member.freeze()
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,24 +12,27 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from chaos import memory
 from chaos.campaign import Campaign, reproduce_line, topology_for
 from chaos.crash_points import points_of
 from chaos.explained import EXPLANATIONS, explanation_of
 from chaos.faults.registry import all_faults, chosen_faults
 from chaos.memory import growth
 from chaos.mutants.registry import all_mutants
+from chaos.recorder import Recorder
 from chaos.report.render import render_all
 from chaos.report.results import FILE, Cell, FindingRow, Result, ResultsFile, ResultsHeader, read_results, timeline_of
 from chaos.segments import SEGMENTS
 from chaos.workload import Mix, Orders, Workload
 from conformance.checkers.histories.history import History, in_order
 from conformance.checkers.histories.history_checks import ALL_CHECKS
-from conformance.checkers.histories.lines import Header, Sample
+from conformance.checkers.histories.lines import Header, Sample, Starved
 from conformance.cli.chaos import milliseconds
 from conformance.driver.ops.queue import Add
 from conformance.gate.preparing.clients import Launch
 from conformance.problems import UsageProblem
 from conformance.proofs.registry import all_proofs
+from conformance.servers.waiting import wait_until
 from tests.checkers.history_builders import completed_life, fault
 
 IMPORTED = "import sys, conformance.cli.main; sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))"
@@ -144,6 +148,24 @@ def test_explanations_are_of_faults_and_rows_that_exist() -> None:
 def _samples(*sizes_mb: int) -> History:
     lines = [Sample(at_ms=at, memory={"worker-1": mb * 2**20, "kit": at * 2**20}) for at, mb in enumerate(sizes_mb)]
     return History(Header(), in_order(lines))
+
+
+@pytest.mark.parametrize(("share", "starved"), [(0.9, True), (0.4, False)])
+def test_a_client_that_is_not_let_run_is_noticed(share: float, starved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second passes between two looks: each asks for the time, and once more for its sample."""
+    recorder, clock, waited_s = Recorder(), itertools.count(step=500), itertools.count(step=share)
+    monkeypatch.setattr(memory, "PERIOD_S", 0.001)
+    monkeypatch.setattr(memory, "waited_to_run_s", lambda _pid: next(waited_s))
+    monkeypatch.setattr(recorder, "now_ms", lambda: next(clock))
+    with memory.ProcessWatch(recorder, lambda: {"worker-1": 1}):
+        assert wait_until(lambda: len(recorder.since(0)) > 12, deadline_s=20)
+    assert any(isinstance(line, Starved) for line in recorder.since(0)) == starved
+
+
+def test_who_waits_to_run_is_told_by_the_system() -> None:
+    assert memory.waited_to_run_s(2**22 + 1) is None
+    waited = memory.waited_to_run_s(os.getpid())
+    assert waited is None or waited >= 0
 
 
 def test_growing_memory_is_found() -> None:
