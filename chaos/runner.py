@@ -50,7 +50,7 @@ WORKER_OPTIONS: Mapping[str, Any] = {
 """BullMQ's defaults are 15 to 30 times as long, and in the same proportions. `maxStalledCount`: nobody is given up."""
 DRAIN_DEADLINE_S = 45.0
 LEAD_MS = 600
-GAP_MS = 900
+GAP_MS = 600
 """Between two faults: long enough to see that work goes on."""
 
 

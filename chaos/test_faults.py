@@ -15,6 +15,8 @@ from chaos.runner import Spec, run_chaos
 
 FAULTS = [name for name, fault in all_faults().items() if not fault.only_containers]
 SEED = 1
+PAUSE_MS = 20
+"""Between two calls of the producer: some 40 jobs in a second are enough, and leave the cores to the others."""
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -23,7 +25,15 @@ def test_every_invariant_holds(client: str, name: str, equipment: Equipment) -> 
     fault = all_faults()[name]
     launch, topology, begun = equipment.launch(client), fault.topologies[0], time.monotonic()
     line = reproduce_line(launch, [fault], topology, Campaign(client=launch, faults=[fault], seed=SEED))
-    spec = Spec(client=launch, faults=[fault], topology=topology, seed=SEED, texts=equipment.texts, reproduce=line)
+    spec = Spec(
+        client=launch,
+        faults=[fault],
+        topology=topology,
+        seed=SEED,
+        texts=equipment.texts,
+        reproduce=line,
+        pause_ms=PAUSE_MS,
+    )
     result = result_of(run_chaos(spec), seconds=time.monotonic() - begun)
     assert not complaint(result), complaint(result)
 
