@@ -149,7 +149,8 @@ class Attempt:
 
     def judged(self, where: CrashPoint, snapshot: Snapshot, *, reached: bool) -> CrashResult:
         """All checks over what was recorded."""
-        for line in script_lines([self._bench.member], self._recorder):
+        member = self._bench.member
+        for line in script_lines(member, member.tap.recording.commands(), [], self._recorder):
             self._recorder.put(line)
         history = self._recorder.finish()
         return CrashResult(

@@ -18,12 +18,18 @@ STARVED_MS = 400.0
 
 
 class Recorder:
-    """The history of one run; also its clock. With `path`, every line is in the file as soon as it is recorded."""
+    """The history of one run; also its clock.
+
+    With `path`, every line is in the file as soon as it is recorded, and nowhere else: a long run keeps nothing in
+    memory until it is judged.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._start_s = time.monotonic()
         self.unix_offset_ms = time.time_ns() / 1e6
         self._lines: list[Line] = []
+        self._count = 0
+        self._path = path
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._file = _opened(path) if path is not None else None
@@ -53,21 +59,23 @@ class Recorder:
     def put(self, line: Line) -> None:
         """Record a line."""
         with self._lock:
-            self._lines.append(line)
+            self._count += 1
+            if self._file is None:
+                self._lines.append(line)
             self._write(encode(line))
 
     def since(self, count: int) -> list[Line]:
-        """The lines after the first `count`."""
+        """The lines after the first `count`; none where they are in a file."""
         with self._lock:
             return self._lines[count:]
 
     def finish(self) -> History:
         """Write the footer and answer the whole history, ordered by time."""
         with self._lock:
-            self._write(encode(Footer(at_ms=self.now_ms(), lines=len(self._lines))))
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._write(encode(Footer(at_ms=self.now_ms(), lines=self._count)))
+            if self._file is not None and self._path is not None:
+                self.close()
+                return read_history(self._path)
             return History(self.header, in_order(self._lines))
 
     def close(self) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from chaos.container_members import ContainerMember
 from chaos.faults.registry import Fault
+from chaos.harvest import Harvest
 from chaos.members import CALL_DEADLINE_MS, Member
 from chaos.memory import ProcessWatch
 from chaos.observer import Observer
@@ -22,7 +23,6 @@ from chaos.rest import final_snapshot, wait_for_rest
 from chaos.stage import Stage
 from chaos.topologies.base import Topology, TopologyName
 from chaos.topologies.opening import open_topology
-from chaos.wire import script_lines
 from chaos.workers import Clerk, WorkerMember
 from chaos.workload import LIMITED, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, Mix, Workload
 from conformance.checkers.histories.base import Judgement
@@ -103,22 +103,29 @@ class Outcome:
 
 def run_chaos(spec: Spec) -> Outcome:
     """Run, and judge. Raises a Problem where the run itself cannot be carried out."""
-    recorder = Recorder(spec.out / "history.jsonl" if spec.out is not None else None)
+    with closing(Recorder(spec.out / "history.jsonl" if spec.out is not None else None)) as recorder:
+        snapshot, errors = _carried_out(spec, recorder)
+        history = recorder.finish()
+    return Outcome(spec, history, snapshot, check_history(history, snapshot), errors)
+
+
+def _carried_out(spec: Spec, recorder: Recorder) -> tuple[Snapshot, dict[str, list[str]]]:
+    """The run itself: what was in Redis at its end, and what error listeners were told. Nobody records afterwards."""
     with ExitStack() as stack:
-        stack.callback(recorder.close)
         stage = _set_up(spec, recorder, stack)
         observer = stack.enter_context(Observer(stage.topology, recorder, stage.prefix, QUEUES))
         stack.enter_context(Watch(recorder))
         stack.enter_context(
             ProcessWatch(recorder, lambda: {each.name: each.pid for each in stage.members if each.alive})
         )
+        harvest = Harvest(stage.members, recorder)
+        if spec.out is not None:
+            stack.enter_context(harvest)
         _disturb(spec, stage)
         snapshot = _settle(spec, stage, observer)
-        for line in script_lines(stage.members, recorder):
-            recorder.put(line)
-        errors = {worker.member.name: worker.errors for worker in stage.workers}
-    history = recorder.finish()
-    return Outcome(spec, history, snapshot, check_history(history, snapshot), errors)
+        harvest.stop()
+        harvest.collect(everything=True)
+        return snapshot, {worker.member.name: worker.errors for worker in stage.workers}
 
 
 def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:

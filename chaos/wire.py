@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgpack
@@ -37,19 +37,20 @@ CLAIMING = frozenset({"moveToActive", "moveToFinished", "moveToDelayed", "retryJ
 INTERESTING = frozenset({*JOB_ARGUMENT, *PACKED_TOKEN, "extendLocks", "moveStalledJobsToWait"})
 
 
-def script_lines(members: Sequence[Member], recorder: Recorder) -> Iterator[Script]:
+def script_lines(
+    member: Member, records: Iterable[CommandRecord], members: Sequence[Member], recorder: Recorder
+) -> Iterator[Script]:
     """The calls of scripts that claim, keep, end or recover jobs; changed scripts (of mutants) by their likeness.
 
-    A text that one process has sent is known to Redis: the others then call it by its digest, and only the tap of the
-    first has seen it.
+    `members`: all processes. A text that one has sent is known to Redis: the others then call it by its digest, and
+    only the tap of the first has seen it.
     """
-    recordings = {member.name: member.tap.recording for member in members}
-    for process, recording in recordings.items():
-        for record in recording.commands():
-            names = (each.names.of(record.digest) for each in (recording, *recordings.values()))
-            script = next((name for name in names if name), None) if record.digest else None
-            if script in INTERESTING:
-                yield _line(process, dataclasses.replace(record, script=script), recorder)
+    recordings = [each.tap.recording for each in (member, *members)]
+    for record in records:
+        names = (each.names.of(record.digest) for each in recordings)
+        script = next((name for name in names if name), None) if record.digest else None
+        if script in INTERESTING:
+            yield _line(member.name, dataclasses.replace(record, script=script), recorder)
 
 
 def _line(process: str, record: CommandRecord, recorder: Recorder) -> Script:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from chaos.conftest import complaint
@@ -32,6 +34,20 @@ def test_the_reference_survives(name: str, equipment: Equipment) -> None:
     examined = {name for name, cell in result.cells.items() if cell.examined}
     assert examined >= {"conservation", "durability", "indeterminate", "duplicate-runs", "tokens", "order", "progress"}
     assert outcome.history.complete
+
+
+def test_a_run_with_a_folder_keeps_its_history_there(equipment: Equipment, tmp_path: Path) -> None:
+    """Lines are in the file alone, and calls of scripts are taken from the taps meanwhile: a soak needs no memory."""
+    spec = Spec(client=equipment.launch("reference"), faults=[], duration_ms=4000, texts=equipment.texts, out=tmp_path)
+    outcome = run_chaos(spec)
+    assert not outcome.failed
+    assert outcome.history.complete
+    rows = (tmp_path / "history.jsonl").read_bytes().splitlines()
+    assert len(rows) == len(outcome.history.lines) + 2
+    early = next(at for at, row in enumerate(rows) if b'"type":"script"' in row)
+    assert early < next(at for at, row in enumerate(rows) if b'"name":"drain"' in row)
+    tokens = next(each for each in outcome.judgements if each.check == "tokens")
+    assert tokens.examined > 20
 
 
 def test_a_planted_defect_is_caught_by_its_invariant(equipment: Equipment) -> None:

@@ -53,9 +53,10 @@ class Recording:
             with self._changed:
                 self._changed.notify_all()
 
-    def forget(self) -> None:
-        """Drop all commands so far; the numbering goes on. Called by the loop of the tap only."""
-        self._flights.clear()
+    def forget(self, *, upto: int | None = None) -> None:
+        """Drop all commands so far, or those up to a number; the numbering goes on. Called by the tap's loop only."""
+        last = self._last if upto is None else upto
+        del self._flights[: bisect_right(self._flights, last, key=lambda flight: flight.sequence)]
         self.dropped = 0
 
     def mark(self) -> int:

@@ -170,9 +170,9 @@ class Tap:
         """End whatever is in force, also inside blocks that have not ended: all that is held goes on."""
         self._do(self._heal)
 
-    def forget(self) -> None:
-        """Drop what was recorded so far."""
-        self._do(self.recording.forget)
+    def forget(self, *, upto: int | None = None) -> None:
+        """Drop what was recorded so far, or only the commands up to this number."""
+        self._do(partial(self.recording.forget, upto=upto))
 
     @property
     def failures(self) -> tuple[str, ...]:

@@ -51,6 +51,15 @@ def test_forgetting_drops_the_records_and_counts_on(tap: Tap, wire: Wire) -> Non
     assert [command.sequence for command in tap.recording.commands()] == [2]
 
 
+def test_forgetting_up_to_a_command_keeps_the_later_ones(tap: Tap, wire: Wire) -> None:
+    for _ in range(3):
+        wire.ask("PING")
+    tap.forget(upto=2)
+    assert [command.sequence for command in tap.recording.commands()] == [3]
+    tap.forget(upto=2)
+    assert [command.sequence for command in tap.recording.commands(after=2)] == [3]
+
+
 def test_a_tap_that_is_closed_can_be_healed(tap: Tap) -> None:
     tap.close()
     tap.heal()
