@@ -83,7 +83,7 @@ def plant(server: Server, prefix: str, queue: str) -> set[tuple[str, str]]:
         untyped.zrem(f"{base}completed", "105")
         untyped.zadd(f"{base}failed", {"105": FIRST_MS})
         untyped.hset(f"{base}106", "data", '{"i":0}')
-        untyped.hset(f"{base}107", "timestamp", "soon")
+        untyped.hset(f"{base}107", "priority", "high")
         untyped.pexpire(f"{base}108", 900_000_000)
         untyped.set(f"{base}109:lock", "token")
         untyped.xadd(f"{base}events", {"event": "completed", "jobId": "110", "returnvalue": "null"})

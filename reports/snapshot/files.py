@@ -23,13 +23,20 @@ FEWEST_BUCKETS = 2
 
 KEYS_PER_BUCKET = 131_072
 
+BYTES_PER_BUCKET = 512 * 1024 * 1024
+"""Of Redis' memory. A column of texts in Arrow must stay below 2 GiB, and a task holds one bucket of both sides."""
+
 _STORED = pa.schema([field for field in ARROW if field.name != "table"])
 _SUFFIX = ".parquet"
 
 
-def buckets_for(keys: int) -> int:
-    """How many buckets so many keys are kept in: a power of two, so that fewer buckets are unions of more."""
-    return min(MOST_BUCKETS, max(FEWEST_BUCKETS, power_of_two(keys // KEYS_PER_BUCKET)))
+def buckets_for(keys: int, used_bytes: int) -> int:
+    """How many buckets so many keys are kept in, which need so many bytes of Redis' memory.
+
+    A power of two, so that fewer buckets are unions of more.
+    """
+    wanted = max(keys // KEYS_PER_BUCKET, used_bytes // BYTES_PER_BUCKET)
+    return min(MOST_BUCKETS, max(FEWEST_BUCKETS, power_of_two(wanted)))
 
 
 def power_of_two(number: int) -> int:

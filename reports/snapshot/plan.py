@@ -55,10 +55,11 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All parts of a store, and how many keys its nodes hold together, those of others included."""
+    """All parts of a store, and keys and memory of its nodes together, what belongs to others included."""
 
     parts: list[Part]
     keys: int
+    used_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,11 @@ def plan(source: Source) -> Plan:
         for part in _scan_parts(address, keyspace)
     ]
     taken = [replace(part, taken_ms=taken_ms) for part in [*scans, *parts]]
-    return Plan(parts=taken, keys=sum(keyspace.keys for keyspace in keyspaces))
+    return Plan(
+        parts=taken,
+        keys=sum(keyspace.keys for keyspace in keyspaces),
+        used_bytes=sum(keyspace.used_bytes for keyspace in keyspaces),
+    )
 
 
 def nodes_of(client: Any, address: Address) -> list[str]:
@@ -147,6 +152,7 @@ class Keyspace:
 
     node: str
     keys: int
+    used_bytes: int
     expires: bool
 
 
@@ -155,7 +161,7 @@ def _keyspace(address: Address, node: str) -> Keyspace:
         facts: Any = client.info()
         keys: Any = client.dbsize()
     expires = bool(facts.get(f"db{address.db}", {}).get("expires", 1))
-    return Keyspace(node=node, keys=int(keys), expires=expires)
+    return Keyspace(node=node, keys=int(keys), used_bytes=int(facts.get("used_memory", 0)), expires=expires)
 
 
 def _scan_parts(address: Address, keyspace: Keyspace) -> Iterator[Part]:

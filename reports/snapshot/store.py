@@ -56,7 +56,7 @@ def save(
         queues = queues_of(planned.parts)
         version, settings = redis_facts(source)
         before = last_events(source, queues)
-    buckets = buckets_for(planned.keys)
+    buckets = buckets_for(planned.keys, planned.used_bytes)
     written = _written(spark, Keeping(source=source, parts=planned.parts, folder=folder.absolute(), buckets=buckets))
     with explained(source.address):
         after = last_events(source, queues)

@@ -21,7 +21,8 @@ from reports.snapshot.reading import read_part
 from reports.snapshot.rows import as_bytes, as_text, rows_of
 
 ROWS_AT_A_TIME = 250_000
-"""Rows of one table that are held before they are written."""
+BYTES_AT_A_TIME = 256 * 1024 * 1024
+"""Rows of one table, and their bytes, that are held before they are written."""
 
 GENERATED_ID = r"^(repeat:.+:\d{12,14}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})$"
 """Ids of scheduler iterations, and uuids."""
@@ -73,10 +74,15 @@ def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]
     for batch in batches:
         for table in pc.unique(batch.column("table")).to_pylist():
             held[table].append(batch.filter(pc.equal(batch.column("table"), table)))
-            if sum(rows.num_rows for rows in held[table]) >= ROWS_AT_A_TIME:
+            if _is_much(held[table]):
                 yield table, pa.Table.from_batches(held.pop(table))
     for table, rows in held.items():
         yield table, pa.Table.from_batches(rows)
+
+
+def _is_much(batches: Sequence[pa.RecordBatch]) -> bool:
+    rows, size = (sum(getattr(batch, what) for batch in batches) for what in ("num_rows", "nbytes"))
+    return bool(rows >= ROWS_AT_A_TIME or size >= BYTES_AT_A_TIME)
 
 
 def in_buckets(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:

@@ -160,4 +160,5 @@ def test_fewer_buckets_are_unions_of_more(name: bytes, few: int, many: int) -> N
 
 
 def test_the_number_of_buckets_grows_with_the_store() -> None:
-    assert [buckets_for(keys) for keys in (0, 400_000, 2_000_000, 10**9)] == [2, 4, 16, 64]
+    assert [buckets_for(keys, 0) for keys in (0, 400_000, 2_000_000, 10**9)] == [2, 4, 16, 64]
+    assert [buckets_for(10_000, size * 2**30) for size in (1, 4, 10**6)] == [2, 8, 64]
