@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
-from typing import Self
 
+from chaos.background import Background
 from chaos.recorder import Recorder
 from conformance.checkers.histories.history import History
 from conformance.checkers.histories.lines import Sample, Starved
@@ -40,32 +39,22 @@ def waited_to_run_s(pid: int) -> float | None:
         return None
 
 
-class ProcessWatch:
+class ProcessWatch(Background):
     """Samples once a second, in a thread: memory, and `starved` where the machine is so busy that a client may be late.
 
     `pids`: asked every time, because processes come and go.
     """
 
     def __init__(self, recorder: Recorder, pids: Callable[[], Mapping[str, int]]) -> None:
+        super().__init__()
         self._recorder = recorder
         self._pids = pids
         self._waited: dict[int, float] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="memory watch")
 
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop."""
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def go_on(self) -> None:
+        """Work until the end."""
         last_ms = self._recorder.now_ms()
-        while not self._ended.wait(PERIOD_S):
+        while not self.ended.wait(PERIOD_S):
             pids, now_ms = self._pids(), self._recorder.now_ms()
             share = max(map(self._newly_waited_s, pids.values()), default=0.0) * 1000 / (now_ms - last_ms)
             if share > STARVED_SHARE:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any
 
 from redis.exceptions import RedisClusterException, RedisError
 
+from chaos.background import Background
 from chaos.recorder import Recorder
 from chaos.topologies.base import Topology
 from conformance.checkers.histories.lines import Event, Sample
@@ -24,28 +24,17 @@ CATCH_UP_S = 10.0
 STATES = ("wait", "paused", "active", "delayed", "prioritized", "waiting-children")
 
 
-class Observer:
+class Observer(Background):
     """Records every entry of the queues' streams, and now and then the lengths of what waits."""
 
     def __init__(self, topology: Topology, recorder: Recorder, prefix: str, queues: tuple[str, ...]) -> None:
+        super().__init__()
         self._topology = topology
         self._recorder = recorder
         self._prefix = prefix
         self._queues = queues
         self._last = dict.fromkeys(queues, "0-0")
-        self._ended = threading.Event()
         self._sampled_ms = 0.0
-        self._thread = threading.Thread(target=self._run, daemon=True, name="observer")
-
-    def __enter__(self) -> Self:
-        """Begin to read."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Read no more."""
-        self._ended.set()
-        self._thread.join()
 
     def catch_up(self) -> bool:
         """Wait until everything that is in the streams now has been recorded; whether that worked in time."""
@@ -61,13 +50,14 @@ class Observer:
     def _key(self, queue: str) -> str:
         return f"{self._prefix}:{queue}:events"
 
-    def _run(self) -> None:
-        while not self._ended.is_set():
+    def go_on(self) -> None:
+        """Work until the end."""
+        while not self.ended.is_set():
             with suppress(RedisError, RedisClusterException, OSError), self._topology.connect(timeout_s=2.0) as client:
-                while not self._ended.is_set():
+                while not self.ended.is_set():
                     self._read(client)
                     self._sample(client)
-            self._ended.wait(RETRY_S)
+            self.ended.wait(RETRY_S)
 
     def _read(self, client: Client) -> None:
         untyped: Any = client

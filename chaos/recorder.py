@@ -6,8 +6,9 @@ import itertools
 import threading
 import time
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
+from chaos.background import Background
 from conformance.checkers.histories.history import History, decode_history, encode, in_order
 from conformance.checkers.histories.lines import Footer, Header, Line, Starved
 from conformance.problems import EnvironmentProblem, UsageProblem
@@ -90,27 +91,17 @@ class Recorder:
             self._file.flush()
 
 
-class Watch:
+class Watch(Background):
     """Notices when the machine lets nobody run, so that no client is blamed for it."""
 
     def __init__(self, notice: Recorder) -> None:
+        super().__init__()
         self._recorder = notice
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="starvation watch")
 
-    def __enter__(self) -> Self:
-        """Begin to watch."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop."""
-        self._ended.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def go_on(self) -> None:
+        """Work until the end."""
         last = self._recorder.now_ms()
-        while not self._ended.wait(TICK_S):
+        while not self.ended.wait(TICK_S):
             now = self._recorder.now_ms()
             if now - last > STARVED_MS:
                 self._recorder.put(Starved(at_ms=now, since_ms=last))

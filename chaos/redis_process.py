@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -22,15 +20,13 @@ from conformance.problems import EnvironmentProblem
 from conformance.servers import guard
 from conformance.servers.binary import Binary
 from conformance.servers.connection import connect_node
+from conformance.servers.ports import HOST, free_port
 from conformance.servers.setting import Address
 from conformance.servers.waiting import wait_until
 
-HOST = "127.0.0.1"
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
 FOLDER_PREFIX = "bullmq-chaos-redis-"
-PORTS = range(10_000, 22_768)
-"""Below the ports of outgoing connections, so that a killed server finds its port free again; + 10000 for a bus."""
 
 Persistence: TypeAlias = Literal["none", "rdb", "aof-everysec", "aof-always"]
 PERSISTENCE: Mapping[Persistence, Sequence[str]] = {
@@ -59,7 +55,7 @@ class RedisProcess:
         self.binary = binary
         self.persistence = persistence
         self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)).resolve()
-        self.port = free_port()
+        self.port = free_port(cluster=True)
         self.more = list(more)
         self._mode = mode
         self._guard: subprocess.Popen[bytes] | None = None
@@ -147,21 +143,3 @@ class RedisProcess:
             argv += ["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-announce-ip", HOST]
             argv += ["--cluster-node-timeout", "1500"]
         return [*argv, *self.more]
-
-
-def free_port() -> int:
-    """A port on which nobody listens now, and on the bus port above it neither."""
-    for port in random.SystemRandom().sample(PORTS, k=400):
-        if _is_free(port) and _is_free(port + 10_000):
-            return port
-    raise EnvironmentProblem(f"no port between {PORTS.start} and {PORTS.stop} is free on {HOST}")
-
-
-def _is_free(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True

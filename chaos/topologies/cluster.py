@@ -7,13 +7,14 @@ from contextlib import ExitStack, contextmanager
 
 import redis
 
-from chaos.redis_process import HOST, Persistence, RedisProcess
+from chaos.redis_process import Persistence, RedisProcess
 from chaos.topologies.base import Topology
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.slots import slot_of
 from conformance.servers.binary import Binary
 from conformance.servers.cluster import slot_ranges
 from conformance.servers.connection import send
+from conformance.servers.ports import HOST
 from conformance.servers.waiting import wait_until
 
 PRIMARIES = 3

@@ -16,10 +16,11 @@ from typing import Any
 
 import redis
 
-from chaos.redis_process import HOST, PERSISTENCE, Persistence, free_port
+from chaos.redis_process import PERSISTENCE, Persistence
 from chaos.topologies.base import Topology
 from conformance.problems import EnvironmentProblem
 from conformance.servers.connection import connect_node
+from conformance.servers.ports import HOST, free_port
 from conformance.servers.setting import DEFAULT_PORT, Address
 from conformance.servers.waiting import wait_until
 
@@ -36,7 +37,7 @@ class ContainerServer:
 
     def __init__(self, image: str, persistence: Persistence) -> None:
         self.image = image
-        self.port = free_port()
+        self.port = free_port(cluster=True)
         self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)).resolve()
         self.folder.chmod(0o777)  # the image's own user writes there
         self._container = _made(image, persistence, self.port, self.folder)

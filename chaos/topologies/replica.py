@@ -8,12 +8,13 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import redis
 
-from chaos.redis_process import HOST, Persistence, RedisProcess
+from chaos.redis_process import Persistence, RedisProcess
 from chaos.relay import Relay
 from chaos.topologies.base import Topology
 from conformance.problems import EnvironmentProblem
 from conformance.servers.binary import Binary
 from conformance.servers.connection import send
+from conformance.servers.ports import HOST
 from conformance.servers.waiting import wait_until
 
 LINK_DEADLINE_S = 20.0

@@ -12,7 +12,8 @@ from conformance.problems import EnvironmentProblem
 from conformance.servers.binary import Binary
 from conformance.servers.connection import connect_node, explained, send
 from conformance.servers.facts import read_cluster_info
-from conformance.servers.local import HOST, LocalProcess, local_process
+from conformance.servers.local import LocalProcess, local_process
+from conformance.servers.ports import HOST
 from conformance.servers.setting import Address
 from conformance.servers.waiting import wait_until
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import atexit
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import redis
@@ -19,18 +17,15 @@ import redis
 from conformance.problems import EnvironmentProblem
 from conformance.servers.binary import Binary
 from conformance.servers.connection import connect_node
+from conformance.servers.ports import HOST, free_port
 from conformance.servers.setting import Address
 from conformance.servers.waiting import wait_until
 
-HOST = "127.0.0.1"
 START_DEADLINE_S = 15.0
 STOP_DEADLINE_S = 10.0
 PORT_ATTEMPTS = 20
 
 _GUARD = Path(__file__).with_name("guard.py")
-_PORTS = range(10_000, 22_768)
-"""Below the ports that systems give to outgoing connections (Linux: from 32768), also with 10000 added for the bus of a
-cluster. What somebody else takes between looking and binding is noticed, and another port is tried."""
 
 _PORT_TAKEN = ("already in use", "Failed listening on port")
 _SHOWN_LOG_LINES = 20
@@ -161,7 +156,7 @@ def _new_folder() -> Path:
 
 def _launch(binary: Binary, *, cluster: bool, settings: Mapping[str, str]) -> LocalProcess:
     for _ in range(PORT_ATTEMPTS):
-        process = LocalProcess(binary, _free_port(cluster=cluster), cluster=cluster, settings=settings)
+        process = LocalProcess(binary, free_port(cluster=cluster), cluster=cluster, settings=settings)
         try:
             if _became_ready(process):
                 return process
@@ -190,22 +185,3 @@ def _became_ready(process: LocalProcess) -> bool:
         f"{process.binary.source} {how}; the end of its log:\n{log}",
         hint=_OTHER_HINT,
     )
-
-
-def _free_port(*, cluster: bool) -> int:
-    """Find a port that nobody listens on at this moment, and for a cluster node its bus port neither."""
-    for port in random.SystemRandom().sample(_PORTS, k=PORT_ATTEMPTS * 10):
-        if _is_free(port) and (not cluster or _is_free(port + 10_000)):
-            return port
-    raise EnvironmentProblem(f"no port between {_PORTS.start} and {_PORTS.stop} is free on {HOST}")
-
-
-def _is_free(port: int) -> bool:
-    with closing(socket.socket()) as probe:
-        # As Redis does: without this, a port whose last connection has just ended looks taken.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-        return True

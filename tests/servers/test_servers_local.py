@@ -139,7 +139,7 @@ def test_a_start_that_hangs_ends_at_the_deadline(
 
 def ports_in_turn(monkeypatch: pytest.MonkeyPatch, ports: Iterable[int]) -> None:
     turns = iter(ports)
-    monkeypatch.setattr(local, "_free_port", lambda **_kind: next(turns))
+    monkeypatch.setattr(local, "free_port", lambda **_kind: next(turns))
 
 
 def test_a_port_that_was_taken_meanwhile_is_given_up(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
