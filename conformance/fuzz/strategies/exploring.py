@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from conformance.driver.ops import Op, queue, worker
 from conformance.fuzz.coverage import JOB_OPS, RUNNING
 from conformance.fuzz.scene import MAIN, TOKENS, Pair, Scene
-from conformance.fuzz.steps import CallStep, ClockStep, Step
+from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
 from conformance.fuzz.strategies import controlling, editing, producing, working
 from conformance.fuzz.world import MISSING
 
@@ -42,12 +42,18 @@ WHOLE: dict[str, Callable[[Scene], st.SearchStrategy[list[Step]]]] = {
 
 @st.composite
 def exploring(draw: st.DrawFn, scene: Scene) -> list[Step]:
-    """One step: the pair where its state is there, else what leads to it."""
+    """One step: the pair where its state is there, else what leads to it.
+
+    Before the pair, idle workers now and then take the markers: if the call brings work, it has to leave a new one.
+    """
     goals = scene.goals()
     aimed = [pair for pair in goals if scene.aim and _same_state(pair, scene.aim)] or goals
     at_hand = [pair for pair in aimed if _at_hand(scene, pair)]
     pair: Pair = draw(st.sampled_from(at_hand or aimed))
-    return _tried(draw, scene, pair) if at_hand else _towards(draw, scene, pair)
+    if not at_hand:
+        return _towards(draw, scene, pair)
+    asleep: list[Step] = [FaultStep("wake", MAIN)] if draw(_RARELY) > 2 else []
+    return [*asleep, *_tried(draw, scene, pair)]
 
 
 def _same_state(one: Pair, other: Pair) -> bool:
