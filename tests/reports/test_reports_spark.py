@@ -133,34 +133,36 @@ def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path
     assert not (tmp_path / "out" / MANIFEST).exists()
 
 
-def dies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What the kernel does to a process when there is no memory left."""
-    os._exit(137)
-    yield from batches
+def trouble_called(name: str) -> Any:
+    """A function that meets with trouble on an executor. It has to be an inner one: executors know no test modules."""
 
+    def dies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        os._exit(137)
+        yield from batches
 
-def runs_out_of_memory(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    raise MemoryError
-    yield from batches
+    def runs_out_of_memory(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        raise MemoryError
+        yield from batches
 
+    def fills_the_disk(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
+            full.write(b"x")
+        yield from batches
 
-def fills_the_disk(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
-        full.write(b"x")
-    yield from batches
+    return {"dies": dies, "runs out of memory": runs_out_of_memory, "fills the disk": fills_the_disk}[name]
 
 
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        (dies, "a Python worker of Spark died"),
-        (runs_out_of_memory, "ran out of memory"),
-        (fills_the_disk, "the disk is full"),
+        ("dies", "a Python worker of Spark died"),
+        ("runs out of memory", "ran out of memory"),
+        ("fills the disk", "the disk is full"),
     ],
 )
-def test_what_happens_to_an_executor_is_told_in_one_line(spark: SparkSession, trouble: Any, said: str) -> None:
+def test_what_happens_to_an_executor_is_told_in_one_line(spark: SparkSession, trouble: str, said: str) -> None:
     with pytest.raises(PySparkException) as caught:
-        spark.range(1).mapInArrow(trouble, "id bigint").collect()
+        spark.range(1).mapInArrow(trouble_called(trouble), "id bigint").collect()
     problem = explain_spark(caught.value)
     assert said in problem.what
     assert "\n" not in problem.what
