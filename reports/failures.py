@@ -17,6 +17,7 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     ("MemoryError", "a Python worker of Spark ran out of memory", "free some, or use fewer cores: --master local[1]"),
     ("ExecutorLostFailure", "an executor was lost", "look at its log; often it had too little memory"),
     ("Python worker exited unexpectedly", "a Python worker of Spark died", "often it had too little memory"),
+    ("Answer from Java side is empty", "the JVM of Spark died", "often it had too little memory: --memory 4g"),
     ("PATH_NOT_FOUND", "a folder of the snapshot is missing", "take the snapshot again"),
     ("CANNOT_READ_FILE_FOOTER", "a Parquet file is damaged", "take the snapshot again"),
     ("FAILED_READ_FILE", "a file of the snapshot cannot be read", "take the snapshot again"),

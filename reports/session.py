@@ -6,6 +6,7 @@ interpreter, and find this package where the driver found it (`PYTHONPATH`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -43,11 +45,21 @@ def spark_session(wanted: SparkSettings) -> Iterator[SparkSession]:
     insist_on_java()
     session = _start(wanted)
     try:
-        yield session
-    except PySparkException as error:
-        raise explain_spark(error) from error
+        with explained_spark():
+            yield session
     finally:
-        session.stop()
+        # A JVM that has died cannot be asked to end.
+        with contextlib.suppress(Py4JError, OSError):
+            session.stop()
+
+
+@contextmanager
+def explained_spark() -> Iterator[None]:
+    """Raise the Problem behind whatever Spark raises; what happens to workers comes from py4j as it is."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise explain_spark(error) from error
 
 
 def _start(wanted: SparkSettings) -> SparkSession:

@@ -64,6 +64,7 @@ def test_a_problem_of_an_executor_arrives_as_it_was_raised() -> None:
     [
         ("x\nCaused by: java.io.IOException: No space left on device\n\tat", "the disk is full"),
         ("Job aborted: java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory"),
+        ("An error occurred while calling o1.x: Answer from Java side is empty", "the JVM of Spark died"),
         ("ExecutorLostFailure (executor 1 exited)", "an executor was lost"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/x", "a folder of the snapshot is missing"),
         ("Traceback\n  File x\nValueError: strange\n", "Spark failed: ValueError: strange"),

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from junitparser import JUnitXml
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from redis import Redis
 
@@ -26,11 +25,10 @@ from conformance.servers import Server, open_server
 from reports.diff.plan import Comparison, differences
 from reports.diff.summary import DiffSummary, rollup_of, summarise
 from reports.diff.table import CLASSES
-from reports.failures import explain_spark
 from reports.history.plan import check_jobs
 from reports.history.result import HistoryResult, result_of, write_history_reports
 from reports.load.result import LoadResult
-from reports.session import SparkSettings, spark_session
+from reports.session import SparkSettings, explained_spark, spark_session
 from reports.snapshot.files import file_name, write_file
 from reports.snapshot.manifest import MANIFEST, write_manifest
 from reports.snapshot.plan import Source
@@ -161,11 +159,10 @@ def trouble_called(name: str) -> Any:
     ],
 )
 def test_what_happens_to_an_executor_is_told_in_one_line(spark: SparkSession, trouble: str, said: str) -> None:
-    with pytest.raises(PySparkException) as caught:
+    with pytest.raises(EnvironmentProblem) as caught, explained_spark():
         spark.range(1).mapInArrow(trouble_called(trouble), "id bigint").collect()
-    problem = explain_spark(caught.value)
-    assert said in problem.what
-    assert "\n" not in problem.what
+    assert said in caught.value.what
+    assert "\n" not in caught.value.what
 
 
 def test_a_snapshot_that_broke_off_is_none(spark: SparkSession, server: Server, prefix: str, tmp_path: Path) -> None:
