@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 from typing import Any
 
-from chaos.report.results import Timeline
+from chaos.report.results import Timeline, WindowRow
 
 HEIGHT = 420
 
@@ -32,31 +32,41 @@ def timeline_plot(timeline: Timeline) -> str:
     figure.add_trace(
         graph.Scatter(x=[at / 1000 for at, _ in backlog], y=[count for _, count in backlog], mode="lines"), row=3, col=1
     )
-    for window in timeline.windows:
-        figure.add_vrect(
-            x0=window.began_ms / 1000,
-            x1=window.ended_ms / 1000,
-            fillcolor="#d62728",
-            opacity=0.15,
-            line_width=0,
-            annotation_text=f"{window.fault} {window.target}",
-            annotation_position="top left",
-            row=1,
-            col=1,
-        )
-        for row in (2, 3):
-            figure.add_vrect(
-                x0=window.began_ms / 1000,
-                x1=window.ended_ms / 1000,
-                fillcolor="#d62728",
-                opacity=0.15,
-                line_width=0,
-                row=row,
-                col=1,
-            )
+    # All at once: plotly's own `add_vrect` looks at all shapes before it adds one, and a soak has hundreds.
+    names = [_name(window) for window in timeline.windows]
+    shades = [_shade(window, axis) for window in timeline.windows for axis in ("", "2", "3")]
+    figure.update_layout(shapes=shades, annotations=[*figure.layout.annotations, *names])
     figure.update_layout(height=HEIGHT, showlegend=False, margin={"l": 40, "r": 10, "t": 40, "b": 30})
     figure.update_xaxes(title_text="s", row=3, col=1)
     return str(figure.to_html(full_html=False, include_plotlyjs=False))
+
+
+def _shade(window: WindowRow, axis: str) -> dict[str, Any]:
+    return {
+        "type": "rect",
+        "xref": f"x{axis}",
+        "yref": f"y{axis} domain",
+        "x0": window.began_ms / 1000,
+        "x1": window.ended_ms / 1000,
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": "#d62728",
+        "opacity": 0.15,
+        "line": {"width": 0},
+    }
+
+
+def _name(window: WindowRow) -> dict[str, Any]:
+    return {
+        "text": f"{window.fault} {window.target}",
+        "xref": "x",
+        "yref": "y domain",
+        "x": window.began_ms / 1000,
+        "y": 1,
+        "xanchor": "left",
+        "yanchor": "top",
+        "showarrow": False,
+    }
 
 
 def plot_program() -> str:
