@@ -137,7 +137,7 @@ def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:
     prefix = f"{{{prefix}}}" if topology.cluster else prefix
     recorder.begin(_header(spec, recorder, prefix))
     clerk = stack.enter_context(Clerk())
-    mix = spec.mix or next((one.mix for one in spec.faults if one.mix != Mix()), Mix())
+    mix = spec.mix or _mix_for(spec.faults)
 
     def member(name: str, client: Launch = spec.client, image: str = "") -> Member:
         tap = _tap(topology, spec, stack)
@@ -169,6 +169,12 @@ def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:
     producers[0].set_limits()
     _start_all([each.member for each in workers])
     return stage
+
+
+def _mix_for(faults: Sequence[Fault]) -> Mix:
+    """The workload of a fault that has one of its own; of several only clocks insist: nothing may be delayed then."""
+    own = (one.mix for one in faults if one.mix != Mix() and (len(faults) == 1 or one.group == "clocks"))
+    return next(own, Mix())
 
 
 def _worker_clients(spec: Spec) -> list[Launch]:
