@@ -103,8 +103,8 @@ Real output of the headline run with {jobs:,} jobs, on {os.cpu_count()} cores wi
 | added by Node, worked off by reference | {rows[1]} | {_took(steps[1])} |
 | diff | | | {_took(steps[2])} |
 
-The load of the machine is what `uptime` showed for one minute before and after; the run itself makes 2 to 3 of it on two
-cores. With more, the times say nothing about speed.
+The load of the machine is what `uptime` showed for one minute before and after; the run itself makes 2 to 3 of it on
+two cores. With more, the times say nothing about speed.
 """
 
 
