@@ -26,8 +26,7 @@ class Recorder:
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self._start_s = time.monotonic()
-        self.unix_offset_ms = time.time_ns() / 1e6
+        self._start_s, self.unix_offset_ms = both_clocks()
         self._lines: list[Line] = []
         self._count = 0
         self._path = path
@@ -106,6 +105,19 @@ class Watch(Background):
             if now - last > STARVED_MS:
                 self._recorder.put(Starved(at_ms=now, since_ms=last))
             last = now
+
+
+def both_clocks(tries: int = 20) -> tuple[float, float]:
+    """The monotonic clock (s) and the wall clock (Unix ms) at one instant.
+
+    The machine may stop us between two readings, by some ms where it is busy: the closest of several pairs is taken.
+    """
+    pairs: list[tuple[float, float, float]] = []
+    for _ in range(tries):
+        before_s, unix_ms = time.monotonic(), time.time_ns() / 1e6
+        pairs.append((time.monotonic() - before_s, before_s, unix_ms))
+    _, monotonic_s, unix_ms = min(pairs)
+    return monotonic_s, unix_ms
 
 
 def read_history(path: Path) -> History:

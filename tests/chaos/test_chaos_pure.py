@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from chaos.explained import EXPLANATIONS, explanation_of
 from chaos.faults.registry import all_faults, chosen_faults
 from chaos.memory import growth
 from chaos.mutants.registry import all_mutants
-from chaos.recorder import Recorder
+from chaos.recorder import Recorder, both_clocks
 from chaos.report.render import render_all
 from chaos.report.results import FILE, Cell, FindingRow, Result, ResultsFile, ResultsHeader, read_results, timeline_of
 from chaos.segments import SEGMENTS
@@ -235,3 +236,11 @@ def test_what_is_no_results_file(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text("nonsense\n")
     with pytest.raises(UsageProblem):
         read_results(tmp_path / FILE)
+
+
+def test_a_stop_between_two_clocks_does_not_set_them_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pair of readings is 3 ms apart, the second is not."""
+    monotonic_s, unix_ns = iter([10.0, 10.003, 10.004, 10.004]), iter([5_003_000_000, 5_004_000_000])
+    monkeypatch.setattr(time, "monotonic", lambda: next(monotonic_s))
+    monkeypatch.setattr(time, "time_ns", lambda: next(unix_ns))
+    assert both_clocks(tries=2) == (10.004, 5004.0)
