@@ -57,6 +57,10 @@ class Play:
     """Cuts the client's connection at a command, where something stands between it and Redis."""
     last_step: str = ""
     """Why the step that is being taken is the last one; empty where it is not."""
+    killed: bool = False
+    """Whether connections were killed in this sequence."""
+    spoken: set[str] = field(default_factory=set)
+    """Handles of the client that have answered since then."""
     _held: float = field(default_factory=time.monotonic)
 
     def perform(self, step: Step) -> list[StepDifference]:
@@ -123,6 +127,8 @@ class Play:
                 self.eyes.flush_scripts()
             case FaultStep():
                 self.cut()
+                self.killed = True
+                self.spoken.clear()
         return []
 
     def _call(self, step: CallStep) -> list[StepDifference]:
@@ -132,12 +138,18 @@ class Play:
         beside = self.pool.submit(self.expected.perform, step, now_ms)
         ours = self.actual.perform(step, now_ms)
         theirs = beside.result()
-        if why := self.incomparable(theirs, ours):
+        if why := self.incomparable(theirs, ours) or self._was_cut_off(step, ours):
             self.end(why)
             return []
         return answer_differences(
             step.name, theirs, ours, (self.expected.prefix, self.actual.prefix), frozen=self.clock.frozen
         )
+
+    def _was_cut_off(self, step: CallStep, ours: Answer) -> str:
+        """Why this call may be undecided: it was the first on a connection that had been killed; empty otherwise."""
+        first = self.killed and step.handle not in self.spoken
+        self.spoken.add(step.handle)
+        return "the connection was killed just before the call" if first and ours.status == "info" else ""
 
     def _cut_call(self, step: CallStep, phase: Phase) -> list[StepDifference]:
         if self.cutter is None:

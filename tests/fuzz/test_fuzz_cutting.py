@@ -223,3 +223,20 @@ def test_in_mode_model_there_is_nobody_to_cut(server: Server, oracle: Launch) ->
     with stage_for(HEALTHY, server, oracle, "model") as stage:
         assert isinstance(stage, Stage)
         assert not stage.cuts
+
+
+def test_the_first_call_after_a_kill_may_be_undecided(play: Play) -> None:
+    _, actual = _sides(play)
+    play.perform(FaultStep("disconnect"))
+    actual.answer, actual.times = UNDECIDED, 0
+    assert play.perform(ADD) == []
+    assert not play.live
+    assert "killed just before" in play.why_over
+
+
+def test_a_call_that_is_undecided_later_is_a_difference(play: Play) -> None:
+    _, actual = _sides(play)
+    play.perform(FaultStep("disconnect"))
+    assert play.perform(ADD) == []
+    actual.answer, actual.times = UNDECIDED, 0
+    assert play.perform(ADD)
