@@ -17,8 +17,8 @@ from contextlib import ExitStack
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.processor import processor_s
 from conformance.fuzz.campaign import Campaign, Finding
-from conformance.fuzz.effort import processor_s
 from conformance.fuzz.modes import MODES
 from conformance.fuzz.opening import open_stage
 

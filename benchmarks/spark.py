@@ -11,7 +11,6 @@ takes for `--times` as many jobs.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import statistics
 import sys
 import tempfile
@@ -20,11 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import psutil  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import peers, sessions
+from benchmarks.processor import processor_s
 from benchmarks.sessions import Session
 from benchmarks.spark_fill import fill, plant
 from conformance.problems import EnvironmentProblem
@@ -94,12 +93,12 @@ def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
         folder = Path(name)
         left, _, first_s = _kept(spark, session, jobs, folder / "left")
         right, expected, second_s = _kept(spark, session, jobs, folder / "right", planted=True)
-        began, cpu = time.perf_counter(), cpu_seconds()
+        began, cpu = time.perf_counter(), processor_s()
         found = differences(spark, Comparison(expected=left, actual=right, folder=folder / "differences"))
         count = found.count()
         ended = time.perf_counter()
         _insist(expected, {(row["class"], row["key"]) for row in found.limit(1000).collect()}, count)
-    measured = Measured(jobs, first_s + second_s, ended - began, cpu_seconds() - cpu)
+    measured = Measured(jobs, first_s + second_s, ended - began, processor_s() - cpu)
     CONSOLE.print(f"  {measured}", style="dim")
     return measured
 
@@ -114,17 +113,6 @@ def _kept(
         began = time.perf_counter()
         stored = save(spark, Source(redis=session.server.url, prefix=place.prefix), folder)
         return stored, expected, time.perf_counter() - began
-
-
-def cpu_seconds() -> float:
-    """CPU time of this process, the JVM and its Python workers: on a busy machine it says more than the clock."""
-    mine = psutil.Process()
-    total = 0.0
-    for process in [mine, *mine.children(recursive=True)]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            times = process.cpu_times()
-            total += times.user + times.system
-    return total
 
 
 def _insist(expected: set[tuple[str, str]], found: set[tuple[str, str]], count: int) -> None:

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from benchmarks.processor import processor_s
 from conformance.fuzz.campaign import Campaign, Finding
-from conformance.fuzz.effort import processor_s
 from conformance.fuzz.folder import as_replay
 from conformance.fuzz.modes import Mode
 from conformance.fuzz.replay_file import write_replay
