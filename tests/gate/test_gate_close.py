@@ -1,0 +1,46 @@
+"""A close that never ends is a finding of its own, however the driver says so."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from conformance.driver.connection import DriverHung, OperationIndeterminate
+from conformance.driver.messages import DriverError
+from conformance.gate.expect import Mismatch
+from conformance.gate.participants.caller import Caller
+from conformance.gate.participants.handles import Handle
+from conformance.ledger.loader import load_ledger
+
+
+class Refusing:
+    """A caller whose every call ends with this error."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def call(self, *_: Any, **__: Any) -> None:
+        raise self.error
+
+
+def handle_that(error: Exception) -> Handle:
+    return Handle(cast("Caller", Refusing(error)), "q", "worker-1")
+
+
+def undecided(code: Any) -> OperationIndeterminate:
+    return OperationIndeterminate("close", DriverError(code=code, message="no answer", definite=False))
+
+
+@pytest.mark.parametrize("error", [undecided("timeout"), DriverHung("close", 100)], ids=["answered", "hung"])
+def test_a_close_that_never_ends_belongs_to_its_own_requirement(error: Exception) -> None:
+    with pytest.raises(Mismatch) as caught:
+        handle_that(error).close(within_ms=100)
+    owner = load_ledger().owner_of(caught.value.where)
+    assert owner is not None
+    assert owner.id == "liveness.close-ends"
+
+
+def test_a_close_that_loses_its_connection_stays_undecided() -> None:
+    with pytest.raises(OperationIndeterminate):
+        handle_that(undecided("connection-lost")).close()
