@@ -25,6 +25,7 @@ from conformance.driver.ops.worker import Outcome, Resolve
 ALL_EVENTS = {"job", "active", "completed", "failed", "stalled", "drained", "paused", "resumed", "closed", "error"}
 POLL_MS = 200
 ERRORS_KEPT = 200
+_ORDERS = msgspec.json.Decoder(Orders)
 
 
 class Clerk:
@@ -167,7 +168,7 @@ class WorkerMember:
 def _orders(job: JobView) -> Orders:
     """What the data says; a job whose hash is gone has none."""
     try:
-        return msgspec.json.decode(job.data_raw or "{}", type=Orders)
+        return _ORDERS.decode(job.data_raw or "{}")
     except msgspec.MsgspecError:
         return Orders()
 

@@ -8,25 +8,9 @@ import msgspec
 
 from conformance.driver.errors import DriverBroken, NotJson, SchemaViolation, StdoutPollution
 from conformance.driver.messages import Call, DriverLine, Event, Hello, Result
-from conformance.driver.ops.base import Nothing
-from conformance.driver.ops.events import ErrorEvent, JobEvent, JobIdEvent, QueueEvent
+from conformance.driver.ops.events import EVENT_ARGS
 
 EXCERPT_CHARACTERS = 160
-
-EVENT_ARGS: dict[str, type[Any]] = {
-    "job": JobEvent,
-    "active": JobIdEvent,
-    "completed": JobIdEvent,
-    "failed": JobIdEvent,
-    "stalled": JobIdEvent,
-    "drained": Nothing,
-    "paused": Nothing,
-    "resumed": Nothing,
-    "closed": Nothing,
-    "error": ErrorEvent,
-    "queue-event": QueueEvent,
-}
-"""Arguments of every event that the kit knows. Others are kept as they are: a driver may be newer than the kit."""
 
 Value = TypeVar("Value")
 

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from conformance.driver import operations_table
-from conformance.driver.lines import EVENT_ARGS
 from conformance.driver.messages import PROTOCOL_VERSION, Call, Event, Hello, Ready, Result
 from conformance.driver.ops import REGISTRY
+from conformance.driver.ops.events import EVENT_ARGS
 
 SCHEMA_FILE = Path(str(files("conformance.driver"))) / "schema" / f"driver-v{PROTOCOL_VERSION}.json"
 REFERENCE = "#/$defs/{name}"

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from conformance.driver.connection import DriverBroken, SchemaViolation, StdoutPollution
 from conformance.driver.inprocess import InProcess
-from conformance.driver.lines import EVENT_ARGS, decode
+from conformance.driver.lines import decode
 from conformance.driver.messages import MAX_LINE_BYTES, Event, Ready, Result
 from conformance.driver.ops import queue
+from conformance.driver.ops.events import EVENT_ARGS
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from conformance.driver.ops.base import JobView
+from conformance.driver.ops.base import JobView, Nothing
 
 
 class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,3 +45,19 @@ class QueueEvent(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     event_id: str
     fields: dict[str, Any]
+
+
+EVENT_ARGS: dict[str, type[Any]] = {
+    "job": JobEvent,
+    "active": JobIdEvent,
+    "completed": JobIdEvent,
+    "failed": JobIdEvent,
+    "stalled": JobIdEvent,
+    "drained": Nothing,
+    "paused": Nothing,
+    "resumed": Nothing,
+    "closed": Nothing,
+    "error": ErrorEvent,
+    "queue-event": QueueEvent,
+}
+"""Arguments of every event that the kit knows. Others are kept as they are: a driver may be newer than the kit."""

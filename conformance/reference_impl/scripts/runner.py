@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 
 from redis.exceptions import NoScriptError
 
+from conformance.protocol.errors import ErrorCode
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import Argument, Command
 
@@ -80,15 +81,21 @@ class ScriptRunner:
         """Run scripts in one MULTI. An error stands in the place of its reply.
 
         Scripts are looked up before each MULTI; Node does it once per socket, and loses every flow after SCRIPT FLUSH.
-        Where they are forgotten between that and EXEC, nothing has happened, and all is sent again.
+        What Redis has forgotten between that and EXEC is sent again. That may be a part only: another client may have
+        loaded some of the scripts by then. Raises NoScriptError when Redis keeps on forgetting.
         """
-        replies: list[Any] = []
+        replies: list[Any] = [None] * len(calls)
+        due = list(range(len(calls)))
         for _ in range(_ATTEMPTS):
-            await self._load_missing(calls)
-            replies = await self.connection.transaction([self._by_digest(call) for call in calls])
-            if not replies or not all(isinstance(reply, NoScriptError) for reply in replies):
-                break
-        return replies
+            sent = [calls[index] for index in due]
+            await self._load_missing(sent)
+            answers = await self.connection.transaction([self._by_digest(call) for call in sent])
+            for index, reply in zip(due, answers, strict=True):
+                replies[index] = reply
+            due = _undone(due, replies)
+            if not due:
+                return replies
+        raise NoScriptError("Redis has forgotten the scripts of a transaction several times in a row")
 
     async def _load_missing(self, calls: Sequence[ScriptCall]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
@@ -111,3 +118,14 @@ class ScriptRunner:
         if script.key_count != len(call.keys):
             raise ValueError(f"{call.name} takes {script.key_count} keys, not {len(call.keys)}")
         return script
+
+
+def _undone(due: Sequence[int], replies: Sequence[Any]) -> list[int]:
+    """Which calls of a transaction are to be sent again: the forgotten, and what was refused for want of them."""
+    if not any(isinstance(replies[index], NoScriptError) for index in due):
+        return []
+    return [index for index in due if _is_undone(replies[index])]
+
+
+def _is_undone(reply: Any) -> bool:
+    return isinstance(reply, NoScriptError) or reply == ErrorCode.MISSING_PARENT
