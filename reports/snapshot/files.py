@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 
 from reports.snapshot.schema import ARROW
@@ -26,7 +29,13 @@ KEYS_PER_BUCKET = 131_072
 BYTES_PER_BUCKET = 512 * 1024 * 1024
 """Of Redis' memory. A column of texts in Arrow must stay below 2 GiB, and a task holds one bucket of both sides."""
 
+_LONGEST_ID_AT_ONCE = 64
+_ALL_ONES = np.uint32(0xFFFFFFFF)
+_CRC = np.array([crc32(bytes([byte]), 0xFFFFFFFF) ^ 0xFFFFFFFF for byte in range(256)], np.uint32)
+"""The table of CRC-32, as zlib has it: what becomes of each byte when nothing was before it."""
+
 _STORED = pa.schema([field for field in ARROW if field.name != "table"])
+_REPEATED = ["queue", "name", "fields.key_value.key"]
 _SUFFIX = ".parquet"
 
 
@@ -49,6 +58,23 @@ def bucket_of(job: bytes, buckets: int) -> int:
     return crc32(job) % buckets
 
 
+def buckets_of(ids: pa.Array, buckets: int) -> Any:
+    """`bucket_of` for a column of ids at once, as an array of numbers; null counts as empty."""
+    known = ids.fill_null(b"")
+    lengths = pc.binary_length(known).to_numpy(zero_copy_only=False)
+    longest = int(lengths.max(initial=0))
+    if longest > _LONGEST_ID_AT_ONCE:
+        return np.array([bucket_of(job, buckets) for job in known.to_pylist()], np.int16)
+    first = np.frombuffer(known.buffers()[1], np.int32)[known.offset : known.offset + len(known)]
+    data = np.frombuffer(known.buffers()[2] or b"", np.uint8)
+    checksums = np.full(len(known), _ALL_ONES, np.uint32)
+    for step in range(longest):
+        rows = np.flatnonzero(lengths > step)
+        before = checksums[rows]
+        checksums[rows] = _CRC[(before ^ data[first[rows] + step]) & 0xFF] ^ (before >> np.uint32(8))
+    return ((checksums ^ _ALL_ONES) % np.uint32(buckets)).astype(np.int16)
+
+
 def file_name(bucket: int, part: int, attempt: int, number: int) -> str:
     """The name of a file; no two attempts at a part write the same one."""
     return f"b{bucket:03d}-p{part:05d}-a{attempt}-{number:03d}{_SUFFIX}"
@@ -59,7 +85,7 @@ def write_file(folder: Path, table: str, name: str, rows: pa.Table) -> str:
     below = folder / ROWS / f"table={table}"
     below.mkdir(parents=True, exist_ok=True)
     kept = rows.select(_STORED.names)
-    pyarrow.parquet.write_table(kept, below / name, compression="zstd", compression_level=1)
+    pyarrow.parquet.write_table(kept, below / name, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
     return f"{below.name}/{name}"
 
 

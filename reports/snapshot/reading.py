@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import hiredis
 import pyarrow as pa
 from redis.exceptions import RedisError
 
@@ -19,6 +18,7 @@ from conformance.observe.layout import LISTS, QUEUE_KEYS, is_reserved
 from conformance.observe.reader import read_keys
 from conformance.servers.connection import connect, connect_node, explain
 from reports.failures import ExecutorProblem
+from reports.snapshot.hashes import hashes_of
 from reports.snapshot.plan import SCAN_COUNT, Part, Source, in_share, is_end_of_share, key_of, scan_words
 from reports.snapshot.rows import as_bytes, as_text, batch_of, batch_with, repeated_text, texts, wide_rows
 from reports.snapshot.wire import NodeSocket
@@ -112,31 +112,35 @@ def _job_batch(
     node: NodeSocket, prefix: str, keys: Sequence[bytes], part: Part, not_hashes: list[bytes]
 ) -> pa.RecordBatch:
     """The hashes of these keys as rows of `jobs`; what is no hash, or expires, is added to `not_hashes`."""
-    written = b"".join([_HASH_COMMAND % (len(key), key) for key in keys])
-    ttls = b"".join([_TTL_COMMAND % (len(key), key) for key in keys]) if part.expires else b""
-    replies = node.exchange_packed(written + ttls, len(keys) * (2 if part.expires else 1))
-    lifetimes = replies[len(keys) :] or [-1] * len(keys)
-    flat: list[bytes] = []
+    expiring = _expiring(node, keys) if part.expires else frozenset()
+    not_hashes += expiring
+    lasting = [key for key in keys if key not in expiring] if expiring else keys
+    sizes, names, values = hashes_of(node.replies_to(_for_each(_HASH_COMMAND, lasting)), len(lasting))
+    start = len(as_bytes(prefix)) + 1
     offsets: list[int] = [0]
     queues: list[bytes] = []
     ids: list[bytes] = []
-    start = len(as_bytes(prefix)) + 1
-    for key, reply, ttl in zip(keys, replies, lifetimes, strict=False):
-        if isinstance(reply, hiredis.ReplyError) or ttl >= 0:
-            not_hashes.append(key)
-        elif reply:
+    for key, size in zip(lasting, sizes, strict=True):
+        if size > 0:
             queue, _, job = key[start:].partition(b":")
             queues.append(queue)
             ids.append(job)
-            flat += reply
-            offsets.append(len(flat) // 2)
-    return _job_rows(queues, ids, offsets, flat)
-
-
-def _job_rows(queues: list[bytes], ids: list[bytes], offsets: list[int], flat: list[bytes]) -> pa.RecordBatch:
-    fields = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), texts(flat[0::2]), texts(flat[1::2]))
+            offsets.append(offsets[-1] + size)
+        elif size < 0:
+            not_hashes.append(key)
+    fields = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)
     table = repeated_text("jobs", len(ids))
     return batch_with(len(ids), {"table": table, "queue": texts(queues), "id": texts(ids), "fields": fields})
+
+
+def _expiring(node: NodeSocket, keys: Sequence[bytes]) -> frozenset[bytes]:
+    """The keys that have a time to live."""
+    lifetimes = node.exchange_packed(_for_each(_TTL_COMMAND, keys), len(keys))
+    return frozenset(key for key, lifetime in zip(keys, lifetimes, strict=True) if lifetime >= 0)
+
+
+def _for_each(command: bytes, keys: Sequence[bytes]) -> bytes:
+    return b"".join([command % (len(key), key) for key in keys])
 
 
 def _read_queue(source: Source, part: Part) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ the replies into lists of bytes without any further work per reply.
 
 from __future__ import annotations
 
+import secrets
 import socket
 from collections.abc import Sequence
 from typing import Any, Self
@@ -31,6 +32,10 @@ class NodeSocket:
         # There is no public way to the socket of a redis-py connection that has logged in.
         self._socket: socket.socket = self._connection._sock  # noqa: SLF001
         self._reader = hiredis.Reader(notEnoughData=_WAITING)
+        self._received = bytearray(_RECEIVE_BYTES)
+        unlike_any_value = secrets.token_bytes(32)
+        self._last_command = packed((b"ECHO", unlike_any_value))
+        self._last_reply = b"$%d\r\n%s\r\n" % (len(unlike_any_value), unlike_any_value)
 
     def __enter__(self) -> Self:
         return self
@@ -47,6 +52,24 @@ class NodeSocket:
         """The same for commands that are already in the form of RESP."""
         self._socket.sendall(written)
         return [self._reply() for _ in range(count)]
+
+    def replies_to(self, written: bytes) -> memoryview:
+        """The replies to commands in the form of RESP, as they come; valid until the next call.
+
+        A command more is sent after them, whose reply is known: where that ends, they end. Raises redis errors and
+        OSError.
+        """
+        self._socket.sendall(written + self._last_command)
+        filled = 0
+        while not self._received.endswith(self._last_reply, 0, filled):
+            if filled == len(self._received):
+                self._received = self._received + bytes(filled)
+            with memoryview(self._received) as place:
+                received = self._socket.recv_into(place[filled:])
+            if not received:
+                raise RedisConnectionError("Redis closed the connection")
+            filled += received
+        return memoryview(self._received)[: filled - len(self._last_reply)]
 
     def _reply(self) -> Any:
         reader = self._reader

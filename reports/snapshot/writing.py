@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reports.snapshot.files import bucket_of, file_name, write_file
+from reports.snapshot.files import buckets_of, file_name, write_file
 from reports.snapshot.plan import Part, Source
 from reports.snapshot.reading import read_part
 from reports.snapshot.rows import as_bytes, as_text, rows_of
@@ -72,8 +72,9 @@ def _tables(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]
     """The rows of each table, collected until they are many, or all."""
     held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
-        for table in pc.unique(batch.column("table")).to_pylist():
-            held[table].append(batch.filter(pc.equal(batch.column("table"), table)))
+        found = pc.unique(batch.column("table")).to_pylist()
+        for table in found:
+            held[table].append(batch if len(found) == 1 else batch.filter(pc.equal(batch.column("table"), table)))
             if _is_much(held[table]):
                 yield table, pa.Table.from_batches(held.pop(table))
     for table, rows in held.items():
@@ -87,8 +88,7 @@ def _is_much(batches: Sequence[pa.RecordBatch]) -> bool:
 
 def in_buckets(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each bucket that has any. Rows without a job id are in the bucket of the empty id."""
-    ids = rows.column("id").combine_chunks().view(pa.binary()).to_pylist()
-    places = np.array([bucket_of(job or b"", buckets) for job in ids], np.int16)
+    places = buckets_of(rows.column("id").combine_chunks().view(pa.binary()), buckets)
     order = np.argsort(places, kind="stable")
     ordered = rows.take(pa.array(order))
     ends = np.searchsorted(places[order], np.arange(buckets), side="right")

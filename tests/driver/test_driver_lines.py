@@ -86,7 +86,7 @@ class Babbler:
 
 
 @given(st.lists(LINES, max_size=4).map(b"\n".join), st.integers(1, 5))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @example(b"", 1)
 @example(b"no newline", 1)
 def test_a_connection_survives_any_bytes(noise: bytes, pieces: int) -> None:

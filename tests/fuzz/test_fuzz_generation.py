@@ -118,7 +118,7 @@ def test_the_listed_texts_are_json() -> None:
 
 
 @given(json_texts(exact=True), st.text(st.characters(categories=["Cs"]), max_size=3))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_generated_texts_are_json_and_can_be_sent(text: str, surrogates: str) -> None:
     json.loads(text)
     text.encode("utf-8")

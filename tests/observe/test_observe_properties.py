@@ -12,7 +12,7 @@ from conformance.observe.handmade import ADDED, NOW, Stream, Zset, event, job, s
 from conformance.observe.layout import LISTS, STATES
 from conformance.observe.tables import Snapshot
 
-bounded = settings(max_examples=60, deadline=None)
+bounded = settings(max_examples=60)
 
 IDS = st.sampled_from(
     ["1", "2", "10", "a:b:c", f"repeat:s:{ADDED}", "0b5f6a9e-25d0-4d3c-8b0e-0a1f5f0f6a01", "<uuid 1>", "p"]

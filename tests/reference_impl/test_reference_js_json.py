@@ -137,21 +137,21 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(value=values)
 def test_same_text_as_node(node_echo: Callable[[str], str], value: Any) -> None:
     ours = stringify(value)
     assert node_echo(ours) == ours
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 @given(number=st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_like_node(node_echo: Callable[[str], str], number: float) -> None:
     assert node_echo(repr(number)) == js_number(number)
     assert float(js_number(number)) == number
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(value=values)
 def test_reading_and_writing_again_like_node(node_echo: Callable[[str], str], value: Any) -> None:
     text = json.dumps(value, allow_nan=True).replace("NaN", "1e999").replace("Infinity", "1e999")

@@ -95,7 +95,7 @@ def stores(draw: st.DrawFn) -> Snapshot:
     return snapshot(keys)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(stores(), stores())
 def test_the_pipeline_finds_the_jobs_that_the_gate_finds(expected: Snapshot, actual: Snapshot) -> None:
     gate = diff(canonicalise(expected, ALL_RULES), canonicalise(actual, ALL_RULES))
@@ -104,7 +104,7 @@ def test_the_pipeline_finds_the_jobs_that_the_gate_finds(expected: Snapshot, act
     assert {row[6] for row in differences_of(expected, actual) if row[1] != "wrong-event-order"} <= by_gate
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(stores())
 def test_rules_are_idempotent(found: Snapshot) -> None:
     once = canonicalise(found, ALL_RULES)
@@ -114,7 +114,7 @@ def test_rules_are_idempotent(found: Snapshot) -> None:
 UNMASKED = ("name", "data", "failedReason")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(stores(), st.sampled_from(UNMASKED), st.sampled_from(IDS))
 def test_rules_never_merge_states_that_differ_in_an_unmasked_field(found: Snapshot, field: str, name: str) -> None:
     changed = [

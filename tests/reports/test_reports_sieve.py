@@ -140,7 +140,7 @@ def pairs(draw: st.DrawFn) -> tuple[Snapshot, Snapshot]:
     return snapshot(left), snapshot(right, prefix=draw(st.sampled_from(["p", "other"])))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pairs(), st.sets(st.sampled_from(RULES), max_size=2), st.booleans())
 @example((snapshot(store(0)), snapshot(store(LATER))), set(), False)
 def test_nothing_is_certain_that_the_rules_find_different(

@@ -14,7 +14,7 @@ from .conftest import Wire
 TEXT = st.text(alphabet="ab \t\"'\\xn4", max_size=14)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=TEXT)
 def test_inline_words_agree_with_a_real_redis(server: Server, text: str) -> None:
     line = b"ECHO " + text.encode()
