@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from conformance.checkers.histories.base import Finding, HistoryCheck, Tally, Unknown
 from conformance.checkers.histories.evidence import Evidence
@@ -47,12 +48,17 @@ def _tidiness(evidence: Evidence, tally: Tally, *, markers: bool) -> Iterator[Fi
 
 
 def _held_up(evidence: Evidence, key: str) -> bool:
-    """Whether a fault was on between the times of a job: a call that it held up carries the time of its beginning."""
+    """Whether a fault was on between those times of a job that are not in order.
+
+    A call that it held up carries the time of its beginning: a worker that asked before a job was there may get it.
+    """
     jobs = evidence.snapshot.jobs if evidence.snapshot is not None else ()
     job = next(each for each in jobs if f"{each.queue}:{each.id}" == key)
     times = [time for field in TIMES if (time := job.number(field)) is not None]
     offset = evidence.history.header.unix_offset_ms
-    return evidence.excused(min(times) - offset, max(times) - offset)
+    return all(
+        evidence.excused(later - offset, earlier - offset) for earlier, later in pairwise(times) if later < earlier
+    )
 
 
 def _switched_off(evidence: Evidence) -> dict[str, str]:

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from conformance.driver.ops import Op, worker
-from conformance.fuzz.scene import TOKENS, Scene
-from conformance.fuzz.steps import Step
+from conformance.fuzz.scene import MAIN, OTHER, TOKENS, Scene
+from conformance.fuzz.steps import ClockStep, Step
 from conformance.fuzz.strategies.json_texts import json_texts
 
 _TOKENS = st.sampled_from(TOKENS)
@@ -18,6 +18,8 @@ _FETCH = st.sampled_from((False, False, True))
 _MESSAGES = st.sampled_from(("boom", "", 'é\U0001f389 "quoted"\n', "x" * 300))
 _DURATIONS = st.sampled_from((30_000, 60_000, 20_000))
 _LATER = st.sampled_from((20_000, 0, 1, -1000))
+_LOCKS_END_MS = 60_000
+"""As long as the longest lock, and the longest time between two stalled checks."""
 _PUT_BACK = st.sampled_from(("worker.moveToDelayed", "worker.moveToWait", "worker.moveToWaitingChildren"))
 
 Maker = Callable[[st.DrawFn, Scene, str, str], Op[Any]]
@@ -53,7 +55,7 @@ ON_A_HELD_JOB: dict[str, Maker] = {
 @st.composite
 def claiming(draw: st.DrawFn, scene: Scene) -> list[Step]:
     """Worker.getNextJob."""
-    ready = [name for name in ("q", "r") if scene.queue(name).in_states({"wait", "prioritized"})]
+    ready = [name for name in (MAIN, OTHER) if scene.queue(name).in_states({"wait", "prioritized"})]
     where = draw(st.sampled_from(ready)) if ready else scene.any_queue(draw)
     return scene.worker(draw, where, worker.GetNextJob(token=draw(_TOKENS)))
 
@@ -98,8 +100,16 @@ def renewing_all(draw: st.DrawFn, scene: Scene) -> list[Step]:
 
 @st.composite
 def checking_stalled(draw: st.DrawFn, scene: Scene) -> list[Step]:
-    """The stalled check; it does nothing while the one before still throttles it."""
-    return scene.worker(draw, scene.any_queue(draw), worker.CheckStalled())
+    """The stalled check, alone or as Redis needs it to recover a job: marked by one, lost by then, found by the next.
+
+    The second check does something only when the first no longer throttles it.
+    """
+    busy = [name for name in (MAIN, OTHER) if scene.queue(name).in_states({"active"})]
+    where = draw(st.sampled_from(busy)) if busy else scene.any_queue(draw)
+    first = scene.worker(draw, where, worker.CheckStalled())
+    if not scene.frozen or draw(st.booleans()):
+        return first
+    return [*first, ClockStep(_LOCKS_END_MS), first[-1]]
 
 
 def _on_held(draw: st.DrawFn, scene: Scene, name: str) -> list[Step]:
@@ -110,7 +120,7 @@ def _on_held(draw: st.DrawFn, scene: Scene, name: str) -> list[Step]:
 def _held(draw: st.DrawFn, scene: Scene) -> tuple[str, str, str]:
     """A queue, a job and a token: mostly an active job and the token of its lock, now and then something wrong."""
     odd = draw(_RARELY)
-    where = next((name for name in ("q", "r") if scene.queue(name).in_states({"active"})), "q")
+    where = next((name for name in (MAIN, OTHER) if scene.queue(name).in_states({"active"})), MAIN)
     queue = scene.queue(where)
     candidates = queue.in_states({"active"})
     if odd == 11 or not candidates:
