@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from reports.snapshot.rows import texts
 
-Hashes: TypeAlias = "tuple[list[int], pa.Array, pa.Array]"
-"""How many fields each hash has (-1: the key is no hash), and the names and values of all of them."""
+Hashes: TypeAlias = "tuple[Any, pa.Array, pa.Array]"
+"""How many fields each hash has (an array; -1: the key is no hash), and the names and values of all of them."""
 
 _ARRAY, _BULK, _CR, _LF, _ZERO = b"*$\r\n0"
 _END_BYTES = 2
@@ -49,16 +49,19 @@ def _cut(data: Any, count: int) -> tuple[Any, Any, Any, Any] | None:
     return begins, ends, values, elements // 2
 
 
-def _heads(data: Any, begins: Any, ends: Any, count: int) -> tuple[list[int], Any]:
+def _heads(data: Any, begins: Any, ends: Any, count: int) -> tuple[Any, Any]:
     """The lines that begin a reply, and how many elements it has; fewer than `count` where another line is there."""
     arrays = np.flatnonzero(data[begins] == _ARRAY)
-    elements = dict(zip(arrays.tolist(), _numbers(data, begins, ends, arrays).tolist(), strict=True))
+    elements = _numbers(data, begins, ends, arrays)
+    if len(arrays) == count and np.array_equal(arrays[1:], arrays[:-1] + 1 + 2 * elements[:-1]):
+        return arrays, elements
+    known = dict(zip(arrays.tolist(), elements.tolist(), strict=True))  # some values look like the head of a reply
     heads: list[int] = []
     line = 0
-    while len(heads) < count and elements.get(line, -1) >= 0:
+    while len(heads) < count and known.get(line, -1) >= 0:
         heads.append(line)
-        line += 1 + 2 * elements[line]
-    return heads, np.array([elements[head] for head in heads], np.int64)
+        line += 1 + 2 * known[line]
+    return np.array(heads, np.int64), np.array([known[head] for head in heads], np.int64)
 
 
 def _fit(data: Any, begins: Any, ends: Any, headers: Any, values: Any) -> bool:
@@ -86,7 +89,7 @@ def _taken(replies: memoryview, begins: Any, ends: Any, values: Any, sizes: Any)
     offsets[0:-1:2], offsets[1::2], offsets[-1] = begins, ends, len(replies)
     lines = pa.StringArray.from_buffers(2 * len(begins), pa.py_buffer(offsets), pa.py_buffer(replies))
     names, held = (lines.take(pa.array(2 * chosen)) for chosen in (values[0::2], values[1::2]))
-    return sizes.tolist(), names, held
+    return sizes, names, held
 
 
 def _read_slowly(replies: memoryview, count: int) -> Hashes:
@@ -95,4 +98,4 @@ def _read_slowly(replies: memoryview, count: int) -> Hashes:
     found = [reader.gets() for _ in range(count)]
     flat = [value for reply in found if isinstance(reply, list) for value in reply]
     sizes = [len(reply) // 2 if isinstance(reply, list) else -1 for reply in found]
-    return sizes, texts(flat[0::2]), texts(flat[1::2])
+    return np.array(sizes, np.int64), texts(flat[0::2]), texts(flat[1::2])

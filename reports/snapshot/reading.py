@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from redis.exceptions import RedisError
 
@@ -29,6 +31,14 @@ _STREAM_PAGE = 5000
 _MEMBERS_PAGE = 50_000
 
 
+class JobKeys(NamedTuple):
+    """Keys of jobs, and the queue and the id in each."""
+
+    keys: list[bytes]
+    queues: list[bytes]
+    ids: list[bytes]
+
+
 def read_part(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
     """All rows of one part. Raises ExecutorProblem where Redis cannot be read."""
     readers = {"scan": _read_share, "queue": _read_queue, "slice": _read_slice}
@@ -41,19 +51,36 @@ def read_part(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
 
 def _read_share(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
     """Walk a share of one node's keyspace. Keys that SCAN repeats are read once."""
-    seen: set[bytes] = set()
-    with NodeSocket(source.address, part.node) as node, connect_node(source.address, part.node) as client:
-        for keys in _pages(node, source, part):
-            fresh = [key for key in dict.fromkeys(keys) if key not in seen]
-            seen.update(fresh)
-            jobs, others = _sorted_out(source.prefix, fresh, part)
-            not_hashes: list[bytes] = []
-            if jobs:
-                yield _job_batch(node, source.prefix, jobs, part, not_hashes)
-            others += not_hashes
-            if others:
-                raw = [_without_announced(key, part) for key in read_keys(client, others)]
+    closely: list[bytes] = []
+    address = source.address
+    with (
+        NodeSocket(address, part.node) as walking,
+        NodeSocket(address, part.node) as reading,
+        connect_node(address, part.node) as client,
+    ):
+        pages = _pages_of_jobs(walking, source, part, closely)
+        for batch in chain(_job_batches(reading, pages, closely), (None,)):
+            if batch is not None:
+                yield batch
+            if closely:
+                raw = [_without_announced(key, part) for key in read_keys(client, closely)]
                 yield from _batches(source, part, [key for key in raw if key is not None])
+                closely.clear()
+
+
+def _pages_of_jobs(node: NodeSocket, source: Source, part: Part, closely: list[bytes]) -> Iterator[JobKeys]:
+    """Pages of keys that can only be jobs if they are hashes; what must be looked at closely goes there."""
+    seen: set[bytes] = set()
+    for keys in _pages(node, source, part):
+        fresh = [key for key in dict.fromkeys(keys) if key not in seen]
+        seen.update(fresh)
+        if part.expires:
+            expiring = _expiring(node, fresh)
+            closely += expiring
+            fresh = [key for key in fresh if key not in expiring]
+        jobs = _sorted_out(source.prefix, fresh, part, closely)
+        if jobs.keys:
+            yield jobs
 
 
 def _pages(node: NodeSocket, source: Source, part: Part) -> Iterator[list[bytes]]:
@@ -80,26 +107,27 @@ def _pages(node: NodeSocket, source: Source, part: Part) -> Iterator[list[bytes]
             count //= 2
 
 
-def _sorted_out(prefix: str, keys: Sequence[bytes], part: Part) -> tuple[list[bytes], list[bytes]]:
-    """The keys that can only be jobs if they are hashes, and those to look at closely.
+def _sorted_out(prefix: str, keys: Sequence[bytes], part: Part, closely: list[bytes]) -> JobKeys:
+    """The keys that can only be jobs if they are hashes; those to look at closely are added there.
 
     Keys that the `queue` and `slice` parts read are in neither.
     """
     start = len(as_bytes(prefix)) + 1
-    jobs: list[bytes] = []
-    others: list[bytes] = []
+    jobs = JobKeys([], [], [])
     for key in keys:
         queue, _, rest = key[start:].partition(b":")
-        if rest.isdigit():
-            jobs.append(key)
-        elif as_text(rest) in QUEUE_KEYS:
-            if as_text(queue) not in part.queues:
-                others.append(key)
-        elif rest and b":" not in rest and not is_reserved(as_text(rest)):
-            jobs.append(key)
-        else:
-            others.append(key)
-    return jobs, others
+        if rest.isdigit() or _may_be_an_id(rest):
+            jobs.keys.append(key)
+            jobs.queues.append(queue)
+            jobs.ids.append(rest)
+        elif as_text(rest) not in QUEUE_KEYS or as_text(queue) not in part.queues:
+            closely.append(key)
+    return jobs
+
+
+def _may_be_an_id(rest: bytes) -> bool:
+    text = as_text(rest)
+    return bool(rest) and b":" not in rest and text not in QUEUE_KEYS and not is_reserved(text)
 
 
 def _without_announced(key: RawKey, part: Part) -> RawKey | None:
@@ -108,29 +136,32 @@ def _without_announced(key: RawKey, part: Part) -> RawKey | None:
     return None if is_record else key
 
 
-def _job_batch(
-    node: NodeSocket, prefix: str, keys: Sequence[bytes], part: Part, not_hashes: list[bytes]
-) -> pa.RecordBatch:
-    """The hashes of these keys as rows of `jobs`; what is no hash, or expires, is added to `not_hashes`."""
-    expiring = _expiring(node, keys) if part.expires else frozenset()
-    not_hashes += expiring
-    lasting = [key for key in keys if key not in expiring] if expiring else keys
-    sizes, names, values = hashes_of(node.replies_to(_for_each(_HASH_COMMAND, lasting)), len(lasting))
-    start = len(as_bytes(prefix)) + 1
-    offsets: list[int] = [0]
-    queues: list[bytes] = []
-    ids: list[bytes] = []
-    for key, size in zip(lasting, sizes, strict=True):
-        if size > 0:
-            queue, _, job = key[start:].partition(b":")
-            queues.append(queue)
-            ids.append(job)
-            offsets.append(offsets[-1] + size)
-        elif size < 0:
-            not_hashes.append(key)
+def _job_batches(node: NodeSocket, pages: Iterator[JobKeys], closely: list[bytes]) -> Iterator[pa.RecordBatch]:
+    """The hashes of these keys as rows of `jobs`; what is no hash is to be looked at closely.
+
+    Redis works on the next page while this one is made into rows.
+    """
+    asked: JobKeys | None = None
+    for page in chain(pages, (None,)):
+        replies = node.replies() if asked else None
+        if page is not None:
+            node.ask(_for_each(_HASH_COMMAND, page.keys))
+        if asked is not None and replies is not None:
+            yield _job_batch(asked, *hashes_of(replies, len(asked.keys)), closely)
+        asked = page
+
+
+def _job_batch(jobs: JobKeys, sizes: Any, names: pa.Array, values: pa.Array, closely: list[bytes]) -> pa.RecordBatch:
+    if sizes.min() <= 0:  # some are no hashes, or were there a moment ago
+        closely += [jobs.keys[place] for place in np.flatnonzero(sizes < 0)]
+        there = np.flatnonzero(sizes > 0)
+        jobs = JobKeys(*([column[place] for place in there] for column in jobs))
+        sizes = sizes[there]
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
     fields = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)
-    table = repeated_text("jobs", len(ids))
-    return batch_with(len(ids), {"table": table, "queue": texts(queues), "id": texts(ids), "fields": fields})
+    count = len(jobs.ids)
+    columns = {"table": repeated_text("jobs", count), "queue": texts(jobs.queues), "id": texts(jobs.ids)}
+    return batch_with(count, {**columns, "fields": fields})
 
 
 def _expiring(node: NodeSocket, keys: Sequence[bytes]) -> frozenset[bytes]:

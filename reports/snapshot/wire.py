@@ -1,7 +1,7 @@
 """One socket to one Redis node, for reading hundreds of thousands of replies per second.
 
-redis-py connects, logs in and chooses the database; after that commands are written many at a time, and hiredis turns
-the replies into lists of bytes without any further work per reply.
+redis-py connects, logs in and chooses the database; after that commands are written many at a time. Their replies are
+handed out as lists of bytes, which hiredis makes (`exchange`), or as they come (`ask`, `replies`).
 """
 
 from __future__ import annotations
@@ -53,13 +53,12 @@ class NodeSocket:
         self._socket.sendall(written)
         return [self._reply() for _ in range(count)]
 
-    def replies_to(self, written: bytes) -> memoryview:
-        """The replies to commands in the form of RESP, as they come; valid until the next call.
-
-        A command more is sent after them, whose reply is known: where that ends, they end. Raises redis errors and
-        OSError.
-        """
+    def ask(self, written: bytes) -> None:
+        """Send commands in the form of RESP, and one more, whose reply is known: where that ends, `replies` end."""
         self._socket.sendall(written + self._last_command)
+
+    def replies(self) -> memoryview:
+        """The replies to what was asked, as they come; valid until the next call. Raises redis errors and OSError."""
         filled = 0
         while not self._received.endswith(self._last_reply, 0, filled):
             if filled == len(self._received):

@@ -42,7 +42,7 @@ WRONG = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n
 
 def read(replies: list[Reply]) -> tuple[list[int], list[bytes], list[bytes]]:
     sizes, names, values = hashes_of(written(replies), len(replies))
-    return sizes, *(column.view(pa.binary()).to_pylist() for column in (names, values))
+    return sizes.tolist(), *(column.view(pa.binary()).to_pylist() for column in (names, values))
 
 
 @given(REPLIES)
