@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +208,30 @@ def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, env=dict(os.environ))
 
 
+def load_by_two_clients_and_compare(folder: Path, jobs: int, *shared: str, spark: Sequence[str] = ()) -> None:
+    """The same workload, added and worked off by the reference and Node, and by Node and the reference."""
+    for producer, worker in (("reference", "node"), ("node", "reference")):
+        out = folder / producer
+        words = ["--producer", producer, "--worker", worker, "--jobs", str(jobs), "--prefix", producer]
+        done = run_cli("load", *shared, *words, *spark, "--out", str(out))
+        assert done.returncode == 0, done.stderr
+        result = msgspec.json.decode((out / "load.json").read_bytes(), type=LoadResult)
+        assert result.final["completed"] == jobs
+    sides = [str(folder / producer / "snapshot") for producer in ("reference", "node")]
+    done = run_cli("diff", *sides, "--out", str(folder / "diff"), *spark)
+    summary = msgspec.json.decode((folder / "diff" / "diff.json").read_bytes(), type=DiffSummary)
+    assert (done.returncode, summary.total) == (0, 0), done.stdout + done.stderr
+    assert summary.jobs == (jobs, jobs)
+
+
+def test_a_load_by_two_clients_from_the_command_line(server: Server, tmp_path: Path) -> None:
+    """CI sets BULLMQ_LOAD_JOBS=100000."""
+    jobs = int(os.environ.get("BULLMQ_LOAD_JOBS", "300"))
+    load_by_two_clients_and_compare(tmp_path, jobs, "--redis", server.url, "--queues", "2", "--events", "1000000")
+    for prefix in ("reference", "node"):
+        server.remove_prefix(prefix)
+
+
 @pytest.mark.skipif(
     "BULLMQ_SPARK_CLUSTER" not in os.environ,
     reason="two Spark workers beside three Redis masters take minutes on two cores: set BULLMQ_SPARK_CLUSTER=1",
@@ -215,16 +239,5 @@ def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
 def test_the_same_workload_through_two_clients_on_spark_and_redis_clusters(tmp_path: Path) -> None:
     """Load, snapshot and diff from the command line: two Spark workers, three Redis masters."""
     with standalone_cluster(2) as master, open_server("cluster:3", announce=lambda _: None) as redis:
-        shared = ["--redis", redis.url, "--jobs", "200", "--queues", "4", "--master", master, "--events", "100000"]
-        for producer, worker in (("reference", "node"), ("node", "reference")):
-            out = tmp_path / producer
-            words = ["--producer", producer, "--worker", worker, "--prefix", producer, "--out", str(out)]
-            done = run_cli("load", *shared, *words)
-            assert done.returncode == 0, done.stderr
-            result = msgspec.json.decode((out / "load.json").read_bytes(), type=LoadResult)
-            assert result.final["completed"] == 200
-        sides = [str(tmp_path / producer / "snapshot") for producer in ("reference", "node")]
-        done = run_cli("diff", *sides, "--out", str(tmp_path / "diff"), "--master", master)
-        summary = msgspec.json.decode((tmp_path / "diff" / "diff.json").read_bytes(), type=DiffSummary)
-        assert (done.returncode, summary.total) == (0, 0), done.stdout + done.stderr
-        assert summary.jobs == (200, 200)
+        shared = ["--redis", redis.url, "--queues", "4", "--events", "100000"]
+        load_by_two_clients_and_compare(tmp_path, 200, *shared, spark=["--master", master])
