@@ -8,7 +8,7 @@ import pytest
 
 from conformance.checkers.histories.history import History, decode_history, in_order
 from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
-from conformance.checkers.histories.lines import Bounds, Header, Limit, Line, Phase
+from conformance.checkers.histories.lines import Bounds, Event, Header, Limit, Line, Ok, Phase
 from conformance.observe import handmade
 from conformance.observe.handmade import ADDED, Zset
 from conformance.problems import UsageProblem
@@ -347,6 +347,17 @@ def test_a_fault_at_another_time_of_a_job_excuses_no_times_out_of_order(began: f
     odd = end_state("1=a", timestamp=str(ADDED - 4000), processedOn=str(ADDED + 5000), finishedOn=str(ADDED))
     lines = [*completed_life(), *fault(began, began + 1000, "cluster.kill-primary"), quiescent(16_000)]
     assert judged("orphans", lines, odd, offset=ADDED - 10_000).verdict == verdict
+
+
+def test_a_worker_that_ends_a_job_of_before_a_loss_does_not_mix_up_the_job_with_its_id() -> None:
+    """Seen under FLUSHALL: ids begin anew, and the old run with the same id ends while the new job is active."""
+    before = [*added(10, name="old"), *ran(11, 135, name="old")]
+    life = [line for line in completed_life(120, name="new") if not isinstance(line, Ok)]
+    lines = [*before, *fault(50, 60, "redis.flushall", lost_since_ms=0), *life, quiescent()]
+    judgement = judged("events", lines, end_state("1=new"))
+    assert (judgement.verdict, judgement.examined) == ("ok", 1)
+    unfinished = [line for line in lines if not (isinstance(line, Event) and line.name == "completed")]
+    assert "last event is `active`" in judged("events", unfinished, end_state("1=new")).findings[0].message
 
 
 def test_a_history_survives_its_file() -> None:

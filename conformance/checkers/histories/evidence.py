@@ -48,6 +48,7 @@ class Evidence:
         self.removals: dict[str, float] = {}
         """When somebody last asked to remove jobs of a queue, by queue."""
         self._current: dict[tuple[str, str], JobStory] = {}
+        self._named: dict[tuple[str, str, str], JobStory] = {}
         self._open_faults: dict[int, FaultBegan] = {}
         for line in history.lines:
             if isinstance(line, Invoke):
@@ -166,18 +167,29 @@ class Evidence:
     def _take_event(self, line: Event) -> None:
         if not line.job:
             return
+        is_new, name = line.name == "added", line.fields.get("name", "")
         known = self._current.get((line.queue, line.job))
-        if line.name == "added" and known is not None and any(event.name == "added" for event in known.events):
+        if is_new and known is not None and any(event.name == "added" for event in known.events):
             del self._current[line.queue, line.job]  # the id is in use again
-        self._tell(line.queue, line.job, line, line.fields.get("name", "") if line.name == "added" else "")
+            if known.name == name:
+                self._named.pop((line.queue, line.job, name), None)
+        story = self._tell(line.queue, line.job, line, name if is_new else "")
+        if is_new:
+            self._current[line.queue, line.job] = story
 
     def _tell(self, queue: str, job: str, line: Line, name: str = "") -> JobStory:
-        story = self._current.get((queue, job))
+        """Give a line to the story of this name, or else to the one that has the id now.
+
+        After a loss ids begin anew, and whoever was still at a job of before may tell of it by the same id.
+        """
+        story = self._named.get((queue, job, name)) or self._current.get((queue, job))
         if story is None or (name and story.name and story.name != name):
             story = JobStory(queue, job)
             self._current[queue, job] = story
             self.stories.append(story)
         if name and not story.name:
             story.name, story.planned = name, self.planned.get(name)
+        if story.name:
+            self._named[queue, job, story.name] = story
         story.lines.append(line)
         return story
