@@ -15,7 +15,6 @@ from chaos.mutants.registry import ChaosMutant, all_mutants
 from chaos.runner import Spec, run_chaos
 from conformance.checkers.histories.base import Judgement
 
-
 DRAIN_S = 10.0
 LONG_DRAIN_S = 30.0
 OF_A_QUEUE_AT_REST = frozenset({"counters", "events"})
