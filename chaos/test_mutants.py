@@ -15,13 +15,14 @@ from chaos.mutants.registry import ChaosMutant, all_mutants
 from chaos.runner import Spec, run_chaos
 from conformance.checkers.histories.base import Judgement
 
+SEEDS = (1, 2, 3)
 DRAIN_S = 10.0
 LONG_DRAIN_S = 30.0
 OF_A_QUEUE_AT_REST = frozenset({"counters", "events"})
 """Invariants that say nothing of a run that did not come to its end, which takes longer on a busy machine."""
 
 
-def judgements_of(mutant: ChaosMutant, equipment: Equipment) -> Sequence[Judgement]:
+def judgements_of(mutant: ChaosMutant, equipment: Equipment, seed: int) -> Sequence[Judgement]:
     """Run it under the fault (or at the crash point) that brings its defect to light."""
     if isinstance(mutant.under, CrashPoint):
         with CrashBench(mutant.launch, equipment.binary, equipment.texts) as bench:
@@ -32,7 +33,7 @@ def judgements_of(mutant: ChaosMutant, equipment: Equipment) -> Sequence[Judgeme
         client=mutant.launch,
         faults=faults,
         duration_ms=0 if faults else 4000,
-        seed=1,
+        seed=seed,
         texts=equipment.texts,
         mix=mutant.mix,
         drain_s=drain_s,
@@ -42,10 +43,15 @@ def judgements_of(mutant: ChaosMutant, equipment: Equipment) -> Sequence[Judgeme
 
 @pytest.mark.parametrize("name", all_mutants())
 def test_the_right_invariant_is_named(name: str, equipment: Equipment) -> None:
-    """Not just any."""
+    """Not just any. Some defects show only in a race, which another seed may win: a busy machine shifts everything."""
     mutant = all_mutants()[name]
-    failed = {judgement.check for judgement in judgements_of(mutant, equipment) if judgement.verdict == "fail"}
-    assert mutant.kills in failed, f"{mutant.what} {sorted(failed) or 'nothing'} was found instead of {mutant.kills}"
+    found: list[str] = []
+    for seed in SEEDS:
+        failed = {each.check for each in judgements_of(mutant, equipment, seed) if each.verdict == "fail"}
+        if mutant.kills in failed:
+            return
+        found.append(", ".join(sorted(failed)) or "nothing")
+    pytest.fail(f"{mutant.what} Instead of {mutant.kills} was found, by seed: {'; '.join(found)}")
 
 
 def test_there_are_enough_of_them() -> None:
