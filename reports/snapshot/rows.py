@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from conformance.observe import tables
+from conformance.observe.assemble import RawKey, assemble
 from conformance.observe.tables import TABLES, Snapshot
 from reports.snapshot.schema import ARROW, TYPED
 
@@ -83,6 +84,11 @@ def snapshot_of(prefix: str, taken_ms: int, rows: Iterable[tuple[str, Any]]) -> 
     for table, row in rows:
         found.setdefault(table, []).append(row)
     return Snapshot(prefix=prefix, taken_ms=taken_ms, **{table: tuple(rows) for table, rows in found.items()})
+
+
+def assembled(prefix: str, taken_ms: int, raw: Sequence[RawKey]) -> pa.RecordBatch:
+    """What these keys mean, as one Arrow batch of wide rows."""
+    return batch_of(wide_rows(assemble(prefix, taken_ms, raw)))
 
 
 def batch_of(rows: Iterable[Wide]) -> pa.RecordBatch:
