@@ -215,6 +215,20 @@ def test_one_change_is_one_difference(actual: Snapshot, expected: tuple[str, str
     assert (found.kind, found.severity, found.where, found.key) == expected
 
 
+@pytest.mark.parametrize(
+    ("value", "where", "severity"),
+    [
+        ('{"a": "\\u00e9"}', "dependency.processed.text", "cosmetic"),
+        ('{"a":"e"}', "dependency.processed", "breaks-others"),
+        ("[]", "dependency.processed", "breaks-others"),
+        ("{", "dependency.processed", "breaks-others"),
+    ],
+)
+def test_the_result_of_a_child_is_compared_as_json(value: str, where: str, severity: str) -> None:
+    found = only(busy(**{"4:processed": {"p:q:7": '{"a":"é"}'}}), busy(**{"4:processed": {"p:q:7": value}}))
+    assert (found.where, found.severity, found.field) == (where, severity, "p:q:7")
+
+
 def test_every_kind_has_a_case() -> None:
     tested = {case[2][0] for case in CASES} | {"missing-job", "extra-job"}
     assert set(KINDS) == tested

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from conformance.observe.compare.jobs import Presence
-from conformance.observe.compare.values import compare_fields, same
+from conformance.observe.compare.values import compare_fields, compare_json, same
 from conformance.observe.differences import Difference, difference
 from conformance.observe.layout import is_reserved, split_key
-from conformance.observe.tables import Snapshot
+from conformance.observe.tables import Dependency, Snapshot
 
 Row = TypeVar("Row")
 _MARKERS = {"0": "marker.base", "1": "marker.delay"}
@@ -40,8 +40,16 @@ def compare_dependencies(expected: Snapshot, actual: Snapshot, presence: Presenc
             found = "missing-member" if right is None else "extra-member"
             yield difference(found, where, name, left and child, right and child)
             continue
-        yield from _value("wrong-value", where, name, left.value, right.value, field=child)
+        yield from _result_of_child(where, name, child, left, right)
         yield from _value("wrong-value", f"{where}.score", name, left.score, right.score, field=child)
+
+
+def _result_of_child(where: str, name: str, child: str, left: Dependency, right: Dependency) -> Iterator[Difference]:
+    """The value of a child that has completed is JSON, that of a failed one is a text."""
+    if left.kind == "processed" and left.value and right.value and not same(left.value, right.value):
+        yield from compare_json(where, name, child, left.value, right.value)
+    else:
+        yield from _value("wrong-value", where, name, left.value, right.value, field=child)
 
 
 def compare_logs(expected: Snapshot, actual: Snapshot, presence: Presence) -> Iterator[Difference]:
