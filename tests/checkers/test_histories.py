@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from conformance.checkers.histories.history import History, decode_history, in_order
 from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
 from conformance.checkers.histories.lines import Bounds, Event, Header, Limit, Line, Ok, Phase
+from conformance.checkers.histories.resting import waiting_for_good
 from conformance.observe import handmade
 from conformance.observe.handmade import ADDED, Zset
+from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 from tests.checkers.history_builders import (
     added,
@@ -328,6 +331,26 @@ def test_orphans_at_rest() -> None:
     assert judged("orphans", still, active).findings[-1].message == "still in active"
     assert all(found.message != "still in active" for found in judged("orphans", [], active).findings)
     assert judged("orphans", still, END).verdict == "ok"
+
+
+def family(container: str, **more: Any) -> Snapshot:
+    """A parent that waits for the child 2, which is in this container."""
+    child = handmade.job(name="b", parentKey="p:q:1", processedOn=str(ADDED), finishedOn=str(ADDED), ats="1", atm="1")
+    finished: Any = Zset({"2": float(ADDED)}) if container != "active" else ["2"]
+    keys = {"q:1": handmade.job(name="a"), "q:2": child, "q:1:dependencies": {"p:q:2"}, "q:id": "9"}
+    return handmade.snapshot(
+        {**keys, "q:waiting-children": Zset({"1": float(ADDED)}), f"q:{container}": finished, **more}
+    )
+
+
+def test_a_parent_of_a_failed_child_waits_for_good() -> None:
+    assert waiting_for_good(family("failed")) == {("q", "1")}
+    for not_so in (family("active"), family("failed", **{"q:1:dependencies": {"p:q:2", "p:q:3"}})):
+        assert waiting_for_good(not_so) == frozenset()
+    said = {found.message for found in judged("orphans", [quiescent()], family("failed")).findings}
+    assert "still in waiting-children" not in said
+    said = {found.message for found in judged("orphans", [quiescent()], family("active")).findings}
+    assert "still in waiting-children" in said
 
 
 # Files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ from conformance.checkers.histories.base import Finding, HistoryCheck, Tally, Un
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.keeping import NO_SNAPSHOT
 from conformance.checkers.snapshot_checks import check_snapshot
+from conformance.observe.tables import Snapshot
 
 MARKERS = frozenset({"base-marker", "marker-members", "delay-marker"})
 ABOUT_THE_PAST = {"event-jobs": "a loss took the beginning of the stream", "id-counter": "a loss took the counter back"}
@@ -30,9 +32,24 @@ def _orphans(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
         return
     for lock in evidence.snapshot.locks:
         yield Finding(message=f"still locked by {lock.token}", job=f"{lock.queue}:{lock.job}")
+    for_good = waiting_for_good(evidence.snapshot)
     for row in evidence.snapshot.memberships:
-        if row.container in HELD:
+        if row.container in HELD and (row.queue, row.job) not in for_good:
             yield Finding(message=f"still in {row.container}", job=f"{row.queue}:{row.job}")
+
+
+def waiting_for_good(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+    """Parents (queue and id) that wait for nothing but children that have failed, as BullMQ lets them unless told else.
+
+    After a refusal of Redis a worker takes a job whose result it could not store for failed (upstream
+    `classes/worker.ts`, `processJob`).
+    """
+    failed = {f"{snapshot.prefix}:{row.queue}:{row.job}" for row in snapshot.memberships if row.container == "failed"}
+    pending: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in snapshot.dependencies:
+        if row.kind == "pending":
+            pending[row.queue, row.parent].append(row.child)
+    return frozenset(parent for parent, children in pending.items() if failed.issuperset(children))
 
 
 def _tidiness(evidence: Evidence, tally: Tally, *, markers: bool) -> Iterator[Finding | Unknown]:
