@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from conformance.observe.tap.commands import digest_of, may_block, meaning_of, name_of, without_secrets
-from conformance.observe.tap.records import KEPT_ARGUMENT_BYTES, KEPT_REPLY_BYTES, CommandRecord, Fate, ReplyRecord
+from conformance.observe.tap.records import (
+    KEPT_ARGUMENT_BYTES,
+    KEPT_REPLY_BYTES,
+    KEPT_SCRIPT_REPLY_BYTES,
+    CommandRecord,
+    Fate,
+    ReplyRecord,
+)
 
 if TYPE_CHECKING:
     from conformance.observe.tap.rules import Rule  # rules know commands; a command only carries its rules along
@@ -65,7 +72,8 @@ class Flight:
 
     def answered(self, raw: bytes, fate: Fate = "answered") -> None:
         """Note the reply."""
-        self.answer = ReplyRecord(head=raw[:KEPT_REPLY_BYTES], size=len(raw), at_s=time.monotonic())
+        kept = KEPT_SCRIPT_REPLY_BYTES if self.digest else KEPT_REPLY_BYTES
+        self.answer = ReplyRecord(head=raw[:kept], size=len(raw), at_s=time.monotonic())
         self.fate = fate
 
     def record(self, scripts: Mapping[str, str]) -> CommandRecord:

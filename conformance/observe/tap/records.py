@@ -13,6 +13,8 @@ executed. `lost`: the connection ended first; Redis may have seen the command un
 KEPT_ARGUMENT_BYTES = 64 * 1024
 """What is kept of one word of a command; nothing of BullMQ but users' data is longer."""
 KEPT_REPLY_BYTES = 4096
+KEPT_SCRIPT_REPLY_BYTES = 64 * 1024
+"""A script that claims a job answers all its fields before the id, a failed job's stack traces among them."""
 _SHOWN_BYTES = 60
 
 

@@ -65,6 +65,19 @@ def test_big_values_in_both_directions(tap: Tap, wire: Wire, redis: Any) -> None
     assert kept[1].reply.size == len(BIG) + len(b"$16777216\r\n\r\n")
 
 
+def test_a_long_reply_of_a_script_is_kept_whole(tap: Tap, wire: Wire) -> None:
+    """A claim answers the fields of a job before its id: seen with a stack trace of 4 KiB."""
+    wire.ask("EVAL", "return {string.rep('x', 30000), 'id'}", "0")
+    wire.ask("SET", "long", "x" * 30_000)
+    wire.ask("GET", "long")
+    script, _, plain = (each.reply for each in tap.recording.commands())
+    assert script is not None
+    assert plain is not None
+    assert script.head.endswith(b"$2\r\nid\r\n")
+    assert len(script.head) == script.size
+    assert len(plain.head) < plain.size
+
+
 def test_a_client_that_does_not_read_is_not_read_for(tap: Tap, wire: Wire, redis: Any) -> None:
     redis.set("big", BIG)
     wire.socket.sendall(encode_command(["GET", "big"]) * 8)
