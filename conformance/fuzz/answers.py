@@ -101,7 +101,7 @@ def _same(expected: Any, actual: Any) -> bool:
 
 def _in_order(value: Any) -> Any:
     if isinstance(value, list):
-        return sorted(value, key=repr)
+        return sorted(map(_in_order, value), key=repr)
     if isinstance(value, dict):
         return {name: _in_order(inner) for name, inner in value.items()}
     return value

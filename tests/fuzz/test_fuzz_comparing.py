@@ -82,6 +82,8 @@ def test_a_time_left_is_compared_with_tolerance() -> None:
 def test_members_of_a_set_have_no_order() -> None:
     op = "job.getDependencies"
     assert disagreements(op, {"unprocessed": ["a", "b"]}, {"unprocessed": ["b", "a"]}, exact=True) == []
+    trees = [{"children": [{"id": "x", "children": [{"id": each} for each in ids]}]} for ids in ("ab", "ba")]
+    assert disagreements(op, *trees, exact=True) == []
     assert disagreements("queue.getJobs", {"jobs": ["a", "b"]}, {"jobs": ["b", "a"]}, exact=True) != []
 
 

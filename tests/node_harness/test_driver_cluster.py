@@ -2,83 +2,20 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
-import redis
 
-from conformance.servers.binary import any_binary
+from conformance.servers import open_server
 
 from .line_client import LineClient
 
-SLOTS = ((0, 5460), (5461, 10922), (10923, 16383))
-
-
-def _free_port() -> int:
-    """A port whose cluster bus port (10000 above) is free too."""
-    for port in range(21000, 31000):
-        with socket.socket() as client_side, socket.socket() as bus:
-            try:
-                client_side.bind(("127.0.0.1", port))
-                bus.bind(("127.0.0.1", port + 10000))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free pair of ports")
-
-
-def _start(folder: Path) -> tuple[int, subprocess.Popen[bytes]]:
-    port = _free_port()
-    command = [any_binary(print).path, "--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes"]
-    command += ["--save", "", "--appendonly", "no", "--dir", str(folder), "--cluster-config-file", f"nodes-{port}.conf"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _wait(port, lambda client: bool(client.ping()))
-    return port, process
-
-
-def _wait(port: int, ready: Callable[[redis.Redis], bool]) -> None:
-    deadline = time.monotonic() + 20
-    with redis.Redis(port=port) as client:
-        while True:
-            try:
-                seen = ready(client)
-            except redis.ConnectionError as error:
-                seen, problem = False, str(error)
-            else:
-                problem = "not ready"
-            if seen:
-                return
-            if time.monotonic() > deadline:
-                pytest.fail(f"node {port}: {problem}")
-
-
-def _sees_a_whole_cluster(client: redis.Redis) -> bool:
-    fields: dict[str, str] = client.cluster("INFO")
-    return fields["cluster_state"] == "ok" and fields["cluster_known_nodes"] == "3"
-
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def cluster() -> Iterator[list[str]]:
     """Addresses of the nodes."""
-    folder = tmp_path_factory.mktemp("cluster")
-    nodes: list[tuple[int, subprocess.Popen[bytes]]] = []
-    try:
-        for first, last in SLOTS:
-            nodes.append(_start(folder))
-            with redis.Redis(port=nodes[-1][0]) as client:
-                client.cluster("ADDSLOTS", *range(first, last + 1))
-                client.cluster("MEET", "127.0.0.1", nodes[0][0])
-        for port, _ in nodes:
-            _wait(port, _sees_a_whole_cluster)
-        yield [f"127.0.0.1:{port}" for port, _ in nodes]
-    finally:
-        for _, process in nodes:
-            process.terminate()
-            process.wait()
+    with open_server("cluster:3", announce=print) as server:
+        yield list(server.nodes)
 
 
 def test_every_role_works_on_a_cluster(driver: LineClient, cluster: list[str]) -> None:
