@@ -6,7 +6,7 @@ mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -34,6 +34,11 @@ class JobKeys(NamedTuple):
     queues: list[bytes]
     ids: list[bytes]
 
+    def at(self, places: Iterable[int]) -> JobKeys:
+        """Those at these places."""
+        chosen = list(places)
+        return JobKeys(*([column[place] for place in chosen] for column in self))
+
 
 def read_share(source: Source, part: Part) -> Iterator[pa.RecordBatch]:
     """Walk a share of one node's keyspace. Keys that SCAN repeats are read once. Raises redis errors and OSError."""
@@ -60,11 +65,10 @@ def _pages_of_jobs(node: NodeSocket, source: Source, part: Part, closely: list[b
     for keys in _pages(node, source, part):
         fresh = [key for key in dict.fromkeys(keys) if key not in seen]
         seen.update(fresh)
-        if part.expires:
-            expiring = _expiring(node, fresh)
-            closely += expiring
-            fresh = [key for key in fresh if key not in expiring]
         jobs = _sorted_out(source.prefix, fresh, part, closely)
+        if part.expires and (expiring := _expiring(node, jobs.keys)):
+            closely += expiring
+            jobs = jobs.at(place for place, key in enumerate(jobs.keys) if key not in expiring)
         if jobs.keys:
             yield jobs
 
@@ -141,7 +145,7 @@ def _job_batch(jobs: JobKeys, sizes: Any, names: pa.Array, values: pa.Array, clo
     if sizes.min() <= 0:  # some are no hashes, or were there a moment ago
         closely += [jobs.keys[place] for place in np.flatnonzero(sizes < 0)]
         there = np.flatnonzero(sizes > 0)
-        jobs = JobKeys(*([column[place] for place in there] for column in jobs))
+        jobs = jobs.at(there)
         sizes = sizes[there]
     offsets = np.concatenate(([0], np.cumsum(sizes)))
     fields = pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values)

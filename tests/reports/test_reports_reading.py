@@ -69,6 +69,18 @@ def test_all_parts_together_hold_what_the_gate_reads(server: Server, prefix: str
     assert len(found["expiries"]) == len(expected["expiries"]) == 1
 
 
+def test_keys_that_expire_are_read_once_whoever_reads_them(server: Server, prefix: str) -> None:
+    """The throttle of the stalled check and the rate limiter belong to the queue's part, the job to the scan."""
+    write(server, prefix, plain_store(prefix))
+    with server.connect() as client:
+        for name in ("stalled-check", "limiter"):
+            client.set(f"{prefix}:q:{name}", "1", px=900_000)
+        client.pexpire(f"{prefix}:q:3", 900_000)
+    found = read_all(source_of(server, prefix))
+    assert [len(found[table]) for table in ("stalled_checks", "limiters", "expiries")] == [1, 1, 1]
+    assert sum("id='3'" in row for row in found["jobs"]) == 1
+
+
 def frozen(found: Snapshot) -> Snapshot:
     """Lists as they come back from JSON: pairs become lists."""
     return replace(found, unknown=tuple(replace(row) for row in found.unknown))
