@@ -105,3 +105,7 @@ def judged(
     header = Header(bounds=Bounds(**bounds), unix_offset_ms=offset)
     found = check_history(History(header, in_order(lines)), snapshot)
     return next(judgement for judgement in found if judgement.check == check)
+
+
+END = end_state("1=a")
+"""The job of `completed_life`, completed."""

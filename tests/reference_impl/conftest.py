@@ -7,7 +7,8 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +24,8 @@ from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server, open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
+
+from .house import House, Scene, Until
 
 NOW = 1_700_000_000_000
 """Where the clocks of both clients stand still."""
@@ -197,3 +200,27 @@ def observer(server: Server, oracle_driver: DriverConnection) -> Iterator[Callab
     yield make
     for side in sides:
         server.remove_prefix(side.prefix)
+
+
+@pytest.fixture
+def scene(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> Scene:
+    """Run a coroutine with a house; its workers are closed by force afterwards."""
+
+    @asynccontextmanager
+    async def house() -> AsyncIterator[House]:
+        built = House({"connection": connection, "prefix": prefix}, scripts, wait_until)
+        try:
+            yield built
+        finally:
+            for worker in built.workers:
+                await worker.close(force=True)
+            await built.queue.close()
+
+    def run(play: Callable[[House], Coroutine[Any, Any, None]]) -> None:
+        async def perform() -> None:
+            async with asyncio.timeout(15), house() as built:
+                await play(built)
+
+        asyncio.run(perform())
+
+    return run

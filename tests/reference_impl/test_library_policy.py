@@ -1,177 +1,27 @@
-"""What the library's user may ask for beyond Node's behaviour, as far as it needs no Redis."""
+"""The policy: delays, reconnecting, what is thought of a server, and who a worker is; no Redis needed."""
 
 from __future__ import annotations
 
-import errno
 import re
 import socket
-import sqlite3
-import urllib.error
-from email.message import Message
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    ClusterCrossSlotError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    ResponseError,
-)
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection import server_facts
 from conformance.reference_impl.connection.link import Link
-from conformance.reference_impl.error_categories import (
-    Category,
-    ErrorPolicy,
-    PermanentError,
-    TransientError,
-    classify,
-)
-from conformance.reference_impl.errors import BullMQError, InvalidArgument, UnrecoverableError
+from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.identity import new_worker_id, worker_id_of
-from conformance.reference_impl.jobs import options
-from conformance.reference_impl.jobs.validation import check_new_job, check_payload, check_progress
 from conformance.reference_impl.policy import (
     DEFAULT,
     HOUR_MS,
-    MEGABYTE,
     SPECIFIED,
     BackoffPolicy,
-    Policy,
     ReconnectPolicy,
     policy_of,
 )
-
-STRICT = {"policy": SPECIFIED}
-
-# --- options -----------------------------------------------------------------------------------------------------
-
-REFUSED: list[tuple[str, dict[str, Any]]] = [
-    ("priority", {"priority": -1}),
-    ("delay", {"delay": -5}),
-    ("delay", {"delay": "soon"}),
-    ("attempts", {"attempts": 0}),
-    ("attempts", {"attempts": -1}),
-    ("timestamp", {"timestamp": 0}),
-    ("backoff", {"backoff": 0}),
-    ("backoff", {"backoff": "later"}),
-    ("backoff.type", {"backoff": {"type": "linear", "delay": 1}}),
-    ("backoff.delay", {"backoff": {"type": "fixed", "delay": 0}}),
-    ("backoff.delay", {"backoff": {"type": "fixed"}}),
-    ("removeOnComplete", {"removeOnComplete": -1}),
-    ("removeOnFail", {"removeOnFail": float("nan")}),
-    ("removeOnFail.count", {"removeOnFail": {"count": -1}}),
-    ("removeOnComplete.age", {"removeOnComplete": {"age": -1}}),
-]
-
-
-@pytest.mark.parametrize(("field", "opts"), REFUSED)
-def test_strict_options_name_field_and_constraint(field: str, opts: dict[str, Any]) -> None:
-    assert check_new_job({}, "n", opts) == [], "Node takes it, and so does the default"
-    with pytest.raises(InvalidArgument, match=rf"^{re.escape(field)} must be ") as caught:
-        check_new_job(STRICT, "n", opts)
-    assert caught.value.field == field
-    assert caught.value.constraint in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "opts",
-    [
-        {},
-        {"priority": 0, "delay": 0, "attempts": 1, "timestamp": 1},
-        {"backoff": 5},
-        {"backoff": {"type": "exponential", "delay": 1}},
-        {"removeOnComplete": True, "removeOnFail": False},
-        {"removeOnComplete": 0, "removeOnFail": {"age": 3600, "count": 10_000}},
-    ],
-)
-def test_strict_options_take_what_makes_sense(opts: dict[str, Any]) -> None:
-    assert check_new_job(STRICT, "n", opts) == []
-
-
-@pytest.mark.parametrize("name", ["", 7])
-def test_a_job_needs_a_name(name: Any) -> None:
-    with pytest.raises(InvalidArgument, match="name must be a text that is not empty"):
-        check_new_job(STRICT, name, {})
-
-
-def test_keeping_very_many_jobs_is_worth_a_warning() -> None:
-    opts = {"removeOnComplete": 10_001, "removeOnFail": {"count": 20_000, "age": 50_000}}
-    warnings = check_new_job(STRICT, "n", opts)
-    assert [text.split(":")[0] for text in warnings] == ["removeOnComplete is 10001", "removeOnFail.count is 20000"]
-    assert check_new_job({}, "n", opts) == []
-
-
-@pytest.mark.parametrize(
-    ("field", "opts"),
-    [
-        ("jobId", {"jobId": "12"}),
-        ("jobId", {"jobId": "a:b"}),
-        ("jobId", {"jobId": 7}),
-        ("priority", {"priority": 1.5}),
-        ("priority", {"priority": 2**21 + 1}),
-        ("backoff.jitter", {"backoff": {"type": "fixed", "delay": 1, "jitter": 2}}),
-        ("deduplication.id", {"deduplication": {}}),
-        ("data", {"sizeLimit": 1}),
-        ("failParentOnFailure", {"failParentOnFailure": True, "removeDependencyOnFailure": True}),
-    ],
-)
-def test_refusals_with_nodes_texts_name_the_field_too(field: str, opts: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        options.validate("n", opts, '"12"')
-    assert {caught.value.field, *re.findall(r"\w+", caught.value.constraint)} & {field}
-    assert caught.value.constraint
-
-
-# --- payload -----------------------------------------------------------------------------------------------------
-
-
-def test_payload_counts_data_and_options_together() -> None:
-    owner = {"policy": Policy(max_payload_bytes=MEGABYTE)}
-    stored = {"attempts": 0}
-    room = MEGABYTE - len('{"attempts":0}')
-    check_payload(owner, "x" * room, stored)
-    with pytest.raises(InvalidArgument, match=rf"\({MEGABYTE + 1} of {MEGABYTE} bytes") as caught:
-        check_payload(owner, "x" * (room + 1), stored)
-    assert caught.value.field == "data"
-
-
-def test_payload_text_has_both_sizes() -> None:
-    with pytest.raises(InvalidArgument, match=r"^Job payload 12\.3 MB exceeds limit of 10 MB"):
-        check_payload(STRICT, "x" * int(12.3 * MEGABYTE), {})
-
-
-def test_payload_is_measured_in_bytes_of_utf8() -> None:
-    owner = {"policy": Policy(max_payload_bytes=10)}
-    check_payload(owner, "€€", {})
-    with pytest.raises(InvalidArgument, match="11 of 10 bytes"):
-        check_payload(owner, "€€€", {})
-
-
-def test_without_a_policy_no_payload_is_too_large() -> None:
-    check_payload({}, "x" * (11 * MEGABYTE), {})
-
-
-# --- progress ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("progress", [-1, 101, 100.5])
-def test_progress_out_of_range(progress: float) -> None:
-    check_progress({}, progress)
-    with pytest.raises(InvalidArgument, match="progress must be between 0 and 100"):
-        check_progress(STRICT, progress)
-
-
-@pytest.mark.parametrize("progress", [0, 100, {"step": 1000}, "half", True])
-def test_progress_in_range(progress: Any) -> None:
-    check_progress(STRICT, progress)
-
 
 # --- the policy itself --------------------------------------------------------------------------------------------
 
@@ -329,108 +179,3 @@ def test_worker_ids_can_be_chosen() -> None:
     for wrong in ("", 7):
         with pytest.raises(InvalidArgument, match="workerId"):
             worker_id_of({"workerId": wrong})
-
-
-# --- categories --------------------------------------------------------------------------------------------------
-
-
-class HttpError(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__(f"HTTP {status}")
-        self.status_code = status
-
-
-class ResponseHolder(Exception):
-    def __init__(self, status: int) -> None:
-        super().__init__("as requests and httpx do")
-        self.response = HttpError(status)
-
-
-class PoolTimeout(Exception):
-    pass
-
-
-def caused(error: Exception, cause: BaseException) -> Exception:
-    error.__cause__ = cause
-    return error
-
-
-TRANSIENT = [
-    ConnectionRefusedError(),
-    TimeoutError(),
-    socket.gaierror(socket.EAI_NONAME, "unknown name"),
-    OSError(errno.ENETUNREACH, "no route"),
-    OSError(errno.ENOSPC, "disk full"),
-    OSError(errno.EMFILE, "too many files"),
-    MemoryError(),
-    RedisConnectionError(),
-    RedisTimeoutError(),
-    BusyLoadingError(),
-    OutOfMemoryError(),
-    ReadOnlyError(),
-    HttpError(500),
-    HttpError(503),
-    HttpError(429),
-    ResponseHolder(502),
-    urllib.error.HTTPError("http://h", 504, "slow", Message(), None),
-    sqlite3.OperationalError("database is locked"),
-    PoolTimeout(),
-    TransientError("try again"),
-    caused(TransientError("not deployed yet"), HttpError(404)),
-    caused(RuntimeError("while fetching"), ConnectionResetError()),
-]
-
-PERMANENT = [
-    ValueError("bad"),
-    KeyError("missing"),
-    TypeError(),
-    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
-    FileNotFoundError(errno.ENOENT, "no file"),
-    PermissionError(errno.EACCES, "no"),
-    HttpError(400),
-    HttpError(404),
-    HttpError(422),
-    ResponseHolder(401),
-    AuthenticationError(),
-    ClusterCrossSlotError(),
-    ResponseError("WRONGTYPE"),
-    InvalidArgument("bad name"),
-    UnrecoverableError("never"),
-    PermanentError("insufficient funds"),
-    caused(PermanentError("no such account"), TimeoutError()),
-    sqlite3.IntegrityError("duplicate"),
-    Exception("nobody knows"),
-]
-
-
-@pytest.mark.parametrize("error", TRANSIENT, ids=repr)
-def test_transient_errors(error: Exception) -> None:
-    assert classify(error) is Category.TRANSIENT
-
-
-@pytest.mark.parametrize("error", PERMANENT, ids=repr)
-def test_permanent_errors(error: Exception) -> None:
-    assert classify(error) is Category.PERMANENT
-
-
-def test_a_circle_of_causes_ends() -> None:
-    one, other = RuntimeError("a"), RuntimeError("b")
-    one.__cause__, other.__cause__ = other, one
-    assert classify(one) is Category.PERMANENT
-
-
-def test_the_user_has_the_first_word() -> None:
-    def mine(error: BaseException) -> Category | None:
-        return Category.TRANSIENT if "maybe" in str(error) else None
-
-    policy = ErrorPolicy(classify=mine)
-    assert policy.category_of(ValueError("maybe")) is Category.TRANSIENT
-    assert policy.category_of(ValueError("no")) is Category.PERMANENT
-    assert ErrorPolicy(unknown=Category.TRANSIENT).category_of(RuntimeError("?")) is Category.TRANSIENT
-
-
-def test_categories_decide_only_where_asked_to() -> None:
-    assert not ErrorPolicy().ends_the_job(ValueError())
-    assert ErrorPolicy().ends_the_job(PermanentError("no"))
-    assert ErrorPolicy(fail_permanent=True).ends_the_job(ValueError())
-    assert not ErrorPolicy(fail_permanent=True).ends_the_job(TimeoutError())

@@ -1,0 +1,184 @@
+"""Log lines: their names and values are a contract, and who asks for none pays nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from conformance.reference_impl.errors import BullMQError, InvalidArgument
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.telemetry.journal import Journal, KeywordSink, StandardSink, shown, sink_of
+from conformance.reference_impl.telemetry.log_format import JsonFormatter
+
+from .library_room import Room, Until, play_in
+
+
+class Lines:
+    """A sink that remembers."""
+
+    def __init__(self) -> None:
+        self.written: list[tuple[str, str, dict[str, Any]]] = []
+
+    def write(self, level: int, message: str, values: Any) -> None:
+        self.written.append((logging.getLevelName(level), message, dict(values)))
+
+    def of(self, message: str) -> list[tuple[str, dict[str, Any]]]:
+        return [(level, values) for level, each, values in self.written if each == message]
+
+
+@pytest.fixture
+def opts(connection: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {"connection": connection, "prefix": prefix, "workerId": "w-1"}
+
+
+def test_the_life_of_jobs_is_logged(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    lines = Lines()
+
+    async def play(room: Room) -> None:
+        def process(job: Job, _token: str) -> Any:
+            if job.name == "bad":
+                raise ValueError("no luck")
+            return {"sum": 3}
+
+        await room.queue.add("good", 1)
+        await room.queue.add("bad", 2, {"attempts": 2, "backoff": 1})
+        room.worker(process, logger=lines)
+        await room.hear("completed", "1")
+        await room.hear("failed", "2", times=2)
+
+    play_in(opts, scripts, wait_until, play)
+    picked_up = lines.of("Job picked up")
+    assert [(level, values["jobId"]) for level, values in picked_up] == [("INFO", "1"), ("INFO", "2"), ("INFO", "2")]
+    ((level, completed),) = lines.of("Job completed")
+    assert (level, completed["result"]) == ("INFO", "{'sum': 3}")
+    assert 0 <= completed["duration"] < 5
+    ((level, retried),) = lines.of("Job retried")
+    assert (level, retried["attemptsMade"], retried["delay"], retried["category"]) == ("WARNING", 1, 1, "permanent")
+    ((level, failed),) = lines.of("Job failed")
+    assert (level, failed["attemptsMade"], failed["category"]) == ("ERROR", 2, "permanent")
+    assert str(failed["error"]) == "no luck"
+    assert all((values["worker_id"], values["queue"]) == ("w-1", "q") for _, _, values in lines.written)
+
+
+def test_single_jobs_are_not_logged_unless_asked_for(
+    opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "bullmq")
+
+    async def play(room: Room) -> None:
+        await room.queue.add("a", 1)
+        room.worker(lambda _job, _token: None)
+        await room.hear("completed", "1")
+        assert (await room.job("1")).processing_s is None
+
+    play_in(opts, scripts, wait_until, play)
+    assert caplog.records == []
+
+
+def test_stalled_jobs_and_renewals_are_logged(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
+    lines = Lines()
+
+    async def play(room: Room) -> None:
+        gate = asyncio.Event()
+
+        async def process(_job: Job, _token: str) -> None:
+            await gate.wait()
+
+        dead = room.worker(None, lockDuration=1)
+        await room.queue.add("a", 1)
+        assert await dead.getNextJob("token", {"block": False})
+        room.worker(process, stalledInterval=20, lockRenewTime=40, logger=lines)
+        await room.hear("stalled", "1")
+        await room.hear("heartbeat", "['1']")
+        gate.set()
+        await room.hear("completed", "1")
+
+    play_in(opts, scripts, wait_until, play)
+    assert lines.of("Job stalled") == [
+        ("WARNING", {"worker_id": "w-1", "queue": "q", "jobId": "1", "lockExpired": True})
+    ]
+    level, values = lines.of("Locks renewed")[0]
+    assert (level, values["jobIds"]) == ("DEBUG", ["1"])
+
+
+def test_lines_go_to_standard_loggers_with_their_values(caplog: pytest.LogCaptureFixture) -> None:
+    mine = logging.getLogger("mine")
+    caplog.set_level(logging.INFO, "mine")
+    journal = Journal(sink_of(mine), "q", "w-1")
+    journal.debug("not of interest")
+    journal.info("Job completed", jobId="7")
+    journal.error("Redis disconnected", error=ConnectionError("gone"))
+    journal.error("Job failed", error=ValueError("bad"))
+    assert [record.getMessage() for record in caplog.records] == ["Job completed", "Redis disconnected", "Job failed"]
+    assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]
+    assert vars(caplog.records[0])["jobId"] == "7"
+
+
+def test_lines_go_to_loggers_that_take_keywords() -> None:
+    calls: list[tuple[str, str, dict[str, Any]]] = []
+
+    class Structured:
+        def __getattr__(self, level: str) -> Any:
+            if level == "write":
+                raise AttributeError(level)
+            return lambda message, **values: calls.append((level, message, values))
+
+    journal = Journal(sink_of(Structured()), "q", "w-1")
+    journal.warning("Heartbeat failed", error=OSError("cut"))
+    journal.debug("hm")
+    common = {"worker_id": "w-1", "queue": "q"}
+    assert calls == [
+        ("warning", "Heartbeat failed", {**common, "error": "OSError: cut"}),
+        ("debug", "hm", common),
+    ]
+
+
+def test_what_a_logger_is() -> None:
+    assert sink_of(None) == sink_of(True) == StandardSink(logging.getLogger("bullmq"))
+    sink = Lines()
+    assert sink_of(sink) is sink
+    assert isinstance(sink_of(_FourLevels()), KeywordSink)
+    with pytest.raises(InvalidArgument, match="logger must have debug, info, warning and error"):
+        sink_of("stdout")
+
+
+class _FourLevels:
+    debug = info = warning = error = print
+
+
+def test_results_are_shown_short() -> None:
+    assert [shown(value) for value in (None, True, 7, 1.5, "text", [1])] == [None, True, 7, 1.5, "text", "[1]"]
+    assert shown("x" * 5000) == "x" * 1000 + "... (5000 characters)"
+
+
+def test_lines_as_json() -> None:
+    formatter = JsonFormatter()
+    record = logging.makeLogRecord(
+        {"name": "bullmq", "levelname": "INFO", "msg": "Job %s", "args": ("failed",), "created": 1_700_000_000.5}
+        | {"worker_id": "w-1", "error": ValueError("ü\n"), "queue": "q"}
+    )
+    line = formatter.format(record)
+    assert "\n" not in line
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.500Z",
+        "level": "INFO",
+        "logger": "bullmq",
+        "message": "Job failed",
+        "worker_id": "w-1",
+        "error": "ValueError: ü\n",
+        "queue": "q",
+    }
+
+
+def test_lines_as_json_with_a_traceback_and_strange_values() -> None:
+    with pytest.raises(BullMQError) as caught:
+        sink_of("no logger")
+    record = logging.makeLogRecord({"exc_info": (caught.type, caught.value, caught.tb), "jobIds": {1}})
+    line = json.loads(JsonFormatter().format(record))
+    assert line["traceback"].endswith("logger must have debug, info, warning and error")
+    assert line["jobIds"] == "{1}"
