@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from conformance.driver.connection import DriverConnection
+from conformance.observe.tap.tap import Tap
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server
 
 from .comparing import compare
+from .ear import Ear
 from .side import Seen, Side
 from .steps import Case
-from .tap import Tap, tapped
 
 
 @pytest.fixture(scope="session")
@@ -28,24 +29,27 @@ def script_names(server: Server, scripts: ScriptTexts) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def tap(server: Server) -> Iterator[Callable[[], Tap]]:
-    with tapped(server.nodes[0]) as first, tapped(server.nodes[0]) as second:
-        taps = iter((first, second))
-        yield lambda: next(taps)
+def oracle_ear(server: Server) -> Iterator[Ear]:
+    with Tap(server.nodes[0]) as tap:
+        yield Ear(tap)
 
 
 @pytest.fixture(scope="session")
-def oracle(
-    server: Server, oracle_driver: DriverConnection, script_names: dict[str, str], tap: Callable[[], Tap]
-) -> Side:
-    return Side(oracle_driver, server, tap(), script_names)
+def reference_ear(server: Server) -> Iterator[Ear]:
+    with Tap(server.nodes[0]) as tap:
+        yield Ear(tap)
+
+
+@pytest.fixture(scope="session")
+def oracle(server: Server, oracle_driver: DriverConnection, script_names: dict[str, str], oracle_ear: Ear) -> Side:
+    return Side(oracle_driver, server, oracle_ear, script_names)
 
 
 @pytest.fixture(scope="session")
 def reference(
-    server: Server, reference_driver: DriverConnection, script_names: dict[str, str], tap: Callable[[], Tap]
+    server: Server, reference_driver: DriverConnection, script_names: dict[str, str], reference_ear: Ear
 ) -> Side:
-    return Side(reference_driver, server, tap(), script_names)
+    return Side(reference_driver, server, reference_ear, script_names)
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.servers import Server
 
+from .ear import Command, Ear
 from .steps import PREFIX, Case, Connected, Do, Redis, Rest, Step, Tick, Wait
-from .tap import Command, Tap
 from .traffic import Reader, Sent
 
 NOW = 1_700_000_000_000
@@ -42,11 +42,11 @@ class Seen:
 
 @dataclass
 class Side:
-    """A client, behind its driver. `scripts`: names by SHA-1 and by full text. Without a tap its traffic is unknown."""
+    """A client, behind its driver. `scripts`: names by SHA-1 and by full text. Without an ear no traffic."""
 
     driver: DriverConnection
     server: Server
-    tap: Tap | None = None
+    ear: Ear | None = None
     scripts: Mapping[str, str] = field(default_factory=dict)
     now: int = NOW
     prefix: str = ""
@@ -70,8 +70,8 @@ class Side:
     def _take(self, step: Step) -> None:
         match step:
             case Do():
-                if self.tap is not None:
-                    self.tap.opener = step.handle if step.op == "open" else "later"
+                if self.ear is not None:
+                    self.ear.attribute_to(step.handle if step.op == "open" else "later")
                 self._note(step.op, self._carried_out(step))
                 self.commands += [each for each in self._sent() if step.op != "open" or not _is_read(each)]
             case Tick():
@@ -91,7 +91,7 @@ class Side:
         """What an operation answers; a refusal is an answer too."""
         args = self._own(step.args)
         if step.op == "open":
-            nodes = list(self.server.nodes) if self.tap is None else [self.tap.address]
+            nodes = list(self.server.nodes) if self.ear is None else [self.ear.address]
             args["redis"] = msgspec.to_builtins(RedisAddress(mode=self.server.mode, nodes=nodes))
         request = msgspec.convert(args, REGISTRY[step.op])
         try:
@@ -102,7 +102,7 @@ class Side:
             return {"undecided": failed.error.code, "text": failed.error.message}
 
     def _sent(self) -> list[Command]:
-        return [] if self.tap is None else self.tap.take()
+        return [] if self.ear is None else self.ear.take()
 
     def _wait_for_rest(self, step: Rest) -> None:
         """Workers that have nothing to do block; before, the last wake-up token must be gone."""
