@@ -16,8 +16,8 @@ from conformance.servers import open_server
 Announced = list[str]
 Missing = Callable[[str, str], NoReturn]
 
-IMAGE = "bullmq-conformance/redis:debian"
-"""Built by `.ci/container-image`, since a machine for tests may not reach any registry."""
+IMAGE = "bullmq-conformance/redis"
+"""Built on this machine, since one for tests may not reach any registry."""
 
 
 def docker(*arguments: str) -> str:
@@ -33,7 +33,7 @@ def engine(missing: Missing, monkeypatch: pytest.MonkeyPatch) -> None:
     if not docker("info", "--format", "{{.ServerVersion}}"):
         missing("docker", "no docker engine answers")
     if not docker("image", "inspect", "--format", "{{.Id}}", IMAGE):
-        missing("docker", f"the image {IMAGE} is missing: .ci/container-image builds it")
+        missing("docker", f"the image {IMAGE} is missing: see docs/chaos.md, Images")
     from testcontainers.core.config import testcontainers_config
 
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)
