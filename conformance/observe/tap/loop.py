@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import errno
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -55,7 +56,10 @@ class LoopThread:
             self._loop.close()
 
     def _failed(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.failures.append(repr(context.get("exception") or context["message"]))
+        """Note an error; not that asyncio, its last bytes sent, could not end a connection that was reset just then."""
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and error.errno == errno.ENOTCONN):
+            self.failures.append(repr(error or context["message"]))
 
 
 def _result(answer: concurrent.futures.Future[Answer]) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections import deque
@@ -140,7 +141,8 @@ class Outlet:
     def _close(self, transport: asyncio.Transport) -> None:
         if self._half_close and transport.can_write_eof():
             if not transport.is_closing():
-                transport.write_eof()
+                with contextlib.suppress(OSError):  # Redis has reset the connection, and the loop has not seen it yet
+                    transport.write_eof()
         else:
             transport.close()
 
