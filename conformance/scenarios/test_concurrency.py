@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from conformance.driver.ops import queue as queue_ops
@@ -13,6 +15,7 @@ from conformance.gate.participants.redis_view import RedisView
 from conformance.gate.scenario import scenario, shared
 
 ENDINGS = ("completed", "failed")
+NEVER_WAITS_S = 1.0
 
 
 def _limit(queue: QueueHandle, most: int) -> None:
@@ -213,9 +216,28 @@ def test_a_worker_of_a_full_queue_goes_on(client: Participant) -> None:
     for number in range(1, 5):
         equal(worker.next_job().job.id, str(number), "one job after the other is handed out")
         equal(queue.redis.elements("active"), [str(number)], "it is the only one")
+        _let_it_be_refused(client, queue)
         worker.resolve(str(number))
     _all_completed(client, 4)
     worker.close()
+
+
+def _let_it_be_refused(client: Participant, queue: QueueHandle) -> None:
+    """Wait until the worker has asked for more and waits to be woken; a client that never does so gets a second."""
+    began = time.monotonic()
+    client.eventually(
+        lambda: (_waits_to_be_woken(client, queue), time.monotonic() - began > NEVER_WAITS_S),
+        any,
+        "the worker is refused a second job",
+    )
+
+
+def _waits_to_be_woken(client: Participant, queue: QueueHandle) -> bool:
+    """Nothing is there that could wake it, and nothing has."""
+    if queue.redis.exists("marker"):
+        return False
+    asked = client.tap.commands(where=lambda command: command.name == "BZPOPMIN")
+    return bool(asked) and asked[-1].reply is None
 
 
 @shared("concurrency.each-worker")
