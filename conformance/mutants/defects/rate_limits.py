@@ -194,6 +194,12 @@ def goes_back_unparked(damage: Damage) -> None:
     damage.commands("moveJobFromActiveToWait", _with_other_settings("found[1] = false"))
 
 
+@mutant("ratelimit.windows-cut-short", kills=("ratelimit.goes-on",))
+def windows_cut_short(damage: Damage) -> None:
+    """A window ends after a third of its time."""
+    _edit_fetching(damage, f"if {_ON_LIMITER % 'PEXPIRE'} then command[3] = math.floor(command[3] / 3) end")
+
+
 @mutant("ratelimit.sleeps-on", kills=("ratelimit.goes-on",))
 def sleeps_on(damage: Damage) -> None:
     """A limited worker sleeps a hundred times too long."""
