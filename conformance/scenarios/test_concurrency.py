@@ -16,6 +16,7 @@ from conformance.gate.scenario import scenario, shared
 
 ENDINGS = ("completed", "failed")
 NEVER_WAITS_S = 1.0
+"""A worker that waits to be woken does so long before."""
 
 
 def _limit(queue: QueueHandle, most: int) -> None:

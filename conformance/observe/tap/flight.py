@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from conformance.observe.tap.commands import digest_of, may_block, meaning_of, name_of, without_secrets
 from conformance.observe.tap.records import (
-    KEPT_ARGUMENT_BYTES,
     KEPT_REPLY_BYTES,
     KEPT_SCRIPT_REPLY_BYTES,
     CommandRecord,
@@ -63,12 +62,12 @@ class Flight:
         self.answer: ReplyRecord | None = None
         self.confirmations: int | None = None
         self.due: list[Rule] | None = None
-        if len(raw) > KEPT_ARGUMENT_BYTES:
-            self._clip()
 
-    def _clip(self) -> None:
-        self.clipped = any(len(word) > KEPT_ARGUMENT_BYTES for word in self.args)
-        self.args = tuple(word[:KEPT_ARGUMENT_BYTES] for word in self.args)
+    def clip(self, kept_bytes: int) -> None:
+        """Keep so many bytes of each word."""
+        if len(self.raw) > kept_bytes:
+            self.clipped = any(len(word) > kept_bytes for word in self.args)
+            self.args = tuple(word[:kept_bytes] for word in self.args)
 
     def answered(self, raw: bytes, fate: Fate = "answered") -> None:
         """Note the reply."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from conformance.observe.tap.flight import Flight
 from conformance.observe.tap.names import ScriptNames
-from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.records import KEPT_ARGUMENT_BYTES, CommandRecord
 
 KEPT_COMMANDS = 200_000
 
@@ -22,9 +22,19 @@ class NotSeen(TimeoutError):
 
 
 class Recording:
-    """All commands of a tap, the newest 200,000 of them; `dropped` says how many older ones are gone."""
+    """All commands of a tap, the newest 200,000 of them; `dropped` says how many older ones are gone.
 
-    def __init__(self, scripts: Mapping[str, str], texts: Mapping[str, str] | None = None) -> None:
+    `kept_bytes`: of each word of a command.
+    """
+
+    def __init__(
+        self,
+        scripts: Mapping[str, str],
+        texts: Mapping[str, str] | None = None,
+        *,
+        kept_bytes: int = KEPT_ARGUMENT_BYTES,
+    ) -> None:
+        self._kept_bytes = kept_bytes
         self.scripts = dict(scripts)
         """Names by SHA-1."""
         self.names = ScriptNames(self.scripts, texts or {})
@@ -38,6 +48,7 @@ class Recording:
         """Number a command and keep it. Called by the loop of the tap only."""
         self._last += 1
         flight.sequence = self._last
+        flight.clip(self._kept_bytes)
         self._flights.append(flight)
         self.names.learn(flight.name, flight.args, flight.digest)
         if len(self._flights) > KEPT_COMMANDS:

@@ -25,6 +25,7 @@ from conformance.observe.tap.conversation import Conversation
 from conformance.observe.tap.loop import LoopThread
 from conformance.observe.tap.outlet import Link
 from conformance.observe.tap.recording import Recording
+from conformance.observe.tap.records import KEPT_ARGUMENT_BYTES
 from conformance.observe.tap.rules import Action, Barrier, Rule, RuleBook, Trigger
 from conformance.observe.tap.sides import ClientSide
 from conformance.problems import EnvironmentProblem, UsageProblem
@@ -50,7 +51,8 @@ class Tap:
     `nodes` are where Redis is: `host:port`, or `unix:/path`. With several nodes (or `cluster=True`), addresses of
     nodes in the replies of a cluster become those of the tap. `scripts`: names of scripts by their SHA-1. `texts`: the
     official scripts by name; with them a trigger also knows a script that is only like an official one. `tls`: speak
-    TLS to Redis; the client always speaks plain TCP to the tap. All methods may be called from any thread.
+    TLS to Redis; the client always speaks plain TCP to the tap. `kept_bytes`: what is kept
+    of each word of a command. All methods may be called from any thread.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class Tap:
         texts: Mapping[str, str] | None = None,
         cluster: bool = False,
         tls: ssl.SSLContext | None = None,
+        kept_bytes: int = KEPT_ARGUMENT_BYTES,
     ) -> None:
         if not nodes:
             raise UsageProblem("a tap needs a Redis behind it", hint="give the address of at least one node")
         self.nodes = tuple(_checked(node) for node in nodes)
-        self.recording = Recording(scripts or {}, texts)
+        self.recording = Recording(scripts or {}, texts, kept_bytes=kept_bytes)
         self._cluster = cluster or len(nodes) > 1
         self._tls = tls
         self._rules = RuleBook()

@@ -13,7 +13,7 @@ from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server
 
 from .comparing import compare
-from .ear import Ear
+from .ear import EVERY_BYTE, Ear
 from .side import Seen, Side
 from .steps import Case
 
@@ -30,13 +30,13 @@ def script_names(server: Server, scripts: ScriptTexts) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def oracle_ear(server: Server) -> Iterator[Ear]:
-    with Tap(server.nodes[0]) as tap:
+    with Tap(server.nodes[0], kept_bytes=EVERY_BYTE) as tap:
         yield Ear(tap)
 
 
 @pytest.fixture(scope="session")
 def reference_ear(server: Server) -> Iterator[Ear]:
-    with Tap(server.nodes[0]) as tap:
+    with Tap(server.nodes[0], kept_bytes=EVERY_BYTE) as tap:
         yield Ear(tap)
 
 

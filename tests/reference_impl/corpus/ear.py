@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from conformance.observe.tap.tap import Tap
 
+EVERY_BYTE = 1 << 30
+"""What the tap is to keep of each word."""
+
 
 @dataclass(frozen=True)
 class Command:
-    """A command as it crossed the wire, on the connection that was opened while `opener` was current.
-
-    Of a word longer than the tap keeps (64 KiB) only the beginning; all of it is in the snapshot, if it was stored.
-    """
+    """A command as it crossed the wire, on the connection that was opened while `opener` was current."""
 
     opener: str
     words: tuple[bytes, ...]
@@ -42,6 +42,7 @@ class Ear:
         """All commands since the last time, in the order of their arrival."""
         self._attribute_new_connections()
         records = self._tap.recording.commands(after=self._heard)
+        assert not any(record.clipped for record in records), "every byte is compared"
         self._heard = records[-1].sequence if records else self._heard
         return [Command(self._openers.setdefault(record.connection, self._opener), record.args) for record in records]
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import msgpack
 
-from conformance.observe.tap.records import KEPT_ARGUMENT_BYTES
-
 from .ear import Command
 from .steps import PREFIX
 
@@ -89,8 +87,7 @@ class Reader:
             keys, argv = words[3 : 3 + key_count], words[3 + key_count :]
             packed = PACKED.get(script, frozenset())
             read = [
-                self._packed(word) if place in packed and _is_whole(word) else self._plain(word)
-                for place, word in enumerate(argv)
+                self._packed(word) if place in packed and word else self._plain(word) for place, word in enumerate(argv)
             ]
             return self._made(command.opener, script, keys, read)
         lane = name if name in COMMANDS_APART else command.opener
@@ -128,11 +125,6 @@ class Reader:
 def _name(words: Sequence[bytes]) -> str:
     first = words[0].decode().upper()
     return f"{first} {words[1].decode().upper()}" if first in _SUBCOMMANDS else first
-
-
-def _is_whole(word: bytes) -> bool:
-    """Whether there is something to unpack: of a very long word there is only the beginning."""
-    return 0 < len(word) < KEPT_ARGUMENT_BYTES
 
 
 def _without_stack(value: Any) -> Any:
