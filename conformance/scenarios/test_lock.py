@@ -9,8 +9,8 @@ from conformance.gate.participants.participant import Participant
 from conformance.gate.participants.redis_view import RedisView
 from conformance.gate.scenario import scenario
 
-LATE_MS = 350
-"""How late a timer may be on a busy machine."""
+LATE_MS = 700
+"""How late a timer may be on a busy machine. Half a second in which nobody runs has been seen: locks live for seconds here."""
 
 
 @scenario("lock.token", "lock.duration", tier="smoke")
@@ -103,16 +103,18 @@ def test_the_lock_goes_with_the_activity(client: Participant, finish: str) -> No
 @scenario("lock.renewed-by-worker", clock="real", slow=True)
 def test_a_running_worker_renews_its_lock(client: Participant) -> None:
     """A job may take several times as long as a lock lives."""
-    queue, worker = client.queue(), client.worker("ask", lockDuration=600, stalledInterval=300)
+    life_ms = 2000
+    queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms, stalledInterval=life_ms // 2)
     queue.add("long")
     worker.next_job()
     started = client.clock.now_ms()
     client.eventually(
         lambda: (queue.redis.exists("1:lock"), client.clock.now_ms() - started),
-        lambda seen: not seen[0] or seen[1] > 1500,
+        lambda seen: not seen[0] or seen[1] > 2.2 * life_ms,
         "the job runs for more than two lock durations",
+        within_ms=4 * life_ms,
     )
-    holds(queue.redis.exists("1:lock"), "the lock is still there after 1500 ms")
+    holds(queue.redis.exists("1:lock"), "the lock is still there after more than two lock durations")
     worker.resolve("1", "complete", value_raw='"done"')
     worker.wait_local("completed", "1")
     equal(queue.redis.field("1", "stc"), None, "the job was never counted as stalled")
@@ -138,12 +140,15 @@ class LockWatch:
 @scenario("lock.renewal.in-time", clock="real", slow=True)
 def test_a_lock_is_renewed_before_half_of_it_has_passed(client: Participant) -> None:
     """While its job runs, a lock never has less than half of `lockDuration` left."""
-    queue, worker = client.queue(), client.worker("ask", lockDuration=2000)
+    life_ms = 4000
+    queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms)
     queue.add("long")
     worker.next_job()
     watch = LockWatch(queue.redis, "1:lock")
-    client.eventually(watch.look, lambda seen: seen["renewals"] >= 2, "the lock is renewed again and again")
-    between(watch.lowest, 1000 - LATE_MS, 2000, "at least half of the time to live was left")
+    client.eventually(
+        watch.look, lambda seen: seen["renewals"] >= 2, "the lock is renewed again and again", within_ms=3 * life_ms
+    )
+    between(watch.lowest, life_ms // 2 - LATE_MS, life_ms, "at least half of the time to live was left")
     worker.resolve("1")
     worker.wait_local("completed", "1")
 
