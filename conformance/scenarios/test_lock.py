@@ -10,7 +10,7 @@ from conformance.gate.participants.redis_view import RedisView
 from conformance.gate.scenario import scenario
 
 LATE_MS = 700
-"""How late a timer may be on a busy machine. Half a second in which nobody runs has been seen: locks live for seconds here."""
+"""How late a timer may be on a busy machine. Half a second in which nobody runs was seen: locks live for seconds."""
 
 
 @scenario("lock.token", "lock.duration", tier="smoke")
