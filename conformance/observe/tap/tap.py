@@ -51,8 +51,8 @@ class Tap:
     `nodes` are where Redis is: `host:port`, or `unix:/path`. With several nodes (or `cluster=True`), addresses of
     nodes in the replies of a cluster become those of the tap. `scripts`: names of scripts by their SHA-1. `texts`: the
     official scripts by name; with them a trigger also knows a script that is only like an official one. `tls`: speak
-    TLS to Redis; the client always speaks plain TCP to the tap. `kept_bytes`: what is kept
-    of each word of a command. All methods may be called from any thread.
+    TLS to Redis; the client always speaks plain TCP to the tap. `kept_bytes`: what is kept of each word of a command.
+    All methods may be called from any thread.
     """
 
     def __init__(

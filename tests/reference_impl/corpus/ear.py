@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from conformance.observe.tap.tap import Tap
 
 EVERY_BYTE = 1 << 30
-"""What the tap is to keep of each word."""
+"""What the tap is to keep of each word, in bytes: more than Redis takes (512 MiB)."""
 
 
 @dataclass(frozen=True)
