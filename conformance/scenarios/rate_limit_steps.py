@@ -63,7 +63,7 @@ def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None
         stamp - int(redis.field(first, "processedOn") or stamp) for (_, first), (stamp, _) in pairwise(starts[::most])
     ]
     holds(
-        bool(gaps) and all(gap >= duration_ms for gap in gaps),
+        gaps and all(gap >= duration_ms for gap in gaps),
         f"at most {most} jobs are started per {duration_ms} ms",
         seen=f"ms between the windows: {gaps}",
     )

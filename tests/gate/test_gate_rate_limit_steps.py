@@ -1,0 +1,53 @@
+"""The windows of a rate limit, as scenarios measure them: what must not pass for a window that was kept."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from conformance.gate.expect import Mismatch
+from conformance.gate.participants.redis_view import RedisView
+from conformance.scenarios.rate_limit_steps import started_in_windows
+
+
+class Recorded:
+    """As much of a queue in Redis as is asked for: starts at these times (ms), and each job's `processedOn`."""
+
+    def __init__(self, starts: list[int], processed_on: dict[int, int]) -> None:
+        self._starts, self._processed_on = starts, processed_on
+
+    def stamped_events(self) -> list[tuple[int, dict[str, str]]]:
+        return [(at, {"event": "active", "jobId": str(number)}) for number, at in enumerate(self._starts, 1)]
+
+    def field(self, name: str, field: str) -> str | None:
+        assert field == "processedOn"
+        found = self._processed_on.get(int(name))
+        return None if found is None else str(found)
+
+    def delete(self, name: str) -> None:
+        assert name == "limiter"
+
+
+def _judge(starts: list[int], processed_on: dict[int, int]) -> None:
+    redis: Any = Recorded(starts, processed_on)
+    started_in_windows(cast("RedisView", redis), most=2, duration_ms=200)
+
+
+def test_windows_that_were_kept_pass() -> None:
+    _judge([1000, 1001, 1199, 1203, 1400], {1: 999, 3: 1199})
+
+
+@pytest.mark.parametrize(
+    ("starts", "processed_on"),
+    [
+        ([1000, 1001, 1198, 1203, 1400], {1: 999, 3: 1198}),
+        ([1000, 1001, 1200, 1203, 1500], {1: 1000}),
+        ([1000, 1001], {1: 1000}),
+        ([], {}),
+    ],
+    ids=["too early", "a start that nobody stamped", "one window only", "no starts"],
+)
+def test_everything_else_fails(starts: list[int], processed_on: dict[int, int]) -> None:
+    with pytest.raises(Mismatch, match="at most 2 jobs are started per 200 ms"):
+        _judge(starts, processed_on)
