@@ -20,16 +20,15 @@ from rich.table import Table
 
 from conformance.driver.connection import OperationFailed
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.expect import Mismatch
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.own_redis import JUNK_BYTES, OwnRedis, own_redis
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.redis_view import RedisView
-from conformance.gate.preparing.clients import Toolbox, client_launch, client_names
+from conformance.environment.clients import client_names, find_toolchain
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.participants.expect import Mismatch
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.own_redis import JUNK_BYTES, OwnRedis, own_redis
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
 from conformance.servers import open_server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 
 POLICIES = (
     "noeviction",
@@ -141,14 +140,17 @@ def _fate(view: RedisView, job: str) -> str:
 def seated(name: str) -> Iterator[Participant]:
     """The client in front of a Redis that is not used: each policy gets one of its own."""
     console = Console(stderr=True)
-    node = find_node(None)
-    toolbox = Toolbox(node, ensure_package(node, announce=console.print), console.print)
+    toolbox = find_toolchain("", console.print)
     with open_server(None, announce=console.print) as server:
-        bench = Bench(server, Seat(client_launch(name, [], toolbox), seed=0), Seat(client_launch(name, [], toolbox), 0))
+        bench = Bench(
+            server,
+            RestartableDriver(toolbox.launch(name), seed=0),
+            RestartableDriver(toolbox.launch(name), 0),
+        )
         try:
-            yield bench.participant("oracle", bench.oracle, bench.prefix(), bench.clock(frozen=False))
+            yield bench.participant("oracle", bench.prefix(), bench.clock(frozen=False))
         finally:
-            bench.leave()
+            bench.close()
 
 
 def table(losses: Sequence[Loss]) -> Table:

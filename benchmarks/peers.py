@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-from conformance.gate.preparing.environments import ensure_python_environment
+from conformance.environment.clients import ensure_python_environment
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import Server
 from conformance.upstream.node import find_node

@@ -19,7 +19,7 @@ from chaos.report.results import FILE, Result, ResultsFile, ResultsHeader, crash
 from chaos.runner import Spec, run_chaos
 from chaos.segments import SEGMENTS
 from chaos.topologies.base import TopologyName
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import pytest
 
 from chaos.equipment import Equipment, prepare
 from chaos.report.results import Result
-from conformance.gate.preparing.prerequisites import CHECKS, required_names
+from conformance.environment.prerequisites import CHECKS, required_names
 
 PROCESSES = 5
 CLIENTS = "reference,node"

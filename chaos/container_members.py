@@ -7,7 +7,7 @@ import subprocess
 from contextlib import suppress
 
 from chaos.members import Member
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 from conformance.observe.tap.tap import Tap
 from conformance.servers.waiting import wait_until
 

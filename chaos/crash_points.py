@@ -18,7 +18,7 @@ from chaos.segments import SEGMENTS, Segment
 from chaos.topologies.base import Topology
 from conformance.checkers.histories.base import Judgement
 from conformance.checkers.histories.history import History
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 from conformance.observe.tap.rules import PHASES, Phase
 from conformance.observe.tap.tap import Tap
 from conformance.servers.binary import Binary

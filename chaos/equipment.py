@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from conformance.gate.preparing.clients import Launch, Toolbox, client_launch
+from conformance.environment.clients import Launch, Toolchain
 from conformance.servers.binary import Binary, any_binary, binary_at
 from conformance.servers.setting import BinaryAt, parse_setting
 from conformance.upstream.node import find_node
@@ -17,13 +17,13 @@ from conformance.upstream.scripts import load_scripts
 class Equipment:
     """`texts`: the official scripts by name."""
 
-    toolbox: Toolbox
+    toolbox: Toolchain
     texts: Mapping[str, str]
     binary: Binary
 
     def launch(self, client: str, command: list[str] | None = None) -> Launch:
         """How a client's driver is started. Raises UsageProblem for an unknown name."""
-        return client_launch(client, command or [], self.toolbox)
+        return self.toolbox.launch(client, command or [])
 
 
 def prepare(announce: Callable[[str], None], *, node: str = "", redis: str = "") -> Equipment:
@@ -33,4 +33,4 @@ def prepare(announce: Callable[[str], None], *, node: str = "", redis: str = "")
     texts = {name: script.text for name, script in load_scripts(package, found).items()}
     wanted = parse_setting(redis)
     binary = binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(announce)
-    return Equipment(Toolbox(found, package, announce), texts, binary)
+    return Equipment(Toolchain(found, package, announce), texts, binary)

@@ -15,7 +15,7 @@ from conformance.driver.messages import RedisAddress
 from conformance.driver.ops.base import Op
 from conformance.driver.ops.lifecycle import Close, Open, Reset
 from conformance.driver.process import ChildProcess
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 from conformance.observe.tap.tap import Tap
 
 Answer = TypeVar("Answer")

@@ -29,7 +29,7 @@ from conformance.checkers.histories.base import Judgement
 from conformance.checkers.histories.history import History
 from conformance.checkers.histories.history_checks import check_history
 from conformance.checkers.histories.lines import Bounds, Header, Phase
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.tap import Tap
 from conformance.upstream.manifest import load_manifest

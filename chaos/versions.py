@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from chaos.equipment import Equipment
-from conformance.gate.preparing.clients import Launch, oracle_launch
+from conformance.environment.clients import Launch
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.upstream.cache import cache_root
 from conformance.upstream.locking import exclusive
@@ -26,7 +26,7 @@ def client_named(equipment: Equipment, name: str) -> Launch:
         return equipment.launch(name)
     if client != "node" or not _VERSION.fullmatch(version):
         raise UsageProblem(f"there is no client {name!r}", hint="other versions are written node@5.81.3")
-    oracle = oracle_launch(equipment.toolbox)
+    oracle = equipment.toolbox.oracle
     return Launch(name, oracle.command, {**oracle.environment, MODULES_VARIABLE: str(installed(equipment, version))})
 
 

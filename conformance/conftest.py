@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from conformance.gate.run.config import RunConfig, add_options, from_pytest
-from conformance.gate.run.plugin import GatePlugin, Listener, bench
+from conformance.environment.prepare import announce
+from conformance.gate.options import RunConfig, add_options, from_pytest
+from conformance.gate.plugin import GatePlugin, Listener, runner
 from conformance.problems import Problem
 from conformance.report.listening import listeners_for
 
-__all__ = ["bench", "pytest_addoption", "pytest_configure"]
+__all__ = ["pytest_addoption", "pytest_configure", "runner"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     try:
         run = from_pytest(config)
-        plugin = GatePlugin(run, _listeners(config, run), _announce)
+        plugin = GatePlugin(run, _listeners(config, run), announce)
     except Problem as problem:
         pytest.exit(str(problem), returncode=problem.exit_code)
     config.pluginmanager.register(plugin)
@@ -35,8 +35,4 @@ def pytest_configure(config: pytest.Config) -> None:
 def _listeners(config: pytest.Config, run: RunConfig) -> list[Listener]:
     if hasattr(config, "workerinput"):
         return []
-    return listeners_for(Path(run.out) if run.out else None, run.formats, live=False)
-
-
-def _announce(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    return listeners_for(Path(run.out) if run.out else None, run.format, live=False)

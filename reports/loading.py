@@ -15,11 +15,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from conformance.gate.preparing.clients import Toolbox, client_launch
+from conformance.environment.clients import Toolchain, find_toolchain
 from conformance.problems import UsageProblem
 from conformance.servers import open_server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 from reports.load.fleet import Crew
 from reports.load.run import LoadPlan, Told, run_load
 from reports.load.target import Launched, Target
@@ -54,8 +52,7 @@ def carry_out(options: LoadOptions, spark: Mapping[str, Any]) -> None:
     workload = workload_of(options)
     if options.resume and not (options.prefix and options.redis):
         raise UsageProblem("--resume needs --redis and --prefix", hint="give those of the load that broke off")
-    node = find_node(None)
-    toolbox = Toolbox(node, ensure_package(node, announce=say), say)
+    toolbox = find_toolchain("", say)
     crews = [crew_of(text, options.concurrency, toolbox) for text in options.workers]
     producer = None if options.producer == "reference" else launched(options.producer, toolbox)
     make_folder(options.out)
@@ -87,7 +84,7 @@ def workload_of(options: LoadOptions) -> Workload:
     return checked(msgspec.structs.replace(described, **options.changes))
 
 
-def crew_of(text: str, concurrency: int, toolbox: Toolbox) -> Crew:
+def crew_of(text: str, concurrency: int, toolbox: Toolchain) -> Crew:
     """`node:2` as two processes of Node. Raises UsageProblem."""
     found = _CREW.fullmatch(text)
     if found is None or found["processes"] == "0":
@@ -96,9 +93,9 @@ def crew_of(text: str, concurrency: int, toolbox: Toolbox) -> Crew:
     return Crew(client=client, processes=int(found["processes"] or 1), concurrency=concurrency)
 
 
-def launched(name: str, toolbox: Toolbox) -> Launched:
+def launched(name: str, toolbox: Toolchain) -> Launched:
     """A client by its name. Raises UsageProblem for an unknown one."""
-    launch = client_launch(name, [], toolbox)
+    launch = toolbox.launch(name)
     return Launched(name=name, command=tuple(launch.command), environment=dict(launch.environment))
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from chaos.crash_points import CrashPoint
 from chaos.workload import Mix
 from conformance.checkers.histories.history_checks import ALL_CHECKS
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 from conformance.mutants.damage import Damage
 from conformance.problems import UsageProblem
 

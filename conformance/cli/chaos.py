@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,27 +9,39 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 
-from conformance.problems import UsageProblem
+from conformance.cli.options import Duration, run_options_of
+from conformance.environment.prepare import announce, client_under_test
 
 if TYPE_CHECKING:
     from chaos.report.results import Result
 
-UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
 TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 
 
 @click.command()
-@click.option("--client", default="", help="Client under test: reference, node, or another by name.")
+@run_options_of("client", "node")
 @click.option("--faults", default="", help="Names and globs, comma-separated; `none` for none; default: all.")
 @click.option("--topology", type=click.Choice(TOPOLOGIES), default="single", show_default=True)
-@click.option("--duration", default="0s", show_default=True, help="Least time of each run, such as 30s or 30m.")
-@click.option("--hold", default="", help="How long each fault is kept on, such as 60s; default: its own time.")
+@click.option(
+    "--duration",
+    "duration_ms",
+    type=Duration(),
+    default="0s",
+    show_default=True,
+    help="Least time of each run, such as 30s or 30m.",
+)
+@click.option(
+    "--hold",
+    "hold_ms",
+    type=Duration(),
+    default=None,
+    help="How long each fault is kept on, such as 60s; default: its own time.",
+)
 @click.option("--together", is_flag=True, help="All faults in one run, chosen by the seed (a soak).")
 @click.option("--crash-points", is_flag=True, help="Break every script at its three points; alone, only that.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of workload and nemesis.")
 @click.option("--redis", default="", help="binary:PATH or container[:IMAGE]; default: redis-server on PATH.")
 @click.option("--partner", default="", help="Client of the last worker, by name; node@5.81.3 is another version.")
-@click.option("--node", default="", help="Node.js binary (>= 18).")
 @click.option("--out", default="", help="Folder for histories, results and reports.")
 @click.option("--list", "only_list", is_flag=True, help="Show all faults and end.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -47,19 +58,15 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
         for one in all_faults().values():
             click.echo(f"{one.name:32} {one.what.splitlines()[0]}")
         return 0
-    if options["client"] and command:
-        raise UsageProblem("both --client and a driver's command were given", hint="give one of them")
-    name = options["client"] or (Path(command[0]).name if command else "reference")
+    name = client_under_test(options["client"], command)
     faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
-    duration_ms = milliseconds(options["duration"], "--duration")
-    hold_ms = milliseconds(options["hold"], "--hold") if options["hold"] else None
-    equipment = prepare(_announce, node=options["node"], redis=options["redis"])
+    equipment = prepare(announce, node=options["node"], redis=options["redis"])
     campaign = Campaign(
         client=equipment.launch(name, list(command)) if command else client_named(equipment, name),
         faults=_possible(faults, options["redis"]),
         topology=options["topology"],
-        duration_ms=duration_ms,
-        hold_ms=hold_ms,
+        duration_ms=options["duration_ms"],
+        hold_ms=options["hold_ms"],
         seed=options["seed"],
         redis=options["redis"],
         out=Path(options["out"]) if options["out"] else None,
@@ -72,14 +79,6 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
     failed = any_failed(results)
     Console().print(f"{len(results)} runs, {'something does not hold' if failed else 'every invariant holds'}")
     return 1 if failed else 0
-
-
-def milliseconds(text: str, option: str) -> float:
-    """Read `30s`, `1.5m`, `200ms`. Raises UsageProblem."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)", text.strip())
-    if found is None:
-        raise UsageProblem(f"{option} {text!r} is no time", hint="write a number and ms, s, m or h, such as 30s")
-    return float(found[1]) * UNITS_MS[found[2]]
 
 
 def _possible(faults: list[Any], redis: str) -> list[Any]:
@@ -102,7 +101,3 @@ def _show(result: Result) -> None:
             console.print(f"    {name}: {found.job} {found.message}")
     if wrong and result.reproduce:
         console.print(f"    reproduce: {result.reproduce}")
-
-
-def _announce(text: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)

@@ -1,28 +1,42 @@
-"""`fuzz`: look for differences in sequences that nobody wrote."""
+"""`fuzz` and `replay`: look for differences in sequences that nobody wrote, and play one of them again."""
 
 from __future__ import annotations
 
-import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 from rich.console import Console
+from rich.text import Text
 
+from conformance.cli.options import Duration, run_options_of
+from conformance.environment.clients import client_names
+from conformance.environment.prepare import announce
 from conformance.fuzz.modes import MODES, Mode
-from conformance.problems import UsageProblem
+from conformance.fuzz.opening import open_stage
+from conformance.fuzz.replay_file import Replay, read_replay
+from conformance.fuzz.replaying import Playback, Played, play_back
+from conformance.fuzz.steps import told
+from conformance.problems import EnvironmentProblem
 
 NOTHING, FINDINGS = 0, 1
-UNITS_S = {"s": 1, "m": 60, "h": 3600}
+FIXED, FAILS = 0, 1
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--client", default="", help="Client under test: reference, node, python-official or another by name.")
+@run_options_of("client", "node")
 @click.option("--mode", type=click.Choice(MODES), default="differential", show_default=True, help="How to play.")
-@click.option("--budget", default="5m", show_default=True, help="How long: 90s, 5m, 1h.")
+@click.option(
+    "--budget",
+    "budget_ms",
+    type=Duration(positive=True),
+    default="5m",
+    show_default=True,
+    help="How long: 90s, 5m, 1h.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the sequences.")
 @click.option("--out", default="fuzz-out", show_default=True, help="Folder for findings, examples and coverage.")
 @click.option("--redis", default="", help="URL, binary:PATH, bundled or container[:IMAGE]; default: local.")
-@click.option("--node", default="", help="Node.js binary (>= 18) for the oracle.")
 @click.option(
     "--ignore", multiple=True, help="Glob over places (`job.opts.*`, `meta*`) that are no findings; repeatable."
 )
@@ -31,7 +45,7 @@ UNITS_S = {"s": 1, "m": 60, "h": 3600}
 def fuzz(  # noqa: PLR0917 - click passes every option by name
     client: str,
     mode: Mode,
-    budget: str,
+    budget_ms: float,
     seed: int,
     out: str,
     redis: str,
@@ -48,13 +62,57 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
     # Only here: Hypothesis takes its time to load, and no other verb needs it.
     from conformance.fuzz.session import Wish, run_session  # noqa: PLC0415
 
-    wish = Wish(mode, seconds(budget), seed, Path(out), client, command, redis, node, ignore, without)
+    wish = Wish(mode, budget_ms / 1000, seed, Path(out), client, command, redis, node, ignore, without)
     return FINDINGS if run_session(wish, Console(highlight=False)) else NOTHING
 
 
-def seconds(text: str) -> float:
-    """A time such as `90s`, `5m`, `1h`, or a number of seconds. Raises UsageProblem for anything else."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if found is None or float(found[1]) <= 0:
-        raise UsageProblem(f"--budget {text!r} is no time", hint="write it as 90s, 5m or 1h")
-    return float(found[1]) * UNITS_S[found[2] or "s"]
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--client", default="", help="Another client than the one in the file: reference, node, ...")
+@click.option("--redis", default="", help="URL, binary:PATH, bundled or container[:IMAGE]; default: local.")
+@run_options_of("node")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def replay(file: Path, client: str, redis: str, node: str, command: tuple[str, ...]) -> int:
+    """Play FILE, step by step, and show what is different after each step.
+
+    COMMAND (after `--`) starts the driver of another client. Exit codes: 0 no difference, 1 it still differs, 2 wrong
+    usage or a bad file, 3 environment or driver broken.
+    """
+    content = read_replay(file)
+    if not client and not command:
+        client = content.header.client if content.header.client in client_names() else ""
+    with ExitStack() as stack:
+        mode = content.header.mode
+        stage = open_stage(stack, mode, client=client, command=command, redis=redis, node=node, announce=announce)
+        played = play_back(stage, content)
+    show(Console(highlight=False), content, played)
+    if played.unplayed and not played.fails:
+        raise EnvironmentProblem(f"{file} says nothing about this client: {played.unplayed}")
+    return FAILS if played.fails else FIXED
+
+
+def show(console: Console, content: Replay, played: Playback) -> None:
+    """Print the steps, with the differences beside the step that shows them."""
+    header = content.header
+    about = f"found on {header.client} {header.version} with seed {header.seed}, mode {header.mode}"
+    console.print(Text(header.title, style="bold"), soft_wrap=True)
+    console.print(Text(about, style="dim"), soft_wrap=True)
+    for number, step in enumerate(played.steps, start=1):
+        _show_step(console, number, step)
+    rest = len(content.steps) - len(played.steps)
+    if rest:
+        console.print(Text(f"    {rest} more steps were not taken: the two sides have gone apart", style="dim"))
+    if not played.fails:
+        console.print(Text("no difference", style="bold green"))
+    elif played.shows(content):
+        console.print(Text("it still differs as the file says", style="bold red"))
+    else:
+        console.print(Text("it differs, but not as the file says", style="bold red"))
+
+
+def _show_step(console: Console, number: int, played: Played) -> None:
+    console.print(Text(f"{number:3} {told(played.step)}"), soft_wrap=True)
+    for difference in played.differences:
+        console.print(Text(f"      ✗ {difference}", style="red"), soft_wrap=True)
+    for difference in played.beside:
+        console.print(Text(f"      · known already: {difference}", style="dim"), soft_wrap=True)

@@ -9,20 +9,14 @@ import click
 from rich.console import Console
 
 from conformance.cli.chaos import chaos
-from conformance.cli.diff import diff
 from conformance.cli.driver import driver
-from conformance.cli.explain import explain
-from conformance.cli.fuzz import fuzz
-from conformance.cli.history import history
-from conformance.cli.ledger import ledger
-from conformance.cli.list import list_requirements
-from conformance.cli.load import load
-from conformance.cli.replay import replay
+from conformance.cli.fuzz import fuzz, replay
 from conformance.cli.report import report
+from conformance.cli.requirements import explain, ledger, list_requirements
 from conformance.cli.run import run
-from conformance.cli.snapshot import snapshot
+from conformance.cli.spark import diff, history, load, snapshot
 from conformance.driver.errors import DriverBroken
-from conformance.gate.run.version import KIT_VERSION
+from conformance.gate.records import KIT_VERSION
 from conformance.problems import Problem
 
 INTERRUPTED = 130

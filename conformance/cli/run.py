@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import sys
 from contextlib import ExitStack
@@ -13,15 +13,15 @@ from typing import Any
 import click
 import msgspec
 import pytest
+from _pytest.terminal import TerminalReporter
 from rich.console import Console
 
-from conformance.gate.preparing.prerequisites import insist, required_names
-from conformance.gate.preparing.setup import prepare
-from conformance.gate.run.config import RunConfig
-from conformance.gate.run.plugin import GatePlugin, nothing_selected
-from conformance.gate.run.quiet import QuietPytest
-from conformance.gate.scenario import TIERS
-from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.cli.options import run_options_of
+from conformance.environment.prepare import announce, client_under_test, prepare
+from conformance.environment.prerequisites import insist, required_names
+from conformance.gate.options import RunConfig, words_of
+from conformance.gate.plugin import GatePlugin, nothing_selected
+from conformance.problems import EnvironmentProblem
 from conformance.report.listening import listeners_for
 
 PACKAGE = Path(str(files("conformance")))
@@ -29,28 +29,14 @@ MOST_JOBS = 8
 
 
 @click.command()
-@click.option("--client", default="", help="Client under test: reference, node, python-official or another by name.")
-@click.option("--select", multiple=True, help="Glob over requirement ids, areas or scenario ids; repeatable.")
-@click.option("--level", type=click.Choice(["MUST", "SHOULD", "MAY"]), default="MAY", help="Lowest level to run.")
-@click.option("--tier", type=click.Choice(TIERS), default="core", show_default=True, help="How much to run.")
-@click.option("--no-rule", multiple=True, help="Canonical rule to switch off (`list --rules` names them); repeatable.")
-@click.option("--known", default="", help="known.toml: failures that are expected, with reasons.")
-@click.option(
-    "--redis", default="", help="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local."
-)
-@click.option("--node", default="", help="Node.js binary (>= 18) for the oracle.")
+@run_options_of()
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes that run scenarios; default: cores.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of everything random.")
-@click.option("--out", default="", help="Folder for the run file and the reports.")
-@click.option("--format", "formats", multiple=True, help="Reports to write to --out; default: all.")
 @click.option("--require", default="", help="Prerequisites that must not be missing, e.g. docker,java,node.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(client: str, command: tuple[str, ...], jobs: int | None, require: str, **options: Any) -> int:
     """Check a client: a named one, or the driver started by COMMAND (after `--`)."""
-    if client and command:
-        raise UsageProblem("both --client and a driver's command were given", hint="give one of them")
+    name = client_under_test(client, command)
     insist(required_names(require), node=str(options["node"]))
-    name = client or (Path(command[0]).name if command else "reference")
     config = msgspec.convert(
         {"client": name, "command": command, "invocation": ["bullmq-conformance", *sys.argv[1:]], **options}, RunConfig
     )
@@ -62,13 +48,13 @@ def run_gate(config: RunConfig, jobs: int) -> int:
 
     Raises a Problem for whatever is wrong with the options or the environment.
     """
-    listeners = listeners_for(Path(config.out) if config.out else None, config.formats, live=True)
+    listeners = listeners_for(Path(config.out) if config.out else None, config.format, live=True)
     with ExitStack() as stack:
-        plugin = GatePlugin(config, listeners, _announce)
-        plugin.use(*prepare(config, stack, _announce))
+        plugin = GatePlugin(config, listeners, announce)
+        plugin.use(prepare(config, stack, announce, prove=True))
         quiet = QuietPytest()
         stack.callback(_show_cursor)
-        code = pytest.main(_arguments(config, jobs), plugins=[plugin, quiet])
+        code = pytest.main(_pytest_words(config, jobs), plugins=[plugin, quiet])
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     if plugin.exit_code is not None:
@@ -78,18 +64,11 @@ def run_gate(config: RunConfig, jobs: int) -> int:
     raise EnvironmentProblem(f"the run broke off (pytest ended with {code}):\n{quiet.output.getvalue()}")
 
 
-def _arguments(config: RunConfig, jobs: int) -> list[str]:
-    """What pytest is told; xdist hands the same words to its workers."""
+def _pytest_words(config: RunConfig, jobs: int) -> list[str]:
     words = [str(PACKAGE / "scenarios"), "--rootdir", str(PACKAGE), "-c", os.devnull]
     words += ["-p", "no:cacheprovider", "--import-mode=importlib", "--strict-markers"]
     words += ["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else ["-p", "no:xdist"]
-    for name in ("client", "redis", "node", "tier", "level", "known"):
-        value = getattr(config, name)
-        words += [f"--{name}", value] if value else []
-    words += [word for pattern in config.select for word in ("--select", pattern)]
-    words += [word for rule in config.no_rule for word in ("--no-rule", rule)]
-    words += ["--client-command", json.dumps(config.command)] if config.command else []
-    return [*words, "--seed", str(config.seed)]
+    return [*words, *words_of(config)]
 
 
 def _show_cursor() -> None:
@@ -97,5 +76,17 @@ def _show_cursor() -> None:
     Console(stderr=True).show_cursor(show=True)
 
 
-def _announce(text: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)
+class QuietPytest:
+    """Sends what pytest would print into `output`, where it is found if pytest itself breaks."""
+
+    def __init__(self) -> None:
+        self.output = io.StringIO()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Replace the reporter by one that writes elsewhere; xdist and others still find it under its name."""
+        manager = config.pluginmanager
+        loud = manager.get_plugin("terminalreporter")
+        if loud is not None:
+            manager.unregister(loud)
+            manager.register(TerminalReporter(config, self.output), "terminalreporter")

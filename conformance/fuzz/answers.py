@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from conformance.gate.judging.answers import TIMES, UNSET
+from conformance.gate.judge import TIMES, UNSET
 from conformance.observe.compare.values import same_json
 from conformance.observe.rules.base import PLAUSIBLE_SINCE_MS
 from conformance.observe.tables import parsed_json

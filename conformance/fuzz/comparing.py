@@ -9,11 +9,11 @@ from typing import Protocol
 from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.fuzz.answers import Answer, disagreements
 from conformance.fuzz.findings import StepDifference
-from conformance.gate.expect import shown
-from conformance.gate.judging.comparison import canonical_pair, chosen_rules
+from conformance.gate.judge import canonical_pair, chosen_rules
 from conformance.observe.diff import diff
 from conformance.observe.differences import summarise_pair
 from conformance.observe.tables import Snapshot
+from conformance.participants.expect import shown
 
 REASON_LENGTH = 40
 TTL_TOLERANCE_MS = 9000

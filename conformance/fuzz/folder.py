@@ -11,7 +11,7 @@ from typing import Any
 from conformance.fuzz.campaign import Campaign, Finding
 from conformance.fuzz.replay_file import Header, Replay, file_name, read_replay, write_replay
 from conformance.fuzz.stage import Stage
-from conformance.gate.run.version import KIT_VERSION
+from conformance.gate.records import KIT_VERSION
 from conformance.problems import UsageProblem
 
 FINDINGS, EXAMPLES, COVERAGE, PROGRESS = "findings", "examples", "coverage.json", "progress.json"
@@ -69,12 +69,12 @@ def as_replay(finding: Finding, stage: Stage) -> Replay:
     header = Header(
         title=str(finding.group),
         kit=KIT_VERSION,
-        bullmq=stage.oracle.driver().ready.client.version,
+        bullmq=stage.oracle.living().ready.client.version,
         mode=stage.mode,
         clock="frozen" if stage.frozen else "running",
         seed=finding.seed,
         client=client.launch.name,
-        version=client.driver().ready.client.version,
+        version=client.living().ready.client.version,
         beside=list(finding.beside),
     )
     return Replay(header, finding.steps, finding.differences)

@@ -19,7 +19,7 @@ from conformance.fuzz.scene import MAIN, QUEUE_OF, Pair, Scene
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
 from conformance.fuzz.strategies.families import MOODS, next_steps
 from conformance.fuzz.strategies.options import favourites
-from conformance.gate.participants.clock import FROZEN_START_MS
+from conformance.participants.clock import FROZEN_START_MS
 
 
 class Conductor(Protocol):

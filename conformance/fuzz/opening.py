@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from conformance.environment.drivers import RestartableDriver
+from conformance.environment.prepare import EnvironmentOptions, prepare
 from conformance.fuzz.modes import Mode
 from conformance.fuzz.stage import Stage
-from conformance.gate.bench import Seat
-from conformance.gate.preparing.setup import prepare
-from conformance.gate.run.config import RunConfig
 from conformance.problems import UsageProblem
 
 
@@ -30,7 +29,8 @@ def open_stage(
     if mode == "model":
         client, command = "node", ()
     name = client or (Path(command[0]).name if command else "reference")
-    prepared, _ = prepare(RunConfig(client=name, command=list(command), redis=redis, node=node), stack, announce)
-    stage = Stage(prepared.server, Seat(prepared.oracle, 0), Seat(prepared.client, 0), mode)
+    options = EnvironmentOptions(client=name, command=list(command), redis=redis, node=node)
+    prepared = prepare(options, stack, announce, prove=True)
+    stage = Stage(prepared.server, RestartableDriver(prepared.oracle, 0), RestartableDriver(prepared.client, 0), mode)
     stack.callback(stage.leave)
     return stage

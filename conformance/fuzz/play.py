@@ -15,8 +15,8 @@ from conformance.fuzz.dump import Eyes
 from conformance.fuzz.findings import Known, StepDifference
 from conformance.fuzz.sides import Side
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
-from conformance.gate.participants.clock import Clock
 from conformance.observe.tap.rules import Phase
+from conformance.participants.clock import ParticipantClock
 
 REWIND_AFTER_S, TOO_LATE_S = 1.0, 8.0
 """Redis's own clock cannot be stopped, but times to live can be given back what has passed. They are multiples of 10 s,
@@ -42,7 +42,7 @@ class Play:
     actual: Side
     look: Looks
     eyes: Eyes
-    clock: Clock
+    clock: ParticipantClock
     pool: Executor
     prefixes: Sequence[str]
     cut: Callable[[], None]

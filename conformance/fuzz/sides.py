@@ -15,9 +15,9 @@ from conformance.driver.connection import (
 )
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import Op, lifecycle, queue
+from conformance.environment.drivers import RestartableDriver
 from conformance.fuzz.answers import Answer
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep
-from conformance.gate.bench import Seat
 
 CALL_DEADLINE_MS = 10_000
 
@@ -66,7 +66,7 @@ def _with_prefix(opts: dict[str, Any], prefix: str) -> dict[str, Any]:
 class DriverSide:
     """A client behind its driver, on one prefix. `handles` tells apart two sides that share one driver."""
 
-    seat: Seat
+    seat: RestartableDriver
     address: RedisAddress
     prefix: str
     handles: str = ""
@@ -75,7 +75,7 @@ class DriverSide:
         """Make one call; never raises for what a client does."""
         op, handle = placed(step.op, self.prefix, self.address), self.handles + step.handle
         try:
-            value = self.seat.driver().call(op, handle=handle, deadline_ms=CALL_DEADLINE_MS, now_ms=now_ms)
+            value = self.seat.living().call(op, handle=handle, deadline_ms=CALL_DEADLINE_MS, now_ms=now_ms)
         except OperationFailed as failure:
             return Answer("fail", code=failure.error.code, message=failure.error.message)
         except OperationIndeterminate as unknown:

@@ -12,7 +12,7 @@ from conformance.driver.ops import Op, flow, lifecycle, queue
 from conformance.fuzz.answers import Answer
 from conformance.fuzz.foresight import Foresight
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
-from conformance.gate.participants.clock import FROZEN_START_MS
+from conformance.participants.clock import FROZEN_START_MS
 
 SIMPLER_NAMES = {"queue-2": "queue-1", "worker-2": "worker-1", "token-2": "token-1"}
 

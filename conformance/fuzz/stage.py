@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from conformance.driver.messages import Capability
+from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
 from conformance.fuzz.comparing import Sight
 from conformance.fuzz.cutting import TapCutter
 from conformance.fuzz.dump import Eyes
@@ -14,9 +15,7 @@ from conformance.fuzz.foresight import ModelSide
 from conformance.fuzz.modes import Mode
 from conformance.fuzz.play import Play
 from conformance.fuzz.sides import DriverSide, Side, TurnsSide
-from conformance.gate.bench import Seat
-from conformance.gate.participants.clock import Clock, FrozenClock, RunningClock
-from conformance.gate.taps import TapPoint, place_tap
+from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers.server import Server
 
@@ -29,8 +28,8 @@ class Stage:
     """Plays one sequence after the other. `end` every play before the next begins, and `leave` at last."""
 
     server: Server
-    oracle: Seat
-    client: Seat
+    oracle: RestartableDriver
+    client: RestartableDriver
     mode: Mode = "differential"
 
     def __post_init__(self) -> None:
@@ -70,7 +69,7 @@ class Stage:
     @property
     def operations(self) -> frozenset[str]:
         """What both clients declare."""
-        return frozenset.intersection(*(frozenset(seat.driver().ready.ops) for seat in self._seats()))
+        return frozenset.intersection(*(frozenset(seat.living().ready.ops) for seat in self._seats()))
 
     def begin(self, known: Known | None = None) -> Play:
         """A new sequence on fresh prefixes."""
@@ -81,7 +80,7 @@ class Stage:
             seen = self._eyes.look(*prefixes)
             return seen[0], actual.sight() if isinstance(actual, ModelSide) else seen[1]
 
-        clock: Clock = FrozenClock() if self.frozen else RunningClock()
+        clock: ParticipantClock = FrozenClock() if self.frozen else RunningClock()
         self._point.begin()
         cutter = TapCutter(self._point.tap) if self._point.tap is not None else None
         known = known or Known()
@@ -89,18 +88,18 @@ class Stage:
 
     def end(self, play: Play) -> None:
         """Close what the sequence opened and remove what it left."""
-        list(self._pool.map(Seat.reset, self._seats()))
+        list(self._pool.map(RestartableDriver.reset, self._seats()))
         self._eyes.clear(play.prefixes)
 
     def leave(self) -> None:
         """End both drivers and the connection."""
         self._pool.shutdown()
         for seat in self._seats():
-            seat.leave()
+            seat.close()
         self._point.close()
         self._redis.close()
 
-    def _seats(self) -> list[Seat]:
+    def _seats(self) -> list[RestartableDriver]:
         return [self.oracle] if self.mode == "model" else [self.oracle, self.client]
 
     def _sides(self) -> tuple[Side, Side]:
@@ -119,4 +118,4 @@ class Stage:
         self._redis.client_kill_filter(_type="normal", skipme=True)
 
     def _both_can(self, capability: Capability) -> bool:
-        return all(capability in seat.driver().ready.capabilities for seat in self._seats())
+        return all(capability in seat.living().ready.capabilities for seat in self._seats())

@@ -1,61 +1,22 @@
-"""The bench of one process: Redis, the oracle's driver, the client's driver, and the running of scenarios on them."""
+"""The bench of one process: Redis, the oracle's driver and the client's, each behind a tap of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from conformance.driver.connection import (
-    DriverBroken,
-    DriverConnection,
-    OperationFailed,
-    OperationIndeterminate,
-    OperationUnsupported,
-)
-from conformance.driver.ops import lifecycle
-from conformance.driver.process import ChildProcess
-from conformance.gate.participants.caller import Role
-from conformance.gate.participants.clock import Clock, FrozenClock, RunningClock
-from conformance.gate.participants.participant import Participant
-from conformance.gate.preparing.clients import Launch
-from conformance.gate.taps import place_tap
+import msgspec
+
+from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver, place_tap
+from conformance.environment.prepare import Environment
 from conformance.observe.tap.records import CommandRecord
+from conformance.participants.caller import Role
+from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
+from conformance.participants.participant import Participant
 from conformance.servers.server import Server
 
 ROLES: tuple[Role, ...] = ("oracle", "client")
-
-
-@dataclass
-class Seat:
-    """The place of one client on the bench: its driver is started when needed and again after it broke."""
-
-    launch: Launch
-    seed: int
-    connection: DriverConnection | None = None
-
-    def driver(self) -> DriverConnection:
-        """A living driver. Raises a DriverBroken problem when it cannot be started."""
-        if self.connection is None or not self.connection.alive:
-            self.connection = ChildProcess.start(self.launch.command, seed=self.seed, env=self.launch.environment)
-        return self.connection
-
-    def reset(self) -> None:
-        """Close every handle of the driver, if it lives. One that cannot do that is ended, and started anew later."""
-        if self.connection is not None and self.connection.alive:
-            try:
-                self.connection.call(lifecycle.Reset(), deadline_ms=15_000)
-            except (DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
-                self.connection.kill()
-
-    def is_dead(self) -> bool:
-        """Whether the driver that was started last is gone; unlike `driver`, asking starts no other."""
-        return self.connection is not None and not self.connection.alive
-
-    def leave(self) -> None:
-        """End the driver."""
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
 
 
 @dataclass
@@ -67,19 +28,24 @@ class Bench:
     """
 
     server: Server
-    oracle: Seat
-    client: Seat
+    oracle: RestartableDriver
+    client: RestartableDriver
     scripts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()
         self.taps = {role: place_tap(self.server, self.scripts) for role in ROLES}
 
+    @property
+    def drivers(self) -> tuple[RestartableDriver, RestartableDriver]:
+        """The oracle's and the client's."""
+        return self.oracle, self.client
+
     def both_have_clock(self) -> bool:
         """Whether time can stand still for both."""
-        return all("clock" in seat.driver().ready.capabilities for seat in (self.oracle, self.client))
+        return all("clock" in driver.living().ready.capabilities for driver in self.drivers)
 
-    def clock(self, *, frozen: bool) -> Clock:
+    def clock(self, *, frozen: bool) -> ParticipantClock:
         """A new clock for one participant."""
         return FrozenClock() if frozen else RunningClock()
 
@@ -87,9 +53,10 @@ class Bench:
         """A random prefix of the run's own; never from the seed, because processes with equal seeds share one Redis."""
         return self.server.fresh_prefix()
 
-    def participant(self, role: Role, seat: Seat, prefix: str, clock: Clock) -> Participant:
-        """Seat a client on a prefix, behind the tap of its role."""
-        return Participant(role, seat.driver(), redis=self.redis, point=self.taps[role], prefix=prefix, clock=clock)
+    def participant(self, role: Role, prefix: str, clock: ParticipantClock) -> Participant:
+        """A client on a prefix, behind the tap of its role."""
+        driver = self.oracle if role == "oracle" else self.client
+        return Participant(role, driver.living(), redis=self.redis, point=self.taps[role], prefix=prefix, clock=clock)
 
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""
@@ -113,10 +80,46 @@ class Bench:
         for prefix in prefixes:
             self.server.remove_prefix(prefix)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End both drivers, the taps and the connection."""
-        for seat in (self.oracle, self.client):
-            seat.leave()
+        for driver in self.drivers:
+            driver.close()
         for point in self.taps.values():
             point.close()
         self.redis.close()
+
+
+@dataclass(frozen=True)
+class BenchPlan:
+    """What a process needs to open a bench; crosses to xdist workers as JSON."""
+
+    server: Server
+    oracle: Launch
+    client: Launch
+    seed: int
+    scripts: dict[str, str]
+
+    @staticmethod
+    def of(environment: Environment) -> BenchPlan:
+        """The bench of a prepared environment."""
+        return BenchPlan(
+            server=environment.server,
+            oracle=environment.oracle,
+            client=environment.client,
+            seed=environment.seed,
+            scripts=dict(environment.scripts),
+        )
+
+    def encode(self) -> str:
+        """As JSON text."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def decode(text: str) -> BenchPlan:
+        """From JSON text."""
+        return msgspec.json.decode(text, type=BenchPlan)
+
+    def open(self) -> Bench:
+        """A bench for this process; its drivers start with the first scenario."""
+        oracle, client = (RestartableDriver(launch, self.seed) for launch in (self.oracle, self.client))
+        return Bench(self.server, oracle, client, self.scripts)

@@ -10,23 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.expect import Mismatch
-from conformance.gate.judging.health import oracle_health
-from conformance.gate.judging.judge import ORACLE_HEALTH, Judge
-from conformance.gate.participants.caller import Role
-from conformance.gate.participants.clock import RunningClock
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.tap import TapMissing
-from conformance.gate.run.records import Finding
-from conformance.gate.scenario import Scenario
+from conformance.gate.bench import Bench
+from conformance.gate.judge import ORACLE_HEALTH, Judge, oracle_health
+from conformance.gate.records import Finding
 from conformance.ledger.loader import Ledger
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
+from conformance.participants.caller import Role
+from conformance.participants.clock import RunningClock
+from conformance.participants.expect import Mismatch
+from conformance.participants.marks import Scenario
+from conformance.participants.participant import Participant
+from conformance.participants.tap import TapMissing
 
 
 @dataclass
-class Evidence:
+class TrialResult:
     """What a trial brought to light.
 
     `error` is set when the kit or the oracle broke: then nothing is said about the client.
@@ -43,34 +42,34 @@ class Evidence:
 
 def run_trial(
     scenario: Scenario, arguments: Mapping[str, Any], bench: Bench, ledger: Ledger, *, rules_off: Sequence[str] = ()
-) -> Evidence:
-    """Run one scenario once and gather the evidence. Never raises for what a client does.
+) -> TrialResult:
+    """Run one scenario once and return what came to light. Never raises for what a client does.
 
     `rules_off`: names of canonical rules that are not applied.
     """
     started = time.perf_counter()
     trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger, tuple(rules_off)))
     for part in (trial.run, trial.finish):
-        _guarded(part, trial.evidence)
-    trial.evidence.timings_ms["total"] = (time.perf_counter() - started) * 1000
-    return trial.evidence
+        _guarded(part, trial.result)
+    trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
+    return trial.result
 
 
-def _guarded(part: Callable[[], None], evidence: Evidence) -> None:
+def _guarded(part: Callable[[], None], result: TrialResult) -> None:
     """Do a part of the trial; what breaks it becomes the trial's error, unless there already is one."""
     try:
         part()
     except DriverBroken as broken:
-        evidence.error = evidence.error or f"a driver could not be used: {broken}"
+        result.error = result.error or f"a driver could not be used: {broken}"
     except Exception as failure:  # noqa: BLE001  (a defect of the kit is shown as such, and the run goes on)
-        evidence.error = evidence.error or f"the kit itself broke: {type(failure).__name__}: {failure}"
-        evidence.log += traceback.format_exc().splitlines()
+        result.error = result.error or f"the kit itself broke: {type(failure).__name__}: {failure}"
+        result.log += traceback.format_exc().splitlines()
 
 
 class _Trial:
     def __init__(self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge) -> None:
         self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
-        self.evidence = Evidence()
+        self.result = TrialResult()
         self.participants: list[Participant] = []
 
     def run(self) -> None:
@@ -82,63 +81,63 @@ class _Trial:
 
     def finish(self) -> None:
         self.bench.heal()
-        for seat in (self.bench.oracle, self.bench.client):
-            seat.reset()
+        for driver in self.bench.drivers:
+            driver.reset()
         self.bench.clear(sorted({prefix for participant in self.participants for prefix in participant.prefixes}))
         for participant in self.participants:
             name, spent = participant.role, participant.busy_seconds * 1000
-            self.evidence.timings_ms[name] = self.evidence.timings_ms.get(name, 0.0) + spent
+            self.result.timings_ms[name] = self.result.timings_ms.get(name, 0.0) + spent
 
     # Differential: one prefix each, compared.
 
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
-        oracle = self._seat("oracle", self.bench.oracle, self.bench.prefix(), frozen=frozen)
-        client = self._seat("client", self.bench.client, self.bench.prefix(), frozen=frozen)
+        oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
+        client = self._participant("client", self.bench.prefix(), frozen=frozen)
         with ThreadPoolExecutor(max_workers=2) as pool:
             on_oracle = pool.submit(self._steps, {"client": oracle})
             on_client = pool.submit(self._steps, {"client": client})
         self._settle()
         self._judge_oracle(on_oracle.exception())
-        if not self.evidence.error:
-            self._judge_client(on_client.exception(), self.bench.client)
-            self._look(oracle, client, frozen=frozen)
+        if not self.result.error:
+            self._judge_client(on_client.exception())
+            self._observe(oracle, client, frozen=frozen)
 
-    def _look(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
+    def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
-        self._quiet()
+        self._close_handles()
         self._traffic()
         theirs, ours = self._snapshot(oracle), self._snapshot(client)
         broken = self.judge.invariants(theirs)
         if broken:
-            self.evidence.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
-        if self.evidence.reached_end:
-            self.evidence.findings += self.judge.answers(oracle, client)
+            self.result.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
+        if self.result.reached_end:
+            self.result.findings += self.judge.answers(oracle, client)
             if self.scenario.compare:
                 managed = oracle.managed or client.managed
-                self.evidence.findings += self.judge.states(theirs, ours, frozen=frozen, managed=managed)
-        self._victims(ours, client.prefix)
-        self.evidence.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+                self.result.findings += self.judge.states(theirs, ours, frozen=frozen, managed=managed)
+        self._judge_left_behind(ours, client.prefix)
+        self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     # Hand-over and shared: one prefix, no comparison; the invariants and Node's health judge.
 
     def _together(self) -> None:
         prefix = self.bench.prefix()
-        client = self._seat("client", self.bench.client, prefix, frozen=False)
-        oracle = self._seat("oracle", self.bench.oracle, prefix, frozen=False)
-        failure = _caught(lambda: self._steps(self._cast(client, oracle)))
+        client = self._participant("client", prefix, frozen=False)
+        oracle = self._participant("oracle", prefix, frozen=False)
+        failure = _caught(lambda: self._steps(self._roles(client, oracle)))
         self._settle()
         if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
             self._judge_oracle(failure)
         else:
-            self._judge_client(failure, self.bench.client)
+            self._judge_client(failure)
         started = time.perf_counter()
-        self._quiet()
+        self._close_handles()
         self._traffic()
-        self._victims(self._snapshot(client), prefix)
-        self.evidence.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+        self._judge_left_behind(self._snapshot(client), prefix)
+        self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
-    def _cast(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
+    def _roles(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
         if self.scenario.style == "shared":
             return {"client": client, "oracle": oracle}
         if self.arguments.pop("direction") == "client-to-oracle":
@@ -147,13 +146,13 @@ class _Trial:
 
     # Both.
 
-    def _seat(self, role: Role, seat: Seat, prefix: str, *, frozen: bool) -> Participant:
-        participant = self.bench.participant(role, seat, prefix, self.bench.clock(frozen=frozen))
+    def _participant(self, role: Role, prefix: str, *, frozen: bool) -> Participant:
+        participant = self.bench.participant(role, prefix, self.bench.clock(frozen=frozen))
         self.participants.append(participant)
         return participant
 
-    def _steps(self, cast: dict[str, Participant]) -> None:
-        self.scenario.function(**cast, **self.arguments)
+    def _steps(self, roles: dict[str, Participant]) -> None:
+        self.scenario.function(**roles, **self.arguments)
 
     def _settle(self) -> None:
         """Nothing is disturbed any more, and what was begun comes to its end: also after a failure."""
@@ -161,10 +160,10 @@ class _Trial:
         for participant in self.participants:
             participant.settle()
 
-    def _quiet(self) -> None:
+    def _close_handles(self) -> None:
         """Close all handles, so that nobody writes while the kit reads."""
-        for seat in (self.bench.oracle, self.bench.client):
-            seat.reset()
+        for driver in self.bench.drivers:
+            driver.reset()
 
     def _snapshot(self, participant: Participant) -> Snapshot:
         return read_snapshot(self.bench.redis, participant.prefix)
@@ -174,47 +173,48 @@ class _Trial:
         cluster = self.bench.server.mode == "cluster"
         broken = self.judge.traffic(self.bench.traffic("oracle"), cluster=cluster)
         if broken:
-            self.evidence.error = f"Node itself breaks a check of the kit: {broken[0].message}"
-        self.evidence.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
+            self.result.error = f"Node itself breaks a check of the kit: {broken[0].message}"
+        self.result.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
 
-    def _victims(self, snapshot: Snapshot, prefix: str) -> None:
+    def _judge_left_behind(self, snapshot: Snapshot, prefix: str) -> None:
         """What the client left must keep the invariants, and Node must be able to read it."""
-        self.evidence.findings += self.judge.invariants(snapshot)
+        self.result.findings += self.judge.invariants(snapshot)
         if ORACLE_HEALTH not in self.scenario.without:
-            reader = self.bench.participant("oracle", self.bench.oracle, prefix, RunningClock())
+            reader = self.bench.participant("oracle", prefix, RunningClock())
             requirement = self.judge.blame("oracle.health")
-            self.evidence.findings += oracle_health(reader, snapshot.queues, requirement)
+            self.result.findings += oracle_health(reader, snapshot.queues, requirement)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
         if isinstance(failure, TapMissing):
             return  # the client has none either, which will be said
         if failure is not None:
-            self.evidence.error = (
+            self.result.error = (
                 f"the oracle itself did not do as the scenario says: {type(failure).__name__}: {failure}"
             )
 
-    def _judge_client(self, failure: BaseException | None, seat: Seat) -> None:
-        self.evidence.reached_end = failure is None
+    def _judge_client(self, failure: BaseException | None) -> None:
+        self.result.reached_end = failure is None
         match failure:
             case None:
                 return
             case Mismatch():
-                self.evidence.findings.append(self.judge.mismatch(failure))
+                self.result.findings.append(self.judge.mismatch(failure))
             case OperationUnsupported():
-                self.evidence.unsupported = str(failure)
+                self.result.unsupported = str(failure)
             case OperationIndeterminate():
-                self.evidence.inconclusive = str(failure)
+                self.result.inconclusive = str(failure)
             case OperationFailed():
-                self.evidence.findings.append(self.judge.broken("operation-failed", str(failure)))
+                self.result.findings.append(self.judge.broken("operation-failed", str(failure)))
             case DriverBroken():
-                self.evidence.findings.append(self.judge.broken("driver-broken", str(failure)))
-                self.evidence.log += seat.connection.log_tail() if seat.connection else []
+                self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
+                connection = self.bench.client.connection
+                self.result.log += connection.log_tail() if connection else []
             case _ if self.scenario.style == "differential":
                 # The oracle went through the same steps: the client left something that nobody expects.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"
-                self.evidence.findings.append(self.judge.broken("unexpected-state", seen))
+                self.result.findings.append(self.judge.broken("unexpected-state", seen))
             case _:
-                self.evidence.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
+                self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 
 
 def _caught(action: Callable[[], None]) -> BaseException | None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.run.catalogue import SCENARIOS
-from conformance.gate.scenario import Scenario
+from conformance.gate.selection import SCENARIOS
+from conformance.participants.marks import Scenario
 
 
 @dataclass(frozen=True)

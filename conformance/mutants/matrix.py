@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.inprocess import InProcess
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.judging.attribution import requirement_verdicts
-from conformance.gate.preparing.clients import Launch
-from conformance.gate.run.records import Finding, Verdict
-from conformance.gate.trial import Evidence, run_trial
+from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.gate.records import Finding, Verdict
+from conformance.gate.trial import TrialResult, run_trial
+from conformance.gate.verdicts import requirement_verdicts
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.cases import Case, all_cases
 from conformance.mutants.damage import Damage
@@ -52,14 +53,14 @@ def wanted_verdict(mutant: Mutant, row: str) -> Verdict:
 
 
 @dataclass
-class MutantSeat(Seat):
+class MutantSeat(RestartableDriver):
     """A seat whose driver is a mutant in this process; it sits down again when it was broken."""
 
     mutant: Mutant | None = None
     scripts: ScriptTexts = field(default_factory=dict)
     damage: Damage | None = None
 
-    def driver(self) -> DriverConnection:
+    def living(self) -> DriverConnection:
         """A living driver."""
         if self.connection is None or not self.connection.alive:
             assert self.mutant is not None
@@ -69,9 +70,9 @@ class MutantSeat(Seat):
             self.connection = InProcess.start(server, seed=self.seed, label=self.mutant.name)
         return self.connection
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End the driver and heal what was broken."""
-        super().leave()
+        super().close()
         self.heal()
 
     def heal(self) -> None:
@@ -86,13 +87,13 @@ class Arena:
 
     def __init__(self, server: Server, oracle: Launch, scripts: ScriptTexts) -> None:
         self._scripts = scripts
-        self._nobody = Seat(Launch("nobody", []), seed=0)
+        self._nobody = RestartableDriver(Launch("nobody", []), seed=0)
         texts = {name: script.text for name, script in scripts.items()}
-        self._bench = Bench(server, Seat(oracle, seed=0), self._nobody, texts)
+        self._bench = Bench(server, RestartableDriver(oracle, seed=0), self._nobody, texts)
 
     def leave(self) -> None:
         """End the oracle."""
-        self._bench.leave()
+        self._bench.close()
 
     def outcomes(self, mutant: Mutant) -> list[Outcome]:
         """Run the mutant through its scenarios until each of its rows is killed, or none is left."""
@@ -109,7 +110,7 @@ class Arena:
                     _judge(case, evidence, waiting)
         return outcomes
 
-    def evidence(self, mutant: Mutant, case: Case) -> Evidence:
+    def evidence(self, mutant: Mutant, case: Case) -> TrialResult:
         """What one scenario brings to light about a mutant."""
         with self._seated(mutant):
             return run_trial(case.scenario, case.arguments, self._bench, load_ledger())
@@ -123,7 +124,7 @@ class Arena:
         try:
             yield
         finally:
-            self._bench.client.leave()
+            self._bench.client.close()
             self._bench.client = self._nobody
 
 
@@ -138,7 +139,7 @@ def _reluctance(case: Case, rows: set[str]) -> tuple[bool, bool]:
     return case.scenario.slow, case.scenario.requirements[0] not in rows
 
 
-def _judge(case: Case, evidence: Evidence, waiting: dict[str, Outcome]) -> None:
+def _judge(case: Case, evidence: TrialResult, waiting: dict[str, Outcome]) -> None:
     """Note what the case says about the rows that are still to be killed."""
     ledger = load_ledger()
     verdicts = requirement_verdicts(

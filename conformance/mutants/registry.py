@@ -19,8 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from conformance.gate.scenario import Need
 from conformance.mutants.damage import Damage
+from conformance.participants.marks import Need
 from conformance.problems import UsageProblem
 
 DEFECTS = "conformance.mutants.defects"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

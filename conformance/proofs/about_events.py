@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import equal, holds
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from conformance.driver.connection import OperationFailed
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import Mismatch, equal, holds
-from conformance.gate.participants.handles import WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import Mismatch, equal, holds
+from conformance.participants.handles import WorkerHandle
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from conformance.driver.connection import OperationFailed
-from conformance.gate.expect import Mismatch, between, equal, holds
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import Mismatch, between, equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 MANY = 1100

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 HOUR_MS = 3_600_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from binascii import crc_hqx
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import equal
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import Prove, proof
 from conformance.upstream.manifest import load_manifest
 

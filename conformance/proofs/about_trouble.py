@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 from conformance.driver.connection import OperationFailed
-from conformance.gate.expect import Mismatch, between, equal
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.own_redis import OwnRedis, own_redis
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import Mismatch, between, equal
+from conformance.participants.handles import QueueHandle
+from conformance.participants.own_redis import OwnRedis, own_redis
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
 
 ATTEMPTS = 8

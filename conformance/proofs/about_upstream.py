@@ -8,12 +8,10 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.preparing.clients import Toolbox, client_launch
+from conformance.environment.clients import Toolchain, find_toolchain
+from conformance.participants.expect import equal, holds
+from conformance.participants.participant import Participant
 from conformance.proofs.registry import proof
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 
 INCLUDE = re.compile(r'^--- @include "([^"]+)"', re.MULTILINE)
 WIRE_WORDS = ("stalled-check", "0x100000000", "cmsgpack")
@@ -21,9 +19,8 @@ WIRE_WORDS = ("stalled-check", "0x100000000", "cmsgpack")
 
 
 @cache
-def _toolbox() -> Toolbox:
-    node = find_node(None)
-    return Toolbox(node, ensure_package(node, announce=print), print)
+def _toolbox() -> Toolchain:
+    return find_toolchain("", print)
 
 
 def _bullmq() -> Path:
@@ -66,7 +63,7 @@ def only_the_scripts_tell(_oracle: Participant) -> str:
 @proof("upstream.other-clients")
 def the_same_makers_have_a_python_client(oracle: Participant) -> str:
     """Ask the pinned package from PyPI who made it, and compare with the one from npm."""
-    python = client_launch("python-official", [], _toolbox()).command[0]
+    python = _toolbox().launch("python-official").command[0]
     ask = "import importlib.metadata as m; d = m.metadata('bullmq'); print(d['Version'], d['Author-email'], sep='|')"
     version, author = _said_by(python, "-c", ask).split("|")
     npm = json.loads((_bullmq() / "package.json").read_bytes())["author"]

@@ -7,8 +7,8 @@
         equal(order, [0, 1, 3, 10], "the smallest number runs first")
         return f"they ran in the order {order}"
 
-A proof takes steps on the oracle, asserts what it does (`conformance.gate.expect`), and returns one clause that tells
-what was seen. It is named by a row or by a claim of the row; a row may have several proofs.
+A proof takes steps on the oracle, asserts what it does (`conformance.participants.expect`), and returns one clause
+that says what was seen. It is named by a row or by a claim of the row; a row may have several proofs.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from conformance.gate.participants.participant import Participant
 from conformance.ledger.loader import load_ledger
+from conformance.participants.participant import Participant
 
 PACKAGE = "conformance.proofs"
 

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from conformance.driver.connection import OperationFailed, OperationIndeterminate, OperationUnsupported
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.expect import Mismatch
-from conformance.gate.preparing.clients import Launch, Toolbox, oracle_launch
+from conformance.environment.clients import Launch, Toolchain
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
+from conformance.participants.expect import Mismatch
 from conformance.proofs.registry import Proof
 from conformance.servers import open_server
 from conformance.upstream.node import find_node
@@ -47,7 +48,7 @@ class Stage:
         paper = load_ledger().row(proof.row).paper
         prefix = self._bench.prefix()
         clock = self._bench.clock(frozen=proof.clock == "frozen")
-        oracle = self._bench.participant("oracle", self._bench.oracle, prefix, clock)
+        oracle = self._bench.participant("oracle", prefix, clock)
         try:
             return Shown(proof, paper, proof.steps(oracle), holds=True)
         except (Mismatch, OperationFailed, OperationIndeterminate, OperationUnsupported) as failure:
@@ -64,10 +65,10 @@ def stage(*, node: str | None = None, redis: str | None = None, announce: Callab
     Raises a Problem that says what is missing on this machine.
     """
     found = find_node(node)
-    toolbox = Toolbox(found, ensure_package(found, announce=announce), announce)
+    toolbox = Toolchain(found, ensure_package(found, announce=announce), announce)
     with open_server(redis, announce=announce) as server:
-        bench = Bench(server, Seat(oracle_launch(toolbox), seed=0), Seat(NOBODY, seed=0))
+        bench = Bench(server, RestartableDriver(toolbox.oracle, seed=0), RestartableDriver(NOBODY, seed=0))
         try:
             yield Stage(bench)
         finally:
-            bench.leave()
+            bench.close()

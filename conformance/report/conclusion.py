@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from conformance.gate.run.records import Footer
+from conformance.gate.records import RunFooter
 from conformance.report.text import count
 from conformance.report.verdicts import SHOWN, Shown
 
@@ -66,7 +66,7 @@ def conclude(
     counts: Mapping[Shown, int],
     blocking: Sequence[Shown],
     completeness: Completeness,
-    footer: Footer | None,
+    footer: RunFooter | None,
     *,
     untested: int,
 ) -> Conclusion:
@@ -125,6 +125,6 @@ def _anything_decided(counts: Mapping[Shown, int]) -> bool:
     return any(counts.get(one, 0) for one in ("pass", "warn", "info", "expected-fail"))
 
 
-def _exit_reason(footer: Footer) -> str:
+def _exit_reason(footer: RunFooter) -> str:
     problems = f" ({footer.problems[0]})" if footer.problems else ""
     return f"the run ended with exit code {footer.exit_code}{problems}"

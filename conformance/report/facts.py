@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from conformance.gate.run.records import Finding
+from conformance.gate.records import Finding
 from conformance.report.findings import FindingGroup
 from conformance.report.run_file import Run
 from conformance.report.summary import RequirementSummary

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import get_args
 
-from conformance.gate.run.records import Finding, ScenarioRecord, Severity
+from conformance.gate.records import Finding, ScenarioRecord, Severity
 from conformance.report.text import Parted, part, shape
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)

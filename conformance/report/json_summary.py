@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from conformance.gate.run.records import Finding, Level, Party, RedisInfo, Verdict
+from conformance.gate.records import Finding, Level, Party, RedisInfo, Verdict
 from conformance.report.conclusion import State
 from conformance.report.findings import FindingGroup
 from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary

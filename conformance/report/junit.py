@@ -13,7 +13,7 @@ from typing import Any
 
 from junitparser import Element, Error, Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
-from conformance.gate.run.records import ScenarioRecord
+from conformance.gate.records import ScenarioRecord
 from conformance.report.facts import Fact, finding_facts, run_facts
 from conformance.report.summary import ScenarioSummary, Summary
 from conformance.report.text import visible

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from conformance.gate.run.records import Footer, Header, Record, ScenarioRecord
+from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
 from conformance.report.formats import FORMATS, find_format, write_reports
 from conformance.report.progress import LiveProgress
 from conformance.report.rows import examined_rows
@@ -43,7 +43,7 @@ class _Writing:
 
     def hear(self, record: Record) -> None:
         self._writer.write(record)
-        if isinstance(record, Footer):
+        if isinstance(record, RunFooter):
             self._writer.close()
             write_reports(self._writer.path, self._out, self._formats)
 
@@ -54,18 +54,18 @@ class _Showing:
     def __init__(self, console: Console, live_console: Console) -> None:
         self._console = console
         self._progress = LiveProgress(live_console, examined_rows())
-        self._header: Header | None = None
+        self._header: RunHeader | None = None
         self._scenarios: list[ScenarioRecord] = []
 
     def hear(self, record: Record) -> None:
         match record:
-            case Header():
+            case RunHeader():
                 self._header = record
                 self._progress.start(record.planned)
             case ScenarioRecord():
                 self._scenarios.append(record)
                 self._progress.scenario(record)
-            case Footer():
+            case RunFooter():
                 self._progress.stop()
                 assert self._header is not None
                 run = Run(header=self._header, scenarios=tuple(self._scenarios), footer=record)

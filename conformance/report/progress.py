@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from conformance.gate.run.records import ScenarioRecord
+from conformance.gate.records import ScenarioRecord
 from conformance.report.rows import NO_ROWS, Rows
 from conformance.report.summary import show_scenario
 from conformance.report.terminal import STYLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from conformance.gate.run.records import Level
+from conformance.gate.records import Level
 from conformance.ledger.loader import load_ledger
 
 

@@ -1,4 +1,4 @@
-"""Writes and reads run files: append-only JSONL of `conformance.gate.run.records`.
+"""Writes and reads run files: append-only JSONL of `conformance.gate.records`.
 
 A run can be cut at any byte (a killed CI job, a full disk). The writer hands every record to the operating system as
 one line, so at most the last line is torn; the reader drops a torn last line and the run counts as incomplete.
@@ -15,7 +15,7 @@ from typing import Self
 
 import msgspec
 
-from conformance.gate.run.records import FORMAT, Footer, Header, Record, ScenarioRecord, decode, encode
+from conformance.gate.records import FORMAT, Record, RunFooter, RunHeader, ScenarioRecord, decode, encode
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 
@@ -23,9 +23,9 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 class Run:
     """One run as it was written down. `footer` is None for a run that was cut."""
 
-    header: Header
+    header: RunHeader
     scenarios: tuple[ScenarioRecord, ...]
-    footer: Footer | None
+    footer: RunFooter | None
 
 
 class RunWriter:
@@ -78,12 +78,12 @@ def read_run(path: Path) -> Run:
         record = _decode_line(path, number, line)
         _check_place(path, number, record, records)
         records.append(record)
-    if not records or not isinstance(records[0], Header):
+    if not records or not isinstance(records[0], RunHeader):
         raise UsageProblem(f"{path} holds no run", hint="the run was cut before its first record was written")
     return Run(
         header=records[0],
         scenarios=tuple(record for record in records if isinstance(record, ScenarioRecord)),
-        footer=records[-1] if isinstance(records[-1], Footer) else None,
+        footer=records[-1] if isinstance(records[-1], RunFooter) else None,
     )
 
 
@@ -156,15 +156,15 @@ def _decode_line(path: Path, number: int, line: bytes) -> Record:
 
 def _check_place(path: Path, number: int, record: Record, before: list[Record]) -> None:
     """One header first, one footer last. Raises UsageProblem for anything else, and for a format of another kit."""
-    if isinstance(record, Header) and record.format != FORMAT:
+    if isinstance(record, RunHeader) and record.format != FORMAT:
         raise UsageProblem(
             f"{path}: a run of format {record.format}, and this kit reads format {FORMAT}",
             hint=f"render it with the kit that wrote it ({record.kit})",
         )
-    if isinstance(record, Header) == bool(before):
+    if isinstance(record, RunHeader) == bool(before):
         raise UsageProblem(
             f"{path}, line {number}: {'a second header' if before else 'a record before the header'}",
             hint="a run file holds exactly one run",
         )
-    if before and isinstance(before[-1], Footer):
+    if before and isinstance(before[-1], RunFooter):
         raise UsageProblem(f"{path}, line {number}: a record after the footer", hint="a run file holds exactly one run")

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from conformance.gate.run.records import Level, ScenarioRecord, Verdict
+from conformance.gate.records import Level, ScenarioRecord, Verdict
 from conformance.report.conclusion import Completeness, Conclusion, conclude
 from conformance.report.findings import FindingGroup, group_findings
 from conformance.report.rows import NO_ROWS, Rows

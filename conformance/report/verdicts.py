@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-from conformance.gate.run.records import Level, Verdict
+from conformance.gate.records import Level, Verdict
 
 Shown = Literal["fail", "error", "stale", "inconclusive", "warn", "info", "expected-fail", "unsupported", "pass"]
 """Worst first: one `unsupported` scenario is enough for a requirement not to be shown as passed."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.redis_view import RedisView
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
 
 
 def all_completed(participant: Participant, count: int) -> RedisView:

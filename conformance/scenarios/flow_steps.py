@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.handles import FlowHandle, QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import equal
+from conformance.participants.handles import FlowHandle, QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
 
 
 def node(name: str, *children: dict[str, Any], queue: str = "q", **opts: Any) -> dict[str, Any]:

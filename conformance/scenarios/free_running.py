@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeAlias
 
-from conformance.gate.expect import Mismatch, shown
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.expect import Mismatch, shown
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
 from conformance.scenarios.race_steps import outcome
 
 ROUNDS = 200

@@ -10,8 +10,8 @@ import pytest
 
 from conformance.driver.connection import OperationFailed
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
 
 Moment = Literal["before-send", "after-execute"]
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import holds
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.redis_view import RedisView
+from conformance.participants.expect import holds
+from conformance.participants.handles import QueueHandle
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
 
 MINUTE_MS = 60_000
 EVERYTHING = "9007199254740991"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
 from conformance.protocol.errors import DRIVER_CODES, ErrorCode
 
 LATER_MS = 60_000

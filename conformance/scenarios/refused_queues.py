@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from conformance.driver.ops import job, queue
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.handles import QueueHandle
+from conformance.participants.participant import Participant
 from conformance.protocol.errors import ErrorCode
 from conformance.scenarios.flow_steps import node
 from conformance.scenarios.refusal_steps import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from conformance.driver.ops import job, worker
-from conformance.gate.participants.handles import WorkerHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.handles import WorkerHandle
+from conformance.participants.participant import Participant
 from conformance.protocol.errors import ErrorCode
 from conformance.scenarios.flow_steps import node
 from conformance.scenarios.refusal_steps import (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from conformance.driver.ops.base import JobView
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
 
 HOUR_MS = 3_600_000
 YEARLY = {"pattern": "0 0 1 1 *", "tz": "UTC"}

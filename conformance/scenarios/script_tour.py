@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from conformance.driver.ops import job, queue, worker
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.participant import Participant
+from conformance.participants.handles import QueueHandle
+from conformance.participants.participant import Participant
 from conformance.scenarios.flow_steps import node
 from conformance.scenarios.scheduler_steps import HOUR_MS, claim_next, current_job
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 
 @scenario("add.plain.waits", "add.id.counter", tier="smoke")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from conformance.driver.connection import OperationFailed
-from conformance.gate.expect import Mismatch, equal, holds
-from conformance.gate.participants.handles import FlowHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import Mismatch, equal, holds
+from conformance.participants.handles import FlowHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.flow_steps import node
 from conformance.scenarios.script_tour import OFFICIAL, tour
 

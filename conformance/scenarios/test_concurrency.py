@@ -8,11 +8,11 @@ import pytest
 
 from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.redis_view import RedisView
-from conformance.gate.scenario import scenario, shared
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario, shared
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
 
 ENDINGS = ("completed", "failed")
 NEVER_WAITS_S = 1.0

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import handover, scenario
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.marks import handover, scenario
+from conformance.participants.participant import Participant
 
 TTL_MS = 60_000
 KEY = "de:once"

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import handover, scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import handover, scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.edge_steps import all_completed
 from conformance.scenarios.edge_values import BYTES
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
-from conformance.gate.expect import Mismatch, equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import handover, scenario, shared
+from conformance.participants.expect import Mismatch, equal, holds
+from conformance.participants.marks import handover, scenario, shared
+from conformance.participants.participant import Participant
 from conformance.scenarios.edge_steps import all_completed
 from conformance.scenarios.edge_values import IDS, TEXTS
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.expect import between, equal
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 
 @scenario("event.added", "event.waiting", "event.order", tier="smoke")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 NO_FIELDS = {
     "required-fields": "the hash was evicted, and only what happened since is in it",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conformance.driver.ops import job as job_ops
-from conformance.gate.expect import equal
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.flow_steps import chosen, node, open_all, run
 
 PARENT_LOST = {

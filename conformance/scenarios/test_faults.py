@@ -10,12 +10,12 @@ from typing import Any, Final
 import pytest
 
 from conformance.driver.connection import OperationIndeterminate
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.own_redis import own_redis
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario, shared
 from conformance.observe.tap.rules import Phase
+from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle
+from conformance.participants.marks import scenario, shared
+from conformance.participants.own_redis import own_redis
+from conformance.participants.participant import Participant
 
 IMPATIENT: Final[dict[str, Any]] = {"lockDuration": 1000, "stalledInterval": 200, "drainDelay": 1, "runRetryDelay": 200}
 """Options of a worker that notices soon what has gone wrong. Of several workers all need them: who checks for stalled

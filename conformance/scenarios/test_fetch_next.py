@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.expect import between, equal
-from conformance.gate.participants.handles import WorkerHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal
+from conformance.participants.handles import WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 
 def _finish(worker: WorkerHandle, how: str, job: str = "1") -> str | None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import handover, scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import handover, scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.flow_steps import children_of, node, open_all, run
 
 

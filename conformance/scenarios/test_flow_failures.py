@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from conformance.driver.ops import job as job_ops
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.flow_steps import children_of, chosen, node, open_all, run
 
 FAILURE_OPTIONS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import handover, shared
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import handover, shared
+from conformance.participants.participant import Participant
 
 
 def _all_finished(participant: Participant, count: int, *, state: str = "completed", within_ms: int = 15_000) -> None:

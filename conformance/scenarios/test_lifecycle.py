@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 
 @scenario("lifecycle.claim.oldest-first", tier="smoke")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from conformance.gate.expect import between, equal
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 
 @scenario("liveness.pickup", clock="real", tier="smoke")

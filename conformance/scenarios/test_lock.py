@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.redis_view import RedisView
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
 
 LATE_MS = 700
 """How late a timer may be on a busy machine. Half a second in which nobody runs was seen: locks live for seconds."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conformance.driver.connection import OperationFailed
-from conformance.gate.expect import Mismatch, equal, holds
-from conformance.gate.participants.own_redis import own_redis
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import Mismatch, equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.own_redis import own_redis
+from conformance.participants.participant import Participant
 
 ACTIVE = 10
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import equal
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 MINUTE_MS = 60_000
 ENOUGH_MS = 8_000

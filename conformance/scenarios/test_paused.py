@@ -9,10 +9,10 @@ import pytest
 
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import equal
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 Way: TypeAlias = Callable[[QueueHandle, WorkerHandle], None]
 

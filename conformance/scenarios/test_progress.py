@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 
 @pytest.mark.parametrize("value", [50, 0, 12.5, "halfway", {"percent": 50, "what": "é"}, [1, 2], True], ids=repr)

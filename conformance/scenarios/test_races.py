@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.race_steps import Act, claimed, drain, meet, obliterate, orders
 
 

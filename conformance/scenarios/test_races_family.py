@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.handles import FlowHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario, shared
+from conformance.participants.expect import equal
+from conformance.participants.handles import FlowHandle
+from conformance.participants.marks import scenario, shared
+from conformance.participants.participant import Participant
 from conformance.scenarios.flow_steps import children_of, node
 from conformance.scenarios.free_running import ROUNDS, Round, Side, place_of, race_often
 from conformance.scenarios.race_steps import Act, claimed, meet, orders, waits_of

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.race_steps import LATE, Act, claimed, meet, orders
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import shared
+from conformance.participants.expect import equal
+from conformance.participants.handles import QueueHandle
+from conformance.participants.marks import shared
+from conformance.participants.participant import Participant
 from conformance.scenarios.free_running import ROUNDS, Round, Side, place_of, race_often
 from conformance.scenarios.race_steps import claimed, drain, obliterate
 

@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from conformance.driver.ops.worker import PauseWorker, ResumeWorker
-from conformance.gate.expect import equal, one_of
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario, shared
+from conformance.participants.expect import equal, one_of
+from conformance.participants.handles import QueueHandle
+from conformance.participants.marks import scenario, shared
+from conformance.participants.participant import Participant
 from conformance.scenarios.free_running import ROUNDS
 from conformance.scenarios.race_steps import LATE, UNHEARD, Moment, let_arrive
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from conformance.driver.ops import worker as worker_ops
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario, shared
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import scenario, shared
+from conformance.participants.participant import Participant
 from conformance.scenarios.rate_limit_steps import (
     EVERYTHING,
     MINUTE_MS,

@@ -6,10 +6,10 @@ import pytest
 
 from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.handles import QueueHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.handles import QueueHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.rate_limit_steps import EVERYTHING, MINUTE_MS, fill, let_window_end, limit, limit_of
 
 

@@ -11,8 +11,8 @@ from conformance.driver.ops import lifecycle
 from conformance.fuzz.replay_file import Replay, read_replay
 from conformance.fuzz.sides import placed
 from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, told
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 ABOUT = 250
 """How much longer than its limit a stream may be: Redis trims whole nodes of about 100 entries."""

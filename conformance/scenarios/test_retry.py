@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 
 @scenario("retry.immediately", "job.hash.attempts-made", "job.hash.attempts-started", tier="smoke")

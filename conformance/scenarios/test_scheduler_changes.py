@@ -8,9 +8,9 @@ import pytest
 
 from conformance.driver.ops import flow as flow_ops
 from conformance.driver.ops import queue as queue_ops
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import handover, scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import handover, scenario
+from conformance.participants.participant import Participant
 from conformance.scenarios.scheduler_steps import HOUR_MS, YEARLY, claim_next, current_job, due_of, made
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.expect import equal, holds
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.redis_view import RedisView
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
 from conformance.scenarios.refusal_steps import Refusal
 from conformance.scenarios.refused_queues import refusals_of_queues
 from conformance.scenarios.refused_workers import refusals_of_workers

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.expect import between, equal, holds
-from conformance.gate.participants.handles import QueueHandle, WorkerHandle
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.redis_view import RedisView
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import between, equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
 
 LATE_MS = 1000
 """How late a timer, and what follows it, may be on a busy machine."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from conformance.gate.run.version import KIT_VERSION
+from conformance.gate.records import KIT_VERSION
 from conformance.servers.connection import connect, explained
 from reports.load.fleet import Crew, fleet, wait_for_end
 from reports.load.produce import produce, warm_up

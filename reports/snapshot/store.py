@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from conformance.gate.run.version import KIT_VERSION
+from conformance.gate.records import KIT_VERSION
 from conformance.servers.connection import explained
 from reports.snapshot.facts import last_events, queues_of, redis_facts, script_facts
 from reports.snapshot.files import ROWS, buckets_for, drop_unclaimed

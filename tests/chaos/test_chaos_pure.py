@@ -28,9 +28,8 @@ from chaos.workload import Mix, Orders, Workload
 from conformance.checkers.histories.history import History, in_order
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.checkers.histories.lines import Header, Sample, Starved
-from conformance.cli.chaos import milliseconds
 from conformance.driver.ops.queue import Add
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
 from conformance.proofs.registry import all_proofs
 from conformance.servers.waiting import wait_until
@@ -85,17 +84,6 @@ def test_faults_are_chosen_by_name_and_glob() -> None:
 def test_a_fault_goes_to_a_topology_that_has_it() -> None:
     assert topology_for("single", chosen_faults("cluster.failover")) == "cluster"
     assert topology_for("cluster", chosen_faults("worker.kill")) == "cluster"
-
-
-@pytest.mark.parametrize(("text", "ms"), [("30s", 30_000), ("1.5m", 90_000), ("200ms", 200), ("1h", 3_600_000)])
-def test_durations(text: str, ms: float) -> None:
-    assert milliseconds(text, "--hold") == ms
-
-
-@pytest.mark.parametrize("text", ["", "30", "s", "-1s", "1d"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(UsageProblem, match="--hold"):
-        milliseconds(text, "--hold")
 
 
 def test_the_command_that_repeats_a_run() -> None:

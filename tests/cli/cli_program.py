@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import conformance
-from conformance.gate.run.records import Footer, Header, Record, ScenarioRecord, decode
+from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord, decode
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "bullmq-conformance"
 ROOT = Path(conformance.__file__).parents[1]
@@ -79,9 +79,9 @@ def run_pytest(*words: str | Path, cwd: Path) -> Done:
 class RunFile:
     """What a run wrote down."""
 
-    header: Header
+    header: RunHeader
     scenarios: list[ScenarioRecord]
-    footer: Footer | None
+    footer: RunFooter | None
 
     @property
     def verdicts(self) -> dict[str, tuple[str, dict[str, str]]]:
@@ -92,12 +92,12 @@ class RunFile:
 def read_records(out: Path) -> RunFile:
     records: list[Record] = [decode(line) for line in (out / "run.jsonl").read_bytes().splitlines()]
     header = records[0]
-    assert isinstance(header, Header)
+    assert isinstance(header, RunHeader)
     last = records[-1]
     return RunFile(
         header,
         [one for one in records if isinstance(one, ScenarioRecord)],
-        last if isinstance(last, Footer) else None,
+        last if isinstance(last, RunFooter) else None,
     )
 
 

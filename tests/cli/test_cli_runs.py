@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.run.redaction import HIDDEN
+from conformance.gate.records import HIDDEN
 from conformance.servers import Server, open_server
 
 from .cli_program import (

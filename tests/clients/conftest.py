@@ -16,7 +16,7 @@ import pytest
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import Op, lifecycle
 from conformance.driver.process import ChildProcess
-from conformance.gate.preparing.environments import ensure_python_environment
+from conformance.environment.clients import ensure_python_environment
 from conformance.servers import Server, open_server
 
 Answer = TypeVar("Answer")

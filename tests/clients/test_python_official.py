@@ -16,7 +16,7 @@ from conformance.driver.errors import OperationFailed, OperationIndeterminate, O
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY, Op, lifecycle, queue, worker
 from conformance.driver.process import ChildProcess
-from conformance.gate.preparing.clients import ClientFile, client_folders
+from conformance.environment.clients import ClientFile, client_folders
 from conformance.servers import Server
 
 from .conftest import FOLDER, Bench, eventually

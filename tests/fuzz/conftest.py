@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
 from conformance.servers import Server, open_server
 
 from .hunting import oracle_of_this_machine

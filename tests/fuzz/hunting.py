@@ -14,20 +14,18 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.processor import processor_s
+from conformance.environment.clients import Launch, find_toolchain
+from conformance.environment.drivers import RestartableDriver
 from conformance.fuzz.campaign import Campaign, Finding
 from conformance.fuzz.folder import as_replay
 from conformance.fuzz.modes import Mode
 from conformance.fuzz.replay_file import write_replay
 from conformance.fuzz.stage import Stage
 from conformance.fuzz.steps import told
-from conformance.gate.bench import Seat
-from conformance.gate.preparing.clients import Launch, Toolbox, oracle_launch
 from conformance.mutants.matrix import MutantSeat
 from conformance.mutants.registry import Mutant
 from conformance.reference_impl.scripts.official import official_scripts
 from conformance.servers import Server, open_server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 
 from .planted import PLANTED
 
@@ -47,15 +45,14 @@ class Silence:
 
 def oracle_of_this_machine() -> Launch:
     """How the Node driver is started."""
-    node = find_node(None)
-    return oracle_launch(Toolbox(node, ensure_package(node, announce=print), print))
+    return find_toolchain("", print).oracle
 
 
 @contextmanager
 def stage_for(mutant: Mutant, server: Server, oracle: Launch, mode: Mode = "differential") -> Iterator[Stage]:
     """A stage whose client is a mutant in this process."""
     client = MutantSeat(Launch(mutant.name, []), 0, mutant=mutant, scripts=official_scripts())
-    stage = Stage(server, Seat(oracle, 0), client, mode)
+    stage = Stage(server, RestartableDriver(oracle, 0), client, mode)
     try:
         yield stage
     finally:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance.environment.clients import Launch
 from conformance.fuzz.campaign import Campaign, Finding
 from conformance.fuzz.findings import Known
 from conformance.fuzz.folder import RunFolder, as_replay
@@ -13,7 +14,6 @@ from conformance.fuzz.modes import Mode
 from conformance.fuzz.replay_file import read_replay
 from conformance.fuzz.replaying import play_back
 from conformance.fuzz.steps import calls_of
-from conformance.gate.preparing.clients import Launch
 from conformance.mutants.damage import Damage
 from conformance.servers import Server
 

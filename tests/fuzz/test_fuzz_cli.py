@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from conformance.cli.fuzz import fuzz, seconds
-from conformance.cli.replay import replay
+from conformance.cli.fuzz import fuzz, replay
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 
 from .hunting import REPLAYS
@@ -26,17 +25,6 @@ def _call(*words: str | Path) -> tuple[int, str]:
     command = [sys.executable, "-m", "conformance", *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     return done.returncode, done.stdout + done.stderr
-
-
-@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("5m", 300), ("1h", 3600), ("7", 7), ("0.5m", 30)])
-def test_a_budget_is_a_time(text: str, value: float) -> None:
-    assert seconds(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1s", "5 m", "soon", "1d"])
-def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(UsageProblem, match="is no time"):
-        seconds(text)
 
 
 @pytest.mark.parametrize(

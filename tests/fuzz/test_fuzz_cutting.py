@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from conformance.driver.ops import queue, worker
+from conformance.environment.clients import Launch
 from conformance.fuzz.answers import Answer
 from conformance.fuzz.comparing import Sight
 from conformance.fuzz.cutting import CUTTABLE, may_be_cut
@@ -18,10 +19,9 @@ from conformance.fuzz.dump import Eyes
 from conformance.fuzz.play import Play
 from conformance.fuzz.stage import Stage
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step, opening
-from conformance.gate.participants.clock import FrozenClock
-from conformance.gate.preparing.clients import Launch
 from conformance.observe.handmade import job, snapshot
 from conformance.observe.tap.rules import PHASES, Phase
+from conformance.participants.clock import FrozenClock
 from conformance.servers import Server
 
 from .hunting import stage_for

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from conformance.environment.clients import Launch
 from conformance.fuzz.replay_file import read_replay
 from conformance.fuzz.replaying import play_back
 from conformance.fuzz.stage import Stage
 from conformance.fuzz.steps import calls_of
-from conformance.gate.preparing.clients import Launch
 from conformance.servers import Server
 
 from .hunting import REPLAYS, stage_for

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from conformance.environment.clients import Launch
 from conformance.fuzz.replay_file import read_replay
 from conformance.fuzz.replaying import play_back
 from conformance.fuzz.steps import FaultStep
-from conformance.gate.preparing.clients import Launch
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage
 from conformance.mutants.registry import Mutant

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
 from conformance.servers import Server, open_server
 
-from .miniature_drivers import BenchOf, ChildSeat, InProcessSeat, Mini
+from .miniature_drivers import BenchOf, ChildDriver, InProcessDriver, Mini
 
 
 @pytest.fixture(scope="session")
@@ -27,30 +28,30 @@ def bench_of(server: Server) -> Iterator[BenchOf]:
     """Seats an oracle and a client; their drivers are ended afterwards."""
     with ExitStack() as stack:
 
-        def make(oracle: Seat, client: Seat) -> Bench:
+        def make(oracle: RestartableDriver, client: RestartableDriver) -> Bench:
             bench = Bench(server, oracle, client)
-            stack.callback(bench.leave)
+            stack.callback(bench.close)
             return bench
 
         yield make
 
 
 @pytest.fixture
-def child(tmp_path: Path) -> ChildSeat:
+def child(tmp_path: Path) -> ChildDriver:
     """A seat whose driver is a small program: `body` is what it does with each `call` before it answers."""
 
-    def seat(body: str) -> Seat:
+    def seat(body: str) -> RestartableDriver:
         path = tmp_path / f"driver{len(list(tmp_path.iterdir()))}.py"
         path.write_text(CHILD.format(body=body), "utf-8")
-        return Seat(Launch("child", [sys.executable, "-I", "-S", str(path)]), seed=1)
+        return RestartableDriver(Launch("child", [sys.executable, "-I", "-S", str(path)]), seed=1)
 
     return seat
 
 
 @pytest.fixture
-def mini() -> Callable[..., InProcessSeat]:
+def mini() -> Callable[..., InProcessDriver]:
     """A seat whose driver is an object in this process."""
-    return lambda **settings: InProcessSeat(Mini(**settings))
+    return lambda **settings: InProcessDriver(Mini(**settings))
 
 
 CHILD = """

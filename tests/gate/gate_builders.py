@@ -9,9 +9,9 @@ from typing import Any, Literal, cast
 
 import pytest
 
-from conformance.gate.run.records import Finding, ScenarioRecord, Severity, Verdict
-from conformance.gate.scenario import Scenario, Tier
+from conformance.gate.records import Finding, ScenarioRecord, Severity, Verdict
 from conformance.ledger.loader import Ledger, Requirement
+from conformance.participants.marks import Scenario, Tier
 
 Level = Literal["MUST", "SHOULD", "MAY"]
 

@@ -11,11 +11,12 @@ import redis.asyncio
 from conformance.driver.connection import DriverConnection
 from conformance.driver.inprocess import InProcess
 from conformance.driver.serve import DriverServer, Handler, Json, OpError, Unsupported
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.preparing.clients import Launch
+from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
 
-BenchOf = Callable[[Seat, Seat], Bench]
-ChildSeat = Callable[[str], Seat]
+BenchOf = Callable[[RestartableDriver, RestartableDriver], Bench]
+ChildDriver = Callable[[str], RestartableDriver]
 
 
 def answers(**value: Any) -> Handler:
@@ -83,7 +84,7 @@ class Mini:
         )
 
 
-class InProcessSeat(Seat):
+class InProcessDriver(RestartableDriver):
     """A seat whose driver is an object in this process; `starts` counts how often it had to be started."""
 
     def __init__(self, mini: Mini) -> None:
@@ -91,7 +92,7 @@ class InProcessSeat(Seat):
         self.mini = mini
         self.starts = 0
 
-    def driver(self) -> DriverConnection:
+    def living(self) -> DriverConnection:
         if self.connection is None or not self.connection.alive:
             self.starts += 1
             self.connection = InProcess.start(self.mini.server())

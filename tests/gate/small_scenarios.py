@@ -7,16 +7,16 @@ from typing import Any
 
 from conformance.driver.ops import queue as ops
 from conformance.gate.bench import Bench
-from conformance.gate.expect import equal
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import Scenario, handover, scenario, shared
-from conformance.gate.trial import Evidence, run_trial
+from conformance.gate.trial import TrialResult, run_trial
 from conformance.ledger.loader import load_ledger
+from conformance.participants.expect import equal
+from conformance.participants.marks import Scenario, handover, scenario, shared
+from conformance.participants.participant import Participant
 from conformance.servers import Server
 
-from .miniature_drivers import InProcessSeat
+from .miniature_drivers import InProcessDriver
 
-Seats = Callable[..., InProcessSeat]
+Seats = Callable[..., InProcessDriver]
 
 COUNTED = "add.plain.waits"
 """The requirement that these scenarios speak about: one that owns none of the locators in question."""
@@ -60,7 +60,7 @@ COUNTS, ASKS, PAUSES, HANDS_OVER, SHARES = (
 )
 
 
-def tried(scenario: Scenario, bench: Bench, **arguments: Any) -> Evidence:
+def tried(scenario: Scenario, bench: Bench, **arguments: Any) -> TrialResult:
     return run_trial(scenario, arguments, bench, load_ledger())
 
 
@@ -70,7 +70,7 @@ def keys(server: Server) -> set[bytes]:
     return found
 
 
-def summary(evidence: Evidence) -> tuple[list[str], str, str, str]:
+def summary(evidence: TrialResult) -> tuple[list[str], str, str, str]:
     """Sources of the findings, and what else was said."""
     return (
         [finding.source for finding in evidence.findings],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from conformance.gate.expect import Mismatch, equal
-from conformance.gate.participants.participant import Participant
-from conformance.gate.scenario import scenario
+from conformance.participants.expect import Mismatch, equal
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
 
 from .small_scenarios import COUNTED
 

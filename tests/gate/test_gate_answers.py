@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from conformance.gate.expect import Mismatch, between, equal, holds, one_of, shown
-from conformance.gate.judging.answers import compare_answers
-from conformance.gate.participants.clock import FROZEN_START_MS, Clock, FrozenClock, RunningClock
-from conformance.gate.participants.participant import Participant
-from conformance.gate.participants.transcript import Answer, Transcript
-from conformance.gate.run.records import Finding
+from conformance.gate.judge import compare_answers
+from conformance.gate.records import Finding
+from conformance.participants.caller import RecordedCall, Transcript
+from conformance.participants.clock import FROZEN_START_MS, FrozenClock, ParticipantClock, RunningClock
+from conformance.participants.expect import Mismatch, between, equal, holds, one_of, shown
+from conformance.participants.participant import Participant
 
 
-def participant(*answers: Answer, prefix: str = "bc1", frozen: bool = True) -> Participant:
+def participant(*answers: RecordedCall, prefix: str = "bc1", frozen: bool = True) -> Participant:
     transcript = Transcript()
     for answer in answers:
         transcript.note(answer.op, answer.outcome, answer.value)
@@ -26,8 +26,8 @@ def participant(*answers: Answer, prefix: str = "bc1", frozen: bool = True) -> P
 
 def compared(theirs: Any, ours: Any, *, frozen: bool = True) -> list[Finding]:
     """Both answers of one call; `frozen` is about the client."""
-    oracle = participant(Answer("queue.getJob", "ok", theirs))
-    client = participant(Answer("queue.getJob", "ok", ours), frozen=frozen)
+    oracle = participant(RecordedCall("queue.getJob", "ok", theirs))
+    client = participant(RecordedCall("queue.getJob", "ok", ours), frozen=frozen)
     return compare_answers(oracle, client, "a.must")
 
 
@@ -50,8 +50,8 @@ def test_every_place_is_a_finding() -> None:
 
 
 def test_a_refusal_against_an_answer_is_a_difference() -> None:
-    oracle = participant(Answer("worker.moveToCompleted", "lock-mismatch", None))
-    client = participant(Answer("worker.moveToCompleted", "ok", {"job": None}))
+    oracle = participant(RecordedCall("worker.moveToCompleted", "lock-mismatch", None))
+    client = participant(RecordedCall("worker.moveToCompleted", "ok", {"job": None}))
     [found] = compare_answers(oracle, client, "a.must")
     assert (found.where, found.expected, found.actual) == (
         "answer.worker.moveToCompleted.outcome",
@@ -61,14 +61,14 @@ def test_a_refusal_against_an_answer_is_a_difference() -> None:
 
 
 def test_each_ones_own_prefix_is_the_same() -> None:
-    oracle = participant(Answer("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
-    client = participant(Answer("queue.getJob", "ok", {"parent_key": "bc2:q:1"}), prefix="bc2")
+    oracle = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
+    client = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc2:q:1"}), prefix="bc2")
     assert compare_answers(oracle, client, "a.must") == []
 
 
 def test_the_prefix_of_the_other_is_a_difference() -> None:
-    oracle = participant(Answer("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
-    client = participant(Answer("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc2")
+    oracle = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
+    client = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc2")
     assert [found.where for found in compare_answers(oracle, client, "a.must")] == ["answer.queue.getJob.parent_key"]
 
 
@@ -126,7 +126,7 @@ def test_a_hole_against_a_job_is_a_difference() -> None:
 
 
 def test_who_stopped_half_way_is_not_blamed_twice() -> None:
-    one, two = Answer("queue.count", "ok", {"count": 1}), Answer("queue.count", "ok", {"count": 2})
+    one, two = RecordedCall("queue.count", "ok", {"count": 1}), RecordedCall("queue.count", "ok", {"count": 2})
     assert compare_answers(participant(one, two), participant(one), "a.must") == []
     assert len(compare_answers(participant(one, two), participant(two), "a.must")) == 1
 
@@ -158,7 +158,7 @@ def test_a_poll_that_fails_ends_the_silence() -> None:
 
 
 def test_a_frozen_clock_moves_only_when_told() -> None:
-    clock: Clock = FrozenClock()
+    clock: ParticipantClock = FrozenClock()
     assert clock.frozen
     assert (clock.now_ms(), clock.call_ms()) == (FROZEN_START_MS, FROZEN_START_MS)
     clock.pass_ms(3_600_000)
@@ -171,7 +171,7 @@ def test_a_frozen_clock_starts_long_ago() -> None:
 
 
 def test_a_running_clock_is_the_machines_and_is_never_sent() -> None:
-    clock: Clock = RunningClock()
+    clock: ParticipantClock = RunningClock()
     assert not clock.frozen
     assert clock.call_ms() is None
     before = clock.now_ms()

@@ -14,9 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.preparing import clients
-from conformance.gate.preparing.clients import Launch, Toolbox, client_launch, client_names, oracle_launch
-from conformance.gate.preparing.environments import ensure_python_environment
+from conformance.environment import clients
+from conformance.environment.clients import (
+    Launch,
+    Toolchain,
+    client_names,
+    ensure_python_environment,
+)
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.upstream.node import Node
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, Package
@@ -28,9 +32,9 @@ def announced() -> list[str]:
 
 
 @pytest.fixture
-def toolbox(tmp_path: Path, announced: list[str]) -> Toolbox:
+def toolchain(tmp_path: Path, announced: list[str]) -> Toolchain:
     """A Node and a package that need not exist: nothing is started."""
-    return Toolbox(Node(Path("/opt/node"), "20.0.0", "setting"), Package(tmp_path, "5.62.0", "00"), announced.append)
+    return Toolchain(Node(Path("/opt/node"), "20.0.0", "setting"), Package(tmp_path, "5.62.0", "00"), announced.append)
 
 
 @pytest.fixture
@@ -48,39 +52,39 @@ def test_the_names_of_all_clients() -> None:
     assert "python-official" in client_names()
 
 
-def test_the_oracle_is_the_node_driver_on_the_pinned_package(toolbox: Toolbox, tmp_path: Path) -> None:
-    launch = oracle_launch(toolbox)
+def test_the_oracle_is_the_node_driver_on_the_pinned_package(toolchain: Toolchain, tmp_path: Path) -> None:
+    launch = toolchain.oracle
     assert launch.command == ["/opt/node", str(HARNESS / "driver.mjs")]
     assert launch.environment == {MODULES_VARIABLE: str(tmp_path)}
-    assert client_launch("node", [], toolbox) == launch
+    assert toolchain.launch("node") == launch
 
 
-def test_the_reference_is_started_by_command_with_the_same_node(toolbox: Toolbox) -> None:
-    launch = client_launch("reference", [], toolbox)
+def test_the_reference_is_started_by_command_with_the_same_node(toolchain: Toolchain) -> None:
+    launch = toolchain.launch("reference")
     assert launch.command == [sys.executable, "-m", "conformance.reference_impl.driver"]
     assert launch.environment == {"BULLMQ_CONFORMANCE_NODE": "/opt/node"}
 
 
-def test_a_command_is_taken_as_it_is(toolbox: Toolbox) -> None:
+def test_a_command_is_taken_as_it_is(toolchain: Toolchain) -> None:
     command = ["driver", "$HOME", "{here}"]
-    assert client_launch("mine", command, toolbox) == Launch("mine", command)
+    assert toolchain.launch("mine", command) == Launch("mine", command)
 
 
-def test_an_unknown_name_lists_what_there_is(toolbox: Toolbox) -> None:
+def test_an_unknown_name_lists_what_there_is(toolchain: Toolchain) -> None:
     with pytest.raises(UsageProblem, match="unknown client 'nobody'") as caught:
-        client_launch("nobody", [], toolbox)
+        toolchain.launch("nobody")
     assert all(name in caught.value.hint for name in client_names())
 
 
 def test_a_folder_with_a_client_toml_is_a_client(
-    toolbox: Toolbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "some_client"
     folder.mkdir()
     (folder / "client.toml").write_text('description = "Some"\ncommand = ["{python}", "{here}/driver.py", "-v"]\n')
     monkeypatch.setattr(clients, "files", lambda _package: tmp_path)
     assert client_names() == ["reference", "node", "some-client"]
-    launch = client_launch("some-client", [], toolbox)
+    launch = toolchain.launch("some-client")
     assert launch.command == [sys.executable, f"{folder}/driver.py", "-v"]
 
 

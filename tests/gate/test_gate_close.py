@@ -8,10 +8,10 @@ import pytest
 
 from conformance.driver.connection import DriverHung, OperationIndeterminate
 from conformance.driver.messages import DriverError
-from conformance.gate.expect import Mismatch
-from conformance.gate.participants.caller import Caller
-from conformance.gate.participants.handles import Handle
 from conformance.ledger.loader import load_ledger
+from conformance.participants.caller import Caller
+from conformance.participants.expect import Mismatch
+from conformance.participants.handles import ParticipantHandle
 
 
 class Refusing:
@@ -24,8 +24,8 @@ class Refusing:
         raise self.error
 
 
-def handle_that(error: Exception) -> Handle:
-    return Handle(cast("Caller", Refusing(error)), "q", "worker-1")
+def handle_that(error: Exception) -> ParticipantHandle:
+    return ParticipantHandle(cast("Caller", Refusing(error)), "q", "worker-1")
 
 
 def undecided(code: Any) -> OperationIndeterminate:

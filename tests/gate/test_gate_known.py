@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.judging.known import Known, excuse, load_known, stale_entries, unmatched_entries
+from conformance.gate.known import KnownFailure, excuse, load_known, stale_entries, unmatched_entries
 from conformance.problems import UsageProblem
 
 from .gate_builders import finding, record
@@ -42,8 +42,8 @@ def test_entries_are_read_with_their_defaults(known_toml: Callable[[str], Path])
         '[[known]]\nrequirement = "a.name"\nreason = "too"\nissue = "https://x"\nwhere = "job.*"\nmessage = "the"\n'
     )
     assert load_known(path, REQUIREMENTS) == (
-        Known(requirement="a.must", reason="old", where="*", message="", issue=""),
-        Known(requirement="a.name", reason="too", where="job.*", message="the", issue="https://x"),
+        KnownFailure(requirement="a.must", reason="old", where="*", message="", issue=""),
+        KnownFailure(requirement="a.name", reason="too", where="job.*", message="the", issue="https://x"),
     )
 
 
@@ -89,48 +89,48 @@ def test_a_folder_is_a_usage_problem(tmp_path: Path) -> None:
 
 
 def test_a_requirement_is_excused_when_an_entry_matches_its_every_finding() -> None:
-    entries = [Known(requirement="a.must", reason="old", where="job.*")]
+    entries = [KnownFailure(requirement="a.must", reason="old", where="job.*")]
     assert excuse([finding(where="job.name"), finding(where="job.delay")], entries) == {"a.must": "old"}
 
 
 def test_one_finding_that_no_entry_matches_spoils_the_excuse() -> None:
-    entries = [Known(requirement="a.must", reason="old", where="job.*")]
+    entries = [KnownFailure(requirement="a.must", reason="old", where="job.*")]
     assert excuse([finding(where="job.name"), finding(where="event.added")], entries) == {}
 
 
 def test_several_entries_can_share_the_work_and_every_reason_is_told_once() -> None:
     entries = [
-        Known(requirement="a.must", reason="old", where="job.*"),
-        Known(requirement="a.must", reason="late", where="event.*"),
+        KnownFailure(requirement="a.must", reason="old", where="job.*"),
+        KnownFailure(requirement="a.must", reason="late", where="event.*"),
     ]
     findings = [finding(where="job.name"), finding(where="event.added"), finding(where="job.delay")]
     assert excuse(findings, entries) == {"a.must": "old; late"}
 
 
 def test_an_entry_speaks_about_its_own_requirement_only() -> None:
-    entries = [Known(requirement="a.name", reason="old")]
+    entries = [KnownFailure(requirement="a.name", reason="old")]
     assert excuse([finding("a.must"), finding("a.name")], entries) == {"a.name": "old"}
 
 
 @pytest.mark.parametrize(
     ("entry", "excuses"),
     [
-        (Known(requirement="a.must", reason="x"), True),
-        (Known(requirement="a.must", reason="x", where="job.*"), True),
-        (Known(requirement="a.must", reason="x", where="job.NAME"), False),
-        (Known(requirement="a.must", reason="x", where="event.*"), False),
-        (Known(requirement="a.must", reason="x", message="the name"), True),
-        (Known(requirement="a.must", reason="x", message="name"), False),
-        (Known(requirement="a.must", reason="x", where="job.*", message="no"), False),
+        (KnownFailure(requirement="a.must", reason="x"), True),
+        (KnownFailure(requirement="a.must", reason="x", where="job.*"), True),
+        (KnownFailure(requirement="a.must", reason="x", where="job.NAME"), False),
+        (KnownFailure(requirement="a.must", reason="x", where="event.*"), False),
+        (KnownFailure(requirement="a.must", reason="x", message="the name"), True),
+        (KnownFailure(requirement="a.must", reason="x", message="name"), False),
+        (KnownFailure(requirement="a.must", reason="x", where="job.*", message="no"), False),
     ],
 )
-def test_where_is_a_glob_and_message_a_prefix(entry: Known, excuses: bool) -> None:
+def test_where_is_a_glob_and_message_a_prefix(entry: KnownFailure, excuses: bool) -> None:
     assert entry.excuses(finding(where="job.name", message="the name differs")) is excuses
 
 
 # Biting back.
 
-ENTRY = Known(requirement="a.must", reason="old", where="job.*")
+ENTRY = KnownFailure(requirement="a.must", reason="old", where="job.*")
 
 
 def test_an_entry_whose_requirement_passes_is_stale() -> None:
@@ -164,7 +164,7 @@ def test_a_stale_entry_is_told_once_and_not_as_unmatched_too() -> None:
 
 
 def test_a_race_that_this_run_did_not_meet_is_no_problem() -> None:
-    entry = Known(requirement="a.must", reason="a race", where="job.*", sometimes=True)
+    entry = KnownFailure(requirement="a.must", reason="a race", where="job.*", sometimes=True)
     assert stale_entries([entry], [record({"a.must": "pass"})]) == {}
     assert unmatched_entries([entry], [record({"a.must": "fail"}, finding(where="event.added"))]) == []
     assert excuse([finding(where="job.name")], [entry]) == {"a.must": "a race"}

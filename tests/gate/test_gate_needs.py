@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.run.catalogue import all_scenarios
-from conformance.gate.run.config import RunConfig
-from conformance.gate.run.plugin import GatePlugin, nothing_selected
-from conformance.gate.run.selection import is_possible, left_out
+from conformance.gate.options import RunConfig
+from conformance.gate.plugin import GatePlugin, nothing_selected
+from conformance.gate.selection import all_scenarios, is_possible, left_out
 from conformance.ledger.loader import load_ledger
 from conformance.problems import UsageProblem
 

@@ -7,37 +7,35 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.driver.connection import OperationUnsupported
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.expect import Mismatch
-from conformance.gate.participants import own_redis as module
-from conformance.gate.participants.own_redis import own_redis
-from conformance.gate.participants.participant import Participant
-from conformance.gate.preparing.clients import Toolbox, client_launch
+from conformance.environment.clients import find_toolchain
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.participants import own_redis as module
+from conformance.participants.expect import Mismatch
+from conformance.participants.own_redis import own_redis
+from conformance.participants.participant import Participant
 from conformance.problems import EnvironmentProblem
 from conformance.servers import Server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 
 
 @pytest.fixture(scope="module")
 def bench(server: Server) -> Iterator[Bench]:
-    node = find_node(None)
-    toolbox = Toolbox(node, ensure_package(node, announce=print), print)
-    oracle, client = (Seat(client_launch(name, [], toolbox), seed=0) for name in ("node", "reference"))
+    toolbox = find_toolchain("", print)
+    oracle, client = (RestartableDriver(toolbox.launch(name), seed=0) for name in ("node", "reference"))
     opened = Bench(server, oracle, client)
     yield opened
-    opened.leave()
+    opened.close()
 
 
 @pytest.fixture
 def client(bench: Bench) -> Iterator[Participant]:
-    yield bench.participant("client", bench.client, bench.prefix(), bench.clock(frozen=False))
+    yield bench.participant("client", bench.prefix(), bench.clock(frozen=False))
     bench.client.reset()
 
 
 @pytest.fixture
 def oracle(bench: Bench) -> Iterator[Participant]:
-    yield bench.participant("oracle", bench.oracle, bench.prefix(), bench.clock(frozen=False))
+    yield bench.participant("oracle", bench.prefix(), bench.clock(frozen=False))
     bench.oracle.reset()
 
 

@@ -3,40 +3,74 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from conformance.driver.messages import Ready
-from conformance.gate.judging.known import Known
-from conformance.gate.preparing.setup import Handshakes, Prepared
-from conformance.gate.run.config import RunConfig
-from conformance.gate.run.plugin import PROPERTY, GatePlugin, nothing_selected
-from conformance.gate.run.records import Finding, Footer, Header, Party, Record, ScenarioRecord, Verdict, encode
-from conformance.gate.run.redaction import HIDDEN
+from conformance.driver.messages import ClientInfo, Ready
+from conformance.environment.clients import Launch, Toolchain
+from conformance.environment.prepare import Environment
+from conformance.gate.bench import BenchPlan
+from conformance.gate.known import KnownFailure
+from conformance.gate.options import RunConfig
+from conformance.gate.plugin import PROPERTY, GatePlugin, nothing_selected
+from conformance.gate.records import (
+    HIDDEN,
+    Finding,
+    Party,
+    Record,
+    RunFooter,
+    RunHeader,
+    ScenarioRecord,
+    Verdict,
+    encode,
+)
 from conformance.servers import Server
+from conformance.upstream.node import Node
+from conformance.upstream.package import Package
 
 from .gate_builders import finding, record
 
 PARTY = Party(
     name="mini", language="python", version="1", targets="5.62.0", command=["mini"], capabilities=[], ops=["open"]
 )
+MINI = Launch("mini", ["mini"])
+READY = Ready(
+    protocol=1,
+    client=ClientInfo(name="mini", language="python", version="1", targets="5.62.0"),
+    ops=["open"],
+    capabilities=[],
+)
 SERVER = Server(
     mode="standalone", nodes=["127.0.0.1:1"], source="nowhere", version="7.0.15", settings={"save": ""}, own=True
 )
 
 
+def prepared() -> Environment:
+    """An environment in which nothing was started."""
+    toolchain = Toolchain(Node(Path("node"), "20", "system"), Package(Path(), "5.62.0", "00"), lambda _text: None)
+    handshakes = {"oracle": READY, "client": READY}
+    return Environment(
+        toolchain=toolchain,
+        scripts={},
+        oracle=MINI,
+        client=MINI,
+        redis=SERVER,
+        handshakes=handshakes,
+        startup_ms={"redis": 1.5},
+    )
+
+
 class Run:
     """A run without pytest: what the hooks are told, and what the listeners hear."""
 
-    def __init__(self, *known: Known, planned: int = 0, **options: Any) -> None:
+    def __init__(self, *known: KnownFailure, planned: int = 0, **options: Any) -> None:
         self.heard: list[Record] = []
         self.plugin = GatePlugin(RunConfig(**options), [self.heard.append], lambda _text: None)
         self.plugin.known = known
-        launches: Any = None
-        prepared = Prepared(SERVER, launches, launches, 0, {})
-        self.plugin.use(prepared, Handshakes(PARTY, PARTY, {"redis": 1.5}, {"node": "20"}))
+        self.plugin.use(prepared())
         self.plugin.pytest_xdist_node_collection_finished([f"scenarios/test_x.py::{n}" for n in range(planned)])
 
     def finishes(self, one: ScenarioRecord, *, when: str = "call") -> None:
@@ -50,9 +84,9 @@ class Run:
         return int(session.exitstatus)
 
     @property
-    def footer(self) -> Footer:
+    def footer(self) -> RunFooter:
         last = self.heard[-1]
-        assert isinstance(last, Footer)
+        assert isinstance(last, RunFooter)
         return last
 
 
@@ -68,11 +102,13 @@ def test_a_run_is_a_header_its_scenarios_and_a_footer() -> None:
         run.finishes(one("pass"), when="teardown")
     assert run.ends() == 0
     header, *scenarios, footer = run.heard
-    assert isinstance(header, Header)
+    assert isinstance(header, RunHeader)
     assert (header.planned, header.seed, header.tier) == (2, 7, "smoke")
-    assert (header.client, header.redis.source, header.environment) == (PARTY, "nowhere", {"node": "20"})
+    assert (header.client, header.oracle, header.redis.source) == (PARTY, PARTY, "nowhere")
+    assert header.environment["node"] == "20 (system)"
+    assert header.options == {"seed": "7", "tier": "smoke"}
     assert scenarios == [one("pass"), one("pass")]
-    assert isinstance(footer, Footer)
+    assert isinstance(footer, RunFooter)
     assert (footer.exit_code, footer.verdicts, footer.startup_ms) == (0, {"pass": 2}, {"redis": 1.5})
     assert before - 1 <= header.started_ms <= footer.finished_ms
 
@@ -98,7 +134,7 @@ def test_the_exit_code_of_a_run(verdicts: list[Verdict], planned: int, code: int
 
 
 def test_a_stale_entry_fails_the_run() -> None:
-    run = Run(Known(requirement="add.lifo", reason="old"), planned=1)
+    run = Run(KnownFailure(requirement="add.lifo", reason="old"), planned=1)
     run.finishes(one("pass"))
     assert run.ends() == 1
     assert run.footer.stale == {"add.lifo": "old"}
@@ -106,7 +142,7 @@ def test_a_stale_entry_fails_the_run() -> None:
 
 
 def test_an_entry_that_matches_nothing_fails_the_run() -> None:
-    run = Run(Known(requirement="add.lifo", reason="old", where="event.*"), planned=1)
+    run = Run(KnownFailure(requirement="add.lifo", reason="old", where="event.*"), planned=1)
     excused_by_another = record({"add.lifo": "fail"}, finding("add.lifo", where="job.name"))
     run.finishes(excused_by_another)
     assert run.ends() == 1
@@ -117,7 +153,7 @@ def test_an_interrupted_run_has_no_footer() -> None:
     run = Run(planned=2)
     run.finishes(one("pass"))
     run.ends(int(pytest.ExitCode.INTERRUPTED))
-    assert not isinstance(run.heard[-1], Footer)
+    assert not isinstance(run.heard[-1], RunFooter)
     assert run.plugin.exit_code is None
 
 
@@ -137,7 +173,7 @@ def test_nothing_planned_means_nothing_written() -> None:
 def test_the_header_shows_no_password() -> None:
     run = Run(planned=1, invocation=["bullmq-conformance", "run", "--redis=redis://me:s3cret@h:1"])
     [header] = run.heard
-    assert isinstance(header, Header)
+    assert isinstance(header, RunHeader)
     assert header.command[-1] == f"--redis=redis://me:{HIDDEN}@h:1"
 
 
@@ -147,12 +183,12 @@ def test_nothing_selected_says_what_was_asked_for() -> None:
 
 
 def test_a_prepared_run_crosses_to_another_process() -> None:
-    prepared = Prepared.decode(
+    prepared = BenchPlan.decode(
         '{"server":{"mode":"cluster","nodes":["h:1"],"db":0,"username":null,"password":"p","tls":true,"source":"s",'
         '"version":"7","settings":{},"own":false},"oracle":{"name":"node","command":["n"],"environment":{"A":"b"}},'
         '"client":{"name":"c","command":["c"],"environment":{}},"seed":4,"scripts":{"pause":"--"}}'
     )
-    assert Prepared.decode(prepared.encode()) == prepared
+    assert BenchPlan.decode(prepared.encode()) == prepared
     assert prepared.server.password == "p"
     assert prepared.oracle.environment == {"A": "b"}
 

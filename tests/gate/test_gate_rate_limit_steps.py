@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from conformance.gate.expect import Mismatch
-from conformance.gate.participants.redis_view import RedisView
+from conformance.participants.expect import Mismatch
+from conformance.participants.redis_view import RedisView
 from conformance.scenarios.rate_limit_steps import started_in_windows
 
 

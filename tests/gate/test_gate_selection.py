@@ -10,10 +10,17 @@ from typing import Any, Literal
 
 import pytest
 
-from conformance.gate.run.catalogue import all_scenarios, scenarios_by_requirement
-from conformance.gate.run.config import RunConfig, split_command
-from conformance.gate.run.selection import area_of, is_selected, running_order, scenario_id, scenario_of
-from conformance.gate.scenario import DIRECTIONS, TIERS, Scenario, Tier, handover, scenario, shared
+from conformance.gate.options import RunConfig, split_command
+from conformance.gate.selection import (
+    all_scenarios,
+    area_of,
+    is_selected,
+    running_order,
+    scenario_id,
+    scenario_of,
+    scenarios_by_requirement,
+)
+from conformance.participants.marks import DIRECTIONS, TIERS, Scenario, Tier, handover, scenario, shared
 from conformance.problems import UsageProblem
 
 from .gate_builders import item, levels, made
@@ -121,7 +128,7 @@ def test_a_differential_scenario_becomes_a_test() -> None:
         """
 
     behind = scenario_behind(test_it)
-    assert signature(test_it) == ["bench", "request"]
+    assert signature(test_it) == ["runner", "request"]
     assert (test_it.__name__, behind.name, behind.title) == ("test_it", "it", "It holds.")
     assert behind.requirements == ("a.must", "a.should")
     assert (behind.style, behind.tier, behind.clock) == ("differential", "smoke", "real")
@@ -148,7 +155,7 @@ def test_parameters_become_fixtures_and_their_marks_stay() -> None:
         """Marked before the scenario."""
 
     for test in (outside, inside):
-        assert signature(test) == ["bench", "request", "size"]
+        assert signature(test) == ["runner", "request", "size"]
         assert [mark.args for mark in marks(test)] == [("size", [1, 2])]
 
 
@@ -158,7 +165,7 @@ def test_a_handover_runs_in_both_directions() -> None:
     def test_it(producer: Any, consumer: Any, size: int) -> None:
         """It is handed over."""
 
-    assert signature(test_it) == ["bench", "request", "direction", "size"]
+    assert signature(test_it) == ["runner", "request", "direction", "size"]
     assert [mark.args for mark in marks(test_it)] == [("size", [1, 2]), ("direction", DIRECTIONS)]
     assert (scenario_behind(test_it).style, scenario_behind(test_it).clock) == ("handover", "real")
 
@@ -168,7 +175,7 @@ def test_a_shared_scenario_runs_once_with_both() -> None:
     def test_it(client: Any, oracle: Any) -> None:
         """Both at once."""
 
-    assert signature(test_it) == ["bench", "request"]
+    assert signature(test_it) == ["runner", "request"]
     assert marks(test_it) == []
     assert scenario_behind(test_it).style == "shared"
 
@@ -201,7 +208,7 @@ def test_the_catalogue_reads_a_package_of_scenarios(tmp_path: Path, monkeypatch:
     (package / "helper.py").write_text("raise AssertionError('only test modules are read')")
     (package / "test_job_hash.py").write_text(
         textwrap.dedent("""
-        from conformance.gate.scenario import handover, scenario
+        from conformance.participants.marks import handover, scenario
 
         @scenario("a.must", "a.should")
         def test_one(client): "One."
@@ -213,7 +220,7 @@ def test_the_catalogue_reads_a_package_of_scenarios(tmp_path: Path, monkeypatch:
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("conformance.gate.run.catalogue.SCENARIOS", package.name)
+    monkeypatch.setattr("conformance.gate.selection.SCENARIOS", package.name)
     assert scenarios_by_requirement() == {"a.must": ["job-hash/one", "job-hash/two"], "a.should": ["job-hash/one"]}
 
 

@@ -9,11 +9,10 @@ import pytest
 import redis.asyncio
 
 from conformance.driver.serve import Handler, Json
-from conformance.gate.expect import Mismatch
-from conformance.gate.participants.clock import FrozenClock
-from conformance.gate.participants.meanwhile import Pending
-from conformance.gate.participants.transcript import Answer, Transcript
-from conformance.gate.taps import OVER_TLS, TapPoint, place_tap
+from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
+from conformance.participants.caller import Pending, RecordedCall, Transcript
+from conformance.participants.clock import FrozenClock
+from conformance.participants.expect import Mismatch
 from conformance.servers import Server
 from conformance.servers.server import Server as ServerType
 
@@ -126,7 +125,7 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
         assert transcript.answers == []
     transcript.note("early", "ok", 2)
     assert pending.result() == 7
-    assert transcript.answers == [Answer("early", "ok", 2), Answer("late", "ok", 1)]
+    assert transcript.answers == [RecordedCall("early", "ok", 2), RecordedCall("late", "ok", 1)]
 
 
 def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -> None:

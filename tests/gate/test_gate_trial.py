@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from conformance.gate.bench import Seat
-from conformance.gate.participants.clock import FROZEN_START_MS
+from conformance.environment.drivers import RestartableDriver
+from conformance.participants.clock import FROZEN_START_MS
 from conformance.servers import Server
 
-from .miniature_drivers import BenchOf, ChildSeat, InProcessSeat, answers, fails, refuses
+from .miniature_drivers import BenchOf, ChildDriver, InProcessDriver, answers, fails, refuses
 from .small_scenarios import (
     ASKS,
     COUNTED,
@@ -42,8 +42,8 @@ def test_time_stands_still_only_when_both_can_do_that(mini: Seats, bench_of: Ben
     assert FROZEN_START_MS not in clocks(bench.client)
 
 
-def clocks(seat: Seat) -> list[int | None]:
-    assert isinstance(seat, InProcessSeat)
+def clocks(seat: RestartableDriver) -> list[int | None]:
+    assert isinstance(seat, InProcessDriver)
     return seat.mini.clock
 
 
@@ -101,7 +101,7 @@ def test_an_open_answer_is_inconclusive(mini: Seats, bench_of: BenchOf) -> None:
 
 
 def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
-    mini: Seats, child: ChildSeat, bench_of: BenchOf
+    mini: Seats, child: ChildDriver, bench_of: BenchOf
 ) -> None:
     seat = child("op == 'queue.count' and die(3)")
     bench = bench_of(mini(), seat)
@@ -119,14 +119,14 @@ def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
     assert seat.connection.alive
 
 
-def test_a_client_that_hangs_fails(mini: Seats, child: ChildSeat, bench_of: BenchOf) -> None:
+def test_a_client_that_hangs_fails(mini: Seats, child: ChildDriver, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), child("op == 'queue.count' and hang()")))
     [found] = evidence.findings
     assert found.kind == "driver-broken"
     assert "did not answer queue.count within 2000 ms" in found.actual
 
 
-def test_a_client_that_prints_on_stdout_fails(mini: Seats, child: ChildSeat, bench_of: BenchOf) -> None:
+def test_a_client_that_prints_on_stdout_fails(mini: Seats, child: ChildDriver, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), child("op == 'queue.count' and os.write(1, b'hello\\n')")))
     [found] = evidence.findings
     assert "hello" in found.actual
@@ -151,7 +151,7 @@ def test_a_client_that_cannot_be_reset_is_started_anew(mini: Seats, bench_of: Be
     assert client.starts == (2 if anew else 1)
 
 
-def test_a_client_that_dies_in_reset_is_started_anew(mini: Seats, child: ChildSeat, bench_of: BenchOf) -> None:
+def test_a_client_that_dies_in_reset_is_started_anew(mini: Seats, child: ChildDriver, bench_of: BenchOf) -> None:
     bench = bench_of(mini(), child("op == 'reset' and die(1)"))
     for _ in range(2):
         assert summary(tried(COUNTS, bench)) == NOTHING_TO_SAY

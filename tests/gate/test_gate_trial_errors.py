@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.bench import Bench, Seat
-from conformance.gate.participants.participant import Participant
-from conformance.gate.preparing.clients import Launch
-from conformance.gate.scenario import Scenario, handover, scenario
+from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.participants.marks import Scenario, handover, scenario
+from conformance.participants.participant import Participant
 from conformance.servers import open_server
 
-from .miniature_drivers import BenchOf, ChildSeat, fails
+from .miniature_drivers import BenchOf, ChildDriver, fails
 from .small_scenarios import (
     COUNTED,
     COUNTS,
@@ -40,7 +41,7 @@ def test_both_wrong_is_still_an_error_of_the_kit(mini: Seats, bench_of: BenchOf)
 
 
 @pytest.mark.parametrize("how", ["die(3)", "hang()"])
-def test_an_oracle_that_breaks_is_an_error(mini: Seats, child: ChildSeat, bench_of: BenchOf, how: str) -> None:
+def test_an_oracle_that_breaks_is_an_error(mini: Seats, child: ChildDriver, bench_of: BenchOf, how: str) -> None:
     evidence = tried(COUNTS, bench_of(child(f"op == 'queue.count' and {how}"), mini()))
     assert evidence.findings == []
     assert "the oracle itself" in evidence.error
@@ -48,7 +49,7 @@ def test_an_oracle_that_breaks_is_an_error(mini: Seats, child: ChildSeat, bench_
 
 @pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
 def test_an_oracle_that_breaks_in_a_handover_is_an_error(
-    mini: Seats, child: ChildSeat, bench_of: BenchOf, direction: str
+    mini: Seats, child: ChildDriver, bench_of: BenchOf, direction: str
 ) -> None:
     evidence = tried(HANDS_OVER, bench_of(child("op == 'queue.count' and die(3)"), mini()), direction=direction)
     assert evidence.findings == []
@@ -57,7 +58,7 @@ def test_an_oracle_that_breaks_in_a_handover_is_an_error(
 
 @pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
 def test_a_client_that_breaks_in_a_handover_fails(
-    mini: Seats, child: ChildSeat, bench_of: BenchOf, direction: str
+    mini: Seats, child: ChildDriver, bench_of: BenchOf, direction: str
 ) -> None:
     evidence = tried(HANDS_OVER, bench_of(mini(), child("op == 'queue.count' and die(3)")), direction=direction)
     assert [found.kind for found in evidence.findings] == ["driver-broken"]
@@ -88,7 +89,7 @@ def test_steps_that_only_the_client_cannot_take_are_its_failure(mini: Seats, ben
 
 
 def test_a_driver_that_cannot_be_started_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
-    evidence = tried(COUNTS, bench_of(mini(), Seat(Launch("none", ["/nonexistent/driver"]), seed=1)))
+    evidence = tried(COUNTS, bench_of(mini(), RestartableDriver(Launch("none", ["/nonexistent/driver"]), seed=1)))
     assert "a driver could not be used" in evidence.error
     assert evidence.findings == []
 
@@ -99,7 +100,7 @@ def test_a_redis_that_goes_away_is_an_error(mini: Seats) -> None:
     try:
         evidence = tried(COUNTS, bench)
     finally:
-        bench.leave()
+        bench.close()
     assert "the kit itself broke" in evidence.error
     assert "ConnectionError" in evidence.error
     assert evidence.findings == []

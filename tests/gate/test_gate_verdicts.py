@@ -6,13 +6,13 @@ import shlex
 
 import pytest
 
-from conformance.gate.judging import outcome
-from conformance.gate.judging.attribution import blamed, requirement_verdicts, verdict_of, worst
-from conformance.gate.judging.known import Known
-from conformance.gate.run.config import RunConfig
-from conformance.gate.run.records import Finding, ScenarioRecord, Severity, Verdict
-from conformance.gate.run.redaction import HIDDEN, redacted
-from conformance.gate.trial import Evidence
+from conformance.gate import verdicts
+from conformance.gate.judge import blamed
+from conformance.gate.known import KnownFailure
+from conformance.gate.options import RunConfig
+from conformance.gate.records import HIDDEN, Finding, ScenarioRecord, Severity, Verdict, redacted, worst
+from conformance.gate.trial import TrialResult
+from conformance.gate.verdicts import requirement_verdicts, verdict_of
 
 from .gate_builders import finding, item, levels, made
 
@@ -74,7 +74,13 @@ def test_the_gravest_finding_counts() -> None:
 
 @pytest.mark.parametrize(
     ("verdicts", "gravest"),
-    [([], "pass"), (["pass", "warn"], "warn"), (["fail", "error"], "error"), (["inconclusive", "fail"], "fail")],
+    [
+        ([], "pass"),
+        (["pass", "warn"], "warn"),
+        (["error", "fail"], "fail"),
+        (["unsupported", "warn"], "warn"),
+        (["inconclusive", "fail"], "fail"),
+    ],
 )
 def test_the_gravest_of_several_verdicts(verdicts: list[Verdict], gravest: Verdict) -> None:
     assert worst(verdicts) == gravest
@@ -84,9 +90,9 @@ def test_the_gravest_of_several_verdicts(verdicts: list[Verdict], gravest: Verdi
 
 
 def recorded(
-    evidence: Evidence, *known: Known, requirements: tuple[str, ...] = OWN, config: RunConfig | None = None
+    evidence: TrialResult, *known: KnownFailure, requirements: tuple[str, ...] = OWN, config: RunConfig | None = None
 ) -> ScenarioRecord:
-    return outcome.make_record(
+    return verdicts.make_record(
         item(made(*requirements), name="test_it[one-two]"),
         made(*requirements),
         evidence,
@@ -97,7 +103,7 @@ def recorded(
 
 
 def test_a_record_says_what_ran() -> None:
-    one = recorded(Evidence(timings_ms={"total": 1.23456}, log=["a line"]))
+    one = recorded(TrialResult(timings_ms={"total": 1.23456}, log=["a line"]))
     assert (one.id, one.area, one.tier) == ("job-hash/it[one-two]", "job-hash", "core")
     assert one.title == "Something holds."
     assert one.verdict == "pass"
@@ -106,66 +112,66 @@ def test_a_record_says_what_ran() -> None:
 
 
 def test_an_error_says_nothing_about_the_client() -> None:
-    one = recorded(Evidence(error="the oracle fell over", findings=[finding()]))
+    one = recorded(TrialResult(error="the oracle fell over", findings=[finding()]))
     assert one.verdict == "error"
     assert one.requirements == {"a.must": "error", "a.should": "error"}
     assert one.reason == "the oracle fell over"
 
 
 def test_what_is_unsupported_is_shown_as_such() -> None:
-    one = recorded(Evidence(unsupported="no queue.add", reached_end=False))
+    one = recorded(TrialResult(unsupported="no queue.add", reached_end=False))
     assert one.verdict == "unsupported"
     assert set(one.requirements.values()) == {"unsupported"}
     assert one.reason == "no queue.add"
 
 
 def test_a_failure_before_the_unsupported_call_still_fails() -> None:
-    one = recorded(Evidence(unsupported="no queue.add", reached_end=False, findings=[finding("a.must")]))
+    one = recorded(TrialResult(unsupported="no queue.add", reached_end=False, findings=[finding("a.must")]))
     assert one.requirements == {"a.must": "fail", "a.should": "unsupported"}
     assert one.verdict == "fail"
 
 
 def test_an_open_question_is_inconclusive() -> None:
-    one = recorded(Evidence(inconclusive="nobody knows", reached_end=False))
+    one = recorded(TrialResult(inconclusive="nobody knows", reached_end=False))
     assert one.verdict == "inconclusive"
     assert one.reason == "nobody knows"
 
 
 def test_a_known_failure_is_excused_and_stays_visible() -> None:
-    one = recorded(Evidence(findings=[finding("a.must")]), Known(requirement="a.must", reason="old"))
+    one = recorded(TrialResult(findings=[finding("a.must")]), KnownFailure(requirement="a.must", reason="old"))
     assert one.requirements["a.must"] == "fail"
     assert one.known == {"a.must": "old"}
     assert one.verdict == "pass"
 
 
 def test_a_known_failure_excuses_what_was_not_reached_because_of_it() -> None:
-    evidence = Evidence(findings=[finding("a.must")], reached_end=False)
-    one = recorded(evidence, Known(requirement="a.must", reason="old"))
-    assert one.known == {"a.must": "old", "a.should": outcome.NOT_REACHED}
+    evidence = TrialResult(findings=[finding("a.must")], reached_end=False)
+    one = recorded(evidence, KnownFailure(requirement="a.must", reason="old"))
+    assert one.known == {"a.must": "old", "a.should": verdicts.NOT_REACHED}
     assert one.verdict == "pass"
 
 
 def test_an_unknown_failure_excuses_nothing() -> None:
-    evidence = Evidence(findings=[finding("a.must")], reached_end=False)
-    one = recorded(evidence, Known(requirement="a.name", reason="another"))
+    evidence = TrialResult(findings=[finding("a.must")], reached_end=False)
+    one = recorded(evidence, KnownFailure(requirement="a.name", reason="another"))
     assert one.known == {}
     assert one.verdict == "fail"
 
 
 def test_an_error_is_never_excused() -> None:
-    evidence = Evidence(error="no Redis", findings=[finding("a.must")])
-    assert recorded(evidence, Known(requirement="a.must", reason="old")).verdict == "error"
+    evidence = TrialResult(error="no Redis", findings=[finding("a.must")])
+    assert recorded(evidence, KnownFailure(requirement="a.must", reason="old")).verdict == "error"
 
 
 def test_what_only_looks_odd_needs_no_excuse_beside_a_known_failure() -> None:
     findings = [finding("a.must", where="job.name"), finding("a.must", where="event.added", severity="cosmetic")]
-    one = recorded(Evidence(findings=findings), Known(requirement="a.must", reason="old", where="job.*"))
+    one = recorded(TrialResult(findings=findings), KnownFailure(requirement="a.must", reason="old", where="job.*"))
     assert one.known == {"a.must": "old"}
     assert one.verdict == "pass"
 
 
 def test_a_warning_needs_no_excuse() -> None:
-    one = recorded(Evidence(findings=[finding("a.should")]), Known(requirement="a.must", reason="old"))
+    one = recorded(TrialResult(findings=[finding("a.should")]), KnownFailure(requirement="a.must", reason="old"))
     assert one.verdict == "warn"
     assert one.known == {}
 
@@ -175,25 +181,25 @@ def test_a_warning_needs_no_excuse() -> None:
 
 def conclusion(one: ScenarioRecord) -> str:
     try:
-        outcome.conclude(one)
+        verdicts.conclude(one)
     except BaseException as raised:  # noqa: BLE001 - pytest's outcomes are no Exceptions
         return f"{type(raised).__name__}: {raised}"
     return "passed"
 
 
 def test_each_verdict_has_its_outcome_in_pytest() -> None:
-    excused = recorded(Evidence(findings=[finding("a.must")]), Known(requirement="a.must", reason="old"))
-    assert conclusion(recorded(Evidence())) == "passed"
-    assert conclusion(recorded(Evidence(findings=[finding("a.should")]))) == "passed"
-    assert conclusion(recorded(Evidence(unsupported="no op", reached_end=False))).startswith("Skipped: unsupported")
+    excused = recorded(TrialResult(findings=[finding("a.must")]), KnownFailure(requirement="a.must", reason="old"))
+    assert conclusion(recorded(TrialResult())) == "passed"
+    assert conclusion(recorded(TrialResult(findings=[finding("a.should")]))) == "passed"
+    assert conclusion(recorded(TrialResult(unsupported="no op", reached_end=False))).startswith("Skipped: unsupported")
     assert conclusion(excused).startswith("XFailed")
-    assert conclusion(recorded(Evidence(error="broke"))).startswith("Failed: error: Something holds.\nbroke")
-    assert conclusion(recorded(Evidence(inconclusive="?", reached_end=False))).startswith("Failed: inconclusive")
+    assert conclusion(recorded(TrialResult(error="broke"))).startswith("Failed: error: Something holds.\nbroke")
+    assert conclusion(recorded(TrialResult(inconclusive="?", reached_end=False))).startswith("Failed: inconclusive")
 
 
 def test_a_failure_tells_the_requirement_both_sides_and_how_to_reproduce_it() -> None:
     found: list[Finding] = [finding("a.must", message="this one"), finding("a.name", message="that one")]
-    one = recorded(Evidence(findings=found), Known(requirement="a.name", reason="old"))
+    one = recorded(TrialResult(findings=found), KnownFailure(requirement="a.name", reason="old"))
     told = conclusion(one)
     assert "a.must: this one\n    expected one\n    actual   another" in told
     assert "that one" not in told
@@ -205,19 +211,19 @@ def test_a_failure_tells_the_requirement_both_sides_and_how_to_reproduce_it() ->
 
 def test_the_reproduce_line_names_everything_that_matters() -> None:
     config = RunConfig(client="node", redis="bundled", node="/opt/node", seed=7, tier="full")
-    assert recorded(Evidence(), config=config).reproduce == (
+    assert recorded(TrialResult(), config=config).reproduce == (
         "bullmq-conformance run --select job-hash/it --tier full"
         " --redis bundled --node /opt/node --seed 7 --client node"
     )
 
 
 def test_the_reproduce_line_of_a_driver_quotes_its_command() -> None:
-    line = recorded(Evidence(), config=RunConfig(client="mine", command=["my driver", "-v"])).reproduce
+    line = recorded(TrialResult(), config=RunConfig(client="mine", command=["my driver", "-v"])).reproduce
     assert shlex.split(line)[-3:] == ["--", "my driver", "-v"]
 
 
 def test_the_reproduce_line_shows_no_password() -> None:
-    line = recorded(Evidence(), config=RunConfig(redis="rediss://me:s3cret@redis.example:6380/2")).reproduce
+    line = recorded(TrialResult(), config=RunConfig(redis="rediss://me:s3cret@redis.example:6380/2")).reproduce
     assert "s3cret" not in line
     assert shlex.split(line)[-3] == f"rediss://me:{HIDDEN}@redis.example:6380/2"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.run.catalogue import scenarios_by_requirement
+from conformance.gate.selection import scenarios_by_requirement
 from conformance.ledger import loader
 from conformance.ledger.loader import Ledger, Requirement, Status, load_claims, load_ledger
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.cli import ledger as ledger_verb
 from conformance.cli import main as cli_main
+from conformance.cli import requirements as ledger_verb
 from conformance.ledger.loader import Ledger, load_ledger
 from conformance.ledger.page import requirements_page
 

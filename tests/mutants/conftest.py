@@ -7,13 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from conformance.gate.preparing.clients import Toolbox, oracle_launch
+from conformance.environment.clients import find_toolchain
 from conformance.mutants.matrix import Arena
 from conformance.reference_impl.scripts.official import official_scripts
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server, open_server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 
 
 @pytest.fixture(scope="session")
@@ -41,9 +39,8 @@ def cluster_arena(scripts: ScriptTexts) -> Iterator[Arena]:
 
 @contextmanager
 def _arena(server: Server, scripts: ScriptTexts) -> Iterator[Arena]:
-    node = find_node(None)
-    toolbox = Toolbox(node, ensure_package(node, announce=print), print)
-    made = Arena(server, oracle_launch(toolbox), scripts)
+    toolbox = find_toolchain("", print)
+    made = Arena(server, toolbox.oracle, scripts)
     try:
         yield made
     finally:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.gate.run.catalogue import scenarios_by_requirement
-from conformance.gate.scenario import DIRECTIONS
+from conformance.gate.selection import scenarios_by_requirement
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.cases import all_cases
 from conformance.mutants.damage import Damage
 from conformance.mutants.registry import all_mutants, find_mutant, killed_rows, mutant
+from conformance.participants.marks import DIRECTIONS
 from conformance.problems import UsageProblem
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.gate.expect import equal
-from conformance.gate.participants.participant import Participant
 from conformance.ledger.loader import load_ledger
+from conformance.participants.expect import equal
+from conformance.participants.participant import Participant
 from conformance.proofs.about_scripts import slot
 from conformance.proofs.registry import Proof, all_proofs, proof
 from conformance.proofs.stage import Stage, stage

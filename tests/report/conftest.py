@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.run.records import Level
+from conformance.gate.records import Level
 from conformance.report.rows import Rows
 from conformance.report.run_file import read_run
 from conformance.report.summary import Summary, summarise

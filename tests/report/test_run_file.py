@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conformance.gate.run.records import Record, ScenarioRecord, encode
+from conformance.gate.records import Record, ScenarioRecord, encode
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report.run_file import Run, RunWriter, find_run, read_run
 

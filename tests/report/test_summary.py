@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conformance.gate.run.records import Finding, Footer, ScenarioRecord, Verdict
+from conformance.gate.records import Finding, RunFooter, ScenarioRecord, Verdict
 from conformance.report.conclusion import State
 from conformance.report.rows import NO_ROWS, Rows
 from conformance.report.run_file import Run, read_run
@@ -24,7 +24,7 @@ def build(run_path: Callable[[str], Path], rows: Rows) -> Callable[..., Summary]
     header = read_run(run_path("conformant")).header
 
     def of(*scenarios: ScenarioRecord, exit_code: int = 0, stale: dict[str, str] | None = None) -> Summary:
-        footer = Footer(finished_ms=header.started_ms, exit_code=exit_code, verdicts={}, stale=stale or {})
+        footer = RunFooter(finished_ms=header.started_ms, exit_code=exit_code, verdicts={}, stale=stale or {})
         planned = msgspec.structs.replace(header, planned=len(scenarios))
         return summarise(Run(header=planned, scenarios=scenarios, footer=footer), rows)
 

@@ -9,12 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.gate.preparing.clients import Toolbox
+from conformance.environment.clients import find_toolchain
 from conformance.observe.handmade import Zset
 from conformance.problems import EnvironmentProblem
 from conformance.servers import Server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 from reports.load import fleet as fleets
 from reports.load.fleet import Crew, fleet, wait_for_end
 from reports.load.produce import add_partition
@@ -49,8 +47,7 @@ def test_workers_that_do_nothing_end_the_load() -> None:
 
 
 def crew_called(name: str) -> Crew:
-    node = find_node(None)
-    return Crew(client=launched(name, Toolbox(node, ensure_package(node, announce=print), print)), concurrency=3)
+    return Crew(client=launched(name, find_toolchain("", print)), concurrency=3)
 
 
 def test_workers_of_a_fleet_work_and_are_closed(server: Server, prefix: str) -> None:

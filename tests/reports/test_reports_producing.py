@@ -8,15 +8,13 @@ import pyarrow as pa
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from conformance.gate.preparing.clients import Toolbox
+from conformance.environment.clients import Toolchain, find_toolchain
 from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import Server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import ensure_package
 from reports.load import produce
 from reports.load.produce import add_partition
 from reports.load.producers import Row, producer_for, runs_of
@@ -50,9 +48,8 @@ def target_on(server: Server, prefix: str, **changes: Any) -> Target:
     return Target(address=server, prefix=prefix, workload=Workload(queues=2), **changes)
 
 
-def toolbox() -> Toolbox:
-    node = find_node(None)
-    return Toolbox(node, ensure_package(node, announce=lambda _: None), lambda _: None)
+def toolbox() -> Toolchain:
+    return find_toolchain("", lambda _: None)
 
 
 def state(server: Server, prefix: str) -> Snapshot:

@@ -1,0 +1,185 @@
+"""`list`, `explain` and `ledger`: every requirement, who looks at it, and how much is covered."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.checkers.snapshot_checks import checks_table
+from conformance.checkers.traffic import ALL_CHECKS as TRAFFIC_CHECKS
+from conformance.environment.clients import client_names
+from conformance.environment.prepare import announce
+from conformance.gate.selection import scenarios_by_requirement
+from conformance.ledger.coverage import Coverage, coverage_of
+from conformance.ledger.loader import STATUSES, Ledger, Requirement, load_claims, load_ledger
+from conformance.ledger.page import requirements_page
+from conformance.mutants.registry import killed_rows
+from conformance.observe.canonical import rules_table
+from conformance.problems import NothingSelected, UsageProblem
+from conformance.proofs.registry import all_proofs
+from conformance.proofs.stage import stage
+
+
+@click.command("list")
+@click.argument("patterns", nargs=-1)
+@click.option("--clients", "what", flag_value="clients", help="List the clients that `run --client` takes.")
+@click.option("--rules", "what", flag_value="rules", help="List the canonical rules, and why each exists.")
+@click.option("--checks", "what", flag_value="checks", help="List what is checked after every scenario.")
+def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
+    """List requirements: all, or those whose id or area matches one of the glob PATTERNS."""
+    console = Console(soft_wrap=True, highlight=False)
+    if what is not None:
+        _list_others(console, what)
+        return
+    ledger = load_ledger()
+    chosen = [
+        row
+        for row in ledger.values()
+        if not patterns or any(_matches(row.id, row.area, pattern) for pattern in patterns)
+    ]
+    if not chosen:
+        raise NothingSelected(
+            f"no requirement matches {' '.join(patterns)}", hint="`bullmq-conformance list` prints all"
+        )
+    table = Table(box=None, pad_edge=False)
+    for title in ("level", "requirement", "statement"):
+        table.add_column(title, no_wrap=title != "statement")
+    for row in chosen:
+        table.add_row(row.level, row.id, Text(row.statement))
+    console.print(table)
+
+
+def _list_others(console: Console, what: str) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for row in _other_rows(what):
+        table.add_row(*map(Text, row))
+    console.print(table)
+
+
+def _other_rows(what: str) -> Iterator[Sequence[str]]:
+    if what == "clients":
+        yield from ([name] for name in client_names())
+    elif what == "rules":
+        yield from rules_table()
+    else:
+        yield from ([name, severity, meaning] for name, severity, _, meaning in checks_table())
+        yield from ([check.name, check.severity, check.doc] for check in TRAFFIC_CHECKS)
+
+
+def _matches(requirement: str, area: str, pattern: str) -> bool:
+    return fnmatchcase(requirement, pattern) or area == pattern
+
+
+REFUTED = 1
+
+
+@click.command()
+@click.argument("requirement")
+@click.option("--prove", is_flag=True, help="Show on a private Redis what the oracle does where the row is disputed.")
+@click.option("--node", default="", help="Path of the Node.js that runs the oracle.")
+@click.option("--redis", default="", help="With --prove: as in `run`; default: a private one.")
+def explain(requirement: str, prove: bool, node: str, redis: str) -> int:
+    """Explain one REQUIREMENT, by its id or by the id of a claim of the specification (FR-2.3)."""
+    row = _find(load_ledger(), requirement)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    _print_requirement(row, console)
+    return _prove(row, console, node=node, redis=redis) if prove else 0
+
+
+def _find(ledger: Ledger, requirement: str) -> Requirement:
+    claims = ledger.by_claim()
+    row = ledger.get(requirement) or claims.get(requirement.upper())
+    if row is None:
+        close = difflib.get_close_matches(requirement, [*ledger, *claims], n=3, cutoff=0.4)
+        hint = f"did you mean {', '.join(close)}?" if close else "`bullmq-conformance list` prints every id"
+        raise UsageProblem(f"unknown requirement {requirement!r}", hint=hint)
+    return row
+
+
+def _print_requirement(row: Requirement, console: Console) -> None:
+    console.print(f"{row.id}  ({row.level}, area {row.area})", style="bold")
+    console.print(row.statement)
+    scenarios = scenarios_by_requirement().get(row.id, [])
+    facts = {
+        "status": f"{row.status}: {row.reason}" if row.reason else row.status,
+        "stated in": row.source,
+        "the paper": row.paper,
+        "the oracle": row.oracle,
+        "claims": ", ".join(f"{claim} ({load_claims().get(claim, 'unknown')})" for claim in row.claims),
+        "differences at": ", ".join(row.owns),
+        "scenarios": "\n           ".join(scenarios),
+        "run them": f"bullmq-conformance run --select {row.id}" if scenarios else "",
+        "prove it": f"bullmq-conformance explain {row.id} --prove" if row.id in all_proofs() else "",
+    }
+    for name, text in facts.items():
+        if text:
+            console.print(f"{name}: {text}")
+
+
+def _prove(row: Requirement, console: Console, *, node: str, redis: str) -> int:
+    """Run the proofs of a row. Exit code 1 where the oracle does not do what the ledger says."""
+    proofs = all_proofs().get(row.id, ())
+    if not proofs:
+        hint = "other disputed rows have one: `bullmq-conformance explain order.delayed.score --prove`"
+        raise UsageProblem(f"there is no proof of {row.id}, which is {row.status}", hint=hint)
+    refuted = False
+    with stage(node=node or None, redis=redis or None, announce=announce) as open_stage:
+        for proof in proofs:
+            shown = open_stage.show(proof)
+            refuted = refuted or not shown.holds
+            console.print(f"\n{proof.what}\n{shown.text}")
+    return REFUTED if refuted else 0
+
+
+INCOMPLETE = 1
+
+
+@click.group()
+def ledger() -> None:
+    """Look at the ledger as a whole: what is covered, and all of it as a page."""
+
+
+@ledger.command()
+@click.option("--strict", is_flag=True, help="Exit with 1 if anything is missing.")
+def coverage(strict: bool) -> int:
+    """Count rows, scenarios and mutants by area, and list what is missing."""
+    found = coverage_of(load_ledger(), load_claims(), scenarios_by_requirement(), killed_rows())
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.print(_coverage_table(found))
+    for gap in found.gaps:
+        console.print(f"{gap.kind}: {gap.id}" + (f"  ({gap.why})" if gap.why else ""))
+    console.print(_coverage_line(found))
+    return INCOMPLETE if strict and found.gaps else 0
+
+
+@ledger.command()
+def page() -> None:
+    """Print docs/requirements.md."""
+    click.echo(requirements_page(load_ledger()), nl=False)
+
+
+def _coverage_table(found: Coverage) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("area", min_width=max(len(area.area) for area in found.areas))
+    for title in ("rows", *STATUSES, "scenarios", "mutants", "missing"):
+        table.add_column(title, justify="right")
+    for area in found.areas:
+        counts = [area.rows, *(area.by_status[status] for status in STATUSES)]
+        counts += [area.with_scenario, area.with_mutant, area.missing_scenarios]
+        table.add_row(area.area, *map(str, counts))
+    return table
+
+
+def _coverage_line(found: Coverage) -> str:
+    kinds = Counter(gap.kind for gap in found.gaps)
+    missing = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items())) or "nothing"
+    rows, scenarios = sum(area.rows for area in found.areas), sum(area.with_scenario for area in found.areas)
+    mutants = sum(area.with_mutant for area in found.areas)
+    return f"{rows} rows, {scenarios} with scenario, {mutants} with mutant; missing: {missing}"

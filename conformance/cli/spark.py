@@ -1,0 +1,132 @@
+"""`load`, `snapshot`, `diff` and `history`: the verbs of the Spark pipeline."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from reports.options import insist_on_spark, properties, say, spark_options
+
+
+@click.command()
+@click.option(
+    "--workload", type=click.Path(path_type=Path), default=None, help="YAML description; options win over it."
+)
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Number of jobs.")
+@click.option("--seed", type=int, default=None, help="Seed of everything random.")
+@click.option("--queues", type=click.IntRange(1), default=None, help="Number of queues.")
+@click.option("--rate", type=float, default=None, help="Jobs per second, on a fixed schedule; 0: as fast as possible.")
+@click.option("--producer", default="reference", show_default=True, help="Client that adds the jobs.")
+@click.option("--worker", "workers", multiple=True, metavar="CLIENT[:PROCESSES]", help="Workers; repeatable for a mix.")
+@click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Of each worker.")
+@click.option("--partitions", type=click.IntRange(1), default=2, show_default=True, help="Producers at the same time.")
+@click.option(
+    "--redis", default="", help="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local."
+)
+@click.option("--prefix", default="", help="Key prefix; default: a fresh one.")
+@click.option("--events", type=click.IntRange(1), default=10_000, show_default=True, help="Events that a queue keeps.")
+@click.option("--resume", is_flag=True, help="Go on with a load that broke off.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the snapshot and the reports.")
+@spark_options
+def load(  # noqa: PLR0917 - click passes options by name
+    workload: Path | None,
+    jobs: int | None,
+    seed: int | None,
+    queues: int | None,
+    rate: float | None,
+    producer: str,
+    workers: tuple[str, ...],
+    concurrency: int,
+    partitions: int,
+    redis: str,
+    prefix: str,
+    events: int,
+    resume: bool,
+    out: Path,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+) -> None:
+    """Load queues, and leave the final state, the measurements and their reports in --out."""
+    insist_on_spark()
+    from reports.loading import LoadOptions, carry_out  # noqa: PLC0415 - only this verb needs Spark
+
+    changes = {"jobs": jobs, "seed": seed, "queues": queues, "rate": rate}
+    options = LoadOptions(
+        workload=workload,
+        changes={name: value for name, value in changes.items() if value is not None},
+        producer=producer,
+        workers=workers,
+        concurrency=concurrency,
+        partitions=partitions,
+        redis=redis,
+        prefix=prefix,
+        events=events,
+        resume=resume,
+        out=out,
+        command=" ".join(["bullmq-conformance", *sys.argv[1:]]),
+    )
+    carry_out(options, {"master": master, "memory": memory, "conf": properties(conf)})
+
+
+@click.command()
+@click.option("--redis", required=True, help="URL of the Redis, or of a replica.")
+@click.option("--prefix", default="bull", show_default=True, help="Key prefix of the queues.")
+@click.option("--queue", default="", help="Only this queue; default: all under the prefix.")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the Parquet files.")
+@spark_options
+def snapshot(  # noqa: PLR0917 - click passes options by name
+    redis: str, prefix: str, queue: str, out: Path, master: str, memory: str, conf: tuple[str, ...]
+) -> None:
+    """Read a store once and keep it as typed tables (Parquet) with a manifest."""
+    insist_on_spark()
+    from reports.verbs import take_snapshot  # noqa: PLC0415 - only this verb needs Spark
+
+    manifest = take_snapshot(redis, prefix, queue, out, master=master, memory=memory, conf=properties(conf))
+    say(f"{manifest.jobs} jobs, {sum(manifest.rows.values())} rows in {out}")
+
+
+@click.command()
+@click.argument("expected")
+@click.argument("actual")
+@click.option("--queue", default="", help="Only this queue.")
+@click.option("--job", default="", help="Only this job: shows all that both sides have of it.")
+@click.option("--no-rule", multiple=True, help="Canonical rule to switch off (`list --rules` names them); repeatable.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for differences and reports.")
+@spark_options
+def diff(  # noqa: PLR0917 - click passes options by name
+    expected: str,
+    actual: str,
+    queue: str,
+    job: str,
+    no_rule: tuple[str, ...],
+    out: Path | None,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
+) -> int:
+    """Compare EXPECTED with ACTUAL: folders of snapshots, or `redis://host:port#prefix`. Exit code 1: they differ."""
+    insist_on_spark()
+    from reports.verbs import compare  # noqa: PLC0415 - only this verb needs Spark
+
+    spark = {"master": master, "memory": memory, "conf": properties(conf)}
+    return compare(expected, actual, out, queue=queue, job=job, switched_off=no_rule, spark=spark)
+
+
+@click.command()
+@click.argument("recorded", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "--snapshot", type=click.Path(path_type=Path), default=None, help="Folder of the snapshot taken after the run."
+)
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for history.json and junit.xml.")
+@spark_options
+def history(  # noqa: PLR0917 - click passes options by name
+    recorded: Path, snapshot: Path | None, out: Path | None, master: str, memory: str, conf: tuple[str, ...]
+) -> int:
+    """Check the history.jsonl of a chaos run with all checks that look at one job at a time. Exit code 1: findings."""
+    insist_on_spark()
+    from reports.verbs import check_recorded  # noqa: PLC0415 - only this verb needs Spark
+
+    return check_recorded(recorded, snapshot, out, spark={"master": master, "memory": memory, "conf": properties(conf)})

@@ -1,0 +1,1 @@
+"""Everything that a verb needs before it can begin: Node, bullmq, Redis, drivers and taps."""

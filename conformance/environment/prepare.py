@@ -1,0 +1,193 @@
+"""What a verb needs before it can begin, found, installed and started in one order by one function."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from rich.console import Console
+
+from conformance.driver.connection import DriverConnection
+from conformance.driver.messages import Ready
+from conformance.driver.probe import probe_honesty
+from conformance.driver.process import ChildProcess
+from conformance.environment.clients import NOBODY, Launch, Toolchain, find_toolchain
+from conformance.environment.drivers import reason_for_none
+from conformance.problems import UsageProblem
+from conformance.servers import open_server
+from conformance.servers.binary import Binary, any_binary, binary_at
+from conformance.servers.server import Server
+from conformance.servers.setting import BinaryAt, parse_setting
+from conformance.upstream.scripts import load_scripts
+
+Announce = Callable[[str], None]
+
+
+def announce(text: str) -> None:
+    """Say on stderr, in one line, what takes long or what the user should know."""
+    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)
+
+
+class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verb asks of the machine.
+
+    `client`: the client under test by name, "" for none; `command`: the command of its driver, in place of a name.
+    `redis` and `node` as the user wrote them, "" for what this machine has. `seed`: of everything random.
+    """
+
+    client: str = ""
+    command: Sequence[str] = ()
+    redis: str = ""
+    node: str = ""
+    seed: int = 0
+
+
+def client_under_test(client: str, command: Sequence[str]) -> str:
+    """Its name: the one given, else that of the driver's program, else the reference.
+
+    Raises UsageProblem where both a name and a command were given.
+    """
+    if client and command:
+        raise UsageProblem("both --client and a driver's command were given", hint="give one of them")
+    return client or (Path(command[0]).name if command else "reference")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A machine that is ready: the oracle's toolchain, Redis, and how each client's driver is started.
+
+    `scripts`: texts of the official scripts by name. `redis`: a Redis that answers or, for a verb that starts its own
+    ones, the program. `handshakes`: what the drivers said of themselves, by `oracle` and `client`, where they had to
+    prove themselves. `startup_ms`: how long each part took.
+    """
+
+    toolchain: Toolchain
+    scripts: Mapping[str, str]
+    oracle: Launch
+    client: Launch
+    redis: Server | Binary
+    seed: int = 0
+    handshakes: Mapping[str, Ready] = field(default_factory=dict)
+    startup_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def server(self) -> Server:
+        """The Redis that answers."""
+        assert isinstance(self.redis, Server)
+        return self.redis
+
+    @property
+    def redis_program(self) -> Binary:
+        """The program that a verb starts its own Redis with."""
+        assert isinstance(self.redis, Binary)
+        return self.redis
+
+    def launch(self, client: str) -> Launch:
+        """How the driver of another client is started, by its name. Raises UsageProblem for an unknown one."""
+        return self.toolchain.launch(client)
+
+    def facts(self) -> dict[str, str]:
+        """What the run took place on, for its header."""
+        node = self.toolchain.node
+        return {
+            "node": f"{node.version} ({node.source})",
+            "bullmq": self.toolchain.package.version,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "cpus": str(os.cpu_count()),
+            "tap": reason_for_none(self.server) or "in front of each client",
+        }
+
+
+def prepare(
+    options: EnvironmentOptions,
+    stack: ExitStack,
+    announce: Announce = announce,
+    *,
+    redis: Literal["server", "program"] = "server",
+    prove: bool = False,
+) -> Environment:
+    """Find or install everything, and start Redis, which `stack` ends.
+
+    `redis`: `program` only finds the server program. `prove`: start both drivers once and show that they are honest.
+    Raises a Problem that says what is missing, or a DriverBroken problem for a driver that crashes, hangs or lies.
+    """
+    watch = _Stopwatch()
+    toolchain = find_toolchain(options.node, announce)
+    client = toolchain.launch(options.client, options.command) if options.client else NOBODY
+    watch.lap("package")
+    found: Server | Binary
+    if redis == "program":
+        found = _program(options.redis, announce)
+    else:
+        found = stack.enter_context(open_server(options.redis or None, announce=announce))
+    watch.lap("redis")
+    scripts = {name: script.text for name, script in load_scripts(toolchain.package, toolchain.node).items()}
+    environment = Environment(
+        toolchain=toolchain,
+        scripts=scripts,
+        oracle=toolchain.oracle,
+        client=client,
+        redis=found,
+        seed=options.seed,
+        startup_ms=watch.laps,
+    )
+    return _proven(environment, watch, announce) if prove else environment
+
+
+def _program(setting: str, announce: Announce) -> Binary:
+    wanted = parse_setting(setting)
+    return binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(announce)
+
+
+def _proven(environment: Environment, watch: _Stopwatch, announce: Announce) -> Environment:
+    """The same, after both drivers have shown that a job which they say they added is in Redis."""
+    server = environment.server
+    if no_tap := reason_for_none(server):
+        announce(f"no tap, so scenarios that need one are not run: {no_tap}")
+    oracle = _handshake(environment.oracle, environment)
+    watch.lap("oracle")
+    client = _handshake(environment.client, environment)
+    if server.mode == "cluster" and "cluster" not in client.capabilities:
+        raise UsageProblem(
+            f"client {environment.client.name!r} does not declare the capability cluster",
+            hint="declare it if the client can do it, or run on a single Redis",
+        )
+    watch.lap("client")
+    return replace(environment, handshakes={"oracle": oracle, "client": client})
+
+
+def _handshake(launch: Launch, environment: Environment) -> Ready:
+    connection = ChildProcess.start(launch.command, seed=environment.seed, env=launch.environment)
+    try:
+        _see_a_write(connection, environment)
+    finally:
+        connection.close()
+    return connection.ready
+
+
+def _see_a_write(connection: DriverConnection, environment: Environment) -> None:
+    server = environment.server
+    prefix = server.fresh_prefix()
+    try:
+        with server.connect() as redis:
+            probe_honesty(connection, address=server.for_drivers, redis=redis, prefix=prefix, seed=environment.seed)
+    finally:
+        server.remove_prefix(prefix)
+
+
+class _Stopwatch:
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._since = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name], self._since = (now - self._since) * 1000, now

@@ -1,0 +1,296 @@
+"""Which canonical rules a comparison uses, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from conformance.checkers import traffic
+from conformance.checkers.snapshot_checks import check_snapshot
+from conformance.driver.connection import OperationFailed
+from conformance.driver.ops import lifecycle, queue
+from conformance.gate.records import Finding
+from conformance.ledger.loader import Ledger
+from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
+from conformance.observe.compare.values import same_json
+from conformance.observe.diff import diff
+from conformance.observe.rules.base import Context, Rule
+from conformance.observe.rules.wakeups import WORKER_TRACES
+from conformance.observe.tables import Snapshot, parsed_json
+from conformance.observe.tap.records import CommandRecord
+from conformance.participants.caller import RecordedCall
+from conformance.participants.expect import Mismatch, shown
+from conformance.participants.marks import Scenario
+from conformance.participants.participant import Participant
+
+
+def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[Rule, ...]:
+    """The rules of a comparison, without those that are switched off.
+
+    `frozen`: both clocks were set by the kit, so times are compared exactly. `managed`: a worker's own loop ran, so
+    which wake-up marker is left over depends on who was faster; that it is there when needed is an invariant.
+    """
+    rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
+    return tuple(rule for rule in (*rules, *((WORKER_TRACES,) if managed else ())) if rule.name not in off)
+
+
+def check_names(off: Collection[str]) -> None:
+    """Raise UsageProblem for a name that no canonical rule has."""
+    without(ALL_RULES, *off)
+
+
+def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[Rule, ...]) -> tuple[Snapshot, Snapshot]:
+    """Both snapshots in canonical form."""
+    # Durations of locks are a requirement of their own: scenarios use all kinds of them.
+    context = Context(lock_duration_ms=None)
+    return canonicalise(oracle, rules, context), canonicalise(client, rules, context)
+
+
+TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
+"""Fields of answers that hold the client's own time: compared only when both clocks are frozen."""
+
+UNSET: tuple[Any, ...] = (None, 0, "", {}, [])
+"""Where one client says null and another zero or nothing, both say the same."""
+
+
+def compare_answers(oracle: Participant, client: Participant, requirement: str) -> list[Finding]:
+    """One finding per place in which an answer differs from the oracle's. Own prefixes are equal by definition."""
+    exact = oracle.clock.frozen and client.clock.frozen
+    findings = []
+    for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.answers, client.transcript.answers), start=1):
+        if theirs is None or ours is None:
+            break  # one of them stopped half-way: the reason is a finding of its own
+        expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)
+        for where, wanted, got in _differences(f"answer.{theirs.op}", expected, actual, exact=exact):
+            message = f"call {number}, {theirs.op}: {where.removeprefix(f'answer.{theirs.op}')[1:] or 'answer'} differs"
+            findings.append(
+                Finding(
+                    requirement=requirement,
+                    source="answer",
+                    kind="wrong-answer",
+                    severity="wrong-behaviour",
+                    where=where,
+                    key="",
+                    expected=shown(wanted),
+                    actual=shown(got),
+                    message=message,
+                )
+            )
+    return findings
+
+
+def _plain(answer: RecordedCall, prefix: str) -> Any:
+    return _without_prefix({"outcome": answer.outcome, **(answer.value or {})}, prefix.strip("{}"))
+
+
+def _without_prefix(value: Any, prefix: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(prefix, "<prefix>")
+    if isinstance(value, dict):
+        return {_without_prefix(key, prefix): _without_prefix(item, prefix) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_prefix(item, prefix) for item in value]
+    return value
+
+
+def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name in {**expected, **actual}:
+            if name in TIMES and not exact:
+                continue
+            yield from _differences(f"{where}.{name}", expected.get(name), actual.get(name), exact=exact)
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for wanted, got in zip(expected, actual, strict=True):
+            yield from _differences(where, wanted, got, exact=exact)
+    elif (
+        expected != actual and not (expected in UNSET and actual in UNSET) and not _same_value(where, expected, actual)
+    ):
+        yield where, expected, actual
+
+
+def _same_value(where: str, expected: Any, actual: Any) -> bool:
+    """Whether two JSON texts of a driver say the same. How it spells them is no matter: Redis shows what was stored."""
+    if not (where.endswith("_raw") and isinstance(expected, str) and isinstance(actual, str)):
+        return False
+    value = parsed_json(expected)
+    return value is not None and same_json(value, parsed_json(actual))
+
+
+JOB_TYPES = ["waiting", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children"]
+
+
+def oracle_health(oracle: Participant, queues: list[str], requirement: str) -> list[Finding]:
+    """Read every queue with Node's QueueEvents from the beginning and with its getters.
+
+    `oracle` must be a participant on the client's prefix, with the real clock. A finding says what Node cannot read.
+    """
+    return [
+        finding
+        for name in queues
+        for finding in (*_getters(oracle, name, requirement), *_events(oracle, name, requirement))
+    ]
+
+
+def _getters(oracle: Participant, name: str, requirement: str) -> list[Finding]:
+    try:
+        handle = oracle.queue(name, skipMetasUpdate=True)
+        handle.call(queue.GetJobCounts(types=JOB_TYPES))
+        jobs = handle.call(queue.GetJobs(types=JOB_TYPES)).jobs
+        handle.close()
+    except OperationFailed as failure:
+        return [_finding(requirement, "getters", name, failure.error.message)]
+    holes = sum(1 for job in jobs if job is None)
+    return [_finding(requirement, "getters", name, f"getJobs returned {holes} jobs without a hash")] if holes else []
+
+
+def _events(oracle: Participant, name: str, requirement: str) -> list[Finding]:
+    stream = oracle.redis(name).events()
+    if not stream:
+        return []
+    reader = oracle.events(name, lastEventId="0-0")
+    try:
+        for _ in stream:
+            reader.next_delivery()
+        error = next((event for event in oracle.driver.take_events(reader.handle) if event.name == "error"), None)
+    except Mismatch as mismatch:
+        return [_finding(requirement, "queue-events", name, str(mismatch))]
+    finally:
+        oracle.call(lifecycle.Close(), handle=reader.handle)
+    return [_finding(requirement, "queue-events", name, str(error.args.get("message")))] if error else []
+
+
+def _finding(requirement: str, part: str, name: str, seen: str) -> Finding:
+    return Finding(
+        requirement=requirement,
+        source="oracle-health",
+        kind=f"oracle-{part}",
+        severity="breaks-others",
+        where=f"oracle.{part}",
+        key=name,
+        expected=f"Node's {part} read the queue without error",
+        actual=seen,
+        message=f"Node's {part} cannot read what the client left in queue {name!r}: {seen}",
+    )
+
+
+TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
+
+ORACLE_HEALTH = "oracle-health"
+"""The name by which a scenario switches off that Node reads what the client left."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Turns evidence into findings for one scenario."""
+
+    scenario: Scenario
+    ledger: Ledger
+    rules_off: tuple[str, ...] = ()
+    """Canonical rules that the user switched off, by name."""
+
+    def blame(self, where: str) -> str:
+        """The requirement that a finding at this locator speaks against."""
+        return blamed(where, self.scenario.requirements, self.ledger)
+
+    def mismatch(self, mismatch: Mismatch) -> Finding:
+        """A statement of the scenario that does not hold."""
+        own = self.ledger.owner_of(mismatch.where, among=self.scenario.requirements) if mismatch.where else None
+        return Finding(
+            requirement=own.id if own else self.scenario.requirements[0],
+            source="assertion",
+            kind="assertion",
+            severity="wrong-behaviour",
+            where=mismatch.where or "scenario",
+            key="",
+            expected=mismatch.expected,
+            actual=mismatch.actual,
+            message=mismatch.what,
+        )
+
+    def broken(self, kind: str, message: str) -> Finding:
+        """The client's call failed, or its driver broke, where the scenario needed it to go on."""
+        return Finding(
+            requirement=self.scenario.requirements[0],
+            source="protocol",
+            kind=kind,
+            severity="wrong-behaviour",
+            where="driver",
+            key="",
+            expected="the call succeeds",
+            actual=message,
+            message=message,
+        )
+
+    def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
+        """Where the client's answers differ from the oracle's."""
+        found = compare_answers(oracle, client, self.scenario.requirements[0])
+        return [msgspec.structs.replace(finding, requirement=self.blame(finding.where)) for finding in found]
+
+    def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
+        """Where the state that the client left differs from the oracle's."""
+        rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
+        expected, actual = canonical_pair(oracle, client, rules)
+        return [
+            Finding(
+                requirement=self.blame(difference.where),
+                source="events" if difference.where.startswith("event.") else "snapshot",
+                kind=difference.kind,
+                severity=difference.severity,
+                where=difference.where,
+                key=difference.key,
+                expected=shown(difference.expected),
+                actual=shown(difference.actual),
+                message=str(difference),
+            )
+            for difference in diff(expected, actual)
+        ]
+
+    def invariants(self, snapshot: Snapshot) -> list[Finding]:
+        """Which invariants the state breaks, except those that the scenario switches off with a reason."""
+        others = {ORACLE_HEALTH, *TRAFFIC_CHECKS}
+        off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
+        return [
+            Finding(
+                requirement=self.blame(f"invariant.{violation.check}"),
+                source="invariant",
+                kind=violation.check,
+                severity=violation.severity,
+                where=f"invariant.{violation.check}",
+                key=violation.key,
+                expected="holds after every scenario",
+                actual=violation.message,
+                message=f"invariant {violation.check}: {violation.message}",
+            )
+            for violation in check_snapshot(snapshot, off)
+        ]
+
+    def traffic(self, commands: Sequence[CommandRecord], *, cluster: bool) -> list[Finding]:
+        """Which checks the commands break that a participant has sent, except those that the scenario switches off."""
+        off = {name: reason for name, reason in self.scenario.without.items() if name in TRAFFIC_CHECKS}
+        found = []
+        for violation in traffic.check_traffic(commands, cluster=cluster, switched_off=off):
+            where = f"traffic.{violation.check}.{violation.where.removeprefix('call.')}"
+            found.append(
+                Finding(
+                    requirement=self.blame(where),
+                    source="traffic",
+                    kind=violation.check,
+                    severity=violation.severity,
+                    where=where,
+                    key=violation.key,
+                    expected="holds for every command",
+                    actual=violation.message,
+                    message=f"traffic {violation.check}: {violation.message}",
+                )
+            )
+        return found
+
+
+def blamed(where: str, requirements: tuple[str, ...], ledger: Ledger) -> str:
+    """The owner of the locator, else the scenario's first requirement."""
+    owner = ledger.owner_of(where)
+    return owner.id if owner else requirements[0]

@@ -1,0 +1,154 @@
+"""The options of a run: each is declared once, as a field, and reaches both command lines and the run file."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+import pytest
+from msgspec import Meta
+
+from conformance.environment.prepare import EnvironmentOptions
+from conformance.gate.records import Level, redacted
+from conformance.participants.marks import Tier
+from conformance.problems import UsageProblem
+
+COMMAND_FLAG = "--client-command"
+"""How `pytest conformance/` is given the command of a driver; `bullmq-conformance run` takes it after `--`."""
+
+
+class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
+    """Everything that a run was asked for.
+
+    A field with a description is an option: its name is the flag, its type tells the choices and whether it may be
+    repeated. A new one is on every command line and in the run file's header without another line of code.
+    """
+
+    client: Annotated[
+        str, Meta(description="Client under test: reference, node, python-official or another by name.")
+    ] = "reference"
+    command: list[str] = msgspec.field(default_factory=list)
+    redis: Annotated[
+        str, Meta(description="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local.")
+    ] = ""
+    node: Annotated[str, Meta(description="Node.js binary (>= 18) for the oracle.")] = ""
+    seed: Annotated[int, Meta(description="Seed of everything random.")] = 0
+    tier: Annotated[Tier, Meta(description="How much to run.")] = "core"
+    level: Annotated[Level, Meta(description="Lowest level to run.")] = "MAY"
+    select: Annotated[list[str], Meta(description="Glob over requirement ids, areas or scenario ids; repeatable.")] = (
+        msgspec.field(default_factory=list)
+    )
+    no_rule: Annotated[
+        list[str], Meta(description="Canonical rule to switch off (`list --rules` names them); repeatable.")
+    ] = msgspec.field(default_factory=list)
+    known: Annotated[str, Meta(description="known.toml: failures that are expected, with reasons.")] = ""
+    out: Annotated[str, Meta(description="Folder for the run file and the reports.")] = ""
+    format: Annotated[list[str], Meta(description="Report to write to --out; repeatable, default: all.")] = (
+        msgspec.field(default_factory=list)
+    )
+    invocation: list[str] = msgspec.field(default_factory=list)
+    """The words that the user typed."""
+
+    @property
+    def known_path(self) -> Path | None:
+        """The known.toml to use, None if there is none."""
+        return Path(self.known) if self.known else None
+
+
+@dataclass(frozen=True)
+class RunOption:
+    """One option as a command line needs it. `choices`: empty for any value. A repeatable one has a list by default."""
+
+    name: str
+    help: str
+    default: Any
+    choices: tuple[str, ...]
+    repeatable: bool
+    number: bool
+
+    @property
+    def flag(self) -> str:
+        """As it is typed."""
+        return f"--{self.name.replace('_', '-')}"
+
+    def words(self, config: RunConfig) -> Iterator[str]:
+        """The words that give the option the value it has in `config`; none where that is the default."""
+        value = getattr(config, self.name)
+        if value != self.default:
+            for word in value if self.repeatable else [value]:
+                yield from (self.flag, str(word))
+
+
+def run_options() -> tuple[RunOption, ...]:
+    """Every option, in the order of the declaration."""
+    return tuple(_options())
+
+
+def _options() -> Iterator[RunOption]:
+    for field in msgspec.structs.fields(RunConfig):
+        if get_origin(field.type) is not Annotated:
+            continue
+        declared, meta = get_args(field.type)
+        repeatable = get_origin(declared) is list
+        yield RunOption(
+            name=field.name,
+            help=meta.description,
+            default=[] if repeatable else field.default,
+            choices=get_args(declared) if get_origin(declared) is Literal else (),
+            repeatable=repeatable,
+            number=declared is int,
+        )
+
+
+def recorded(config: RunConfig) -> dict[str, Any]:
+    """The options that differ from their defaults, for the header of the run file; passwords are left out."""
+    given = {option.name: getattr(config, option.name) for option in run_options()}
+    return {
+        option.name: redacted(given[option.name]) if option.repeatable else redacted([str(given[option.name])])[0]
+        for option in run_options()
+        if given[option.name] != option.default
+    }
+
+
+def words_of(config: RunConfig) -> list[str]:
+    """The run as words for pytest, which hands the same to its xdist workers."""
+    words = [word for option in run_options() for word in option.words(config)]
+    return words + ([COMMAND_FLAG, json.dumps(config.command)] if config.command else [])
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """The options of `pytest conformance/`."""
+    group = parser.getgroup("bullmq-conformance", "BullMQ conformance")
+    group.addoption(COMMAND_FLAG, default="", help="Command of your driver, instead of --client.")
+    for option in run_options():
+        settings: dict[str, Any] = {"dest": option.name, "default": option.default, "help": option.help}
+        settings |= {"choices": option.choices} if option.choices else {}
+        settings |= {"action": "append"} if option.repeatable else {"type": int if option.number else str}
+        group.addoption(option.flag, **settings)
+
+
+def from_pytest(config: pytest.Config) -> RunConfig:
+    """Read the options back. Raises UsageProblem for a command that cannot be split into words."""
+    given = {option.name: getattr(config.option, option.name) for option in run_options()}
+    return RunConfig(
+        **given,
+        command=split_command(config.option.client_command),
+        invocation=["pytest", *map(str, config.invocation_params.args)],
+    )
+
+
+def split_command(text: str) -> list[str]:
+    """A driver's command as words: a JSON array, or a line with the quoting of a POSIX shell."""
+    if not text:
+        return []
+    try:
+        return msgspec.convert(json.loads(text), list[str]) if text.startswith("[") else shlex.split(text)
+    except (ValueError, msgspec.ValidationError) as error:
+        raise UsageProblem(
+            f"the driver command {text!r} cannot be read: {error}", hint="quote it like a shell"
+        ) from error

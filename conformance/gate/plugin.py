@@ -1,0 +1,263 @@
+"""The pytest side of a run: prepares it, runs each scenario on a bench, and sends the records to listeners.
+
+With xdist the controller prepares everything once and collects the records; the workers only run scenarios.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from conformance.driver.messages import Ready
+from conformance.environment.clients import Launch
+from conformance.environment.prepare import Announce, Environment, prepare
+from conformance.gate.bench import Bench, BenchPlan
+from conformance.gate.judge import check_names
+from conformance.gate.known import KnownFailure, load_known, stale_entries, unmatched_entries
+from conformance.gate.options import RunConfig, recorded
+from conformance.gate.records import (
+    FORMAT,
+    KIT_VERSION,
+    Party,
+    Record,
+    RedisInfo,
+    RunFooter,
+    RunHeader,
+    ScenarioRecord,
+    decode,
+    encode,
+    redacted,
+)
+from conformance.gate.selection import is_selected, left_out, running_order, scenario_of
+from conformance.gate.trial import run_trial
+from conformance.gate.verdicts import conclude, make_record
+from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
+from conformance.participants.marks import Scenario
+from conformance.problems import NothingSelected, Problem
+
+Listener = Callable[[Record], None]
+PROPERTY = "bullmq-conformance"
+WORKER_INPUT = "bullmq_conformance"
+NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
+
+
+class ScenarioRunner:
+    """What the fixture `runner` gives to a scenario: the bench of this process, and how it is judged."""
+
+    def __init__(self, bench: Bench, config: RunConfig, known: Sequence[KnownFailure]) -> None:
+        self.bench, self.config, self.known = bench, config, known
+
+    def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
+        """Run a scenario, leave its record with pytest, and end as pytest's outcome says."""
+        ledger = load_ledger()
+        result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
+        record = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
+        request.node.user_properties.append((PROPERTY, encode(record).decode()))
+        conclude(record)
+
+
+class GatePlugin:
+    """One run. `listeners` get the header, every scenario and the footer; `announce` is told what takes long.
+
+    A program that has prepared the run itself says so with `use`; otherwise the plugin does it once scenarios exist.
+    """
+
+    def __init__(self, config: RunConfig, listeners: Sequence[Listener], announce: Announce) -> None:
+        self.config = config
+        self.listeners = listeners
+        self.announce = announce
+        check_names(config.no_rule)
+        self.known = load_known(config.known_path, load_ledger())
+        self.records: list[ScenarioRecord] = []
+        self.exit_code: int | None = None
+        """The run's exit code; None when it did not come to its end, or had nothing to do."""
+        self._stack = ExitStack()
+        self._environment: Environment | None = None
+        self._header: RunHeader | None = None
+        self._planned = 0
+
+    def use(self, environment: Environment) -> None:
+        """Run on what the caller has prepared, and will end."""
+        self._environment = environment
+
+    # Collection.
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Take what was selected; slow scenarios first."""
+        ledger = load_ledger()
+        dropped = [item for item in items if not is_selected(item, self.config, ledger)]
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+            chosen = set(items) - set(dropped)
+            items[:] = [item for item in items if item in chosen]
+        items.sort(key=running_order)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Without xdist: count the scenarios and set up before the first of them."""
+        if not _is_xdist_worker(session.config) and not session.config.option.collectonly:
+            self._plan(sum(1 for item in session.items if scenario_of(item)))
+
+    # xdist, controller side. Optional hooks: xdist is not active in every run.
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give a worker the address of Redis and the commands of the drivers."""
+        node.workerinput[WORKER_INPUT] = BenchPlan.of(self._prepared()).encode()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
+        """Every worker collects the same scenarios; the first report counts."""
+        if self._header is None:
+            self._plan(sum(1 for test_id in ids if "scenarios/" in test_id.replace("\\", "/")))
+
+    # Running.
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Let the fixture `runner` find this run."""
+        config.stash[GATE] = self
+
+    @contextmanager
+    def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
+        """The bench of this process, while its scenarios run."""
+        given = getattr(config, "workerinput", {}).get(WORKER_INPUT)
+        bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
+        try:
+            yield ScenarioRunner(bench, self.config, self.known)
+        finally:
+            bench.close()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Pass a finished scenario's record on (in the controller, or in the only process)."""
+        for name, value in report.user_properties if report.when == "call" else ():
+            if name == PROPERTY and self._header is not None:
+                record = decode(str(value).encode())
+                assert isinstance(record, ScenarioRecord)
+                self.records.append(record)
+                self._tell(record)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Write the footer, give pytest our exit code, end Redis."""
+        try:
+            if self._header is not None and exitstatus != pytest.ExitCode.INTERRUPTED:
+                self._finish(session)
+        finally:
+            self._stack.close()
+
+    def _finish(self, session: pytest.Session) -> None:
+        stale = stale_entries(self.known, self.records)
+        problems = unmatched_entries(self.known, self.records)
+        self.exit_code = self._exit_code(bool(stale or problems))
+        if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            session.exitstatus = self.exit_code
+        verdicts = [record.verdict for record in self.records]
+        self._tell(
+            RunFooter(
+                finished_ms=_now_ms(),
+                exit_code=self.exit_code,
+                verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+                stale=stale,
+                problems=problems,
+                startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+            )
+        )
+
+    def _exit_code(self, known_problems: bool) -> int:
+        """0 conformant, 1 not, 3 when nothing failed but something broke or stayed unfinished."""
+        verdicts = {record.verdict for record in self.records}
+        if verdicts & {"fail", "inconclusive"} or known_problems:
+            return 1
+        return 3 if "error" in verdicts or len(self.records) < self._planned else 0
+
+    # Setting up.
+
+    def _prepared(self) -> Environment:
+        if self._environment is None:
+            try:
+                self._environment = prepare(self.config, self._stack, self.announce, prove=True)
+            except Problem as problem:
+                self._stack.close()
+                pytest.exit(str(problem), returncode=problem.exit_code)
+        return self._environment
+
+    def _plan(self, planned: int) -> None:
+        self._planned = planned
+        if planned == 0:
+            return
+        environment = self._prepared()
+        server = environment.server
+        self._header = RunHeader(
+            format=FORMAT,
+            kit=KIT_VERSION,
+            run=uuid.uuid4().hex[:12],
+            started_ms=_now_ms(),
+            seed=self.config.seed,
+            tier=self.config.tier,
+            command=redacted(self.config.invocation),
+            requirement_set=REQUIREMENT_SET,
+            client=party_of(environment.client, environment.handshakes["client"]),
+            oracle=party_of(environment.oracle, environment.handshakes["oracle"]),
+            redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
+            environment={**environment.facts(), **self._not_run()},
+            planned=planned,
+            options=recorded(self.config),
+        )
+        self._tell(self._header)
+
+    def _not_run(self) -> dict[str, str]:
+        """Scenarios for which Redis is not what they need: said at once, and kept in the header."""
+        names = left_out(self.config, load_ledger())
+        if not names:
+            return {}
+        reason = f"{', '.join(names)} {NEED_A_CLUSTER}"
+        self.announce(f"not run: {reason}")
+        return {"not run": reason}
+
+    def _tell(self, record: Record) -> None:
+        for listener in self.listeners:
+            listener(record)
+
+
+GATE = pytest.StashKey[GatePlugin]()
+
+
+@pytest.fixture(scope="session")
+def runner(request: pytest.FixtureRequest) -> Iterator[ScenarioRunner]:
+    """What runs every scenario of this process."""
+    with request.config.stash[GATE].running(request.config) as scenario_runner:
+        yield scenario_runner
+
+
+def party_of(launch: Launch, ready: Ready) -> Party:
+    """A client that takes part: how it is started, and what it says of itself."""
+    return Party(
+        name=launch.name,
+        language=ready.client.language,
+        version=ready.client.version,
+        targets=ready.client.targets,
+        command=launch.command,
+        capabilities=sorted(ready.capabilities),
+        ops=sorted(ready.ops),
+    )
+
+
+def nothing_selected(config: RunConfig) -> NothingSelected:
+    """The problem of a selection that takes nothing."""
+    chosen = ", ".join(config.select) or f"tier {config.tier}, level {config.level}"
+    impossible = left_out(config, load_ledger())
+    if impossible:
+        return NothingSelected(f"nothing of {chosen} can run", hint=f"{', '.join(impossible)} {NEED_A_CLUSTER}")
+    return NothingSelected(f"nothing matches {chosen}", hint="`bullmq-conformance list` prints what there is")
+
+
+def _is_xdist_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,191 @@
+"""The lines of a run: what the gate writes down and every report is computed from.
+
+A run file is append-only JSONL: one `RunHeader`, one `ScenarioRecord` per scenario (and direction), one `RunFooter`.
+A file without a footer is an incomplete run and every report says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+import msgspec
+
+FORMAT = 1
+
+Verdict = Literal["pass", "fail", "warn", "unsupported", "inconclusive", "error"]
+"""`warn`: fails a SHOULD. `unsupported`: an op or capability that the client does not declare. `inconclusive`: a
+deadline of the kit or an `info` answer left the question open. `error`: the kit, the oracle or the set-up broke."""
+
+WORST_FIRST: tuple[Verdict, ...] = ("fail", "error", "inconclusive", "warn", "unsupported", "pass")
+"""The one ordering of verdicts. `fail` before `error`, `warn` before `unsupported`: what is known about the client
+outlives what could not be found out."""
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst of several verdicts; pass if there are none."""
+    return min(verdicts, key=WORST_FIRST.index, default="pass")
+
+
+Severity = Literal["breaks-others", "wrong-behaviour", "missing", "cosmetic"]
+"""In this order: others break on it; the client behaves wrongly; an event or field is missing; it only looks odd."""
+
+Level = Literal["MUST", "SHOULD", "MAY"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is not as required, located.
+
+    `requirement` is the ledger id that it speaks against. `source`: which observer saw it. `kind` is the class of the
+    difference (`missing-job`, `wrong-value`, ...) or the name of the check. `where` is a locator such as
+    `job.timestamp`, `event.added`, `membership.wait.order`; `key` the Redis key or job id. `expected` is what the
+    oracle did or the scenario states, `actual` what the client did, both as short texts.
+    """
+
+    requirement: str
+    source: Literal["snapshot", "answer", "events", "assertion", "invariant", "oracle-health", "protocol", "traffic"]
+    kind: str
+    severity: Severity
+    where: str
+    key: str
+    expected: str
+    actual: str
+    message: str
+
+
+class Party(msgspec.Struct, frozen=True, kw_only=True):
+    """A client that took part: what its handshake said, and how it was started."""
+
+    name: str
+    language: str
+    version: str
+    targets: str
+    command: list[str]
+    capabilities: list[str]
+    ops: list[str]
+
+
+class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Where Redis came from, and what it is. `settings`: the CONFIG values that matter to BullMQ."""
+
+    source: str
+    version: str
+    mode: Literal["standalone", "cluster"]
+    settings: dict[str, str]
+
+
+class RunHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
+    """First line of a run. Times are Unix ms. `options`: those that differ from their defaults."""
+
+    format: int
+    kit: str
+    run: str
+    started_ms: int
+    seed: int
+    tier: str
+    command: list[str]
+    requirement_set: str
+    client: Party
+    oracle: Party
+    redis: RedisInfo
+    environment: dict[str, str]
+    planned: int
+    options: dict[str, Any] = {}
+
+
+class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="scenario"):
+    """What one scenario found.
+
+    `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
+    that known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
+    """
+
+    id: str
+    title: str
+    area: str
+    tier: str
+    verdict: Verdict
+    requirements: dict[str, Verdict]
+    findings: list[Finding] = []
+    known: dict[str, str] = {}
+    reason: str = ""
+    timings_ms: dict[str, float] = {}
+    reproduce: str = ""
+    log: list[str] = []
+
+
+class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
+    """Last line of a run. `exit_code` as in the README.
+
+    `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: sentences about
+    the whole run (known entries that matched nothing, a driver that could not be started again, ...).
+    """
+
+    finished_ms: int
+    exit_code: int
+    verdicts: dict[str, int]
+    stale: dict[str, str] = {}
+    problems: list[str] = []
+    startup_ms: dict[str, float] = {}
+
+
+Record = RunHeader | ScenarioRecord | RunFooter
+
+
+def encode(record: Record) -> bytes:
+    """One JSONL line, newline included.
+
+    Job data may hold lone surrogates, and Redis bytes that are no UTF-8: they are shown as escapes, because losing the
+    whole record would be worse.
+    """
+    try:
+        return msgspec.json.encode(record) + b"\n"
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_without_surrogates(plain(record))) + b"\n"
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, list):
+        return [_without_surrogates(one) for one in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
+    return value
+
+
+def decode(line: bytes) -> Record:
+    """Read one line. Raises msgspec.ValidationError for anything that is not a record of this format."""
+    decoded: Record = msgspec.json.decode(line, type=Record)
+    return decoded
+
+
+def plain(record: Record) -> dict[str, Any]:
+    """The record as JSON values, for templates."""
+    converted: dict[str, Any] = msgspec.to_builtins(record)
+    return converted
+
+
+HIDDEN = "***"
+"""Stands where a password was."""
+
+_PASSWORD = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^:@/?#]*:).*@", re.DOTALL | re.IGNORECASE)
+"""User and password of a URL, up to the last `@`: one that was not percent-encoded may hold any character."""
+
+
+def redacted(words: Sequence[str]) -> list[str]:
+    """The words of a command line without the passwords of URLs, also in words like `--redis=redis://…`."""
+    return [without_password(word) for word in words]
+
+
+def without_password(text: str) -> str:
+    """A text that is, or ends with, a URL: the same without its password."""
+    return _PASSWORD.sub(rf"\g<before>{HIDDEN}@", text)
+
+
+try:
+    KIT_VERSION = version("bullmq-conformance")
+except PackageNotFoundError:  # run from a folder that was never installed
+    KIT_VERSION = "0+unknown"

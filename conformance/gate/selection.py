@@ -1,0 +1,106 @@
+"""Which scenarios there are, and which of them a run takes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from conformance.gate.options import RunConfig
+from conformance.gate.records import Level
+from conformance.ledger.loader import Ledger
+from conformance.participants.marks import TIERS, Scenario
+from conformance.servers.setting import Address, NewCluster, parse_setting
+
+SCENARIOS = "conformance.scenarios"
+LEVELS: tuple[Level, ...] = get_args(Level)
+
+
+def all_scenarios() -> Iterator[tuple[str, Scenario]]:
+    """Id (`area/name`) and scenario, by area."""
+    package = importlib.import_module(SCENARIOS)
+    for folder in package.__path__:
+        for path in sorted(Path(folder).glob("test_*.py")):
+            module = importlib.import_module(f"{SCENARIOS}.{path.stem}")
+            area = path.stem.removeprefix("test_").replace("_", "-")
+            for value in vars(module).values():
+                found = getattr(value, "scenario", None)
+                if isinstance(found, Scenario):
+                    yield f"{area}/{found.name}", found
+
+
+def scenarios_by_requirement() -> dict[str, list[str]]:
+    """Ids of the scenarios that speak about each requirement."""
+    found: dict[str, list[str]] = {}
+    for name, scenario in all_scenarios():
+        for requirement in scenario.requirements:
+            found.setdefault(requirement, []).append(name)
+    return found
+
+
+def scenario_of(item: pytest.Item) -> Scenario | None:
+    """The scenario behind a pytest item, None for an ordinary test."""
+    scenario: Any = getattr(getattr(item, "function", None), "scenario", None)
+    return scenario if isinstance(scenario, Scenario) else None
+
+
+def area_of(item: pytest.Item) -> str:
+    """The area: the module's name without `test_`."""
+    return item.path.stem.removeprefix("test_").replace("_", "-")
+
+
+def scenario_id(item: pytest.Item) -> str:
+    """`area/name`, with the parameters of a parametrised scenario in brackets."""
+    return f"{area_of(item)}/{item.name.removeprefix('test_')}"
+
+
+def is_selected(item: pytest.Item, config: RunConfig, ledger: Ledger) -> bool:
+    """Whether tier, level and --select take this scenario, and Redis is what it needs."""
+    scenario = scenario_of(item)
+    if scenario is None:
+        return True
+    return _takes(config, scenario, scenario_id(item), ledger) and is_possible(scenario, config)
+
+
+def is_possible(scenario: Scenario, config: RunConfig) -> bool:
+    """Whether the Redis of this run is what the scenario needs."""
+    return scenario.needs != "cluster" or _is_cluster(config.redis)
+
+
+def _is_cluster(setting: str) -> bool:
+    wanted = parse_setting(setting)
+    return isinstance(wanted, NewCluster) or (isinstance(wanted, Address) and wanted.mode == "cluster")
+
+
+def left_out(config: RunConfig, ledger: Ledger) -> list[str]:
+    """Ids (`area/name`) of the scenarios that this run would take if its Redis were what they need."""
+    return [
+        name
+        for name, scenario in all_scenarios()
+        if not is_possible(scenario, config) and _takes(config, scenario, name, ledger)
+    ]
+
+
+def _takes(config: RunConfig, scenario: Scenario, name: str, ledger: Ledger) -> bool:
+    rows = [ledger.row(requirement) for requirement in scenario.requirements]
+    areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
+    names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)
+    return (
+        TIERS.index(scenario.tier) <= TIERS.index(config.tier)
+        and any(LEVELS.index(row.level) <= LEVELS.index(config.level) for row in rows)
+        and (not config.select or any(_matches(names, pattern) for pattern in config.select))
+    )
+
+
+def _matches(names: Sequence[str], pattern: str) -> bool:
+    return any(name == pattern or fnmatchcase(name, pattern) for name in names)
+
+
+def running_order(item: pytest.Item) -> int:
+    """Slow scenarios first: they mostly wait, and the others fill the time of the other processes."""
+    scenario = scenario_of(item)
+    return 0 if scenario is not None and scenario.slow else 1

@@ -1,0 +1,114 @@
+"""From what a trial found to verdicts, to the scenario's line in the run file, and to pytest's outcome."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Iterable
+
+import pytest
+
+from conformance.gate.known import KnownFailure, excuse
+from conformance.gate.options import RunConfig
+from conformance.gate.records import Finding, ScenarioRecord, Verdict, redacted, worst
+from conformance.gate.selection import area_of, scenario_id
+from conformance.gate.trial import TrialResult
+from conformance.ledger.loader import Ledger
+from conformance.participants.marks import Scenario
+
+
+def verdict_of(finding: Finding, ledger: Ledger) -> Verdict:
+    """A MUST fails, a SHOULD warns, a MAY only informs; what is merely cosmetic never fails."""
+    level = ledger.row(finding.requirement).level
+    if level == "MAY":
+        return "pass"
+    return "warn" if level == "SHOULD" or finding.severity == "cosmetic" else "fail"
+
+
+def requirement_verdicts(
+    requirements: tuple[str, ...], findings: Iterable[Finding], ledger: Ledger, *, reached_end: bool
+) -> dict[str, Verdict]:
+    """Verdict per requirement: the scenario's own, and those that its findings are attributed to.
+
+    When the scenario stopped half-way, its own requirements without a finding were not fully looked at: inconclusive.
+    """
+    verdicts: dict[str, Verdict] = dict.fromkeys(requirements, "pass" if reached_end else "inconclusive")
+    for finding in findings:
+        verdict = verdict_of(finding, ledger)
+        before = verdicts.get(finding.requirement, "pass")
+        untouched = finding.requirement in requirements and before == "inconclusive"
+        verdicts[finding.requirement] = verdict if untouched else worst([before, verdict])
+    return verdicts
+
+
+NOT_REACHED = "not reached, because of a known failure before it"
+
+
+def make_record(
+    item: pytest.Item,
+    scenario: Scenario,
+    result: TrialResult,
+    *,
+    config: RunConfig,
+    known: Collection[KnownFailure],
+    ledger: Ledger,
+) -> ScenarioRecord:
+    """The scenario's line."""
+    verdicts = _verdicts(scenario, result, ledger)
+    failing = [finding for finding in result.findings if verdict_of(finding, ledger) == "fail"]
+    excused = excuse(failing, known)
+    if excused and not result.reached_end:
+        excused |= {name: NOT_REACHED for name, verdict in verdicts.items() if verdict == "inconclusive"}
+    return ScenarioRecord(
+        id=scenario_id(item),
+        title=scenario.title,
+        area=area_of(item),
+        tier=scenario.tier,
+        verdict=worst(verdict for name, verdict in verdicts.items() if name not in excused),
+        requirements=verdicts,
+        findings=result.findings,
+        known=excused,
+        reason=result.error or result.unsupported or result.inconclusive,
+        timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
+        reproduce=reproduce_line(scenario_id(item), config),
+        log=result.log,
+    )
+
+
+def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[str, Verdict]:
+    if result.error:
+        return dict.fromkeys(scenario.requirements, "error")
+    verdicts = requirement_verdicts(scenario.requirements, result.findings, ledger, reached_end=result.reached_end)
+    if result.unsupported:
+        return {name: "unsupported" if verdict == "inconclusive" else verdict for name, verdict in verdicts.items()}
+    return verdicts
+
+
+def reproduce_line(scenario: str, config: RunConfig) -> str:
+    """The command that runs this scenario again in the same way; a password in it has to be filled in again."""
+    words = ["bullmq-conformance", "run", "--select", scenario.split("[", maxsplit=1)[0], "--tier", config.tier]
+    for option, value in (("--redis", config.redis), ("--node", config.node), ("--seed", config.seed)):
+        words += [option, str(value)] if value else []
+    words += [word for rule in config.no_rule for word in ("--no-rule", rule)]
+    words += ["--", *config.command] if config.command else ["--client", config.client]
+    return shlex.join(redacted(words))
+
+
+def conclude(record: ScenarioRecord) -> None:
+    """Tell pytest: raise its own outcome exceptions for a scenario that did not simply pass."""
+    if record.verdict in ("fail", "error", "inconclusive"):
+        pytest.fail(_explanation(record), pytrace=False)
+    if record.verdict == "unsupported":
+        pytest.skip(f"unsupported by this client: {record.reason}")
+    if record.known:
+        pytest.xfail("; ".join(dict.fromkeys(record.known.values())))
+
+
+def _explanation(record: ScenarioRecord) -> str:
+    lines = [f"{record.verdict}: {record.title}"]
+    lines += [record.reason] if record.reason else []
+    for finding in record.findings:
+        if finding.requirement not in record.known:
+            lines.append(f"{finding.requirement}: {finding.message}")
+            lines.append(f"    expected {finding.expected}")
+            lines.append(f"    actual   {finding.actual}")
+    return "\n".join([*lines, f"reproduce: {record.reproduce}"])

@@ -1,0 +1,269 @@
+"""Queue, worker, events and flow objects of a participant, with the operations that scenarios use.
+
+Thin: each method is one operation of the driver protocol (`conformance/driver/ops`), which documents it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from conformance.driver.connection import DriverHung, EventTimeout, OperationIndeterminate
+from conformance.driver.messages import Event
+from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
+from conformance.driver.ops.base import JobView
+from conformance.driver.ops.events import JobEvent, QueueEvent
+from conformance.participants.caller import Caller, json_text
+from conformance.participants.expect import Mismatch
+from conformance.participants.redis_view import RedisView
+
+Answer = TypeVar("Answer")
+
+
+class ParticipantHandle:
+    """One object of the client."""
+
+    def __init__(self, caller: Caller, queue_name: str, handle: str) -> None:
+        self.caller = caller
+        self.queue_name = queue_name
+        self.handle = handle
+
+    @property
+    def redis(self) -> RedisView:
+        """The keys of this handle's queue."""
+        return self.caller.redis(self.queue_name)
+
+    def call(self, op: Op[Answer], *, deadline_ms: int = 8000) -> Answer:
+        """Any operation of the protocol on this handle."""
+        return self.caller.call(op, handle=self.handle, deadline_ms=deadline_ms)
+
+    def close(self, *, force: bool = False, within_ms: int = 35_000) -> None:
+        """Close as the client's user would. Whatever the scenario is about, a close that never ends is a Mismatch."""
+        try:
+            self.call(lifecycle.Close(force=force), deadline_ms=within_ms)
+        except DriverHung as hung:
+            raise _never_closed(within_ms, hung) from hung
+        except OperationIndeterminate as unknown:
+            if unknown.error.code != "timeout":
+                raise
+            raise _never_closed(within_ms, unknown) from unknown
+
+    def _wait(self, names: set[str], what: str, within_ms: int, where: Callable[[Event], bool] | None = None) -> Event:
+        try:
+            return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=within_ms, where=where)
+        except EventTimeout as timeout:
+            raise Mismatch(what, expected=f"within {within_ms} ms", actual=str(timeout)) from timeout
+
+
+class QueueHandle(ParticipantHandle):
+    """A Queue, and the jobs in it."""
+
+    def add(self, name: str = "job", data: Any = None, *, raw: str | None = None, **opts: Any) -> str:
+        """Queue.add; returns the id. `raw` is the exact JSON text of the data; `opts` are BullMQ's JobsOptions."""
+        data_raw = json_text({} if data is None else data) if raw is None else raw
+        return self.call(queue.Add(name=name, data_raw=data_raw, opts=opts)).id
+
+    def add_bulk(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
+        """Queue.addBulk of (name, data, opts)."""
+        new = [queue.NewJob(name=name, data_raw=json_text(data), opts=opts) for name, data, opts in jobs]
+        return self.call(queue.AddBulk(jobs=new)).ids
+
+    def pause(self) -> None:
+        """Queue.pause."""
+        self.call(queue.Pause())
+
+    def resume(self) -> None:
+        """Queue.resume."""
+        self.call(queue.Resume())
+
+    def is_paused(self) -> bool:
+        """Queue.isPaused."""
+        return self.call(queue.IsPaused()).value
+
+    def job(self, job_id: str) -> JobView | None:
+        """Queue.getJob."""
+        return self.call(queue.GetJob(job=job_id)).job
+
+    def jobs(self, *types: str, start: int = 0, end: int = -1, asc: bool = False) -> list[str | None]:
+        """Queue.getJobs: the ids, in the client's order."""
+        found = self.call(queue.GetJobs(types=list(types), start=start, end=end, asc=asc)).jobs
+        return [one.id if one else None for one in found]
+
+    def counts(self, *types: str) -> dict[str, int]:
+        """Queue.getJobCounts."""
+        return self.call(queue.GetJobCounts(types=list(types))).counts
+
+    def state(self, job_id: str) -> str:
+        """Queue.getJobState."""
+        return self.call(queue.GetJobState(job=job_id)).state
+
+    def logs(self, job_id: str, *, start: int = 0, end: int = -1, asc: bool = True) -> queue.JobLogs:
+        """Queue.getJobLogs."""
+        return self.call(queue.GetJobLogs(job=job_id, start=start, end=end, asc=asc))
+
+    def log(self, job_id: str, row: str, *, keep: int | None = None) -> int:
+        """Queue.addJobLog: number of rows kept."""
+        return self.call(job.Log(job=job_id, row=row, keep_logs=keep)).count
+
+    def progress(self, job_id: str, value: Any) -> None:
+        """Job.updateProgress."""
+        self.call(job.UpdateProgress(job=job_id, value_raw=json_text(value)))
+
+    def update_data(self, job_id: str, value: Any) -> None:
+        """Job.updateData."""
+        self.call(job.UpdateData(job=job_id, data_raw=json_text(value)))
+
+    def remove(self, job_id: str, *, children: bool = True) -> int:
+        """Queue.remove: 1 removed, 0 locked."""
+        return self.call(queue.Remove(job=job_id, remove_children=children)).count
+
+    def promote(self, job_id: str) -> None:
+        """Job.promote."""
+        self.call(job.Promote(job=job_id))
+
+    def retry(self, job_id: str, state: str = "failed") -> None:
+        """Job.retry."""
+        self.call(msgspec.convert({"job": job_id, "state": state}, job.Retry))
+
+    def dedup_owner(self, dedup_id: str) -> str | None:
+        """Queue.getDeduplicationJobId."""
+        return self.call(queue.GetDeduplicationJobId(id=dedup_id)).value
+
+    def schedule(
+        self, scheduler: str, repeat: dict[str, Any], *, name: str | None = None, data: Any = None, **opts: Any
+    ) -> JobView | None:
+        """Queue.upsertJobScheduler; returns the next job. `opts` are those of its jobs."""
+        data_raw = None if data is None else json_text(data)
+        op = flow.UpsertJobScheduler(id=scheduler, repeat=repeat, name=name, data_raw=data_raw, opts=opts or None)
+        return self.call(op).job
+
+    def scheduler(self, scheduler: str) -> flow.SchedulerView | None:
+        """Queue.getJobScheduler."""
+        return self.call(flow.GetJobScheduler(id=scheduler)).scheduler
+
+    def unschedule(self, scheduler: str) -> bool:
+        """Queue.removeJobScheduler."""
+        return self.call(flow.RemoveJobScheduler(id=scheduler)).value
+
+
+class WorkerHandle(ParticipantHandle):
+    """A Worker: claimed and finished step by step, or running its own loop."""
+
+    def claim(self, token: str = "token-1") -> JobView | None:
+        """Worker.getNextJob under this lock token; None when there is nothing to do."""
+        return self.call(worker.GetNextJob(token=token)).job
+
+    def claim_one(self, token: str = "token-1") -> JobView:
+        """Claim a job that must be there."""
+        job_view = self.claim(token)
+        if job_view is None:
+            raise Mismatch("a waiting job is handed to the worker that asks", expected="a job", actual="nothing")
+        return job_view
+
+    def complete(
+        self,
+        job_id: str,
+        value: Any = None,
+        token: str = "token-1",
+        *,
+        raw: str | None = None,
+        fetch_next: bool = False,
+    ) -> JobView | None:
+        """Job.moveToCompleted; returns the next job if one was fetched."""
+        value_raw = json_text(value) if raw is None else raw
+        op = worker.MoveToCompleted(job=job_id, token=token, value_raw=value_raw, fetch_next=fetch_next)
+        return self.call(op).job
+
+    def fail(
+        self,
+        job_id: str,
+        message: str = "boom",
+        token: str = "token-1",
+        *,
+        unrecoverable: bool = False,
+        fetch_next: bool = False,
+    ) -> JobView | None:
+        """Job.moveToFailed: the client decides between retry, delay and final failure."""
+        op = worker.MoveToFailed(
+            job=job_id, token=token, message=message, unrecoverable=unrecoverable, fetch_next=fetch_next
+        )
+        return self.call(op).job
+
+    def extend_lock(self, job_id: str, duration_ms: int, token: str = "token-1") -> bool:
+        """Job.extendLock."""
+        return self.call(worker.ExtendLock(job=job_id, token=token, duration_ms=duration_ms)).value
+
+    def extend_locks(self, jobs: Sequence[str], tokens: Sequence[str], duration_ms: int) -> list[str]:
+        """Renew several locks at once; returns the ids that could not be renewed."""
+        return self.call(worker.ExtendLocks(jobs=list(jobs), tokens=list(tokens), duration_ms=duration_ms)).ids
+
+    def wait_for_children(self, job_id: str, token: str = "token-1") -> bool:
+        """Job.moveToWaitingChildren: False when nothing is pending."""
+        return self.call(worker.MoveToWaitingChildren(job=job_id, token=token)).value
+
+    def check_stalled(self) -> list[str]:
+        """One stalled check, now; returns the recovered ids."""
+        return self.call(worker.CheckStalled()).ids
+
+    def next_job(self, *, within_ms: int = 8000) -> JobEvent:
+        """Processor `ask`: the next job that the loop handed over."""
+        event = self._wait({"job"}, "the worker's loop hands a job over", within_ms)
+        return msgspec.convert(event.args, JobEvent)
+
+    def resolve(self, job_id: str, outcome: worker.Outcome = "complete", **arguments: Any) -> None:
+        """Processor `ask`: tell the processor how the job ends (`value_raw`, `message`, `ms`)."""
+        self.call(worker.Resolve(job=job_id, outcome=outcome, **arguments))
+
+    def wait_local(self, name: str, job_id: str | None = None, *, within_ms: int = 8000) -> Event:
+        """The worker's own event (`completed`, `failed`, `error`, ...), for this job if one is named."""
+        return self._wait(
+            {name},
+            f"the worker reports {name}" + (f" of job {job_id}" if job_id else ""),
+            within_ms,
+            (lambda event: event.args.get("job") == job_id) if job_id else None,
+        )
+
+
+class EventsHandle(ParticipantHandle):
+    """A QueueEvents reader."""
+
+    def wait_for(self, name: str, job_id: str | None = None, *, within_ms: int = 8000) -> QueueEvent:
+        """The next event of this name (and job), delivered by the client's reader."""
+
+        def matches(event: Event) -> bool:
+            seen = event.args
+            return seen.get("name") == name and job_id in (None, seen.get("fields", {}).get("jobId"))
+
+        event = self._wait({"queue-event"}, f"the event reader delivers {name}", within_ms, matches)
+        return msgspec.convert(event.args, QueueEvent)
+
+    def next_delivery(self, *, within_ms: int = 8000) -> Event:
+        """Whatever the reader sends next: a delivered entry. An `error` in its place is a Mismatch."""
+        event = self._wait({"queue-event", "error"}, "the event reader delivers every entry of the stream", within_ms)
+        if event.name == "error":
+            raise Mismatch(
+                "the event reader works without error", expected="no error", actual=event.args.get("message")
+            )
+        return event
+
+
+class FlowHandle(ParticipantHandle):
+    """A FlowProducer."""
+
+    def add(self, tree: dict[str, Any]) -> flow.FlowNode:
+        """FlowProducer.add of {name, queue, data_raw?, opts?, children?}."""
+        return self.call(flow.AddFlow(flow=msgspec.convert(tree, flow.FlowJob)))
+
+    def add_bulk(self, *trees: dict[str, Any]) -> list[flow.FlowNode]:
+        """FlowProducer.addBulk of such trees."""
+        return self.call(flow.AddFlows(flows=msgspec.convert(trees, list[flow.FlowJob]))).flows
+
+    def get(self, job_id: str, *, queue: str = "q", depth: int = 10) -> flow.FlowNode | None:
+        """FlowProducer.getFlow below a job."""
+        return self.call(flow.GetFlow(job=job_id, queue=queue, depth=depth)).flow
+
+
+def _never_closed(within_ms: int, seen: Exception) -> Mismatch:
+    return Mismatch("close ends", expected=f"within {within_ms} ms", actual=str(seen), where="close.ends")

@@ -1,0 +1,127 @@
+"""Marks that turn a function into a scenario. The function's docstring is the sentence that it checks.
+
+`@scenario("requirement.id", …)` on `def test_x(client: Participant)`: run on the oracle, then on the client under test,
+each on its own prefix, and compared. Plain assertions come from `conformance.participants.expect`.
+
+`@handover("requirement.id", …)` on `def test_x(producer, consumer)`: both on one prefix, run in both directions.
+
+`@shared("requirement.id", …)` on `def test_x(client, oracle)`: both on one prefix, run once.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+
+Tier = Literal["smoke", "core", "full"]
+TIERS: tuple[Tier, ...] = ("smoke", "core", "full")
+Style = Literal["differential", "handover", "shared"]
+Need = Literal["", "cluster"]
+DIRECTIONS = ("client-to-oracle", "oracle-to-client")
+"""The parameter of a hand-over: who produces, and who consumes."""
+PARTICIPANTS: dict[Style, tuple[str, ...]] = {
+    "differential": ("client",),
+    "handover": ("producer", "consumer"),
+    "shared": ("client", "oracle"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """An executable check. `requirements[0]` is the one that unattributed findings speak against.
+
+    `clock`: `frozen` stands still where both drivers can do that; `real` always runs. `without`: invariants that do not
+    hold at the end of this scenario, by name, each with the reason. `compare`: whether the two snapshots must be equal
+    (differential style only). `needs`: what Redis has to be; on any other the scenario is left out of the run, which
+    says so.
+    """
+
+    function: Callable[..., None]
+    requirements: tuple[str, ...]
+    style: Style
+    tier: Tier
+    clock: Literal["frozen", "real"]
+    slow: bool = False
+    compare: bool = True
+    needs: Need = ""
+    without: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The function's name without `test_`."""
+        return self.function.__name__.removeprefix("test_")
+
+    @property
+    def title(self) -> str:
+        """First line of the docstring."""
+        return (inspect.getdoc(self.function) or self.name).splitlines()[0]
+
+
+def _mark(
+    style: Style, requirements: tuple[str, ...], settings: dict[str, Any]
+) -> Callable[[Callable[..., None]], Any]:
+    if not requirements:
+        raise TypeError("a scenario names at least one requirement")
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        made = Scenario(function=function, requirements=requirements, style=style, **settings)
+        return _as_test(made)
+
+    return decorate
+
+
+def scenario(
+    *requirements: str,
+    tier: Tier = "core",
+    clock: Literal["frozen", "real"] = "frozen",
+    slow: bool = False,
+    compare: bool = True,
+    needs: Need = "",
+    without: dict[str, str] | None = None,
+) -> Callable[[Callable[..., None]], Any]:
+    """The same steps on oracle and client, on separate prefixes, compared."""
+    settings = {"tier": tier, "clock": clock, "slow": slow, "compare": compare, "needs": needs}
+    return _mark("differential", requirements, {**settings, "without": without or {}})
+
+
+def handover(
+    *requirements: str, tier: Tier = "core", slow: bool = False, without: dict[str, str] | None = None
+) -> Callable[[Callable[..., None]], Any]:
+    """One produces and the other consumes on one queue, in both directions, on the real clock."""
+    return _mark("handover", requirements, {"tier": tier, "clock": "real", "slow": slow, "without": without or {}})
+
+
+def shared(
+    *requirements: str, tier: Tier = "core", slow: bool = False, without: dict[str, str] | None = None
+) -> Callable[[Callable[..., None]], Any]:
+    """Client and oracle on one queue at once, on the real clock."""
+    return _mark("shared", requirements, {"tier": tier, "clock": "real", "slow": slow, "without": without or {}})
+
+
+def _as_test(made: Scenario) -> Callable[..., None]:
+    """The pytest function: its fixtures are `runner` and whatever the scenario takes beside its participants."""
+    parameters = [
+        parameter
+        for name, parameter in inspect.signature(made.function).parameters.items()
+        if name not in PARTICIPANTS[made.style]
+    ]
+
+    def test(runner: Any, request: pytest.FixtureRequest, **arguments: Any) -> None:
+        runner.run(made, request, arguments)
+
+    test.__name__ = made.function.__name__
+    test.__doc__ = made.function.__doc__
+    test.__module__ = made.function.__module__
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    fixtures = [inspect.Parameter("runner", kind), inspect.Parameter("request", kind)]
+    directed = [inspect.Parameter("direction", kind)] if made.style == "handover" else []
+    test.__signature__ = inspect.Signature([*fixtures, *directed, *parameters])  # type: ignore[attr-defined]
+    test.scenario = made  # type: ignore[attr-defined]
+    test.pytestmark = list(getattr(made.function, "pytestmark", []))  # type: ignore[attr-defined]
+    if made.style == "handover":
+        test.pytestmark.append(pytest.mark.parametrize("direction", DIRECTIONS).mark)  # type: ignore[attr-defined]
+    return test

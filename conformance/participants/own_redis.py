@@ -1,0 +1,127 @@
+"""A Redis for one participant of one scenario: to be restarted, or to run out of memory, without hurting anybody else.
+
+    with own_redis(client, maxmemory_policy="volatile-lru") as alone:
+        queue = alone.client.queue()
+        ...
+        alone.evict(until=lambda: not queue.redis.exists("1:lock"), what="the lock is evicted")
+
+What happens there is not compared with the oracle: the scenario says what must hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.ops import lifecycle
+from conformance.environment.drivers import TapPoint
+from conformance.participants.expect import Mismatch
+from conformance.participants.participant import Participant
+from conformance.problems import EnvironmentProblem
+from conformance.servers import PrivateServer, private_server
+
+JUNK_KEY = "junk:%s"
+JUNK_BYTES = 10_000
+MOST_JUNK = 4000
+HEADROOM_BYTES = 200_000
+"""How much Redis may grow after the pressure has begun: enough for what clients do meanwhile."""
+
+NO_TAP = "a Redis of one's own has no tap"
+
+
+@dataclass(frozen=True)
+class OwnRedis:
+    """The participant there, and what may be done to its Redis."""
+
+    client: Participant
+    redis: Any
+    _place: PrivateServer
+
+    def restart(self) -> None:
+        """Shut Redis down and start it again at the same address, with what it has saved."""
+        self._place.process.restart()
+
+    def evict(self, *, until: Callable[[], bool], what: str) -> None:
+        """Store junk that never expires until Redis has evicted what the scenario waits for; then free the memory.
+
+        `until` is asked after each piece. Raises Mismatch (`what`) if memory is full and it still does not hold.
+        """
+        with self._limited_memory():
+            written, has_room = 0, True
+            while not until():
+                if not has_room or written == MOST_JUNK:
+                    raise Mismatch(what, expected="evicted", actual=f"still there after {written} pieces of junk")
+                # The piece that finds no room any more may be the one for which the last keys were evicted.
+                has_room = self._store_junk(written)
+                written += 1
+
+    def press(self, pieces: int) -> int:
+        """Store so many pieces of junk in a memory that has no room for them; answers how many Redis took."""
+        with self._limited_memory():
+            return sum(self._store_junk(number) for number in range(pieces))
+
+    @contextmanager
+    def full_memory(self) -> Iterator[None]:
+        """Memory is full inside the block: Redis takes nothing that needs more of it."""
+        with self._limited_memory():
+            pieces = range(MOST_JUNK)
+            if all(self._store_junk(number) for number in pieces):
+                raise Mismatch("Redis is full", expected="refused", actual=f"{MOST_JUNK} pieces of junk are stored")
+            yield
+
+    @contextmanager
+    def _limited_memory(self) -> Iterator[None]:
+        self.redis.config_set("maxmemory", int(self.redis.info("memory")["used_memory"]) + HEADROOM_BYTES)
+        try:
+            yield
+        finally:
+            self.redis.config_set("maxmemory", 0)
+            self.redis.unlink(*self.redis.keys(JUNK_KEY % "*") or ["none"])
+
+    def _store_junk(self, number: int) -> bool:
+        """Whether Redis still takes it: where nothing can be evicted any more, it does not."""
+        try:
+            self.redis.set(JUNK_KEY % number, b"x" * JUNK_BYTES)
+        except redis.exceptions.OutOfMemoryError:
+            return False
+        return True
+
+
+@contextmanager
+def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
+    """Give the participant a Redis of its own; `settings` as in redis.conf, with `_` for `-`.
+
+    What it has opened there is closed at the end of the block. Raises OperationUnsupported, with the reason, where this
+    machine has no server program.
+    """
+    named = {name.replace("_", "-"): value for name, value in settings.items()}
+    with contextlib.ExitStack() as stack:
+        try:
+            place = stack.enter_context(private_server(named, announce=lambda _line: None))
+        except EnvironmentProblem as problem:
+            raise OperationUnsupported("a Redis of its own", problem.what) from problem
+        connection = stack.enter_context(place.server.connect())
+        stack.callback(_close_everything, client)
+        yield OwnRedis(_moved(client, place, connection), connection, place)
+
+
+def _moved(client: Participant, place: PrivateServer, connection: Any) -> Participant:
+    """The same driver, clock and transcript, in front of another Redis."""
+    point = TapPoint(place.server.for_drivers, None, NO_TAP)
+    moved = Participant(
+        client.role, client.driver, redis=connection, point=point, prefix=client.prefix, clock=client.clock
+    )
+    moved.share(client)
+    return moved
+
+
+def _close_everything(client: Participant) -> None:
+    # A driver that cannot is noticed, and replaced, by the bench.
+    with contextlib.suppress(DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
+        client.driver.call(lifecycle.Reset(), deadline_ms=15_000)

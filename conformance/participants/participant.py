@@ -1,0 +1,106 @@
+"""One client in one scenario: a driver, a key prefix, a clock, and what it answered so far."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from conformance.driver.connection import OperationFailed, OperationUnsupported
+from conformance.participants.caller import Caller, Pending
+from conformance.participants.expect import Mismatch, shown
+from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
+from conformance.participants.tap import ParticipantTap, TapMissing
+
+Value = TypeVar("Value")
+
+POLL_SECONDS = 0.004
+
+
+class Participant(Caller):
+    """What scenarios talk to: opens queues, workers, event readers and flows of one client on one prefix."""
+
+    def queue(self, name: str = "q", **options: Any) -> QueueHandle:
+        """A Queue object of the client; `options` are BullMQ's QueueOptions."""
+        return QueueHandle(self, name, self.open("queue", name, **options))
+
+    def worker(self, processor: str = "manual", *, queue: str = "q", **options: Any) -> WorkerHandle:
+        """A Worker; `options` are BullMQ's WorkerOptions, plus `processor_args`.
+
+        Raises OperationUnsupported where the driver does not declare this style of worker.
+        """
+        needed = "manual-worker" if processor == "manual" else "managed-worker"
+        if not self.can(needed):
+            raise OperationUnsupported(f"worker {processor}", f"the driver does not declare the capability {needed}")
+        return WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
+
+    def events(self, name: str = "q", **options: Any) -> EventsHandle:
+        """A QueueEvents reader; `options` are BullMQ's QueueEventsOptions."""
+        return EventsHandle(self, name, self.open("events", name, **options))
+
+    def flow(self) -> FlowHandle:
+        """A FlowProducer."""
+        return FlowHandle(self, "", self.open("flow", ""))
+
+    @property
+    def tap(self) -> ParticipantTap:
+        """What stands between this participant and Redis, to disturb it alone.
+
+        Raises TapMissing, with the reason, where nothing can stand there.
+        """
+        if self._point.tap is None:
+            raise TapMissing(self._point.reason)
+        return ParticipantTap(self._point.tap, self._pending)
+
+    def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
+        """Begin something that takes its time, such as a call that a tap holds, and go on."""
+        pending = Pending(work, self.transcript)
+        self._pending.append(pending)
+        return pending
+
+    def settle(self, *, within_ms: int = 10_000) -> None:
+        """Wait until nothing that the scenario has begun goes on any more. Taps have to be healed before."""
+        for pending in self._pending:
+            pending.settle(within_ms=within_ms)
+        self._pending.clear()
+
+    def untagged(self) -> Participant:
+        """The same client on a prefix without braces: on a cluster its keys are in many slots."""
+        other = copy.copy(self)
+        other.prefix = self.prefix.strip("{}")
+        self.prefixes.append(other.prefix)
+        return other
+
+    def pass_time(self, duration_ms: int) -> None:
+        """Let time pass on this participant's clock (ms): at once if it is frozen."""
+        self.clock.pass_ms(duration_ms)
+
+    @contextmanager
+    def refuses(self, code: str, what: str) -> Iterator[None]:
+        """The calls inside must fail with this error code; `what` is the sentence to print if they do not."""
+        try:
+            yield
+        except OperationFailed as failure:
+            if failure.error.code != code:
+                seen = f"{failure.error.code}: {failure.error.message}"
+                raise Mismatch(
+                    what, expected=f"refused with {code}", actual=f"refused with {seen}", where="answer"
+                ) from failure
+            return
+        raise Mismatch(what, expected=f"refused with {code}", actual="accepted", where="answer")
+
+    def eventually(
+        self, probe: Callable[[], Value], until: Callable[[Value], object], what: str, *, within_ms: int = 5000
+    ) -> Value:
+        """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
+        deadline = time.monotonic() + within_ms / 1000
+        with self.transcript.silent():
+            while True:
+                value = probe()
+                if until(value):
+                    return value
+                if time.monotonic() > deadline:
+                    raise Mismatch(what, expected=f"within {within_ms} ms", actual=f"last seen: {shown(value)}")
+                time.sleep(POLL_SECONDS)

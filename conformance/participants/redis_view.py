@@ -1,0 +1,127 @@
+"""What a scenario may see and touch in Redis: one queue's keys, by their name after the prefix.
+
+The kit reads Redis itself, because a driver is never the witness of state. Values are text; bytes that are not UTF-8
+are kept as surrogate escapes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from conformance.participants.expect import Mismatch
+
+
+def text(value: Any) -> str:
+    """A reply of Redis as text."""
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+class RedisView:
+    """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`."""
+
+    def __init__(self, redis: Any, prefix: str, queue: str) -> None:
+        self._redis = redis
+        self.base = f"{prefix}:{queue}:"
+
+    def key(self, name: str) -> str:
+        """The full key."""
+        return self.base + name
+
+    def type(self, name: str) -> str:
+        """Redis type of a key: `none`, `string`, `list`, `hash`, `set`, `zset`, `stream`."""
+        return text(self._redis.type(self.key(name)))
+
+    def exists(self, name: str) -> bool:
+        """Whether the key exists."""
+        return bool(self._redis.exists(self.key(name)))
+
+    def string(self, name: str) -> str | None:
+        """GET; None where there is no key."""
+        value = self._redis.get(self.key(name))
+        return None if value is None else text(value)
+
+    def ttl_ms(self, name: str) -> int:
+        """PTTL in ms: -1 without expiry, -2 without key."""
+        return int(self._redis.pttl(self.key(name)))
+
+    def hash(self, name: str) -> dict[str, str]:
+        """HGETALL."""
+        return {text(field): text(value) for field, value in self._redis.hgetall(self.key(name)).items()}
+
+    def field(self, name: str, field: str) -> str | None:
+        """HGET; None where there is no field."""
+        value = self._redis.hget(self.key(name), field)
+        return None if value is None else text(value)
+
+    def json(self, name: str, field: str) -> Any:
+        """A field of a hash as a JSON value. Raises Mismatch where it is missing or is not JSON."""
+        value = self.field(name, field)
+        try:
+            return json.loads(value or "")
+        except ValueError as error:
+            what = f"the field `{field}` of {name} is JSON text"
+            raise Mismatch(what, expected="JSON", actual=value, where=f"job.{field}") from error
+
+    def elements(self, name: str) -> list[str]:
+        """LRANGE from left to right."""
+        return [text(item) for item in self._redis.lrange(self.key(name), 0, -1)]
+
+    def zset(self, name: str) -> list[tuple[str, float]]:
+        """Members with scores, in order of score."""
+        found = self._redis.zrange(self.key(name), 0, -1, withscores=True)
+        return [(text(member), float(score)) for member, score in found]
+
+    def members(self, name: str) -> list[str]:
+        """Members of a sorted set, in order of score."""
+        return [member for member, _ in self.zset(name)]
+
+    def score(self, name: str, member: str) -> float | None:
+        """ZSCORE; None where there is no such member."""
+        value = self._redis.zscore(self.key(name), member)
+        return None if value is None else float(value)
+
+    def set_members(self, name: str) -> list[str]:
+        """SMEMBERS, sorted."""
+        return sorted(text(member) for member in self._redis.smembers(self.key(name)))
+
+    def events(self) -> list[dict[str, str]]:
+        """The event stream, oldest first, each entry as its fields in order."""
+        entries = self._redis.xrange(self.key("events"))
+        return [{text(field): text(value) for field, value in fields.items()} for _, fields in entries]
+
+    def stamped_events(self) -> list[tuple[int, dict[str, str]]]:
+        """The event stream, oldest first, each entry with the time at which Redis wrote it (Unix ms)."""
+        entries = self._redis.xrange(self.key("events"))
+        return [
+            (int(text(stamp).partition("-")[0]), {text(field): text(value) for field, value in fields.items()})
+            for stamp, fields in entries
+        ]
+
+    def event_names(self) -> list[str]:
+        """Names of the stream's entries, oldest first."""
+        return [entry.get("event", "") for entry in self.events()]
+
+    def state(self, job: str) -> list[str]:
+        """Every container that holds the id (conforming: exactly one)."""
+        lists = [name for name in ("wait", "paused", "active") if job in self.elements(name)]
+        ordered = ("prioritized", "delayed", "completed", "failed", "waiting-children")
+        return lists + [name for name in ordered if self.score(name, job) is not None]
+
+    # What the kit does to Redis on purpose, as an operator or an expiry would.
+
+    def delete(self, name: str) -> None:
+        """DEL, as an eviction or an expiry would."""
+        self._redis.delete(self.key(name))
+
+    def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
+        """SET, for example another worker's lock."""
+        self._redis.set(self.key(name), value, px=ttl_ms)
+
+    def set_field(self, name: str, field: str, value: str | bytes) -> None:
+        """HSET of one field; bytes need not be UTF-8."""
+        self._redis.hset(self.key(name), field, value)
+
+    def append_event(self, **fields: str | bytes) -> None:
+        """XADD of an entry that another client wrote; bytes need not be UTF-8."""
+        self._redis.xadd(self.key("events"), fields)

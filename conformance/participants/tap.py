@@ -1,0 +1,222 @@
+"""What a scenario may do with the tap of one participant: hold, delay, cut or falsify at an exact command, and look.
+
+    with client.tap.hold("moveToActive", phase="after-execute") as barrier:
+        claim = client.meanwhile(lambda: worker.claim())
+        barrier.wait()                # Redis has handed out the job, the client does not know it yet
+        ...
+        barrier.release()
+        claim.result()
+
+`at` is an official script by its name (`moveToActive`, or `moveToActive-11` as its file is called), or a Redis command
+in capitals (`BZPOPMIN`), or empty for whatever comes. For phases, and for what each action does, see docs/tap.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypedDict, Unpack
+
+from conformance.driver.connection import OperationUnsupported
+from conformance.observe.tap.names import sent_text
+from conformance.observe.tap.outlet import Link
+from conformance.observe.tap.recording import NotSeen
+from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.rules import Action, BlackHole, Cut, Delay, Error, Hold, Phase, Trigger, Watch
+from conformance.observe.tap.rules import Barrier as RuleBarrier
+from conformance.observe.tap.tap import ConnectionView, Tap
+from conformance.participants.caller import Pending
+from conformance.participants.expect import Mismatch
+from conformance.protocol.script_calls import SCRIPT_CALLS
+
+LOOK_EVERY_MS = 50
+"""How often a barrier that waits asks whether the call has come to its end without getting there."""
+NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
+_KEY_COUNT = re.compile(r"-\d+$")
+_COMMAND = re.compile(r"[A-Z]+")
+
+Where = Callable[[CommandRecord], bool]
+
+
+class TapMissing(OperationUnsupported):
+    """Nothing can stand between the clients and this Redis, so the scenario cannot be run."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__("tap", reason)
+
+
+class RuleMoment(TypedDict, total=False):
+    """When a rule acts, beside the command: see `conformance.observe.tap.rules.Trigger`.
+
+    `phase`: `before-send` (the default), `after-execute` or `mid-reply`. `call`: the k-th such command since the rule
+    was set (1 by default), None for every one.
+    """
+
+    phase: Phase
+    call: int | None
+    where: Where | None
+    connection: int | None
+    reply_bytes: int | None
+
+
+class HeldCommand:
+    """What a scenario holds of a rule: wait until the command is there, then let it go."""
+
+    def __init__(self, barrier: RuleBarrier, tap: ParticipantTap) -> None:
+        self._barrier = barrier
+        self._tap = tap
+
+    def wait(self, *, within_ms: int = 5000, times: int = 1) -> CommandRecord:
+        """Wait until the rule has taken effect for the n-th time, and answer the command.
+
+        Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own, or
+        where the call that was to come there is unsupported.
+        """
+        ends = time.monotonic() + within_ms / 1000
+        while True:
+            left_ms = max(0, int((ends - time.monotonic()) * 1000))
+            try:
+                return self._barrier.reached.wait(min(left_ms, LOOK_EVERY_MS), times=times)
+            except NotSeen as unseen:
+                self._tap.raise_unsupported()
+                if left_ms <= LOOK_EVERY_MS:
+                    raise self._tap.missed(unseen, within_ms) from unseen
+
+    @property
+    def commands(self) -> tuple[CommandRecord, ...]:
+        """The commands at which the rule has taken effect so far."""
+        return self._barrier.reached.commands
+
+    def release(self) -> None:
+        """Let go what is held now. A rule for every call holds the next one again."""
+        self._barrier.release()
+
+
+TapRuleBlock = AbstractContextManager[HeldCommand]
+"""A rule that is in force inside its `with` block; leaving the block heals."""
+
+
+class ParticipantTap:
+    """The tap of one participant. Whatever is left in force is healed when the scenario ends."""
+
+    def __init__(self, tap: Tap, pending: Sequence[Pending[Any]]) -> None:
+        self._tap = tap
+        self._pending = pending
+
+    # At a command.
+
+    def watch(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
+        """Do nothing; the barrier tells when it happened."""
+        return self._when(Watch(), at, moment)
+
+    def hold(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
+        """Hold the command (or its reply) until the barrier is released."""
+        return self._when(Hold(), at, moment)
+
+    def delay(self, ms: float, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
+        """Hold the command (or its reply) for so many ms."""
+        return self._when(Delay(ms), at, moment)
+
+    def cut(self, at: str = "", *, reset: bool = False, **moment: Unpack[RuleMoment]) -> TapRuleBlock:
+        """End the connection: before Redis sees the command, or before the client sees (all of) the reply."""
+        return self._when(Cut(reset), at, moment)
+
+    def error(self, text: str, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
+        """Answer the command with this error (`LOADING Redis is loading`)."""
+        return self._when(Error(text), at, moment)
+
+    def black_hole(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
+        """From this command on nothing passes on its connection, until released; nothing is lost either."""
+        return self._when(BlackHole(), at, moment)
+
+    # On all connections, new ones included.
+
+    def silence(self) -> AbstractContextManager[None]:
+        """Let nothing pass inside the block; afterwards all arrives."""
+        return self._tap.silence()
+
+    def outage(self, *, reset: bool = True) -> AbstractContextManager[None]:
+        """Cut every connection, and refuse new ones inside the block."""
+        return self._tap.outage(reset=reset)
+
+    def slow(
+        self, *, latency_ms: float = 0.0, bytes_per_s: float | None = None, chunk_bytes: int | None = None
+    ) -> AbstractContextManager[None]:
+        """Make the network slow inside the block, in each direction."""
+        return self._tap.link(Link(latency_ms=latency_ms, bytes_per_s=bytes_per_s, chunk_bytes=chunk_bytes))
+
+    def disconnect(self, *, connection: int | None = None, reset: bool = False) -> None:
+        """Cut every connection (or one of them) once, now. The client may connect again."""
+        self._tap.cut(connection, reset=reset)
+
+    @contextmanager
+    def forgotten_scripts(self) -> Iterator[None]:
+        """Redis seems to have forgotten every script (SCRIPT FLUSH, a restart), for this participant alone.
+
+        Inside the block an EVALSHA is answered with NOSCRIPT, until the client has sent that text since the beginning.
+        """
+        since = self._tap.recording.mark()
+        trigger = Trigger(command="EVALSHA", call=None, where=lambda command: self._is_forgotten(command, since))
+        with self._tap.when(trigger, Error(NOSCRIPT)):
+            yield
+
+    # What was seen.
+
+    def commands(self, *, where: Where | None = None) -> tuple[CommandRecord, ...]:
+        """What the client has sent in this scenario, in order."""
+        return self._tap.recording.commands(where=where)
+
+    def calls(self, script: str) -> tuple[CommandRecord, ...]:
+        """Its calls of one official script, or of what it has in its place."""
+        return self._tap.recording.calls(_script(script))
+
+    def wait_for(self, where: Where, *, within_ms: int = 5000, count: int = 1) -> CommandRecord:
+        """Wait until so many of its commands match, from the beginning of the scenario, and answer the last of them.
+
+        Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own.
+        """
+        try:
+            return self._tap.recording.wait_for(where, deadline_ms=within_ms, count=count)
+        except NotSeen as unseen:
+            raise self.missed(unseen, within_ms) from unseen
+
+    def connections(self) -> tuple[ConnectionView, ...]:
+        """Its open connections, oldest first."""
+        return self._tap.connections()
+
+    def raise_unsupported(self) -> None:
+        """Raise OperationUnsupported if that is how a pending call has ended: nothing will come of it."""
+        for pending in self._pending:
+            if isinstance(pending.failure, OperationUnsupported):
+                raise pending.failure
+
+    def missed(self, unseen: NotSeen, within_ms: int) -> Exception:
+        """What to raise when a command did not come: perhaps it was there, and nobody knew it."""
+        digests = {command.digest for command in self.commands() if command.digest}
+        if any(self._tap.recording.names.of(digest) is None for digest in digests):
+            return OperationUnsupported("tap", f"this client calls scripts of its own ({unseen})")
+        return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(unseen))
+
+    def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
+        """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""
+        sent = self._tap.recording.commands(after=since, where=lambda one: one.node == command.node)
+        texts = (sent_text(one.name, one.args) for one in sent)
+        digests = {hashlib.sha1(text, usedforsecurity=False).hexdigest() for text in texts if text is not None}
+        return command.transaction is None and command.digest not in digests
+
+    @contextmanager
+    def _when(self, action: Action, at: str, moment: RuleMoment) -> Iterator[HeldCommand]:
+        is_command = _COMMAND.fullmatch(at) is not None
+        script, command = (None, at) if is_command else (_script(at) or None, None)
+        with self._tap.when(Trigger(script=script, command=command, **moment), action) as barrier:
+            yield HeldCommand(barrier, self)
+
+
+def _script(name: str) -> str:
+    """The name without the number of keys, where that is the right one; otherwise the tap will refuse it."""
+    base = _KEY_COUNT.sub("", name)
+    keys = SCRIPT_CALLS[base].keys if base in SCRIPT_CALLS else ()
+    return base if name in {base, f"{base}-{len(keys)}"} else name

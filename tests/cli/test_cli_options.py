@@ -1,0 +1,80 @@
+"""What verbs share on the command line: one grammar for durations, and options of a run that are declared once."""
+
+from __future__ import annotations
+
+from typing import Annotated, get_origin
+
+import msgspec
+import pytest
+
+from conformance.cli.options import Duration
+from conformance.cli.run import run
+from conformance.gate.options import RunConfig, recorded, run_options, words_of
+from conformance.problems import UsageProblem
+
+from .cli_program import Program
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("30s", 30_000),
+        ("1.5m", 90_000),
+        ("200ms", 200),
+        ("1h", 3_600_000),
+        ("90", 90_000),
+        ("0.5", 500),
+        ("0s", 0),
+        (" 5m ", 300_000),
+    ],
+)
+def test_a_duration(text: str, duration_ms: float) -> None:
+    assert Duration().convert(text, None, None) == duration_ms
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1d", "5 m", "soon", "1e3"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(UsageProblem, match="is no time"):
+        Duration().convert(text, None, None)
+
+
+def test_a_duration_that_must_not_be_zero() -> None:
+    with pytest.raises(UsageProblem, match="is no time"):
+        Duration(positive=True).convert("0s", None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(("fuzz", "--budget", "soon"), "--budget"), (("chaos", "--duration", "1d"), "--duration")],
+)
+def test_both_verbs_refuse_it_in_the_same_words(call: Program, words: tuple[str, ...], option: str) -> None:
+    done = call(*words)
+    assert (done.code, f"{option} {words[-1]!r} is no time" in done.err) == (2, True)
+
+
+def test_every_declared_option_is_on_both_command_lines_and_in_the_run_file() -> None:
+    declared = {field.name for field in msgspec.structs.fields(RunConfig) if get_origin(field.type) is Annotated}
+    assert {option.name for option in run_options()} == declared
+    assert declared <= {parameter.name for parameter in run.params}
+    other = RunConfig(
+        client="node",
+        redis="bundled",
+        node="node20",
+        seed=3,
+        tier="full",
+        level="MUST",
+        select=["a", "b"],
+        no_rule=["clock"],
+        known="known.toml",
+        out="out",
+        format=["html"],
+    )
+    assert set(recorded(other)) == declared
+    words = words_of(other)
+    assert {option.flag for option in run_options()} <= set(words)
+    assert words.count("--select") == 2
+    assert words_of(RunConfig()) == []
+
+
+def test_a_password_is_not_written_down() -> None:
+    assert recorded(RunConfig(redis="redis://:secret@127.0.0.1:1")) == {"redis": "redis://:***@127.0.0.1:1"}
