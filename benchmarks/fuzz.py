@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.processor import processor_s
-from conformance.fuzz.campaign import Campaign, Finding
-from conformance.fuzz.modes import MODES
-from conformance.fuzz.opening import open_stage
+from conformance.fuzz.campaign import Campaign, FuzzFinding
+from conformance.fuzz.steps import MODES
+from conformance.fuzz.target import open_target
 
 GOAL = 60.0
 """Steps per second in differential mode on two cores."""
@@ -32,7 +32,7 @@ class Silence:
     def stepped(self, campaign: Campaign) -> None:
         """Nothing."""
 
-    def found(self, finding: Finding) -> None:
+    def found(self, finding: FuzzFinding) -> None:
         """Nothing."""
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with ExitStack() as stack:
-        stage = open_stage(stack, options.mode, client=options.client, announce=print)
+        stage = open_target(stack, options.mode, client=options.client, announce=print)
         campaign = Campaign(stage, options.seconds, options.seed, Silence())
         _ = stage.operations  # starts both drivers
         before = processor_s()

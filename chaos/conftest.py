@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
-from chaos.equipment import Equipment, prepare
-from chaos.report.results import Result
+from chaos.results import ResultRow
+from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.environment.prerequisites import CHECKS, required_names
 
 PROCESSES = 5
@@ -43,9 +44,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def equipment() -> Equipment:
+def environment() -> Iterator[Environment]:
     """Node, the pinned package, the official scripts, a Redis program."""
-    return prepare(print)
+    with prepare(EnvironmentOptions(), redis="program") as prepared:
+        yield prepared
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def docker() -> None:
         pytest.skip(f"no docker engine answers: {missing}")
 
 
-def complaint(result: Result) -> str:
+def complaint(result: ResultRow) -> str:
     """What speaks against the client, for the message of a failed test; empty if nothing does."""
     rows = [f"memory of {process}: {much}" for process, much in result.growth.items()]
     for name in filter(result.cells.get, result.failed):

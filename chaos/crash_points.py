@@ -7,22 +7,59 @@ all invariants are checked.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Literal, Self, TypeAlias
+from threading import Thread
+from typing import Any, Literal, Self, TypeAlias
 
-from chaos.members import Member
-from chaos.redis_process import RedisProcess
-from chaos.segments import SEGMENTS, Segment
-from chaos.topologies.base import Topology
-from conformance.checkers.histories.base import Judgement
-from conformance.checkers.histories.history import History
+from chaos.clients import ChaosWorker, ProcessorTimer, ids_in
+from chaos.observers import QueueObserver, final_snapshot, wait_for_quiescence
+from chaos.processes import ClientProcess
+from chaos.recorder import HistoryRecorder
+from chaos.redis_servers import RedisProcess
+from chaos.script_calls import script_lines
+from chaos.topologies import single
+from chaos.workload import EVENTS_KEPT, MAIN, NARROW, SEGMENTS, CrashSegment, SegmentCall, SegmentWait
+from conformance.checkers.histories.base import CheckResult
+from conformance.checkers.histories.history import (
+    Fail,
+    FaultBegan,
+    FaultEnded,
+    HistoryBounds,
+    HistoryHeader,
+    Info,
+    Invoke,
+    Ok,
+    RunPhase,
+)
+from conformance.checkers.histories.history_checks import check_history
+from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate
+from conformance.driver.ops.lifecycle import Reset
 from conformance.environment.clients import Launch
-from conformance.observe.tap.rules import PHASES, Phase
-from conformance.observe.tap.tap import Tap
-from conformance.servers.binary import Binary
-from conformance.upstream.manifest import load_manifest
+from conformance.environment.prepare import Environment
+from conformance.observe.tables import Snapshot
+from conformance.observe.tap.recording import NotSeen
+from conformance.observe.tap.rules import PHASES, Cut, Hold, Trigger
+from conformance.observe.tap.rules import TriggerPhase as CommandPhase
+from conformance.servers.waiting import wait_until
+
+QUEUES = (MAIN, NARROW)
+LOCK_MS = 600
+OPTIONS: Mapping[str, Any] = {
+    "lockDuration": LOCK_MS,
+    "stalledInterval": 300,
+    "maxStalledCount": 10,
+    "concurrency": 2,
+    "drainDelay": 1,
+    "runRetryDelay": 300,
+}
+REACH_MS = 8000
+AWAIT_S = 4.0
+DRAIN_S = 25.0
+RESUME_MS = 12_000
+"""Generous: crash points are about what is lost or doubled; the faults measure how soon work goes on."""
 
 Hurt: TypeAlias = Literal["cut", "kill"]
 
@@ -33,7 +70,7 @@ class CrashPoint:
 
     segment: str
     script: str
-    point: Phase
+    point: CommandPhase
     hurt: Hurt
 
     def __str__(self) -> str:
@@ -47,69 +84,212 @@ class CrashResult:
 
     where: CrashPoint
     reached: bool
-    judgements: tuple[Judgement, ...]
-    history: History
+    judgements: tuple[CheckResult, ...]
 
     @property
-    def failed(self) -> list[Judgement]:
+    def failed(self) -> list[CheckResult]:
         """The judgements that speak against the client."""
         return [judgement for judgement in self.judgements if judgement.verdict == "fail"]
 
-    @property
-    def findings(self) -> list[str]:
-        """In words."""
-        return [
-            f"{judgement.check}: {found.job} {found.message}"
-            for judgement in self.failed
-            for found in judgement.findings
-        ]
 
-
-def points_of(segment: Segment, *, kill: bool = True) -> Iterator[CrashPoint]:
+def points_of(segment: CrashSegment) -> Iterator[CrashPoint]:
     """The crash points of a segment."""
-    hurts: tuple[Hurt, ...] = ("cut", "kill") if kill and segment.killed else ("cut",)
+    hurts: tuple[Hurt, ...] = ("cut", "kill") if segment.killed else ("cut",)
     for script in segment.scripts:
         for point in PHASES:
             for hurt in hurts:
                 yield CrashPoint(segment=segment.name, script=script, point=point, hurt=hurt)
 
 
-def segment_named(name: str) -> Segment:
+def segment_named(name: str) -> CrashSegment:
     """A segment by its name. Raises StopIteration for one that does not exist."""
-    return next(each for each in SEGMENTS if each.name == name)
+    return next(segment for segment in SEGMENTS if segment.name == name)
 
 
 class CrashBench:
     """Redis, a tap and a driver that many crash points share, each on a prefix of its own."""
 
-    def __init__(self, launch: Launch, binary: Binary, texts: Mapping[str, str] | None = None) -> None:
+    def __init__(self, launch: Launch, environment: Environment) -> None:
         self._stack = ExitStack()
         self._launch = launch
-        self._server = RedisProcess(binary)
-        self._texts = texts or {}
-        self._member: Member | None = None
+        self._environment = environment
 
     def __enter__(self) -> Self:
-        """Start Redis; the driver starts with the first point."""
-        self._stack.callback(self._server.close)
-        self._server.start()
+        """Start Redis and open the tap; the driver starts with the first point."""
+        self.topology = self._stack.enter_context(single(RedisProcess(self._environment.redis_program)))
+        tap = self._stack.enter_context(self.topology.new_tap(self._environment.scripts))
+        self.process = ClientProcess("client", self._launch, tap, mode="single", seed=0)
+        self._stack.callback(self.process.close)
         return self
 
     def __exit__(self, *_: object) -> None:
         """End everything."""
         self._stack.close()
 
-    @property
-    def topology(self) -> Topology:
-        """The one server."""
-        return Topology("single", [self._server], [self._server.node], lambda: self._server)
 
-    @property
-    def member(self) -> Member:
-        """The client's process behind its tap, alive or not."""
-        if self._member is None:
-            names = {entry.sha1: name for name, entry in load_manifest().scripts.items()}
-            tap = self._stack.enter_context(Tap(self._server.node, scripts=names, texts=self._texts))
-            self._member = Member("client", self._launch, tap, mode="single", seed=0)
-            self._stack.callback(self._member.close)
-        return self._member
+def calls_of(bench: CrashBench, segment: CrashSegment) -> set[str]:
+    """The scripts that the client calls in a segment when nothing is wrong."""
+    with CrashAttempt(bench, segment) as attempt:
+        attempt.work()
+        attempt.settle()
+        recording = bench.process.tap.recording
+        names = {recording.names.of(record.digest) for record in recording.commands()}
+        return {name for name in names if name}
+
+
+def crash(bench: CrashBench, where: CrashPoint) -> CrashResult:
+    """Break the client at a point and judge what became of the work. Raises a Problem of the kit itself."""
+    with CrashAttempt(bench, segment_named(where.segment)) as attempt:
+        reached = attempt.break_at(where)
+        return attempt.judge(where, attempt.settle(), reached=reached)
+
+
+class CrashAttempt:
+    """Use it with `with`: it opens the handles, and closes them."""
+
+    def __init__(self, bench: CrashBench, segment: CrashSegment) -> None:
+        self._bench = bench
+        self._segment = segment
+        self._stack = ExitStack()
+        self._recorder = HistoryRecorder()
+        self._prefix = f"bc{random.SystemRandom().getrandbits(32):08x}"
+        self._done: set[int] = set()
+        self._worker_runs = False
+
+    def __enter__(self) -> Self:
+        """Open the handles in a process that lives."""
+        self._begin()
+        process = self._bench.process
+        self._timer = self._stack.enter_context(ProcessorTimer())
+        # Handles have names of their own: nobody of an earlier attempt takes their events away.
+        self._worker = ChaosWorker(
+            process, self._recorder, self._timer, self._prefix, dict(OPTIONS), queues=QUEUES, label=self._prefix
+        )
+        self._stack.callback(self._worker.stop)
+        process.open_handles = self._open_handles
+        if process.alive:
+            process.call(Reset(), None)
+            self._open_handles(process)
+        else:
+            process.start()
+        process.tap.forget()
+        self._observer = self._stack.enter_context(
+            QueueObserver(self._bench.topology, self._recorder, self._prefix, QUEUES)
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the handles; a client that cannot do that is ended."""
+        process = self._bench.process
+        with suppress(DriverBroken):
+            try:
+                process.call(Reset(), None)
+            except (OperationFailed, OperationIndeterminate):
+                process.kill()
+        self._stack.close()
+
+    def work(self) -> None:
+        """Carry out the steps that have not come to an end yet, with the worker first or last."""
+        if self._segment.worker_first:
+            self._open_worker()
+        for number, step in enumerate(self._segment.steps):
+            if isinstance(step, SegmentWait):
+                self._wait(step)
+            elif number not in self._done:
+                self._call(number, step)
+        self._open_worker()
+
+    def break_at(self, where: CrashPoint) -> bool:
+        """Work until the client is broken at the point, and repair it; whether it got there."""
+        process, number = self._bench.process, self._recorder.number()
+        fault = f"crash.{where.hurt}"
+        self._recorder.put(FaultBegan(at_ms=self._recorder.now_ms(), number=number, fault=fault, target=str(where)))
+        action = Hold() if where.hurt == "kill" else Cut()
+        working = Thread(target=self._work_until_broken, daemon=True, name="segment")
+        with process.tap.when(Trigger(script=where.script, phase=where.point), action) as barrier:
+            working.start()
+            reached = True
+            try:
+                barrier.reached.wait(REACH_MS)
+            except NotSeen:
+                reached = False
+            # While the command is held: one that went on would make this another point.
+            if where.hurt == "kill":
+                process.kill()
+        working.join()
+        if not process.alive:
+            self._worker_runs = False
+            process.start()
+        self.work()
+        self._recorder.put(FaultEnded(at_ms=self._recorder.now_ms(), number=number, fault=fault))
+        return reached
+
+    def settle(self) -> Snapshot:
+        """Drain, come to rest, and read everything."""
+        topology = self._bench.topology
+        rest = wait_for_quiescence(
+            topology, self._prefix, QUEUES, lambda: len(self._worker.running), deadline_s=DRAIN_S
+        )
+        name = "quiescent" if rest.reached else "stuck"
+        self._recorder.put(RunPhase(at_ms=self._recorder.now_ms(), name=name, seen=rest.seen))
+        self._observer.catch_up()
+        return final_snapshot(topology, self._prefix)
+
+    def judge(self, where: CrashPoint, snapshot: Snapshot, *, reached: bool) -> CrashResult:
+        """All checks over what was recorded."""
+        process = self._bench.process
+        for line in script_lines(process, process.tap.recording.commands(), [], self._recorder):
+            self._recorder.put(line)
+        judgements = check_history(self._recorder.finish(), snapshot)
+        return CrashResult(where=where, reached=reached, judgements=tuple(judgements))
+
+    def _begin(self) -> None:
+        bounds = HistoryBounds(lock_ms=LOCK_MS, resume_ms=RESUME_MS, late_ms=RESUME_MS)
+        self._recorder.begin(
+            HistoryHeader(unix_offset_ms=self._recorder.unix_offset_ms, prefix=self._prefix, bounds=bounds)
+        )
+
+    def _open_handles(self, process: ClientProcess) -> None:
+        options = {"streams": {"events": {"maxLen": EVENTS_KEPT}}}
+        process.open("queue", "queue", MAIN, self._prefix, options=options)
+        process.open("children", "queue", NARROW, self._prefix, options=options)
+        process.open("flow", "flow", "", self._prefix)
+
+    def _work_until_broken(self) -> None:
+        with suppress(DriverBroken, OperationFailed, OperationIndeterminate):
+            self.work()
+
+    def _open_worker(self) -> None:
+        if not self._worker_runs:
+            self._worker.open_handles(self._bench.process)
+            self._worker_runs = True
+
+    def _call(self, number: int, step: SegmentCall) -> None:
+        """One call. It has come to its end unless nobody knows, and then it is asked for again, unless it adds jobs."""
+        call, now, put = self._recorder.number(), self._recorder.now_ms, self._recorder.put
+        common: dict[str, Any] = {"process": "client", "call": call}
+        name = type(step.op).op
+        put(Invoke(at_ms=now(), op=name, jobs=list(step.jobs), args={"queue": MAIN}, **common))
+        # Before the call: when it breaks, these jobs may be there, and must not be added a second time.
+        if step.jobs:
+            self._done.add(number)
+        try:
+            answer = self._bench.process.call(step.op, step.handle)
+        except OperationFailed as error:
+            put(Fail(at_ms=now(), error=str(error), **common))
+            self._done.add(number)
+        except OperationIndeterminate as error:
+            put(Info(at_ms=now(), error=str(error), **common))
+        except DriverBroken as error:
+            put(Info(at_ms=now(), error=str(error).splitlines()[0], **common))
+            raise
+        else:
+            put(Ok(at_ms=now(), ids=dict(zip((job.name for job in step.jobs), ids_in(answer), strict=False)), **common))
+            self._done.add(number)
+
+    def _wait(self, step: SegmentWait) -> None:
+        """Wait for the job, or for the certainty that it will not come: the call that adds it may not have happened."""
+        with self._bench.topology.connect() as client:
+            untyped: Any = client
+            key = f"{self._prefix}:{MAIN}:{step.container}"
+            wait_until(lambda: untyped.zscore(key, step.job) is not None, deadline_s=AWAIT_S, step_s=0.02)

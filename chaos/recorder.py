@@ -8,17 +8,19 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from chaos.background import Background
-from conformance.checkers.histories.history import History, decode_history, encode, in_order
-from conformance.checkers.histories.lines import Footer, Header, Line, Starved
+from conformance.checkers.histories.history import (
+    History,
+    HistoryFooter,
+    HistoryHeader,
+    HistoryLine,
+    decode_history,
+    encode,
+    in_order,
+)
 from conformance.problems import EnvironmentProblem, UsageProblem
 
-TICK_S = 0.05
-STARVED_MS = 400.0
-"""A thread that only sleeps and comes back this much late was not let run: nor was anybody else."""
 
-
-class Recorder:
+class HistoryRecorder:
     """The history of one run; also its clock.
 
     With `path`, every line is in the file as soon as it is recorded, and nowhere else: a long run keeps nothing in
@@ -27,13 +29,13 @@ class Recorder:
 
     def __init__(self, path: Path | None = None) -> None:
         self._start_s, self.unix_offset_ms = both_clocks()
-        self._lines: list[Line] = []
+        self._lines: list[HistoryLine] = []
         self._count = 0
         self._path = path
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._file = _opened(path) if path is not None else None
-        self.header = Header()
+        self.header = HistoryHeader()
 
     def now_ms(self) -> float:
         """Ms since the run began."""
@@ -51,12 +53,12 @@ class Recorder:
         """A number that no other call or fault of this run has."""
         return next(self._numbers)
 
-    def begin(self, header: Header) -> None:
+    def begin(self, header: HistoryHeader) -> None:
         """Write the header: before any line."""
         self.header = header
         self._write(encode(header))
 
-    def put(self, line: Line) -> None:
+    def put(self, line: HistoryLine) -> None:
         """Record a line."""
         with self._lock:
             self._count += 1
@@ -64,15 +66,15 @@ class Recorder:
                 self._lines.append(line)
             self._write(encode(line))
 
-    def since(self, count: int) -> list[Line]:
+    def since(self, count: int) -> list[HistoryLine]:
         """The lines after the first `count`; none where they are in a file."""
         with self._lock:
             return self._lines[count:]
 
     def finish(self) -> History:
-        """Write the footer and answer the whole history, ordered by time."""
+        """Write the footer and return the whole history, ordered by time."""
         with self._lock:
-            self._write(encode(Footer(at_ms=self.now_ms(), lines=self._count)))
+            self._write(encode(HistoryFooter(at_ms=self.now_ms(), lines=self._count)))
             if self._file is not None and self._path is not None:
                 self.close()
                 return read_history(self._path)
@@ -88,23 +90,6 @@ class Recorder:
         if self._file is not None:
             self._file.write(row)
             self._file.flush()
-
-
-class Watch(Background):
-    """Notices when the machine lets nobody run, so that no client is blamed for it."""
-
-    def __init__(self, notice: Recorder) -> None:
-        super().__init__()
-        self._recorder = notice
-
-    def go_on(self) -> None:
-        """Work until the end."""
-        last = self._recorder.now_ms()
-        while not self.ended.wait(TICK_S):
-            now = self._recorder.now_ms()
-            if now - last > STARVED_MS:
-                self._recorder.put(Starved(at_ms=now, since_ms=last))
-            last = now
 
 
 def both_clocks(tries: int = 20) -> tuple[float, float]:

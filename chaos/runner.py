@@ -1,38 +1,34 @@
-"""One run: real clients on a real Redis, faults meanwhile, then healing, draining, rest, a snapshot, and all checks."""
+"""Carries out chaos runs: one with its faults, healing, draining, rest and checks, or a whole suite of them."""
 
 from __future__ import annotations
 
+import os
+import platform
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from chaos.container_members import ContainerMember
-from chaos.faults.registry import Fault
-from chaos.harvest import Harvest
-from chaos.members import CALL_DEADLINE_MS, Member
-from chaos.memory import ProcessWatch
-from chaos.observer import Observer
-from chaos.producers import Producer
-from chaos.recorder import Recorder, Watch
-from chaos.redis_process import Persistence
-from chaos.rest import final_snapshot, wait_for_rest
-from chaos.stage import Stage
-from chaos.topologies.base import Topology, TopologyName
-from chaos.topologies.opening import open_topology
-from chaos.workers import Clerk, WorkerMember
-from chaos.workload import LIMITED, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, Mix, Workload
-from conformance.checkers.histories.base import Judgement
-from conformance.checkers.histories.history import History
+from chaos.clients import ChaosProducer, ChaosWorker, ProcessorTimer
+from chaos.crash_points import CrashBench, crash, points_of
+from chaos.faults.base import ChaosSystem, Fault
+from chaos.observers import ProcessMonitor, QueueObserver, StarvationMonitor, final_snapshot, wait_for_quiescence
+from chaos.options import ChaosOptions
+from chaos.processes import CALL_DEADLINE_MS, ClientProcess, ContainerProcess
+from chaos.recorder import HistoryRecorder
+from chaos.report import render_all
+from chaos.results import FILE, ChaosResult, ResultRow, ResultsFile, ResultsHeader, crash_result_row, result_row
+from chaos.script_calls import ScriptCallCollector
+from chaos.topologies import open_topology
+from chaos.workload import LIMITED, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, SEGMENTS, ChaosWorkload
+from conformance.checkers.histories.history import HistoryBounds, HistoryHeader, RunPhase
 from conformance.checkers.histories.history_checks import check_history
-from conformance.checkers.histories.lines import Bounds, Header, Phase
 from conformance.environment.clients import Launch
+from conformance.environment.prepare import Environment
 from conformance.observe.tables import Snapshot
-from conformance.observe.tap.tap import Tap
-from conformance.upstream.manifest import load_manifest
 
 LOCK_MS = 2000
 STALLED_INTERVAL_MS = 1000
@@ -48,214 +44,202 @@ WORKER_OPTIONS: Mapping[str, Any] = {
     "runRetryDelay": 1000,
 }
 """BullMQ's defaults are 15 to 30 times as long, and in the same proportions. `maxStalledCount`: nobody is given up."""
-DRAIN_DEADLINE_S = 45.0
 LEAD_MS = 600
 GAP_MS = 600
 """Between two faults: long enough to see that work goes on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Spec:
-    """What to run. `duration_ms` is a least time: every fault gets its turn. `reproduce`: the command, for reports.
-
-    `texts`: the official scripts by name, to know changed ones by likeness. `rounds`: how often each fault comes, and
-    `hold_ms`: how long it is kept on, instead of its own wish. `mix`: the workload, instead of that of the faults.
-    `pause_ms`: between two calls of a producer.
-    """
-
-    client: Launch
-    faults: Sequence[Fault]
-    topology: TopologyName = "single"
-    duration_ms: float = 0
-    seed: int = 0
-    workers: int = 2
-    producers: int = 1
-    pause_ms: float = 15
-    redis: str = ""
-    out: Path | None = None
-    reproduce: str = ""
-    texts: Mapping[str, str] = field(default_factory=dict)
-    rounds: int | None = None
-    hold_ms: float | None = None
-    mix: Mix | None = None
-    drain_s: float = DRAIN_DEADLINE_S
-    partner: Launch | None = None
-    """The client of the last worker, where it is another one: two clients, or two versions, share the queues."""
-    image: str = ""
-    """Run the workers in containers of this image instead of by the client's command."""
+def run_suite(
+    options: ChaosOptions, environment: Environment, announce: Callable[[ResultRow], None]
+) -> list[ResultRow]:
+    """Run everything; `announce` is given each result. Raises a Problem where something cannot be run at all."""
+    results: list[ResultRow] = []
+    file = ResultsFile(options.out / FILE, _results_header(options, environment)) if options.out is not None else None
+    for result in _all_results(options, environment):
+        results.append(result)
+        if file is not None:
+            file.put(result)
+        announce(result)
+    if file is not None and options.out is not None:
+        file.finish()
+        render_all(options.out)
+    return results
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run. `errors`: what the workers' error listeners were told last, by process."""
-
-    spec: Spec
-    history: History
-    snapshot: Snapshot
-    judgements: list[Judgement]
-    errors: Mapping[str, list[str]]
-
-    @property
-    def failed(self) -> list[Judgement]:
-        """The judgements that speak against the client."""
-        return [judgement for judgement in self.judgements if judgement.verdict == "fail"]
+def _results_header(options: ChaosOptions, environment: Environment) -> ResultsHeader:
+    return ResultsHeader(
+        started=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        command=shlex.join(options.command),
+        environment={
+            "node": environment.toolchain.node.version,
+            "bullmq": environment.toolchain.package.version,
+            "redis": environment.redis_program.source,
+            "python": platform.python_version(),
+            "cpus": str(os.cpu_count()),
+        },
+    )
 
 
-def run_chaos(spec: Spec) -> Outcome:
-    """Run, and judge. Raises a Problem where the run itself cannot be carried out."""
-    with closing(Recorder(spec.out / "history.jsonl" if spec.out is not None else None)) as recorder:
-        snapshot, errors = _carried_out(spec, recorder)
+def _all_results(options: ChaosOptions, environment: Environment) -> Iterator[ResultRow]:
+    for run_options in options.runs():
+        begun = time.monotonic()
+        yield result_row(run_chaos(run_options, environment), seconds=time.monotonic() - begun)
+    if options.crash_points:
+        yield from _crash_points(options, environment)
+
+
+def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[ResultRow]:
+    client, reproduce = options.client, options.reproduce_crash_points
+    with CrashBench(client, environment) as bench:
+        for segment in SEGMENTS:
+            for point in points_of(segment):
+                begun = time.monotonic()
+                result = crash(bench, point)
+                seconds = time.monotonic() - begun
+                yield crash_result_row(result, client=client.name, seconds=seconds, reproduce=reproduce)
+
+
+def run_chaos(options: ChaosOptions, environment: Environment) -> ChaosResult:
+    """Run all faults in one run, and judge. Raises a Problem where the run itself cannot be carried out."""
+    with closing(HistoryRecorder(options.out / "history.jsonl" if options.out is not None else None)) as recorder:
+        snapshot, errors = _carry_out(options, environment, recorder)
         history = recorder.finish()
-    return Outcome(spec, history, snapshot, check_history(history, snapshot), errors)
+    return ChaosResult(options, history, snapshot, check_history(history, snapshot), errors)
 
 
-def _carried_out(spec: Spec, recorder: Recorder) -> tuple[Snapshot, dict[str, list[str]]]:
+def _carry_out(
+    options: ChaosOptions, environment: Environment, recorder: HistoryRecorder
+) -> tuple[Snapshot, dict[str, list[str]]]:
     """The run itself: what was in Redis at its end, and what error listeners were told. Nobody records afterwards."""
     with ExitStack() as stack:
-        stage = _set_up(spec, recorder, stack)
-        observer = stack.enter_context(Observer(stage.topology, recorder, stage.prefix, QUEUES))
-        stack.enter_context(Watch(recorder))
-        stack.enter_context(
-            ProcessWatch(recorder, lambda: {each.name: each.pid for each in stage.members if each.alive})
-        )
-        harvest = Harvest(stage.members, recorder)
-        if spec.out is not None:
-            stack.enter_context(harvest)
-        _disturb(spec, stage)
-        snapshot = _settle(spec, stage, observer)
-        harvest.stop()
-        harvest.collect(everything=True)
-        return snapshot, {worker.member.name: worker.errors for worker in stage.workers}
+        system = _start_system(options, environment, recorder, stack)
+        observer = stack.enter_context(QueueObserver(system.topology, recorder, system.prefix, QUEUES))
+        stack.enter_context(StarvationMonitor(recorder))
+        stack.enter_context(ProcessMonitor(recorder, system.living_pids))
+        collector = ScriptCallCollector(system.processes, recorder)
+        if options.out is not None:
+            stack.enter_context(collector)
+        _disturb(options, system)
+        snapshot = _settle(options, system, observer)
+        # First stop, then collect: two collectors at once would record a call twice.
+        collector.stop()
+        collector.collect(everything=True)
+        return snapshot, {worker.process.name: worker.errors for worker in system.workers}
 
 
-def _set_up(spec: Spec, recorder: Recorder, stack: ExitStack) -> Stage:
+def _start_system(
+    options: ChaosOptions, environment: Environment, recorder: HistoryRecorder, stack: ExitStack
+) -> ChaosSystem:
     """Start Redis and all processes, and open all handles."""
-    persistence: Persistence = next((one.persistence for one in spec.faults if one.persistence != "none"), "none")
-    topology = stack.enter_context(open_topology(spec.topology, spec.redis, persistence))
-    chance = random.Random(spec.seed)
+    topology = stack.enter_context(open_topology(options.topology, options.redis, options.persistence))
     prefix = f"bc{random.SystemRandom().getrandbits(32):08x}"
     prefix = f"{{{prefix}}}" if topology.cluster else prefix
-    recorder.begin(_header(spec, recorder, prefix))
-    clerk = stack.enter_context(Clerk())
-    mix = spec.mix or _mix_for(spec.faults)
+    recorder.begin(_history_header(options, recorder, prefix))
+    timer = stack.enter_context(ProcessorTimer())
 
-    def member(name: str, client: Launch = spec.client, image: str = "") -> Member:
-        tap = _tap(topology, spec, stack)
-        made = (
-            ContainerMember(name, client, tap, mode=spec.topology, seed=spec.seed, image=image)
+    def new_process(name: str, client: Launch, image: str = "") -> ClientProcess:
+        tap = stack.enter_context(topology.new_tap(environment.scripts))
+        process = (
+            ContainerProcess(name, client, tap, mode=options.topology, seed=options.seed, image=image)
             if image
-            else Member(name, client, tap, mode=spec.topology, seed=spec.seed)
+            else ClientProcess(name, client, tap, mode=options.topology, seed=options.seed)
         )
-        stack.callback(made.close)
-        return made
+        stack.callback(process.close)
+        return process
 
     producers = [
-        Producer(
-            member(f"producer-{number}"),
-            iter(Workload(spec.seed * 1000 + number, mix, label=f"p{number}-")),
+        ChaosProducer(
+            new_process(f"producer-{number}", options.client),
+            iter(ChaosWorkload(options.seed * 1000 + number, options.workload_mix, label=f"p{number}-")),
             recorder,
             prefix,
-            spec.pause_ms / 1000,
+            options.pause_ms / 1000,
         )
-        for number in range(1, spec.producers + 1)
+        for number in range(1, options.producers + 1)
     ]
     workers = [
-        WorkerMember(member(f"worker-{number}", client, spec.image), recorder, clerk, prefix, dict(WORKER_OPTIONS))
-        for number, client in enumerate(_worker_clients(spec), 1)
+        ChaosWorker(
+            new_process(f"worker-{number}", client, options.image), recorder, timer, prefix, dict(WORKER_OPTIONS)
+        )
+        for number, client in enumerate(options.worker_clients, 1)
     ]
-    stage = Stage(topology, producers, workers, recorder, prefix, STALL_MS, chance)
-    stack.callback(stage.aborted.set)
-    _start_all([each.member for each in producers])
+    system = ChaosSystem(topology, producers, workers, recorder, prefix, STALL_MS, random.Random(options.seed))
+    stack.callback(system.aborted.set)
+    _start_all([producer.process for producer in producers])
     producers[0].set_limits()
-    _start_all([each.member for each in workers])
-    return stage
+    _start_all([worker.process for worker in workers])
+    return system
 
 
-def _mix_for(faults: Sequence[Fault]) -> Mix:
-    """The workload of a fault that has one of its own; of several only clocks insist: nothing may be delayed then."""
-    own = (one.mix for one in faults if one.mix != Mix() and (len(faults) == 1 or one.group == "clocks"))
-    return next(own, Mix())
-
-
-def _worker_clients(spec: Spec) -> list[Launch]:
-    """The client of each worker."""
-    clients = [spec.client] * spec.workers
-    return clients if spec.partner is None else [*clients[:-1], spec.partner]
-
-
-def _tap(topology: Topology, spec: Spec, stack: ExitStack) -> Tap:
-    names = {entry.sha1: name for name, entry in load_manifest().scripts.items()}
-    return stack.enter_context(Tap(*topology.nodes, scripts=names, texts=spec.texts, cluster=topology.cluster))
-
-
-def _start_all(members: Sequence[Member]) -> None:
+def _start_all(processes: Sequence[ClientProcess]) -> None:
     """Side by side: most of a start is waiting."""
-    with ThreadPoolExecutor(len(members)) as pool:
-        for started in [pool.submit(member.start) for member in members]:
+    with ThreadPoolExecutor(len(processes)) as pool:
+        for started in [pool.submit(process.start) for process in processes]:
             started.result()
 
 
-def _header(spec: Spec, recorder: Recorder, prefix: str) -> Header:
-    return Header(
-        client=spec.client.name,
-        topology=spec.topology,
-        faults=[one.name for one in spec.faults],
-        seed=spec.seed,
+def _history_header(options: ChaosOptions, recorder: HistoryRecorder, prefix: str) -> HistoryHeader:
+    return HistoryHeader(
+        client=options.client.name,
+        topology=options.topology,
+        faults=[fault.name for fault in options.faults],
+        seed=options.seed,
         prefix=prefix,
         unix_offset_ms=recorder.unix_offset_ms,
-        bounds=Bounds(
+        bounds=HistoryBounds(
             lock_ms=LOCK_MS,
             limits={LIMITED: RATE},
             concurrency={NARROW: NARROW_CONCURRENCY},
         ),
-        reproduce=spec.reproduce,
+        reproduce=options.reproduce,
     )
 
 
-def _disturb(spec: Spec, stage: Stage) -> None:
+def _disturb(options: ChaosOptions, system: ChaosSystem) -> None:
     """The workload, and the nemesis: one fault after the other, in the order of the seed."""
-    stage.recorder.put(Phase(at_ms=stage.recorder.now_ms(), name="workload"))
-    begun = stage.recorder.now_ms()
-    for producer in stage.producers:
+    system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="workload"))
+    begun = system.recorder.now_ms()
+    for producer in system.producers:
         producer.start()
-    stage.pause(LEAD_MS)
-    for one in _turns(spec, stage):
-        with one.act(stage):
-            stage.pause(one.hold_ms if spec.hold_ms is None else spec.hold_ms)
-        stage.pause(GAP_MS)
-    while (left := begun + spec.duration_ms - stage.recorder.now_ms()) > 0:
-        stage.pause(left)
-    for producer in stage.producers:
+    system.pause(LEAD_MS)
+    for fault in _faults_in_turn(options, system):
+        with fault.inject_into(system):
+            system.pause(fault.hold_ms if options.hold_ms is None else options.hold_ms)
+        system.pause(GAP_MS)
+    while (left := begun + options.duration_ms - system.recorder.now_ms()) > 0:
+        system.pause(left)
+    for producer in system.producers:
         producer.stop()
 
 
-def _turns(spec: Spec, stage: Stage) -> Iterator[Fault]:
+def _faults_in_turn(options: ChaosOptions, system: ChaosSystem) -> Iterator[Fault]:
     """Every fault as often as it wants to be; then, while there is time, any of them."""
-    once = [one for one in spec.faults for _ in range(spec.rounds or one.times)]
-    if len(spec.faults) > 1:
-        stage.random.shuffle(once)
-    ends = stage.recorder.now_ms() + spec.duration_ms - GAP_MS
+    once = [fault for fault in options.faults for _ in range(options.rounds or fault.times)]
+    if len(options.faults) > 1:
+        system.random.shuffle(once)
+    ends = system.recorder.now_ms() + options.duration_ms - GAP_MS
     yield from once
-    while spec.faults and stage.recorder.now_ms() < ends:
-        yield stage.random.choice(list(spec.faults))
+    while options.faults and system.recorder.now_ms() < ends:
+        yield system.random.choice(list(options.faults))
 
 
-def _settle(spec: Spec, stage: Stage, observer: Observer) -> Snapshot:
+def _settle(options: ChaosOptions, system: ChaosSystem, observer: QueueObserver) -> Snapshot:
     """Heal, drain, come to rest, and read everything."""
-    put, now = stage.recorder.put, stage.recorder.now_ms
-    for member in stage.members:
-        member.thaw()
-        member.ensure()
-    for producer in stage.producers:
+    put, now = system.recorder.put, system.recorder.now_ms
+    for process in system.processes:
+        process.thaw()
+        process.restart_if_dead()
+    # Rest is proved by empty containers: a producer that still calls would fill them again.
+    for producer in system.producers:
         producer.join(CALL_DEADLINE_MS / 1000)
-    put(Phase(at_ms=now(), name="drain"))
-    rest = wait_for_rest(
-        stage.topology,
-        stage.prefix,
+    put(RunPhase(at_ms=now(), name="drain"))
+    rest = wait_for_quiescence(
+        system.topology,
+        system.prefix,
         QUEUES,
-        lambda: sum(len(worker.running) for worker in stage.workers),
-        deadline_s=min(spec.drain_s, *(one.drain_s for one in spec.faults), DRAIN_DEADLINE_S),
+        lambda: sum(len(worker.running) for worker in system.workers),
+        deadline_s=options.drain_deadline_s,
     )
-    put(Phase(at_ms=now(), name="quiescent" if rest.reached else "stuck", seen=rest.seen))
+    put(RunPhase(at_ms=now(), name="quiescent" if rest.reached else "stuck", seen=rest.seen))
     observer.catch_up()
-    return final_snapshot(stage.topology, stage.prefix)
+    return final_snapshot(system.topology, system.prefix)

@@ -1,15 +1,16 @@
-"""What producers ask for in a run: chosen by the seed alone, so that the same seed asks for the same."""
+"""What a client is asked to do: in a run a workload by the seed alone, at crash points short segments."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
-from conformance.checkers.histories.lines import Limit, PlannedJob
+from conformance.checkers.histories.history import PlannedJob, StartLimit
+from conformance.driver.ops import flow, job, queue
 from conformance.driver.ops.base import Op
 from conformance.driver.ops.flow import AddFlow, FlowJob
 from conformance.driver.ops.queue import Add, AddBulk, NewJob
@@ -17,13 +18,15 @@ from conformance.driver.ops.queue import Add, AddBulk, NewJob
 MAIN, LIMITED, NARROW = "main", "limited", "narrow"
 """Queues: one for everything, one with a rate limit, one with a global concurrency."""
 QUEUES = (MAIN, LIMITED, NARROW)
-RATE = Limit(most=5, duration_ms=200)
+RATE = StartLimit(most=5, duration_ms=200)
 NARROW_CONCURRENCY = 2
 EVENTS_KEPT = 1_000_000
 """The streams must not be trimmed while they are read."""
+FAR_MS = 60_000
+"""A delay that nobody waits for: the segment itself brings the job on."""
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessorBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     """What a job's data tells its processor: the kind, how long to work (ms), how often to fail first."""
 
     kind: str = "plain"
@@ -42,7 +45,7 @@ class PlannedCall:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mix:
+class WorkloadMix:
     """How the workload is made up.
 
     `weights`: of the kinds of call. `slow_ms`: how long slow jobs work; `narrow_ms`: how long those of the narrow queue
@@ -72,10 +75,10 @@ class Mix:
     narrow_ms: float = 30
 
 
-class Workload:
+class ChaosWorkload:
     """An endless series of calls."""
 
-    def __init__(self, seed: int, mix: Mix, *, label: str = "j") -> None:
+    def __init__(self, seed: int, mix: WorkloadMix, *, label: str = "j") -> None:
         self._random = random.Random(seed)
         self._mix = mix
         self._label = label
@@ -89,61 +92,255 @@ class Workload:
         kinds, weights = zip(*self._mix.weights.items(), strict=True)
         while True:
             kind = self._random.choices(kinds, weights)[0]
-            yield self._kinds[kind]() if kind in self._kinds else self._one(kind)
+            yield self._kinds[kind]() if kind in self._kinds else self._single(kind)
 
-    def _one(self, kind: str) -> PlannedCall:
-        planned, opts, orders = self._job(kind)
-        op = Add(name=planned.name, data_raw=_data(orders), opts=opts)
+    def _single(self, kind: str) -> PlannedCall:
+        planned, opts, behaviour = self._job(kind)
+        op = Add(name=planned.name, data_raw=_data(behaviour), opts=opts)
         return PlannedCall(op, "queue", planned.queue, (planned,))
 
     def _bulk(self) -> PlannedCall:
-        made = [self._job(self._random.choice(("plain", "delayed", "prioritized"))) for _ in range(5)]
-        jobs = [NewJob(name=planned.name, data_raw=_data(orders), opts=opts) for planned, opts, orders in made]
-        return PlannedCall(AddBulk(jobs=jobs), "queue", MAIN, tuple(planned for planned, _, _ in made))
+        bulk = [self._job(self._random.choice(("plain", "delayed", "prioritized"))) for _ in range(5)]
+        jobs = [NewJob(name=planned.name, data_raw=_data(behaviour), opts=opts) for planned, opts, behaviour in bulk]
+        return PlannedCall(AddBulk(jobs=jobs), "queue", MAIN, tuple(planned for planned, _, _ in bulk))
 
     def _flow(self) -> PlannedCall:
-        parent, _, orders = self._job("plain")
+        parent, _, behaviour = self._job("plain")
         children = [self._job(kind, parent=parent.name) for kind in ("plain", "delayed", "narrow")]
         nodes = [
-            FlowJob(name=child.name, queue=child.queue, data_raw=_data(told), opts=opts)
-            for child, opts, told in children
+            FlowJob(name=child.name, queue=child.queue, data_raw=_data(child_behaviour), opts=opts)
+            for child, opts, child_behaviour in children
         ]
-        flow = FlowJob(name=parent.name, queue=parent.queue, data_raw=_data(orders), children=nodes)
+        root = FlowJob(name=parent.name, queue=parent.queue, data_raw=_data(behaviour), children=nodes)
         planned = (parent, *(child for child, _, _ in children))
-        return PlannedCall(AddFlow(flow=flow), "flow", parent.queue, planned)
+        return PlannedCall(AddFlow(flow=root), "flow", parent.queue, planned)
 
-    def _job(self, kind: str, *, parent: str = "") -> tuple[PlannedJob, dict[str, Any], Orders]:
+    def _job(self, kind: str, *, parent: str = "") -> tuple[PlannedJob, dict[str, Any], ProcessorBehaviour]:
         """A job of a kind: how it is planned, its options, and what its processor is told."""
         self._made += 1
+        work_ms = round(self._random.uniform(2, 10), 1)
+        planned, opts = self._planned_and_opts(kind)
+        behaviour = self._behaviour(kind, work_ms)
+        queue_name = kind if kind in {LIMITED, NARROW} else MAIN
         name = f"{self._label}{self._made}"
-        work = round(self._random.uniform(2, 10), 1)
-        planned: dict[str, Any] = {"name": name, "queue": MAIN, "parent": parent}
-        opts: dict[str, Any] = {}
-        orders = Orders(work_ms=work)
+        return PlannedJob(name=name, queue=queue_name, parent=parent, **planned), opts, behaviour
+
+    def _planned_and_opts(self, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What is particular to the kind: for the checks, and for BullMQ."""
         if kind == "lifo":
-            planned["lifo"] = opts["lifo"] = True
-        elif kind == "prioritized":
-            planned["priority"] = opts["priority"] = self._random.randint(1, 5)
-        elif kind == "delayed":
-            planned["delay_ms"] = opts["delay"] = self._random.randint(50, 800)
-        elif kind in {"retries", "backs-off"}:
-            planned["attempts"] = opts["attempts"] = 4
-            opts |= {"backoff": {"type": "fixed", "delay": 100}} if kind == "backs-off" else {}
-            orders = Orders(kind="retries", work_ms=work, fails=self._random.randint(1, 2))
-        elif kind == "fails":
-            orders = Orders(kind="fails", work_ms=work)
-        elif kind in {"waits", "delays"}:
-            planned["kind"] = kind
-            orders = Orders(kind=kind, work_ms=work)
-        elif kind == "unkept":
-            planned["kept"], opts["removeOnComplete"] = False, True
-        elif kind == "slow":
-            orders = Orders(work_ms=self._mix.slow_ms)
-        elif kind in {LIMITED, NARROW}:
-            planned["queue"] = kind
-            orders = Orders(work_ms=round(self._random.uniform(5, self._mix.narrow_ms), 1) if kind == NARROW else work)
-        return PlannedJob(**planned), opts, orders
+            return {"lifo": True}, {"lifo": True}
+        if kind == "prioritized":
+            priority = self._random.randint(1, 5)
+            return {"priority": priority}, {"priority": priority}
+        if kind == "delayed":
+            delay_ms = self._random.randint(50, 800)
+            return {"delay_ms": delay_ms}, {"delay": delay_ms}
+        if kind in {"retries", "backs-off"}:
+            backoff = {"backoff": {"type": "fixed", "delay": 100}} if kind == "backs-off" else {}
+            return {"attempts": 4}, {"attempts": 4, **backoff}
+        if kind == "unkept":
+            return {"kept": False}, {"removeOnComplete": True}
+        return {"kind": kind} if kind in {"waits", "delays"} else {}, {}
+
+    def _behaviour(self, kind: str, work_ms: float) -> ProcessorBehaviour:
+        if kind in {"retries", "backs-off"}:
+            return ProcessorBehaviour(kind="retries", work_ms=work_ms, fails=self._random.randint(1, 2))
+        if kind in {"fails", "waits", "delays"}:
+            return ProcessorBehaviour(kind=kind, work_ms=work_ms)
+        if kind == "slow":
+            return ProcessorBehaviour(work_ms=self._mix.slow_ms)
+        if kind == NARROW:
+            return ProcessorBehaviour(work_ms=round(self._random.uniform(5, self._mix.narrow_ms), 1))
+        return ProcessorBehaviour(work_ms=work_ms)
 
 
-def _data(orders: Orders) -> str:
-    return msgspec.json.encode(orders).decode()
+def _data(behaviour: ProcessorBehaviour) -> str:
+    return msgspec.json.encode(behaviour).decode()
+
+
+@dataclass(frozen=True)
+class SegmentCall:
+    """A call on the queue (or flow) handle. `jobs`: what it adds. Others are repeated until their end is known."""
+
+    op: Op[Any]
+    handle: str = "queue"
+    jobs: tuple[PlannedJob, ...] = ()
+
+
+@dataclass(frozen=True)
+class SegmentWait:
+    """Wait until a job is in a container, brought there by the worker."""
+
+    job: str
+    container: str
+
+
+SegmentStep: TypeAlias = SegmentCall | SegmentWait
+
+
+@dataclass(frozen=True)
+class CrashSegment:
+    """Steps, and the scripts that they (and the worker, which then does the jobs) call: each is a crash point thrice.
+
+    `worker_first`: the worker runs from the beginning. `killed`: also kill the process at these points, and not only
+    cut its connection.
+    """
+
+    name: str
+    scripts: tuple[str, ...]
+    steps: tuple[SegmentStep, ...]
+    worker_first: bool = False
+    killed: bool = True
+
+
+def _add(
+    name: str, behaviour: ProcessorBehaviour | None = None, *, planned: Mapping[str, Any] | None = None, **opts: Any
+) -> SegmentCall:
+    data = msgspec.json.encode(behaviour or ProcessorBehaviour()).decode()
+    job_planned = PlannedJob(name=name, queue=MAIN, **(planned or {}))
+    return SegmentCall(Add(name=name, data_raw=data, opts=opts), jobs=(job_planned,))
+
+
+def _moved(name: str, **opts: Any) -> SegmentCall:
+    """A job whose place or time somebody changes later; its id is its name."""
+    return _add(name, planned={"kind": "moved"}, jobId=name, **opts)
+
+
+def _bulk(*names: str) -> SegmentCall:
+    jobs = [NewJob(name=name) for name in names]
+    return SegmentCall(AddBulk(jobs=jobs), jobs=tuple(PlannedJob(name=name, queue=MAIN) for name in names))
+
+
+def _family(parent: str, child: str, **child_opts: Any) -> SegmentCall:
+    node = FlowJob(name=child, queue=NARROW, opts={"jobId": child, **child_opts})
+    tree = FlowJob(name=parent, queue=MAIN, opts={"jobId": parent}, children=[node])
+    planned = (
+        PlannedJob(name=parent, queue=MAIN),
+        PlannedJob(
+            name=child, queue=NARROW, parent="" if child_opts else parent, kind="moved" if child_opts else "plain"
+        ),
+    )
+    return SegmentCall(AddFlow(flow=tree), "flow", planned)
+
+
+SEGMENTS: tuple[CrashSegment, ...] = (
+    CrashSegment("add", ("addStandardJob", "moveToActive", "moveToFinished"), (_add("a"), _bulk("b", "c"), _add("d"))),
+    CrashSegment("start", ("moveStalledJobsToWait",), (_add("a"),)),
+    CrashSegment("delayed", ("addDelayedJob",), (_add("a", planned={"delay_ms": 150}, delay=150), _add("b"))),
+    CrashSegment(
+        "prioritized", ("addPrioritizedJob",), (_add("a", planned={"priority": 3}, priority=3), _add("b"), _add("c"))
+    ),
+    CrashSegment("flow", ("addParentJob",), (_family("parent", "child"),)),
+    CrashSegment(
+        "retries",
+        ("retryJob",),
+        (_add("a", ProcessorBehaviour(kind="retries", fails=2), planned={"attempts": 3}, attempts=3),),
+    ),
+    CrashSegment(
+        "backs-off",
+        ("moveToDelayed",),
+        (
+            _add(
+                "a",
+                ProcessorBehaviour(kind="retries", fails=1),
+                planned={"attempts": 3},
+                attempts=3,
+                backoff={"type": "fixed", "delay": 80},
+            ),
+        ),
+    ),
+    CrashSegment(
+        "waits", ("moveJobFromActiveToWait",), (_add("a", ProcessorBehaviour(kind="waits"), planned={"kind": "waits"}),)
+    ),
+    CrashSegment("children", ("moveToWaitingChildren",), (_add("a", ProcessorBehaviour(kind="asks-children")),)),
+    CrashSegment("slow", ("extendLocks",), (_add("a", ProcessorBehaviour(work_ms=1500)), _add("b"))),
+    CrashSegment(
+        "schedule",
+        ("addJobScheduler", "updateJobScheduler", "removeJobScheduler"),
+        (
+            SegmentCall(queue.Pause()),
+            SegmentCall(flow.UpsertJobScheduler(id="tick", repeat={"every": 120, "limit": 2}, name="tick")),
+            SegmentCall(queue.Resume()),
+            SegmentCall(flow.UpsertJobScheduler(id="tock", repeat={"every": FAR_MS}, name="tock")),
+            SegmentCall(flow.RemoveJobScheduler(id="tock")),
+        ),
+        worker_first=True,
+    ),
+    CrashSegment("pause", ("pause",), (SegmentCall(queue.Pause()), _add("a"), SegmentCall(queue.Resume()))),
+    CrashSegment("promote", ("promote",), (_moved("a", delay=FAR_MS), SegmentCall(job.Promote(job="a")))),
+    CrashSegment(
+        "change-delay",
+        ("changeDelay",),
+        (_moved("a", delay=FAR_MS), SegmentCall(job.ChangeDelay(job="a", delay_ms=100))),
+    ),
+    CrashSegment(
+        "edit",
+        ("changePriority", "updateData", "updateProgress", "addLog"),
+        (
+            _moved("a", priority=9),
+            SegmentCall(job.ChangePriority(job="a", priority=2)),
+            SegmentCall(job.UpdateData(job="a", data_raw='{"kind":"plain"}')),
+            SegmentCall(job.UpdateProgress(job="a", value_raw="50")),
+            SegmentCall(job.Log(job="a", row="a row")),
+        ),
+        killed=False,
+    ),
+    CrashSegment("remove", ("removeJob",), (_moved("a"), _add("b"), SegmentCall(queue.Remove(job="a")))),
+    CrashSegment("drain", ("drain",), (_moved("a"), _moved("b"), SegmentCall(queue.Drain(delayed=True)))),
+    CrashSegment(
+        "clean", ("cleanJobsInSet",), (_moved("a"), SegmentCall(queue.Clean(grace_ms=0, limit=0, type="wait")))
+    ),
+    CrashSegment(
+        "retry",
+        ("reprocessJob",),
+        (
+            _add("a", ProcessorBehaviour(kind="fails"), jobId="a"),
+            SegmentWait("a", "failed"),
+            SegmentCall(job.Retry(job="a")),
+        ),
+        worker_first=True,
+    ),
+    CrashSegment(
+        "retry-all",
+        ("moveJobsToWait",),
+        (_moved("a", delay=FAR_MS), _moved("b", delay=FAR_MS), SegmentCall(queue.PromoteJobs())),
+    ),
+    CrashSegment("obliterate", ("obliterate",), (_moved("a"), _moved("b"), SegmentCall(queue.Obliterate(force=True)))),
+    CrashSegment(
+        "orphan",
+        ("removeChildDependency",),
+        (_family("parent", "child", delay=300), SegmentCall(job.RemoveChildDependency(job="child"), "children")),
+    ),
+    CrashSegment(
+        "childless",
+        ("removeUnprocessedChildren",),
+        (_family("parent", "child", delay=FAR_MS), SegmentCall(job.RemoveUnprocessedChildren(job="parent"))),
+    ),
+    CrashSegment(
+        "read",
+        (
+            "getCounts",
+            "getCountsPerPriority",
+            "getDependencyCounts",
+            "getJobScheduler",
+            "getMetrics",
+            "getRanges",
+            "getRateLimitTtl",
+            "getStateV2",
+            "isMaxed",
+        ),
+        (
+            _moved("a"),
+            SegmentCall(queue.GetJobCounts(types=["waiting"])),
+            SegmentCall(queue.GetCountsPerPriority(priorities=[0, 1])),
+            SegmentCall(job.GetDependenciesCount(job="a")),
+            SegmentCall(flow.GetJobScheduler(id="none")),
+            SegmentCall(queue.GetMetrics(type="completed")),
+            SegmentCall(queue.GetJobs(types=["waiting"])),
+            SegmentCall(queue.GetRateLimitTtl()),
+            SegmentCall(queue.GetJobState(job="a")),
+            SegmentCall(queue.IsMaxed()),
+        ),
+        killed=False,
+    ),
+)

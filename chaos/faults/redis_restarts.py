@@ -1,4 +1,4 @@
-"""Redis is killed and comes back: what is still there depends on how it keeps its data."""
+"""Redis goes away and comes back: what is still there depends on how it keeps its data."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from chaos.faults.registry import fault
-from chaos.redis_process import RedisProcess
-from chaos.stage import EVERYTHING, Stage
-from chaos.topologies.base import TopologyName
-from conformance.problems import EnvironmentProblem
+from chaos.faults.base import EVERYTHING, ChaosSystem, fault
+from chaos.redis_servers import ContainerServer, RedisProcess
+from chaos.topologies import TopologyName
+from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers.connection import send
 
 EVERYSEC_LOSS_MS = 2000
@@ -19,10 +18,18 @@ EVERYSEC_LOSS_MS = 2000
 ALONE: tuple[TopologyName, ...] = ("single",)
 
 
+def local_process(system: ChaosSystem) -> RedisProcess:
+    """Redis as a process of this machine, whose files and program a fault can reach. Raises EnvironmentProblem."""
+    server = system.primary
+    if not isinstance(server, RedisProcess):
+        raise EnvironmentProblem("this fault needs Redis as a local process", hint="leave --redis away")
+    return server
+
+
 @contextmanager
-def down(stage: Stage) -> Iterator[None]:
+def _down(system: ChaosSystem) -> Iterator[None]:
     """Redis is killed, and started again at the end of the block."""
-    server = stage.primary
+    server = system.primary
     server.kill()
     try:
         yield
@@ -32,63 +39,63 @@ def down(stage: Stage) -> Iterator[None]:
 
 @fault("redis.kill-without-persistence", group="redis", hold_ms=500, times=1, topologies=ALONE)
 @contextmanager
-def kill_without_persistence(stage: Stage) -> Iterator[None]:
+def kill_without_persistence(system: ChaosSystem) -> Iterator[None]:
     """Redis keeps nothing and is killed: everything is gone, and clients go on with an empty one."""
-    with stage.window("redis.kill", "no persistence", resume_ms=stage.stall_ms) as window:
-        with down(stage):
+    with system.window("no persistence", resume_ms=system.stall_ms) as window:
+        with _down(system):
             yield
         window.lost_since_ms = EVERYTHING
 
 
 @fault("redis.kill-rdb", group="redis", hold_ms=500, times=1, persistence="rdb", topologies=ALONE)
 @contextmanager
-def kill_rdb(stage: Stage) -> Iterator[None]:
+def kill_rdb(system: ChaosSystem) -> Iterator[None]:
     """Redis is killed some time after it has saved an RDB file: what came after is gone."""
-    saved_ms = _save(stage)
-    stage.pause(500)
-    with stage.window("redis.kill", "rdb", resume_ms=stage.stall_ms) as window:
-        with down(stage):
+    saved_ms = _save(system)
+    system.pause(500)
+    with system.window("rdb", resume_ms=system.stall_ms) as window:
+        with _down(system):
             yield
         window.lost_since_ms = saved_ms
 
 
 @fault("redis.kill-aof-everysec", group="redis", hold_ms=500, persistence="aof-everysec", topologies=ALONE)
 @contextmanager
-def kill_aof_everysec(stage: Stage) -> Iterator[None]:
+def kill_aof_everysec(system: ChaosSystem) -> Iterator[None]:
     """Redis is killed with `appendfsync everysec`: at most the last two seconds are gone."""
-    with stage.window("redis.kill", "aof everysec", resume_ms=stage.stall_ms) as window:
-        window.lost_since_ms = stage.recorder.now_ms() - EVERYSEC_LOSS_MS
-        with down(stage):
+    with system.window("aof everysec", resume_ms=system.stall_ms) as window:
+        window.lost_since_ms = system.recorder.now_ms() - EVERYSEC_LOSS_MS
+        with _down(system):
             yield
 
 
 @fault("redis.kill-aof-always", group="redis", hold_ms=500, persistence="aof-always", topologies=ALONE)
 @contextmanager
-def kill_aof_always(stage: Stage) -> Iterator[None]:
+def kill_aof_always(system: ChaosSystem) -> Iterator[None]:
     """Redis is killed with `appendfsync always`: nothing that was answered is gone."""
-    with stage.window("redis.kill", "aof always", resume_ms=stage.stall_ms), down(stage):
+    with system.window("aof always", resume_ms=system.stall_ms), _down(system):
         yield
 
 
 @fault("redis.away-20s", group="redis", hold_ms=20_000, times=1, persistence="aof-always", topologies=ALONE)
 @contextmanager
-def away(stage: Stage) -> Iterator[None]:
+def away(system: ChaosSystem) -> Iterator[None]:
     """Redis is away for 20 s and comes back with all its data: workers go on within 5 s, without a restart."""
-    with stage.window("redis.away", "20 s"), down(stage):
+    with system.window("20 s"), _down(system):
         yield
 
 
 @fault("redis.restore-older-copy", group="redis", hold_ms=200, times=1, persistence="rdb", topologies=ALONE)
 @contextmanager
-def restore_older_copy(stage: Stage) -> Iterator[None]:
+def restore_older_copy(system: ChaosSystem) -> Iterator[None]:
     """Somebody puts back an older RDB file: what was written after it was made is gone."""
-    folder = _folder(stage)
-    saved_ms = _save(stage)
+    folder = _folder(system)
+    saved_ms = _save(system)
     shutil.copy(folder / "dump.rdb", folder / "older.rdb")
-    stage.pause(700)
-    _save(stage)
-    with stage.window("redis.restore", "older copy", resume_ms=stage.stall_ms) as window:
-        server = stage.primary
+    system.pause(700)
+    _save(system)
+    with system.window("older copy", resume_ms=system.stall_ms) as window:
+        server = system.primary
         server.kill()
         shutil.move(folder / "older.rdb", folder / "dump.rdb")
         try:
@@ -100,13 +107,13 @@ def restore_older_copy(stage: Stage) -> Iterator[None]:
 
 @fault("redis.cut-aof", group="redis", hold_ms=200, times=1, persistence="aof-always", topologies=ALONE)
 @contextmanager
-def cut_aof(stage: Stage) -> Iterator[None]:
+def cut_aof(system: ChaosSystem) -> Iterator[None]:
     """The disk loses the end of the append-only file, in the middle of a command: what stood there is gone."""
-    folder = _folder(stage)
-    before_ms, kept = stage.recorder.now_ms(), _aof(folder).stat().st_size
-    stage.pause(500)
-    with stage.window("redis.cut-aof", resume_ms=stage.stall_ms) as window:
-        server = stage.primary
+    folder = _folder(system)
+    before_ms, kept = system.recorder.now_ms(), _aof(folder).stat().st_size
+    system.pause(500)
+    with system.window(resume_ms=system.stall_ms) as window:
+        server = system.primary
         server.kill()
         with _aof(folder).open("r+b") as file:
             file.truncate(kept + 7)
@@ -119,41 +126,71 @@ def cut_aof(stage: Stage) -> Iterator[None]:
 
 @fault("redis.loading", group="redis", hold_ms=1000, times=1, persistence="aof-always", topologies=ALONE)
 @contextmanager
-def loading(stage: Stage) -> Iterator[None]:
+def loading(system: ChaosSystem) -> Iterator[None]:
     """Redis is back at once and answers LOADING for a while."""
-    server = _process(stage)
-    with stage.window("redis.loading", resume_ms=stage.stall_ms):
+    server = local_process(system)
+    with system.window(resume_ms=system.stall_ms):
         server.kill()
         slowly = ["--key-load-delay", "1500", "--loading-process-events-interval-bytes", "1024"]
-        server.more += slowly
+        server.extra_arguments += slowly
         server.start(wait=False)
         try:
             yield
         finally:
-            server.more = server.more[: -len(slowly)]
+            server.extra_arguments = server.extra_arguments[: -len(slowly)]
             server.wait_until_ready()
 
 
-def _save(stage: Stage) -> float:
-    """Save now; answers the time from before, since which nothing is sure to be in the file."""
-    now = stage.recorder.now_ms()
-    with stage.primary.connect() as client:
+def _save(system: ChaosSystem) -> float:
+    """Save now; returns the time from before, since which nothing is sure to be in the file."""
+    now = system.recorder.now_ms()
+    with system.primary.connect() as client:
         send(client, "SAVE")
     return now
 
 
-def _process(stage: Stage) -> RedisProcess:
-    server = stage.primary
-    if not isinstance(server, RedisProcess):
-        raise EnvironmentProblem("this fault needs Redis as a local process", hint="leave --redis away")
-    return server
-
-
-def _folder(stage: Stage) -> Path:
-    return _process(stage).folder
+def _folder(system: ChaosSystem) -> Path:
+    return local_process(system).folder
 
 
 def _aof(folder: Path) -> Path:
     """The file that grows: Redis 7 has several in a folder, older ones have one."""
     parts = sorted(folder.glob("appendonlydir/*.incr.aof"))
     return parts[-1] if parts else folder / "appendonly.aof"
+
+
+@fault("docker.unplug", group="containers", hold_ms=2500, times=1, topologies=ALONE, only_containers=True)
+@contextmanager
+def unplug_container(system: ChaosSystem) -> Iterator[None]:
+    """Redis is taken off its docker network and put back: connections hang, and then are gone."""
+    server = _container_of(system)
+    with system.window(resume_ms=system.stall_ms):
+        server.unplug()
+        try:
+            yield
+        finally:
+            server.plug()
+
+
+@fault(
+    "docker.restart",
+    group="containers",
+    hold_ms=500,
+    times=2,
+    persistence="aof-always",
+    topologies=ALONE,
+    only_containers=True,
+)
+@contextmanager
+def restart_container(system: ChaosSystem) -> Iterator[None]:
+    """The container is killed and started again, with its data."""
+    _container_of(system)  # nowhere else
+    with system.window(resume_ms=system.stall_ms), _down(system):
+        yield
+
+
+def _container_of(system: ChaosSystem) -> ContainerServer:
+    server = system.primary
+    if not isinstance(server, ContainerServer):
+        raise UsageProblem("this fault needs Redis in a container", hint="--redis container")
+    return server

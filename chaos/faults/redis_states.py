@@ -1,4 +1,4 @@
-"""Redis is there, and does not do what it is asked."""
+"""Redis is there, and does not do what it is asked, or loses keys that nobody has deleted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from contextlib import contextmanager, suppress
 
 import redis
 
-from chaos.faults.redis_restarts import ALONE
-from chaos.faults.registry import fault
-from chaos.redis_process import RedisProcess
-from chaos.stage import EVERYTHING, Stage
-from chaos.topologies.base import RedisServer
+from chaos.faults.base import EVERYTHING, ChaosSystem, fault
+from chaos.faults.redis_restarts import ALONE, local_process
+from chaos.redis_servers import RedisServer
 from conformance.problems import EnvironmentProblem
 from conformance.servers.connection import send
 from conformance.servers.waiting import wait_until
@@ -21,40 +19,52 @@ NOWHERE = ("127.0.0.1", "1")
 """A primary that nobody can reach: nothing listens at port 1."""
 FOR_EVER = "while true do end"
 LISTEN_S = 10.0
+EVICTION = "redis.evict"
+"""The name of windows of all evictions: what a window of `redis.*` excuses, such as a lost limiter, these have to."""
+FILLER = "chaos:filler:"
+FILLING = "x" * 20_000
+ROUNDS = 12
+ROUND_MS = 60
+
+
+@contextmanager
+def _frozen(system: ChaosSystem) -> Iterator[None]:
+    server = system.primary
+    with system.window(server.node, resume_ms=system.stall_ms):
+        server.freeze()
+        try:
+            yield
+        finally:
+            server.thaw()
 
 
 @fault("redis.freeze", group="redis", hold_ms=1500)
 @contextmanager
-def freeze(stage: Stage) -> Iterator[None]:
+def freeze(system: ChaosSystem) -> Iterator[None]:
     """Redis stands still (SIGSTOP): connections stay, and nobody gets an answer."""
-    server = stage.primary
-    with stage.window("redis.freeze", server.node, resume_ms=stage.stall_ms):
-        server.freeze()
-        try:
-            yield
-        finally:
-            server.thaw()
+    with _frozen(system):
+        yield
 
 
 @fault("redis.freeze-past-locks", group="redis", hold_ms=6000, times=1)
 @contextmanager
-def freeze_past_locks(stage: Stage) -> Iterator[None]:
+def freeze_past_locks(system: ChaosSystem) -> Iterator[None]:
     """Redis stands still for three lock durations: all locks have expired when it goes on."""
-    server = stage.primary
-    with stage.window("redis.freeze", server.node, resume_ms=stage.stall_ms):
-        server.freeze()
-        try:
-            yield
-        finally:
-            server.thaw()
+    with _frozen(system):
+        yield
+
+
+def _primaries(system: ChaosSystem) -> list[RedisServer]:
+    """All servers that may have data of their own."""
+    return list(system.topology.servers) if system.topology.cluster else [system.primary]
 
 
 @fault("redis.flushall", group="redis", hold_ms=100, times=1)
 @contextmanager
-def flushall(stage: Stage) -> Iterator[None]:
+def flushall(system: ChaosSystem) -> Iterator[None]:
     """Somebody sends FLUSHALL: everything is gone, scripts stay."""
-    with stage.window("redis.flushall", resume_ms=stage.stall_ms) as window:
-        for server in _primaries(stage):
+    with system.window(resume_ms=system.stall_ms) as window:
+        for server in _primaries(system):
             with server.connect() as client:
                 send(client, "FLUSHALL")
         window.lost_since_ms = EVERYTHING
@@ -63,31 +73,31 @@ def flushall(stage: Stage) -> Iterator[None]:
 
 @fault("redis.script-flush", group="redis", hold_ms=300, times=4)
 @contextmanager
-def script_flush(stage: Stage) -> Iterator[None]:
+def script_flush(system: ChaosSystem) -> Iterator[None]:
     """The scripts are forgotten at random instants, several times in a row: clients load them anew, unnoticed."""
-    with stage.window("redis.script-flush"):
+    with system.window():
         for _ in range(4):
-            for server in _primaries(stage):
+            for server in _primaries(system):
                 with server.connect() as client:
                     send(client, "SCRIPT FLUSH")
-            stage.pause(stage.random.uniform(5, 60))
+            system.pause(system.random.uniform(5, 60))
         yield
 
 
 @fault("redis.client-kill", group="redis", hold_ms=200, times=3)
 @contextmanager
-def client_kill(stage: Stage) -> Iterator[None]:
+def client_kill(system: ChaosSystem) -> Iterator[None]:
     """All connections of clients are killed (CLIENT KILL TYPE normal)."""
-    with stage.window("redis.client-kill", "normal"), stage.primary.connect() as client:
+    with system.window("normal"), system.primary.connect() as client:
         send(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         yield
 
 
 @fault("redis.client-kill-blocked", group="redis", hold_ms=200, times=3)
 @contextmanager
-def client_kill_blocked(stage: Stage) -> Iterator[None]:
+def client_kill_blocked(system: ChaosSystem) -> Iterator[None]:
     """Only the connections that wait for a marker are killed."""
-    with stage.window("redis.client-kill", "blocked"), stage.primary.connect() as client:
+    with system.window("blocked"), system.primary.connect() as client:
         for line in bytes(send(client, "CLIENT", "LIST")).decode().splitlines():
             facts = dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
             if facts.get("cmd") == "bzpopmin":
@@ -97,10 +107,10 @@ def client_kill_blocked(stage: Stage) -> Iterator[None]:
 
 @fault("redis.client-kill-pubsub", group="redis", hold_ms=200, times=1)
 @contextmanager
-def client_kill_pubsub(stage: Stage) -> Iterator[None]:
+def client_kill_pubsub(system: ChaosSystem) -> Iterator[None]:
     """The connections that listen to channels are killed (CLIENT KILL TYPE pubsub): BullMQ has none and goes on."""
-    with stage.window("redis.client-kill", "pubsub"), stage.primary.connect() as client:
-        with stage.primary.connect() as own, own.pubsub() as listener:
+    with system.window("pubsub"), system.primary.connect() as client:
+        with system.primary.connect() as own, own.pubsub() as listener:
             listener.subscribe("chaos")
             listener.get_message(timeout=LISTEN_S)  # the answer to SUBSCRIBE: only now there is somebody to kill
             if not send(client, "CLIENT", "KILL", "TYPE", "pubsub"):
@@ -110,9 +120,9 @@ def client_kill_pubsub(stage: Stage) -> Iterator[None]:
 
 @fault("redis.client-pause", group="redis", hold_ms=800, times=2)
 @contextmanager
-def client_pause(stage: Stage) -> Iterator[None]:
+def client_pause(system: ChaosSystem) -> Iterator[None]:
     """Commands wait (CLIENT PAUSE), as during a manual failover."""
-    with stage.window("redis.client-pause"), stage.primary.connect() as client:
+    with system.window(), system.primary.connect() as client:
         send(client, "CLIENT", "PAUSE", 5000, "WRITE")
         try:
             yield
@@ -122,10 +132,10 @@ def client_pause(stage: Stage) -> Iterator[None]:
 
 @fault("redis.maxclients", group="redis", hold_ms=1500, times=1)
 @contextmanager
-def maxclients(stage: Stage) -> Iterator[None]:
+def maxclients(system: ChaosSystem) -> Iterator[None]:
     """All connections are killed, and Redis takes only one new one."""
-    with stage.window("redis.maxclients", resume_ms=stage.stall_ms), stage.primary.connect() as client:
-        send(client, "CONFIG", "SET", "maxclients", 2)
+    with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
+        send(client, "CONFIG", "SET", "maxclients", 2)  # first: whoever is killed connects again at once
         try:
             send(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             yield
@@ -135,9 +145,9 @@ def maxclients(stage: Stage) -> Iterator[None]:
 
 @fault("redis.oom", group="redis", hold_ms=700, times=2)
 @contextmanager
-def oom(stage: Stage) -> Iterator[None]:
+def oom(system: ChaosSystem) -> Iterator[None]:
     """Redis has no memory left and evicts nothing: every script that writes is refused."""
-    with stage.window("redis.oom", resume_ms=stage.stall_ms), stage.primary.connect() as client:
+    with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
         send(client, "CONFIG", "SET", "maxmemory", 1_000_000)
         try:
             yield
@@ -147,9 +157,9 @@ def oom(stage: Stage) -> Iterator[None]:
 
 @fault("redis.readonly", group="redis", hold_ms=800, times=2, topologies=ALONE)
 @contextmanager
-def readonly(stage: Stage) -> Iterator[None]:
+def readonly(system: ChaosSystem) -> Iterator[None]:
     """The primary is made a replica of nobody: it answers READONLY to everything that writes."""
-    with stage.window("redis.readonly", resume_ms=stage.stall_ms), stage.primary.connect() as client:
+    with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
         send(client, "REPLICAOF", *NOWHERE)
         try:
             yield
@@ -159,21 +169,22 @@ def readonly(stage: Stage) -> Iterator[None]:
 
 @fault("redis.busy", group="redis", hold_ms=1200, times=2)
 @contextmanager
-def busy(stage: Stage) -> Iterator[None]:
+def busy(system: ChaosSystem) -> Iterator[None]:
     """Somebody's script runs for ever: everybody else is answered BUSY, until it is killed."""
-    with stage.window("redis.busy", resume_ms=stage.stall_ms), stage.primary.connect() as client:
+    with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
         send(client, "CONFIG", "SET", "lua-time-limit", 50)
-        thread = threading.Thread(target=_run_for_ever, args=(stage,), daemon=True, name="busy script")
+        thread = threading.Thread(target=_run_for_ever, args=(system,), daemon=True, name="busy script")
         thread.start()
         try:
             yield
         finally:
+            # Until it is gone: SCRIPT KILL finds nothing to kill while EVAL is still on its way to Redis.
             wait_until(lambda: _script_killed(client) or not thread.is_alive(), deadline_s=10)
             thread.join(10)
 
 
-def _run_for_ever(stage: Stage) -> None:
-    with suppress(redis.RedisError), stage.primary.connect(timeout_s=60) as client:
+def _run_for_ever(system: ChaosSystem) -> None:
+    with suppress(redis.RedisError), system.primary.connect(timeout_s=60) as client:
         send(client, "EVAL", FOR_EVER, 0)
 
 
@@ -187,13 +198,11 @@ def _script_killed(client: redis.Redis) -> bool:
 
 @fault("redis.misconf", group="redis", hold_ms=800, times=1, topologies=ALONE, containers=False)
 @contextmanager
-def misconf(stage: Stage) -> Iterator[None]:
+def misconf(system: ChaosSystem) -> Iterator[None]:
     """Redis could not save and takes no writes until it can (MISCONF)."""
-    server = stage.primary
-    if not isinstance(server, RedisProcess):
-        raise EnvironmentProblem("this fault needs Redis as a local process", hint="leave --redis away")
+    server = local_process(system)
     obstacle = server.folder / "dump.rdb"
-    with stage.window("redis.misconf", resume_ms=stage.stall_ms), server.connect() as client:
+    with system.window(resume_ms=system.stall_ms), server.connect() as client:
         obstacle.mkdir()
         try:
             send(client, "CONFIG", "SET", "save", "3600 1000000")
@@ -214,9 +223,9 @@ def _last_save(client: redis.Redis) -> str:
 
 @fault("redis.noauth", group="redis", hold_ms=1000, times=1)
 @contextmanager
-def noauth(stage: Stage) -> Iterator[None]:
+def noauth(system: ChaosSystem) -> Iterator[None]:
     """Somebody sets a password that clients do not know, and all connections have to be made anew: NOAUTH."""
-    with stage.window("redis.noauth", resume_ms=stage.stall_ms), stage.primary.connect() as client:
+    with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
         send(client, "CONFIG", "SET", "requirepass", "unknown")
         try:
             send(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -226,6 +235,74 @@ def noauth(stage: Stage) -> Iterator[None]:
             send(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-def _primaries(stage: Stage) -> list[RedisServer]:
-    """All servers that may have data of their own."""
-    return list(stage.topology.servers) if stage.topology.cluster else [stage.primary]
+@contextmanager
+def _memory_pressure(system: ChaosSystem, policy: str) -> Iterator[None]:
+    """Fill the memory up to its limit, so that Redis has to evict; then make room again."""
+    everything = policy.startswith("allkeys")
+    with system.window(policy, name=EVICTION, resume_ms=system.stall_ms) as window, system.primary.connect() as client:
+        if everything:
+            window.lost_since_ms, window.torn = EVERYTHING, True
+        send(client, "CONFIG", "SET", "maxmemory-policy", policy)
+        used = int(client.info("memory")["used_memory"])
+        send(client, "CONFIG", "SET", "maxmemory", used + 200_000)
+        try:
+            for number in range(ROUNDS):
+                _fill(client, number)
+                system.pause(ROUND_MS)
+            yield
+        finally:
+            send(client, "CONFIG", "SET", "maxmemory", 0)
+            send(client, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+            for number in range(ROUNDS):
+                client.delete(f"{FILLER}{number}")
+
+
+def _fill(client: redis.Redis, number: int) -> None:
+    """One more key, if there is room for it."""
+    with suppress(redis.OutOfMemoryError):
+        client.set(f"{FILLER}{number}", FILLING)
+
+
+@contextmanager
+def _deleted(system: ChaosSystem, pattern: str, target: str) -> Iterator[None]:
+    """Delete all keys of one kind, several times."""
+    with system.window(target, name=EVICTION, resume_ms=system.stall_ms), system.primary.connect() as client:
+        for _ in range(ROUNDS):
+            for key in client.scan_iter(match=f"{_escaped(system.prefix)}:{pattern}", count=1000):
+                client.delete(key)
+            system.pause(ROUND_MS)
+        yield
+
+
+def _escaped(prefix: str) -> str:
+    return prefix.replace("{", "[{]").replace("}", "[}]")
+
+
+for _policy in ("volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl"):
+
+    @fault(f"evict.{_policy}", group="evictions", hold_ms=200, times=1, topologies=ALONE)
+    @contextmanager
+    def _under_volatile(system: ChaosSystem, policy: str = _policy) -> Iterator[None]:
+        """Memory pressure under a policy that evicts what expires: locks, throttles, limits."""
+        with _memory_pressure(system, policy):
+            yield
+
+
+for _policy in ("allkeys-lru", "allkeys-lfu", "allkeys-random"):
+
+    @fault(f"evict.{_policy}", group="evictions", hold_ms=200, times=1, topologies=ALONE, drain_s=8)
+    @contextmanager
+    def _under_allkeys(system: ChaosSystem, policy: str = _policy) -> Iterator[None]:
+        """Memory pressure under a policy that evicts anything: jobs are lost, and nobody may crash of it."""
+        with _memory_pressure(system, policy):
+            yield
+
+
+for _kind in ("lock", "marker", "stalled-check", "limiter", "stalled"):
+
+    @fault(f"evict.{_kind}", group="evictions", hold_ms=200, times=1)
+    @contextmanager
+    def _of_kind(system: ChaosSystem, kind: str = _kind) -> Iterator[None]:
+        """All keys of one kind go away, again and again: locks, markers, the stalled check's throttle, limits."""
+        with _deleted(system, f"*:{kind}", kind):
+            yield

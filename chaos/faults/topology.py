@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import redis
 
-from chaos.faults.registry import fault
-from chaos.stage import Stage
-from chaos.topologies.base import ClusterNodes, FailOver, RedisServer
+from chaos.faults.base import ChaosSystem, fault
+from chaos.redis_servers import RedisServer
+from chaos.topologies import ChaosCluster, ReplicaPair
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.protocol.slots import slot_of
 from conformance.servers.connection import send
@@ -25,10 +25,10 @@ FAIL_OVER_MS = 9000
 
 @fault("replica.promote", group="topology", hold_ms=1500, times=2, topologies=("replica",))
 @contextmanager
-def promote(stage: Stage) -> Iterator[None]:
+def promote(system: ChaosSystem) -> Iterator[None]:
     """The replica is promoted as planned: writes wait, nothing is lost, the old primary becomes a replica."""
-    pair, old = _pair(stage), stage.primary
-    with stage.window("replica.promote", resume_ms=FAIL_OVER_MS):
+    pair, old = _pair(system), system.primary
+    with system.window(resume_ms=FAIL_OVER_MS):
         with old.connect() as client:
             send(client, "CLIENT", "PAUSE", 5000, "WRITE")
             _insist(lambda: _offset(old) == _offset(pair.replica), "the replica did not catch up")
@@ -40,11 +40,11 @@ def promote(stage: Stage) -> Iterator[None]:
 
 @fault("replica.kill-primary", group="topology", hold_ms=300, times=2, topologies=("replica",))
 @contextmanager
-def kill_primary(stage: Stage) -> Iterator[None]:
+def kill_primary(system: ChaosSystem) -> Iterator[None]:
     """The primary dies, the replica is promoted: what was not replicated yet is gone. The old one comes back."""
-    pair, old = _pair(stage), stage.primary
-    with stage.window("replica.kill-primary", resume_ms=FAIL_OVER_MS) as window:
-        window.lost_since_ms = stage.recorder.now_ms() - REPLICATION_LAG_MS
+    pair, old = _pair(system), system.primary
+    with system.window(resume_ms=FAIL_OVER_MS) as window:
+        window.lost_since_ms = system.recorder.now_ms() - REPLICATION_LAG_MS
         old.kill()
         pair.promote()
         try:
@@ -56,11 +56,11 @@ def kill_primary(stage: Stage) -> Iterator[None]:
 
 @fault("replica.cut-link", group="topology", hold_ms=300, times=2, topologies=("replica",))
 @contextmanager
-def cut_link(stage: Stage) -> Iterator[None]:
+def cut_link(system: ChaosSystem) -> Iterator[None]:
     """The link between the servers is killed at both ends (CLIENT KILL TYPE master, replica), and comes back."""
-    pair = _pair(stage)
-    with stage.window("replica.cut-link"):
-        with stage.primary.connect() as primary, pair.replica.connect() as replica:
+    pair = _pair(system)
+    with system.window():
+        with system.primary.connect() as primary, pair.replica.connect() as replica:
             killed = send(replica, "CLIENT", "KILL", "TYPE", "master")
             killed += send(primary, "CLIENT", "KILL", "TYPE", "replica")
         if not killed:
@@ -73,14 +73,14 @@ def cut_link(stage: Stage) -> Iterator[None]:
 
 @fault("sentinel.failover", group="topology", hold_ms=300, times=1, topologies=("sentinel",))
 @contextmanager
-def sentinel_failover(stage: Stage) -> Iterator[None]:
+def sentinel_failover(system: ChaosSystem) -> Iterator[None]:
     """The primary dies, the sentinels choose the replica. The old one comes back and is made a replica."""
-    old = stage.primary
-    with stage.window("sentinel.failover", resume_ms=FAIL_OVER_MS) as window:
-        window.lost_since_ms = stage.recorder.now_ms() - REPLICATION_LAG_MS
+    old = system.primary
+    with system.window(resume_ms=FAIL_OVER_MS) as window:
+        window.lost_since_ms = system.recorder.now_ms() - REPLICATION_LAG_MS
         old.kill()
         try:
-            _insist(lambda: stage.primary is not old, "the sentinels did not fail over")
+            _insist(lambda: system.primary is not old, "the sentinels did not fail over")
             yield
         finally:
             old.start()
@@ -89,30 +89,30 @@ def sentinel_failover(stage: Stage) -> Iterator[None]:
 
 @fault("cluster.failover", group="topology", hold_ms=500, times=2, topologies=("cluster",))
 @contextmanager
-def cluster_failover(stage: Stage) -> Iterator[None]:
+def cluster_failover(system: ChaosSystem) -> Iterator[None]:
     """The replica takes over from its primary as planned (CLUSTER FAILOVER): nothing is lost."""
-    nodes = _nodes(stage)
-    old = nodes.owner(_some_key(stage))
+    nodes = _nodes(system)
+    old = nodes.owner(_some_key(system))
     chosen = nodes.replica_of(old)
-    with stage.window("cluster.failover", resume_ms=FAIL_OVER_MS):
+    with system.window(resume_ms=FAIL_OVER_MS):
         with chosen.connect() as client:
             send(client, "CLUSTER", "FAILOVER")
-        _insist(lambda: nodes.owner(_some_key(stage)) is chosen, "the replica did not take over")
+        _insist(lambda: nodes.owner(_some_key(system)) is chosen, "the replica did not take over")
         _insist(nodes.healthy, "the cluster is not whole again")
         yield
 
 
 @fault("cluster.kill-primary", group="topology", hold_ms=300, times=1, topologies=("cluster",))
 @contextmanager
-def cluster_kill_primary(stage: Stage) -> Iterator[None]:
+def cluster_kill_primary(system: ChaosSystem) -> Iterator[None]:
     """The primary of the queues' slot dies, its replica is elected; the old one comes back as a replica."""
-    nodes = _nodes(stage)
-    old = nodes.owner(_some_key(stage))
-    with stage.window("cluster.kill-primary", resume_ms=FAIL_OVER_MS) as window:
-        window.lost_since_ms = stage.recorder.now_ms() - REPLICATION_LAG_MS
+    nodes = _nodes(system)
+    old = nodes.owner(_some_key(system))
+    with system.window(resume_ms=FAIL_OVER_MS) as window:
+        window.lost_since_ms = system.recorder.now_ms() - REPLICATION_LAG_MS
         old.kill()
         try:
-            _insist(lambda: _is_served_elsewhere(stage, nodes, old), "no replica was elected")
+            _insist(lambda: _is_served_elsewhere(system, nodes, old), "no replica was elected")
             yield
         finally:
             old.start()
@@ -121,26 +121,26 @@ def cluster_kill_primary(stage: Stage) -> Iterator[None]:
 
 @fault("cluster.migrate-slot", group="topology", hold_ms=300, times=2, topologies=("cluster",))
 @contextmanager
-def migrate_slot(stage: Stage) -> Iterator[None]:
+def migrate_slot(system: ChaosSystem) -> Iterator[None]:
     """The slot of the queues is moved to another primary while scripts run."""
-    nodes = _nodes(stage)
-    source = nodes.owner(_some_key(stage))
-    others = [each for each in stage.topology.servers if each is not source and _role(each) == "master"]
-    target = stage.random.choice(others)
-    with stage.window("cluster.migrate-slot", resume_ms=stage.stall_ms):
-        _migrate(nodes, source, target, slot_of(_some_key(stage).encode()))
+    nodes = _nodes(system)
+    source = nodes.owner(_some_key(system))
+    others = [server for server in system.topology.servers if server is not source and _role(server) == "master"]
+    target = system.random.choice(others)
+    with system.window(resume_ms=system.stall_ms):
+        _migrate(nodes, source, target, slot_of(_some_key(system).encode()))
         _insist(nodes.healthy, "the cluster is not whole again")
         yield
 
 
-def _is_served_elsewhere(stage: Stage, nodes: ClusterNodes, old: RedisServer) -> bool:
+def _is_served_elsewhere(system: ChaosSystem, nodes: ChaosCluster, old: RedisServer) -> bool:
     try:
-        return nodes.owner(_some_key(stage)) is not old
+        return nodes.owner(_some_key(system)) is not old
     except EnvironmentProblem:
         return False
 
 
-def _migrate(nodes: ClusterNodes, source: RedisServer, target: RedisServer, slot: int) -> None:
+def _migrate(nodes: ChaosCluster, source: RedisServer, target: RedisServer, slot: int) -> None:
     """By the book: importing, migrating, all keys, then tell everybody."""
     host, port = split_node(target.node)
     with source.connect() as old, target.connect() as new:
@@ -152,21 +152,21 @@ def _migrate(nodes: ClusterNodes, source: RedisServer, target: RedisServer, slot
             send(client, "CLUSTER", "SETSLOT", slot, "NODE", nodes.id_of(target))
 
 
-def _pair(stage: Stage) -> FailOver:
-    if stage.topology.pair is None:
+def _pair(system: ChaosSystem) -> ReplicaPair:
+    if system.topology.pair is None:
         raise UsageProblem("this fault needs a replica", hint="use --topology replica")
-    return stage.topology.pair
+    return system.topology.pair
 
 
-def _nodes(stage: Stage) -> ClusterNodes:
-    if stage.topology.nodes_of_cluster is None:
+def _nodes(system: ChaosSystem) -> ChaosCluster:
+    if system.topology.cluster_nodes is None:
         raise UsageProblem("this fault needs a cluster", hint="use --topology cluster")
-    return stage.topology.nodes_of_cluster
+    return system.topology.cluster_nodes
 
 
-def _some_key(stage: Stage) -> str:
+def _some_key(system: ChaosSystem) -> str:
     """The prefix is a hash tag: all keys are in one slot."""
-    return f"{stage.prefix}:main:meta"
+    return f"{system.prefix}:main:meta"
 
 
 def _offset(server: RedisServer) -> int:

@@ -1,4 +1,4 @@
-"""`python -m chaos.images.build [--base IMAGE] [--redis-base IMAGE]`: builds the images of container mode.
+"""`python -m chaos.images.build [--base IMAGE] [--only NAME]`: builds the images of container mode.
 
 Everything that the workers need is put into the context of the build, from this machine's caches: the build itself
 reaches neither npm nor PyPI. On a host without an image registry, `build-base.sh` makes the base from Debian packages.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from chaos.equipment import Equipment, prepare
+from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem
 from conformance.upstream.package import HARNESS
 
@@ -26,11 +26,7 @@ NEEDED = ("hiredis", "msgpack", "msgspec", "platformdirs", "redis", "tzdata", "n
 FOR_OTHER_PYTHONS = ("async-timeout",)
 """What redis-py needs on Python before 3.11.3, and so in an image of Debian 12, whatever Python builds the image."""
 NOT_COPIED = (".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "node_modules")
-REDIS, NODE_WORKER, PYTHON_WORKER = (
-    "bullmq-conformance/redis",
-    "bullmq-conformance/node-worker",
-    "bullmq-conformance/python-worker",
-)
+NODE_WORKER, PYTHON_WORKER = "bullmq-conformance/node-worker", "bullmq-conformance/python-worker"
 
 
 @click.command()
@@ -38,29 +34,30 @@ REDIS, NODE_WORKER, PYTHON_WORKER = (
 @click.option("--only", type=click.Choice(["redis", "node-worker", "python-worker"]), default=None)
 def main(base: str, only: str | None) -> None:
     """Build the images. Raises EnvironmentProblem with docker's last lines."""
-    equipment = prepare(click.echo)
     builders = {"redis": _redis_context, "node-worker": _node_context, "python-worker": _python_context}
-    for name, fill in builders.items():
-        if only in {None, name}:
+    with prepare(EnvironmentOptions(), click.echo, redis="program") as environment:
+        for name, fill in builders.items():
+            if only not in {None, name}:
+                continue
             with tempfile.TemporaryDirectory() as folder:
-                fill(Path(folder), equipment)
+                fill(Path(folder), environment)
                 _build(name, Path(folder), base)
                 click.echo(f"bullmq-conformance/{name}")
 
 
-def _redis_context(_folder: Path, _equipment: Equipment) -> None:
+def _redis_context(_folder: Path, _environment: Environment) -> None:
     """Nothing but the Dockerfile."""
 
 
-def _node_context(folder: Path, equipment: Equipment) -> None:
+def _node_context(folder: Path, environment: Environment) -> None:
     """The pinned package, and the driver of the oracle."""
-    shutil.copytree(equipment.toolbox.package.root, folder / "modules", symlinks=True)
+    shutil.copytree(environment.toolchain.package.root, folder / "modules", symlinks=True)
     shutil.copytree(HARNESS, folder / "driver", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
 
 
-def _python_context(folder: Path, equipment: Equipment) -> None:
+def _python_context(folder: Path, environment: Environment) -> None:
     """Wheels of the kit and of what its driver needs, and the pinned package for its Lua scripts."""
-    root = equipment.toolbox.package.root
+    root = environment.toolchain.package.root
     shutil.copytree(root, folder / "cache" / root.name, symlinks=True)
     with tempfile.TemporaryDirectory() as copy:  # building leaves traces in the folder of the project
         project = shutil.copytree(PROJECT, Path(copy, "project"), ignore=shutil.ignore_patterns(*NOT_COPIED))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from chaos.mutants.registry import find_mutant
+from chaos.mutants.defects import find_mutant
 from conformance.mutants.damage import Damage
-from conformance.mutants.driver import sick_server
+from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
 from conformance.problems import Problem, UsageProblem
 from conformance.reference_impl.scripts.official import official_scripts
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
             raise UsageProblem("the name of one mutant is needed", hint="python -m chaos.mutants.driver NAME")
         found = find_mutant(arguments[0])
         sick = Mutant(found.name, found.what, (found.kills,), (), (), (), found.inflict)
-        sick_server(sick, Damage(found.name), official_scripts()).run()
+        mutant_server(sick, Damage(found.name), official_scripts()).run()
     except Problem as problem:
         print(problem, file=sys.stderr)
         return problem.exit_code

@@ -1,16 +1,17 @@
-"""What a check over one snapshot is, and what it finds. No I/O."""
+"""What an invariant check is, over a snapshot or over traffic, and the violations that it finds. No I/O."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Generic, TypeVar
 
 from conformance.observe.differences import Severity
-from conformance.observe.layout import STATES
+from conformance.observe.keyspace import STATES
 from conformance.observe.tables import Job, Membership, Snapshot
+from conformance.problems import UsageProblem
 
 EARLIEST_MS = 1_400_000_000_000
 """Unix ms, 2014: an earlier time is in another unit, or zero."""
@@ -34,7 +35,7 @@ class Violation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class ViolationDetail:
     """What a check yields: `where`, `key` and `message` of a violation; the check adds its name and severity."""
 
     where: str
@@ -42,7 +43,7 @@ class Found:
     message: str
 
 
-class View:
+class SnapshotView:
     """A snapshot with the lookups that checks need, each built once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -84,7 +85,7 @@ Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check(Generic[Subject]):
+class InvariantCheck(Generic[Subject]):
     """A named rule about a View of a snapshot, or about Traffic.
 
     `source`: the upstream script or file that establishes it; `doc`: the rule and its exceptions.
@@ -93,7 +94,7 @@ class Check(Generic[Subject]):
     name: str
     severity: Severity
     source: str
-    predicate: Callable[[Subject], Iterator[Found]] = field(repr=False)
+    predicate: Callable[[Subject], Iterator[ViolationDetail]] = field(repr=False)
 
     @property
     def doc(self) -> str:
@@ -106,6 +107,23 @@ class Check(Generic[Subject]):
             yield Violation(
                 check=self.name, severity=self.severity, where=found.where, key=found.key, message=found.message
             )
+
+
+def without_switched_off(
+    checks: Sequence[InvariantCheck[Subject]], switched_off: Mapping[str, str] | None
+) -> list[InvariantCheck[Subject]]:
+    """The checks but those switched off (names and reasons).
+
+    Raises UsageProblem for an unknown name or an empty reason.
+    """
+    off = switched_off or {}
+    known = [check.name for check in checks]
+    for name, reason in off.items():
+        if name not in known:
+            raise UsageProblem(f"there is no check {name!r}", hint=f"the checks are: {', '.join(known)}")
+        if not reason.strip():
+            raise UsageProblem(f"the check {name!r} is switched off without a reason", hint="say why it does not apply")
+    return [check for check in checks if check.name not in off]
 
 
 def is_plausible_ms(number: float | None) -> bool:

@@ -1,19 +1,19 @@
-"""Invariants about a queue as a whole: markers, locks, deduplication, counters, schedulers, lifetimes."""
+"""Invariants about a queue as a whole: markers, locks, counters, schedulers, lifetimes, and its event stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from conformance.checkers.base import Check, Found, View, is_plausible_ms
-from conformance.observe.tables import as_number
+from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, is_plausible_ms
+from conformance.observe.tables import Event, as_number
+from conformance.protocol.scores import DELAY_FACTOR, PRIORITY_FACTOR
 
-DELAY_STEP = 4096
-PRIORITY_STEP = 2**32
 _EXACT_PRIORITY = 2**20
 """From here on scores lose their low bits, and the counter cannot be read back."""
 
 
-def _base_marker(view: View) -> Iterator[Found]:
+def _base_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A queue with work and nobody at work has its base marker, so that an idle worker wakes up.
 
     Not while it is paused, nor while a rate limit runs, nor with a global concurrency (a slot that becomes free sets no
@@ -29,26 +29,30 @@ def _base_marker(view: View) -> Iterator[Found]:
         waiting += [row.job for row in view.members(queue, "prioritized") if not _is_at_front(as_number(row.score))]
         if waiting and (queue, "0") not in markers:
             message = f"{len(waiting)} jobs wait, nothing is active, and there is no marker"
-            yield Found(where="marker.base", key=f"{queue}:marker", message=message)
+            yield ViolationDetail(where="marker.base", key=f"{queue}:marker", message=message)
 
 
 def _is_at_front(score: float | None) -> bool:
-    return score is not None and score % PRIORITY_STEP == 0
+    return score is not None and score % PRIORITY_FACTOR == 0
 
 
-def _marker_members(view: View) -> Iterator[Found]:
+def _marker_members(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`marker` holds nothing but member `0` with score 0 and member `1` with a due time."""
     for row in view.snapshot.markers:
         score = as_number(row.score)
         if row.member not in {"0", "1"}:
-            yield Found(where="marker.other", key=f"{row.queue}:marker", message=f"unknown member {row.member!r}")
+            yield ViolationDetail(
+                where="marker.other", key=f"{row.queue}:marker", message=f"unknown member {row.member!r}"
+            )
         elif row.member == "0" and score != 0:
-            yield Found(where="marker.base", key=f"{row.queue}:marker", message=f"score {score} instead of 0")
+            yield ViolationDetail(where="marker.base", key=f"{row.queue}:marker", message=f"score {score} instead of 0")
         elif row.member == "1" and (score is None or score <= 0):
-            yield Found(where="marker.delay", key=f"{row.queue}:marker", message=f"score {score} is no due time")
+            yield ViolationDetail(
+                where="marker.delay", key=f"{row.queue}:marker", message=f"score {score} is no due time"
+            )
 
 
-def _delay_marker(view: View) -> Iterator[Found]:
+def _delay_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Where there is a delay marker, it is not later than the first delayed job, or that job starts late.
 
     It may be earlier (jobs were removed), and it may be missing (a worker took it and remembers the time).
@@ -57,12 +61,12 @@ def _delay_marker(view: View) -> Iterator[Found]:
         scores = [as_number(member.score) for member in view.members(row.queue, "delayed")]
         first = min((score for score in scores if score is not None), default=None)
         marked = as_number(row.score)
-        if row.member == "1" and marked is not None and first is not None and marked > first / DELAY_STEP + 1:
-            message = f"the marker says {marked:.0f}, the first delayed job is due at {first / DELAY_STEP:.0f}"
-            yield Found(where="marker.delay", key=f"{row.queue}:marker", message=message)
+        if row.member == "1" and marked is not None and first is not None and marked > first / DELAY_FACTOR + 1:
+            message = f"the marker says {marked:.0f}, the first delayed job is due at {first / DELAY_FACTOR:.0f}"
+            yield ViolationDetail(where="marker.delay", key=f"{row.queue}:marker", message=message)
 
 
-def _locks(view: View) -> Iterator[Found]:
+def _locks(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A lock expires, and belongs to a job that is active.
 
     A job that was moved back by a call with token `0` keeps its lock until it expires: upstream's default for
@@ -73,16 +77,16 @@ def _locks(view: View) -> Iterator[Found]:
         key, ttl = f"{lock.queue}:{lock.job}", as_number(lock.ttl_ms)
         states = view.states.get((lock.queue, lock.job), [])
         if ttl is not None and ttl < 0:
-            yield Found(where="lock.ttl", key=key, message="the lock never expires")
+            yield ViolationDetail(where="lock.ttl", key=key, message="the lock never expires")
         if (lock.queue, lock.job) not in view.jobs:
-            yield Found(where="lock", key=key, message="there is a lock, but no such job")
+            yield ViolationDetail(where="lock", key=key, message="there is a lock, but no such job")
         elif not left_behind.intersection(states):
-            yield Found(
+            yield ViolationDetail(
                 where="lock", key=key, message=f"there is a lock, and the job is in {', '.join(states) or 'none'}"
             )
 
 
-def _deduplication(view: View) -> Iterator[Found]:
+def _deduplication(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A deduplication key that does not expire points to a job that has not finished yet."""
     for row in view.snapshot.deduplications:
         if as_number(row.ttl_ms) != -1:
@@ -90,10 +94,10 @@ def _deduplication(view: View) -> Iterator[Found]:
         states = view.states.get((row.queue, row.job), [])
         if (row.queue, row.job) not in view.jobs or {"completed", "failed"}.intersection(states):
             message = f"it points to job {row.job!r}, which is {'finished' if states else 'gone'}"
-            yield Found(where="dedup.job", key=f"{row.queue}:de:{row.id}", message=message)
+            yield ViolationDetail(where="dedup.job", key=f"{row.queue}:de:{row.id}", message=message)
 
 
-def _id_counter(view: View) -> Iterator[Found]:
+def _id_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The counter `id` is not below any generated (integer) job id, or the next job overwrites an old one."""
     counters = {row.queue: as_number(row.value) for row in view.snapshot.counters if row.name == "id"}
     for queue in view.snapshot.queues:
@@ -101,87 +105,228 @@ def _id_counter(view: View) -> Iterator[Found]:
         counter = counters.get(queue) or 0
         if generated and counter < max(generated):
             message = f"the counter is at {counter:.0f}, there is a job {max(generated)}"
-            yield Found(where="counter.id", key=f"{queue}:id", message=message)
+            yield ViolationDetail(where="counter.id", key=f"{queue}:id", message=message)
 
 
 def _is_generated(name: str) -> bool:
     return name.isascii() and name.isdigit() and not name.startswith("0")
 
 
-def _priority_counter(view: View) -> Iterator[Found]:
+def _priority_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The counter `pc` is not below the counter part of any score in `prioritized`."""
     counters = {row.queue: as_number(row.value) for row in view.snapshot.counters if row.name == "pc"}
     for row in view.snapshot.memberships:
         score = as_number(row.score)
-        if row.container != "prioritized" or score is None or abs(score) >= _EXACT_PRIORITY * PRIORITY_STEP:
+        if row.container != "prioritized" or score is None or abs(score) >= _EXACT_PRIORITY * PRIORITY_FACTOR:
             continue
-        part, counter = score % PRIORITY_STEP, counters.get(row.queue) or 0
-        if part > counter and part < PRIORITY_STEP // 2:
+        part, counter = score % PRIORITY_FACTOR, counters.get(row.queue) or 0
+        if part > counter and part < PRIORITY_FACTOR // 2:
             message = f"the counter is at {counter:.0f}, job {row.job} has {part:.0f}"
-            yield Found(where="counter.pc", key=f"{row.queue}:pc", message=message)
+            yield ViolationDetail(where="counter.pc", key=f"{row.queue}:pc", message=message)
 
 
-def _schedulers(view: View) -> Iterator[Found]:
+def _schedulers(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every entry of `repeat` has a record and a next time in Unix ms; every record has an entry."""
     for row in view.snapshot.schedulers:
         key = f"{row.queue}:repeat:{row.id}"
         if row.fields is None:
-            yield Found(where="scheduler.record", key=key, message="there is no record for this entry of `repeat`")
+            yield ViolationDetail(
+                where="scheduler.record", key=key, message="there is no record for this entry of `repeat`"
+            )
         if row.next is None:
-            yield Found(where="scheduler.next", key=key, message="the record has no entry in `repeat`")
+            yield ViolationDetail(where="scheduler.next", key=key, message="the record has no entry in `repeat`")
         elif not is_plausible_ms(as_number(row.next)):
-            yield Found(where="scheduler.next", key=key, message=f"{row.next} is not a time in Unix ms")
+            yield ViolationDetail(where="scheduler.next", key=key, message=f"{row.next} is not a time in Unix ms")
 
 
-def _throttles(view: View) -> Iterator[Found]:
+def _throttles(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`limiter` and `stalled-check` expire, or the queue stands still for ever."""
     for row in (*view.snapshot.limiters, *view.snapshot.stalled_checks):
         if as_number(row.ttl_ms) == -1:
-            yield Found(where=f"{row.name}.ttl", key=f"{row.queue}:{row.name}", message="the key never expires")
+            yield ViolationDetail(
+                where=f"{row.name}.ttl", key=f"{row.queue}:{row.name}", message="the key never expires"
+            )
 
 
-def _no_expiry(view: View) -> Iterator[Found]:
+def _no_expiry(view: SnapshotView) -> Iterator[ViolationDetail]:
     """No other key expires: a job or a list that vanishes by itself is lost work."""
     for row in view.snapshot.expiries:
-        yield Found(where=f"expiry.{row.kind}", key=row.key, message=f"the key expires in {row.ttl_ms} ms")
+        yield ViolationDetail(where=f"expiry.{row.kind}", key=row.key, message=f"the key expires in {row.ttl_ms} ms")
 
 
-def _no_unknown_keys(view: View) -> Iterator[Found]:
+def _no_unknown_keys(view: SnapshotView) -> Iterator[ViolationDetail]:
     """Every key under the prefix has a meaning in BullMQ, and the Redis type that belongs to it."""
     for row in view.snapshot.unknown:
-        yield Found(where=f"unknown.{row.type}", key=row.key, message=f"a {row.type} that BullMQ does not know")
+        yield ViolationDetail(
+            where=f"unknown.{row.type}", key=row.key, message=f"a {row.type} that BullMQ does not know"
+        )
 
 
-CHECKS: tuple[Check[View], ...] = (
-    Check(
+QUEUE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
+    InvariantCheck(
         name="base-marker",
         severity="breaks-others",
         source="includes/addBaseMarkerIfNeeded.lua",
         predicate=_base_marker,
     ),
-    Check(name="marker-members", severity="breaks-others", source="classes/worker.ts", predicate=_marker_members),
-    Check(
+    InvariantCheck(
+        name="marker-members", severity="breaks-others", source="classes/worker.ts", predicate=_marker_members
+    ),
+    InvariantCheck(
         name="delay-marker",
         severity="breaks-others",
         source="includes/addDelayMarkerIfNeeded.lua",
         predicate=_delay_marker,
     ),
-    Check(name="locks", severity="breaks-others", source="includes/removeLock.lua", predicate=_locks),
-    Check(
+    InvariantCheck(name="locks", severity="breaks-others", source="includes/removeLock.lua", predicate=_locks),
+    InvariantCheck(
         name="deduplication",
         severity="breaks-others",
         source="includes/removeDeduplicationKeyIfNeededOnFinalization.lua",
         predicate=_deduplication,
     ),
-    Check(name="id-counter", severity="breaks-others", source="addStandardJob-9.lua", predicate=_id_counter),
-    Check(
+    InvariantCheck(name="id-counter", severity="breaks-others", source="addStandardJob-9.lua", predicate=_id_counter),
+    InvariantCheck(
         name="priority-counter",
         severity="wrong-behaviour",
         source="includes/getPriorityScore.lua",
         predicate=_priority_counter,
     ),
-    Check(name="schedulers", severity="breaks-others", source="addJobScheduler-11.lua", predicate=_schedulers),
-    Check(name="throttles", severity="breaks-others", source="moveStalledJobsToWait-8.lua", predicate=_throttles),
-    Check(name="no-expiry", severity="breaks-others", source="every script that writes", predicate=_no_expiry),
-    Check(name="no-unknown-keys", severity="cosmetic", source="classes/queue-keys.ts", predicate=_no_unknown_keys),
+    InvariantCheck(name="schedulers", severity="breaks-others", source="addJobScheduler-11.lua", predicate=_schedulers),
+    InvariantCheck(
+        name="throttles", severity="breaks-others", source="moveStalledJobsToWait-8.lua", predicate=_throttles
+    ),
+    InvariantCheck(name="no-expiry", severity="breaks-others", source="every script that writes", predicate=_no_expiry),
+    InvariantCheck(
+        name="no-unknown-keys", severity="cosmetic", source="classes/queue-keys.ts", predicate=_no_unknown_keys
+    ),
+)
+
+
+PREVIOUS_STATES = frozenset(
+    {
+        "wait",
+        "waiting",
+        "paused",
+        "active",
+        "delayed",
+        "prioritized",
+        "completed",
+        "failed",
+        "waiting-children",
+        "unknown",
+    }
+)
+"""What `prev` may say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventShape:
+    """The fields of an event after `event`: always there, sometimes there, and those that may be an empty text."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    may_be_empty: frozenset[str] = frozenset()
+
+
+SHAPES: Mapping[str, EventShape] = {
+    "added": EventShape(required=("jobId", "name"), may_be_empty=frozenset({"name"})),
+    "waiting": EventShape(required=("jobId",), optional=("prev",)),
+    "delayed": EventShape(required=("jobId", "delay")),
+    "waiting-children": EventShape(required=("jobId",), optional=("prev",)),
+    "active": EventShape(required=("jobId", "prev")),
+    "progress": EventShape(required=("jobId", "data")),
+    "completed": EventShape(required=("jobId", "returnvalue", "prev")),
+    "failed": EventShape(required=("jobId", "failedReason", "prev"), may_be_empty=frozenset({"failedReason"})),
+    "retries-exhausted": EventShape(required=("jobId", "attemptsMade")),
+    "stalled": EventShape(required=("jobId",)),
+    "drained": EventShape(),
+    "paused": EventShape(),
+    "resumed": EventShape(),
+    "removed": EventShape(required=("jobId", "prev")),
+    "duplicated": EventShape(required=("jobId",)),
+    "debounced": EventShape(required=("jobId", "debounceId")),
+    "deduplicated": EventShape(required=("jobId", "deduplicationId", "deduplicatedJobId")),
+    "cleaned": EventShape(required=("count",)),
+}
+"""Every event that BullMQ writes. Other names are custom events (QueueEventsProducer) and may have any fields."""
+
+_NUMBERS = ("delay", "attemptsMade", "count")
+
+
+def _event_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """Events have the fields that belong to them, no others, and none of these is empty."""
+    for event in view.snapshot.events:
+        shape = SHAPES.get(event.name)
+        if not event.name:
+            yield ViolationDetail(where="event", key=_key(event), message=f"entry {event.id} has no field `event`")
+        if shape is None:
+            continue
+        names = [name for name, _ in event.fields if name != "event"]
+        for name in shape.required:
+            if name not in names:
+                yield _found(event, name, "is missing")
+            elif not event.get(name) and name not in shape.may_be_empty:
+                yield _found(event, name, "is empty")
+        for name in names:
+            if name not in shape.required and name not in shape.optional:
+                yield _found(event, name, "does not belong there")
+
+
+def _event_values(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """`prev` names a state; delays, counts and attempts are numbers."""
+    for event in view.snapshot.events:
+        if event.name not in SHAPES:
+            continue
+        prev = event.get("prev")
+        if prev and prev not in PREVIOUS_STATES:
+            yield _found(event, "prev", f"is {prev!r}, which is no state")
+        for name in _NUMBERS:
+            value = event.get(name)
+            if value and as_number(value) is None:
+                yield _found(event, name, f"is {value!r}, which is no number")
+
+
+def _event_jobs(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """An event names a job that exists, or that was added earlier in the stream.
+
+    Not judged where the stream has been trimmed: then it holds fewer entries for additions than the counter `id` says.
+    """
+    for queue in view.snapshot.queues:
+        events = view.snapshot.events_of(queue)
+        if _is_trimmed(view, queue, events):
+            continue
+        added = {event.job for event in events if event.name == "added"}
+        for event in events:
+            unknown = event.job not in added and (queue, event.job) not in view.jobs
+            if event.name in SHAPES and event.job and unknown:
+                yield _found(event, "jobId", f"is {event.job!r}, a job that was never added")
+
+
+def _is_trimmed(view: SnapshotView, queue: str, events: list[Event]) -> bool:
+    """Every call of an add script counts in `id` and leaves one of these entries."""
+    counters = [row.value for row in view.snapshot.counters if row.queue == queue and row.name == "id"]
+    calls = sum(event.name in {"added", "duplicated", "debounced"} for event in events)
+    return calls < (as_number(counters[0]) or 0 if counters else 0)
+
+
+def _found(event: Event, field: str, problem: str) -> ViolationDetail:
+    message = f"`{event.name}` ({event.id}): {field} {problem}"
+    return ViolationDetail(where=f"event.{event.name}.{field}", key=_key(event), message=message)
+
+
+def _key(event: Event) -> str:
+    return f"{event.queue}:{event.job or 'events'}"
+
+
+EVENT_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
+    InvariantCheck(
+        name="event-fields", severity="breaks-others", source="every XADD of the scripts", predicate=_event_fields
+    ),
+    InvariantCheck(
+        name="event-values", severity="breaks-others", source="every XADD of the scripts", predicate=_event_values
+    ),
+    InvariantCheck(
+        name="event-jobs", severity="wrong-behaviour", source="includes/storeJob.lua", predicate=_event_jobs
+    ),
 )

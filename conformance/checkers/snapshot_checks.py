@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from conformance.checkers import events, fields, flows, queues, states
-from conformance.checkers.base import Check, View, Violation
+from conformance.checkers import jobs, queues
+from conformance.checkers.base import InvariantCheck, SnapshotView, Violation, without_switched_off
 from conformance.observe.differences import natural
 from conformance.observe.tables import Snapshot
-from conformance.problems import UsageProblem
 
-ALL_CHECKS: tuple[Check[View], ...] = (
-    *states.CHECKS,
-    *fields.CHECKS,
-    *queues.CHECKS,
-    *flows.CHECKS,
-    *events.CHECKS,
+ALL_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
+    *jobs.STATE_CHECKS,
+    *jobs.FIELD_CHECKS,
+    *queues.QUEUE_CHECKS,
+    *jobs.FLOW_CHECKS,
+    *queues.EVENT_CHECKS,
 )
 """Every check, in the order in which they are run."""
 
@@ -30,13 +29,10 @@ def check_snapshot(snapshot: Snapshot, switched_off: Mapping[str, str] | None = 
     `switched_off`: names and reasons, for example `{"base-marker": "the scenario deletes the marker"}`. Raises
     UsageProblem for an unknown name or an empty reason.
     """
-    off = switched_off or {}
-    _refuse_bad_switches(off)
-    view = View(snapshot)
+    view = SnapshotView(snapshot)
     return [
         violation
-        for check in ALL_CHECKS
-        if check.name not in off
+        for check in without_switched_off(ALL_CHECKS, switched_off)
         for violation in sorted(check.run(view), key=lambda found: (natural(found.key), found.where, found.message))
     ]
 
@@ -46,13 +42,4 @@ def checks_table() -> list[tuple[str, str, str, str]]:
     return [(check.name, check.severity, check.source, check.doc) for check in ALL_CHECKS]
 
 
-def _refuse_bad_switches(switched_off: Mapping[str, str]) -> None:
-    known = [check.name for check in ALL_CHECKS]
-    for name, reason in switched_off.items():
-        if name not in known:
-            raise UsageProblem(f"there is no check {name!r}", hint=f"the checks are: {', '.join(known)}")
-        if not reason.strip():
-            raise UsageProblem(f"the check {name!r} is switched off without a reason", hint="say why it does not apply")
-
-
-__all__ = ["ALL_CHECKS", "Check", "Violation", "check_snapshot", "checks_table"]
+__all__ = ["ALL_CHECKS", "check_snapshot", "checks_table"]

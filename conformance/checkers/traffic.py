@@ -12,15 +12,41 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from conformance.checkers import traffic_arguments
-from conformance.checkers.base import Check, Found, Violation
-from conformance.checkers.traffic_arguments import base_of, fits, layout_of, located
-from conformance.checkers.traffic_plain import outside_scripts
+from conformance.checkers import script_arguments
+from conformance.checkers.base import InvariantCheck, Violation, ViolationDetail, without_switched_off
+from conformance.checkers.script_arguments import base_of, fits, layout_of, located
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
-from conformance.observe.tap.records import CommandRecord, shown
-from conformance.problems import UsageProblem
+from conformance.observe.tap.recording import CommandRecord, short_text
 from conformance.protocol.script_calls import SCRIPT_CALLS
 from conformance.protocol.slots import slot_of
+
+WRITES = frozenset(
+    {
+        *("APPEND", "COPY", "DECR", "DECRBY", "DEL", "EXPIRE", "EXPIREAT", "GETDEL", "GETEX", "GETSET", "INCR"),
+        *("INCRBY", "INCRBYFLOAT", "MOVE", "MSET", "MSETNX", "PERSIST", "PEXPIRE", "PEXPIREAT", "PSETEX", "RENAME"),
+        *("RENAMENX", "RESTORE", "SET", "SETBIT", "SETEX", "SETNX", "SETRANGE", "UNLINK"),
+        *("HDEL", "HINCRBY", "HINCRBYFLOAT", "HMSET", "HSET", "HSETNX"),
+        *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "LINSERT", "LMOVE", "LMPOP", "LPOP", "LPUSH", "LPUSHX"),
+        *("LREM", "LSET", "LTRIM", "RPOP", "RPOPLPUSH", "RPUSH", "RPUSHX"),
+        *("SADD", "SDIFFSTORE", "SINTERSTORE", "SMOVE", "SPOP", "SREM", "SUNIONSTORE"),
+        *("BZMPOP", "BZPOPMAX", "BZPOPMIN", "ZADD", "ZDIFFSTORE", "ZINCRBY", "ZINTERSTORE", "ZMPOP", "ZPOPMAX"),
+        *("ZPOPMIN", "ZRANGESTORE", "ZREM", "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "ZUNIONSTORE"),
+        *("XACK", "XADD", "XAUTOCLAIM", "XCLAIM", "XDEL", "XGROUP", "XREADGROUP", "XSETID", "XTRIM"),
+    }
+)
+"""Commands that change keys (of those that Redis 7 has for the types that a queue consists of)."""
+
+_BY_NODE = {
+    b":meta": frozenset({"HSET", "HMSET", "HDEL"}),
+    b":limiter": frozenset({"SET", "DEL"}),
+    b":events": frozenset({"XTRIM"}),
+    b":marker": frozenset({"BZPOPMIN"}),
+    b":logs": frozenset({"DEL", "LTRIM"}),
+    b":priority": frozenset({"DEL"}),
+}
+"""What Node sends, by the end of the key."""
+_DEDUPLICATION = b":de:"
+
 
 DANGEROUS = frozenset({"DEBUG", "FLUSHALL", "FLUSHDB", "KEYS", "MONITOR", "SAVE", "SHUTDOWN", "SWAPDB"})
 """Commands that no client of BullMQ sends: they destroy what belongs to others, or block Redis for everybody."""
@@ -41,33 +67,35 @@ class Traffic:
 
     @cached_property
     def sound_calls(self) -> list[CommandRecord]:
-        """Those with the right number of keys: only there the others can be told apart."""
+        """Those with the right number of keys: only there each key has its place."""
         return [call for call in self.calls if len(call.keys) == len(layout_of(call).keys)]
 
 
-def _key_count(traffic: Traffic) -> Iterator[Found]:
+def _key_count(traffic: Traffic) -> Iterator[ViolationDetail]:
     """An official script gets exactly as many KEYS as it was written for, and the announced number is true."""
     for command in traffic.commands:
         if command.name not in BY_TEXT | BY_DIGEST or len(command.args) < 3:
             continue
         announced = command.args[2]
         if not announced.isdigit() or int(announced) > len(command.args) - 3:
-            yield located(command, "keys", f"{shown(announced)} keys announced, {len(command.args) - 3} words follow")
+            yield located(
+                command, "keys", f"{short_text(announced)} keys announced, {len(command.args) - 3} words follow"
+            )
         elif command.script in SCRIPT_CALLS and int(announced) != len(layout_of(command).keys):
             yield located(command, "keys", f"{int(announced)} keys instead of {len(layout_of(command).keys)}")
 
 
-def _key_names(traffic: Traffic) -> Iterator[Found]:
+def _key_names(traffic: Traffic) -> Iterator[ViolationDetail]:
     """Every KEYS entry of an official script is the key that belongs there, and all are of one queue."""
     for call in traffic.sound_calls:
         base = base_of(call)
         for index, (key, names) in enumerate(zip(call.keys, layout_of(call).keys, strict=True), 1):
             if not fits(key, names, base):
-                queue = f" of queue {shown(base)}" if base is not None else ""
-                yield located(call, f"keys[{index}]", f"{shown(key)} is not {names.replace('|', ' or ')}{queue}")
+                queue = f" of queue {short_text(base)}" if base is not None else ""
+                yield located(call, f"keys[{index}]", f"{short_text(key)} is not {names.replace('|', ' or ')}{queue}")
 
 
-def _undeclared_keys(traffic: Traffic) -> Iterator[Found]:
+def _undeclared_keys(traffic: Traffic) -> Iterator[ViolationDetail]:
     """The `PREFIX:QUEUE:` from which a script builds further keys is that of its KEYS.
 
     Further keys are job hashes with what belongs to them, locks, and the keys of the queue; a parent's keys come from
@@ -75,39 +103,41 @@ def _undeclared_keys(traffic: Traffic) -> Iterator[Found]:
     """
     for call in traffic.sound_calls:
         base = base_of(call)
-        for place, given in traffic_arguments.bases_in_arguments(call):
+        for place, given in script_arguments.bases_in_arguments(call):
             if base is not None and given != base:
-                yield located(call, place, f"the script builds keys of {shown(given)}, KEYS are of {shown(base)}")
+                yield located(
+                    call, place, f"the script builds keys of {short_text(given)}, KEYS are of {short_text(base)}"
+                )
 
 
-def _argument_count(traffic: Traffic) -> Iterator[Found]:
+def _argument_count(traffic: Traffic) -> Iterator[ViolationDetail]:
     """An official script gets all arguments that it reads."""
-    yield from traffic_arguments.too_few(traffic.sound_calls)
+    yield from script_arguments.too_few(traffic.sound_calls)
 
 
-def _surplus_arguments(traffic: Traffic) -> Iterator[Found]:
+def _surplus_arguments(traffic: Traffic) -> Iterator[ViolationDetail]:
     """An official script gets no arguments that it does not read: they do no harm, and are a misunderstanding."""
-    yield from traffic_arguments.surplus(traffic.sound_calls)
+    yield from script_arguments.surplus(traffic.sound_calls)
 
 
-def _numeric_range(traffic: Traffic) -> Iterator[Found]:
+def _numeric_range(traffic: Traffic) -> Iterator[ViolationDetail]:
     """Numbers are finite and exact in a double, times are in Unix ms, durations and counts are not too small.
 
     Also the numbers inside packed arguments, and how long a blocking command blocks.
     """
-    yield from traffic_arguments.out_of_range(traffic.sound_calls)
-    yield from traffic_arguments.blocking_badly(traffic.commands)
+    yield from script_arguments.out_of_range(traffic.sound_calls)
+    yield from script_arguments.blocking_badly(traffic.commands)
 
 
-def _packed_arguments(traffic: Traffic) -> Iterator[Found]:
+def _packed_arguments(traffic: Traffic) -> Iterator[ViolationDetail]:
     """Packed arguments are one msgpack array or map; the optional slots of an added job are nil and not empty text.
 
     An empty text there would be taken for a key: the script adds the job to the children in a key named "".
     """
-    yield from traffic_arguments.badly_packed(traffic.sound_calls)
+    yield from script_arguments.badly_packed(traffic.sound_calls)
 
 
-def _one_slot(traffic: Traffic) -> Iterator[Found]:
+def _one_slot(traffic: Traffic) -> Iterator[ViolationDetail]:
     """In a cluster all keys of a command (and of a transaction) belong to one slot. Not judged elsewhere."""
     if not traffic.cluster:
         return
@@ -115,7 +145,7 @@ def _one_slot(traffic: Traffic) -> Iterator[Found]:
     for command in traffic.commands:
         slots = {slot_of(key) for key in command.keys if key}
         if len(slots) > 1:
-            yield located(command, "keys", f"keys of {len(slots)} slots: {', '.join(map(shown, command.keys))}")
+            yield located(command, "keys", f"keys of {len(slots)} slots: {', '.join(map(short_text, command.keys))}")
         elif command.transaction is not None:
             seen = transactions.setdefault((command.connection, command.transaction), set())
             if slots and seen and slots != seen:
@@ -123,7 +153,7 @@ def _one_slot(traffic: Traffic) -> Iterator[Found]:
             seen |= slots
 
 
-def _eval_twice(traffic: Traffic) -> Iterator[Found]:
+def _eval_twice(traffic: Traffic) -> Iterator[ViolationDetail]:
     """A script's text is sent once per connection; from then on EVALSHA, and one text for each NOSCRIPT.
 
     A text does not count as sent while it has no reply (or none came), or where a transaction was discarded.
@@ -149,52 +179,74 @@ def _eval_twice(traffic: Traffic) -> Iterator[Found]:
                 known[place] = command
 
 
-def _dangerous(traffic: Traffic) -> Iterator[Found]:
+def _dangerous(traffic: Traffic) -> Iterator[ViolationDetail]:
     """A client sends no command that destroys what is not its own, or blocks or reconfigures Redis for everybody."""
     for command in traffic.commands:
         part = (command.name, command.args[1].upper()) if len(command.args) > 1 else None
         if command.name in DANGEROUS or part in DANGEROUS_PARTS:
-            yield located(command, "name", " ".join(shown(word) for word in command.args[:2]))
+            yield located(command, "name", " ".join(short_text(word) for word in command.args[:2]))
 
 
-def _outside_script(traffic: Traffic) -> Iterator[Found]:
+def _outside_script(traffic: Traffic) -> Iterator[ViolationDetail]:
     """What belongs to the state of a job changes in scripts only: all keys at once, and the token compared."""
-    for command, message in outside_scripts(traffic.commands):
-        yield located(command, "name", message)
+    for command in traffic.commands:
+        if command.name in WRITES:
+            for key in command.keys:
+                if not _node_does_it(command.name, key):
+                    message = f"{command.name} {short_text(key)} changes a queue outside of any script"
+                    yield located(command, "name", message)
 
 
-ALL_CHECKS: tuple[Check[Traffic], ...] = (
-    Check(name="key-count", severity="breaks-others", source="the file names of scripts", predicate=_key_count),
-    Check(name="key-names", severity="breaks-others", source="classes/scripts.ts", predicate=_key_names),
-    Check(name="undeclared-keys", severity="breaks-others", source="classes/scripts.ts", predicate=_undeclared_keys),
-    Check(name="one-slot", severity="breaks-others", source="cluster specification", predicate=_one_slot),
-    Check(
+def _node_does_it(name: str, key: bytes) -> bool:
+    """Whether Node itself changes such a key so.
+
+    Only a script changes all keys of a job at once and compares the token. Node changes nothing of a job's state in
+    another way, only settings in `meta`, the limit, the owner of a deduplication key, the length of logs and of the
+    stream, and the marker that a blocked worker takes.
+    """
+    if _DEDUPLICATION in key:
+        return name == "DEL"
+    return any(key.endswith(end) and name in names for end, names in _BY_NODE.items())
+
+
+ALL_CHECKS: tuple[InvariantCheck[Traffic], ...] = (
+    InvariantCheck(
+        name="key-count", severity="breaks-others", source="the file names of scripts", predicate=_key_count
+    ),
+    InvariantCheck(name="key-names", severity="breaks-others", source="classes/scripts.ts", predicate=_key_names),
+    InvariantCheck(
+        name="undeclared-keys", severity="breaks-others", source="classes/scripts.ts", predicate=_undeclared_keys
+    ),
+    InvariantCheck(name="one-slot", severity="breaks-others", source="cluster specification", predicate=_one_slot),
+    InvariantCheck(
         name="argument-count",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_argument_count,
     ),
-    Check(name="surplus-arguments", severity="cosmetic", source="classes/scripts.ts", predicate=_surplus_arguments),
-    Check(
+    InvariantCheck(
+        name="surplus-arguments", severity="cosmetic", source="classes/scripts.ts", predicate=_surplus_arguments
+    ),
+    InvariantCheck(
         name="numeric-range",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_numeric_range,
     ),
-    Check(
+    InvariantCheck(
         name="packed-arguments",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_packed_arguments,
     ),
-    Check(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
-    Check(
+    InvariantCheck(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
+    InvariantCheck(
         name="outside-script",
         severity="wrong-behaviour",
         source="the commands that Node sends",
         predicate=_outside_script,
     ),
-    Check(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
+    InvariantCheck(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
 )
 """Every check, in the order in which they are run."""
 
@@ -202,16 +254,12 @@ ALL_CHECKS: tuple[Check[Traffic], ...] = (
 def check_traffic(
     commands: Sequence[CommandRecord], *, cluster: bool = False, switched_off: Mapping[str, str] | None = None
 ) -> list[Violation]:
-    """Run all checks but those switched off (names and reasons). Raises UsageProblem for an unknown name."""
-    off = switched_off or {}
-    names = [check.name for check in ALL_CHECKS]
-    for name, reason in off.items():
-        if name not in names:
-            raise UsageProblem(f"there is no check {name!r}", hint=f"the checks are: {', '.join(names)}")
-        if not reason.strip():
-            raise UsageProblem(f"the check {name!r} is switched off without a reason", hint="say why it does not apply")
+    """Run all checks but those switched off (names and reasons).
+
+    Raises UsageProblem for an unknown name or an empty reason.
+    """
     traffic = Traffic(commands, cluster=cluster)
-    return [violation for check in ALL_CHECKS if check.name not in off for violation in check.run(traffic)]
+    return [violation for check in without_switched_off(ALL_CHECKS, switched_off) for violation in check.run(traffic)]
 
 
-__all__ = ["ALL_CHECKS", "Traffic", "Violation", "check_traffic"]
+__all__ = ["ALL_CHECKS", "Traffic", "check_traffic"]

@@ -10,10 +10,10 @@ import click
 from rich.console import Console
 
 from conformance.cli.options import Duration, run_options_of
-from conformance.environment.prepare import announce, client_under_test
+from conformance.environment.prepare import EnvironmentOptions, client_under_test, prepare
 
 if TYPE_CHECKING:
-    from chaos.report.results import Result
+    from chaos.results import ResultRow
 
 TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 
@@ -48,34 +48,38 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
     """Run faults against a client: a named one, or the driver started by COMMAND (after `--`)."""
     # Only here: no other verb pays for it.
-    from chaos.campaign import Campaign, run_campaign  # noqa: PLC0415
-    from chaos.equipment import prepare  # noqa: PLC0415
-    from chaos.faults.registry import all_faults, chosen_faults  # noqa: PLC0415
-    from chaos.report.results import any_failed  # noqa: PLC0415
-    from chaos.versions import client_named  # noqa: PLC0415
+    from chaos.faults.base import all_faults, chosen_faults  # noqa: PLC0415
+    from chaos.options import ChaosOptions  # noqa: PLC0415
+    from chaos.results import any_failed  # noqa: PLC0415
+    from chaos.runner import run_suite  # noqa: PLC0415
 
     if only_list:
-        for one in all_faults().values():
-            click.echo(f"{one.name:32} {one.what.splitlines()[0]}")
+        for fault in all_faults().values():
+            click.echo(f"{fault.name:32} {fault.what.splitlines()[0]}")
         return 0
-    name = client_under_test(options["client"], command)
-    faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
-    equipment = prepare(announce, node=options["node"], redis=options["redis"])
-    campaign = Campaign(
-        client=equipment.launch(name, list(command)) if command else client_named(equipment, name),
-        faults=_possible(faults, options["redis"]),
-        topology=options["topology"],
-        duration_ms=options["duration_ms"],
-        hold_ms=options["hold_ms"],
-        seed=options["seed"],
+    wanted = EnvironmentOptions(
+        client=client_under_test(options["client"], command),
+        command=command,
         redis=options["redis"],
-        out=Path(options["out"]) if options["out"] else None,
-        together=options["together"],
-        crash_points=options["crash_points"],
-        partner=client_named(equipment, options["partner"]) if options["partner"] else None,
-        command=["bullmq-conformance", *sys.argv[1:]],
+        node=options["node"],
     )
-    results = run_campaign(campaign, equipment, _show)
+    faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
+    with prepare(wanted, redis="program") as environment:
+        chosen = ChaosOptions(
+            client=environment.client,
+            faults=_possible(faults, options["redis"]),
+            topology=options["topology"],
+            duration_ms=options["duration_ms"],
+            hold_ms=options["hold_ms"],
+            seed=options["seed"],
+            redis=options["redis"],
+            out=Path(options["out"]) if options["out"] else None,
+            together=options["together"],
+            crash_points=options["crash_points"],
+            partner=environment.launch(options["partner"]) if options["partner"] else None,
+            command=["bullmq-conformance", *sys.argv[1:]],
+        )
+        results = run_suite(chosen, environment, _show)
     failed = any_failed(results)
     Console().print(f"{len(results)} runs, {'something does not hold' if failed else 'every invariant holds'}")
     return 1 if failed else 0
@@ -84,10 +88,10 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
 def _possible(faults: list[Any], redis: str) -> list[Any]:
     """In a container some faults are impossible, and outside of one others are."""
     inside = redis.startswith("container")
-    return [one for one in faults if (one.containers if inside else not one.only_containers)]
+    return [fault for fault in faults if (fault.containers if inside else not fault.only_containers)]
 
 
-def _show(result: Result) -> None:
+def _show(result: ResultRow) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     wrong = result.failed or ([] if result.reached else ["never reached"])
     explained = [name for name, cell in result.cells.items() if cell.verdict == "explained"]

@@ -11,12 +11,10 @@ from rich.text import Text
 
 from conformance.cli.options import Duration, run_options_of
 from conformance.environment.clients import client_names
-from conformance.environment.prepare import announce
-from conformance.fuzz.modes import MODES, Mode
-from conformance.fuzz.opening import open_stage
-from conformance.fuzz.replay_file import Replay, read_replay
-from conformance.fuzz.replaying import Playback, Played, play_back
-from conformance.fuzz.steps import told
+from conformance.environment.prepare import EnvironmentOptions, client_under_test
+from conformance.fuzz.replay import Playback, PlayedStep, Replay, play_back, read_replay
+from conformance.fuzz.steps import MODES, Mode, step_line
+from conformance.fuzz.target import open_target
 from conformance.problems import EnvironmentProblem
 
 NOTHING, FINDINGS = 0, 1
@@ -60,10 +58,11 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
     --out to go on where it ended.
     """
     # Only here: Hypothesis takes its time to load, and no other verb needs it.
-    from conformance.fuzz.session import Wish, run_session  # noqa: PLC0415
+    from conformance.fuzz.session import FuzzOptions, run_fuzz  # noqa: PLC0415
 
-    wish = Wish(mode, budget_ms / 1000, seed, Path(out), client, command, redis, node, ignore, without)
-    return FINDINGS if run_session(wish, Console(highlight=False)) else NOTHING
+    environment = EnvironmentOptions(client=client_under_test(client, command), command=command, redis=redis, node=node)
+    options = FuzzOptions(mode, budget_ms / 1000, seed, Path(out), environment, ignore, without)
+    return FINDINGS if run_fuzz(options, Console(highlight=False)) else NOTHING
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -82,9 +81,8 @@ def replay(file: Path, client: str, redis: str, node: str, command: tuple[str, .
     if not client and not command:
         client = content.header.client if content.header.client in client_names() else ""
     with ExitStack() as stack:
-        mode = content.header.mode
-        stage = open_stage(stack, mode, client=client, command=command, redis=redis, node=node, announce=announce)
-        played = play_back(stage, content)
+        options = EnvironmentOptions(client=client_under_test(client, command), command=command, redis=redis, node=node)
+        played = play_back(open_target(options, stack, content.header.mode), content)
     show(Console(highlight=False), content, played)
     if played.unplayed and not played.fails:
         raise EnvironmentProblem(f"{file} says nothing about this client: {played.unplayed}")
@@ -110,8 +108,8 @@ def show(console: Console, content: Replay, played: Playback) -> None:
         console.print(Text("it differs, but not as the file says", style="bold red"))
 
 
-def _show_step(console: Console, number: int, played: Played) -> None:
-    console.print(Text(f"{number:3} {told(played.step)}"), soft_wrap=True)
+def _show_step(console: Console, number: int, played: PlayedStep) -> None:
+    console.print(Text(f"{number:3} {step_line(played.step)}"), soft_wrap=True)
     for difference in played.differences:
         console.print(Text(f"      ✗ {difference}", style="red"), soft_wrap=True)
     for difference in played.beside:

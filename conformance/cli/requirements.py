@@ -15,16 +15,14 @@ from rich.text import Text
 from conformance.checkers.snapshot_checks import checks_table
 from conformance.checkers.traffic import ALL_CHECKS as TRAFFIC_CHECKS
 from conformance.environment.clients import client_names
-from conformance.environment.prepare import announce
+from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.selection import scenarios_by_requirement
-from conformance.ledger.coverage import Coverage, coverage_of
 from conformance.ledger.loader import STATUSES, Ledger, Requirement, load_claims, load_ledger
-from conformance.ledger.page import requirements_page
+from conformance.ledger.overview import LedgerCoverage, coverage_of, requirements_page
 from conformance.mutants.registry import killed_rows
 from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected, UsageProblem
-from conformance.proofs.registry import all_proofs
-from conformance.proofs.stage import stage
+from conformance.proofs.proof import all_proofs, proof_runner
 
 
 @click.command("list")
@@ -130,11 +128,11 @@ def _prove(row: Requirement, console: Console, *, node: str, redis: str) -> int:
         hint = "other disputed rows have one: `bullmq-conformance explain order.delayed.score --prove`"
         raise UsageProblem(f"there is no proof of {row.id}, which is {row.status}", hint=hint)
     refuted = False
-    with stage(node=node or None, redis=redis or None, announce=announce) as open_stage:
+    with proof_runner(EnvironmentOptions(node=node, redis=redis)) as runner:
         for proof in proofs:
-            shown = open_stage.show(proof)
-            refuted = refuted or not shown.holds
-            console.print(f"\n{proof.what}\n{shown.text}")
+            result = runner.run(proof)
+            refuted = refuted or not result.holds
+            console.print(f"\n{proof.what}\n{result.text}")
     return REFUTED if refuted else 0
 
 
@@ -165,7 +163,7 @@ def page() -> None:
     click.echo(requirements_page(load_ledger()), nl=False)
 
 
-def _coverage_table(found: Coverage) -> Table:
+def _coverage_table(found: LedgerCoverage) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("area", min_width=max(len(area.area) for area in found.areas))
     for title in ("rows", *STATUSES, "scenarios", "mutants", "missing"):
@@ -177,7 +175,7 @@ def _coverage_table(found: Coverage) -> Table:
     return table
 
 
-def _coverage_line(found: Coverage) -> str:
+def _coverage_line(found: LedgerCoverage) -> str:
     kinds = Counter(gap.kind for gap in found.gaps)
     missing = ", ".join(f"{count} x {kind}" for kind, count in sorted(kinds.items())) or "nothing"
     rows, scenarios = sum(area.rows for area in found.areas), sum(area.with_scenario for area in found.areas)

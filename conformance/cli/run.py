@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-from contextlib import ExitStack
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -49,12 +48,13 @@ def run_gate(config: RunConfig, jobs: int) -> int:
     Raises a Problem for whatever is wrong with the options or the environment.
     """
     listeners = listeners_for(Path(config.out) if config.out else None, config.format, live=True)
-    with ExitStack() as stack:
-        plugin = GatePlugin(config, listeners, announce)
-        plugin.use(prepare(config, stack, announce, prove=True))
-        quiet = QuietPytest()
-        stack.callback(_show_cursor)
-        code = pytest.main(_pytest_words(config, jobs), plugins=[plugin, quiet])
+    plugin, quiet = GatePlugin(config, listeners, announce), QuietPytest()
+    with prepare(config, announce, prove=True) as environment:
+        plugin.use(environment)
+        try:
+            code = pytest.main(_pytest_words(config, jobs), plugins=[plugin, quiet])
+        finally:
+            _show_cursor()
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     if plugin.exit_code is not None:

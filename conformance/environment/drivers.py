@@ -16,7 +16,7 @@ from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import lifecycle
 from conformance.driver.process import ChildProcess
 from conformance.environment.clients import Launch
-from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.tap import Tap
 from conformance.problems import EnvironmentProblem
 from conformance.servers.server import Server

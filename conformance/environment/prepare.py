@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -106,15 +106,15 @@ class Environment:
         }
 
 
+@contextmanager
 def prepare(
     options: EnvironmentOptions,
-    stack: ExitStack,
     announce: Announce = announce,
     *,
     redis: Literal["server", "program"] = "server",
     prove: bool = False,
-) -> Environment:
-    """Find or install everything, and start Redis, which `stack` ends.
+) -> Iterator[Environment]:
+    """Find or install everything, and start Redis for the duration of the block.
 
     `redis`: `program` only finds the server program. `prove`: start both drivers once and show that they are honest.
     Raises a Problem that says what is missing, or a DriverBroken problem for a driver that crashes, hangs or lies.
@@ -123,28 +123,28 @@ def prepare(
     toolchain = find_toolchain(options.node, announce)
     client = toolchain.launch(options.client, options.command) if options.client else NOBODY
     watch.lap("package")
-    found: Server | Binary
-    if redis == "program":
-        found = _program(options.redis, announce)
-    else:
-        found = stack.enter_context(open_server(options.redis or None, announce=announce))
-    watch.lap("redis")
-    scripts = {name: script.text for name, script in load_scripts(toolchain.package, toolchain.node).items()}
-    environment = Environment(
-        toolchain=toolchain,
-        scripts=scripts,
-        oracle=toolchain.oracle,
-        client=client,
-        redis=found,
-        seed=options.seed,
-        startup_ms=watch.laps,
-    )
-    return _proven(environment, watch, announce) if prove else environment
+    with _program(options.redis, announce) if redis == "program" else _server(options.redis, announce) as found:
+        watch.lap("redis")
+        scripts = {name: script.text for name, script in load_scripts(toolchain.package, toolchain.node).items()}
+        environment = Environment(
+            toolchain=toolchain,
+            scripts=scripts,
+            oracle=toolchain.oracle,
+            client=client,
+            redis=found,
+            seed=options.seed,
+            startup_ms=watch.laps,
+        )
+        yield _proven(environment, watch, announce) if prove else environment
 
 
-def _program(setting: str, announce: Announce) -> Binary:
+def _server(setting: str, announce: Announce) -> AbstractContextManager[Server]:
+    return open_server(setting or None, announce=announce)
+
+
+def _program(setting: str, announce: Announce) -> AbstractContextManager[Binary]:
     wanted = parse_setting(setting)
-    return binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(announce)
+    return nullcontext(binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(announce))
 
 
 def _proven(environment: Environment, watch: _Stopwatch, announce: Announce) -> Environment:

@@ -1,4 +1,4 @@
-"""A run of the fuzzer: rounds of sequences until the time is up, each round until it meets something new."""
+"""A campaign of the fuzzer: rounds of sequences until the time is up, each round until it meets something new."""
 
 from __future__ import annotations
 
@@ -8,37 +8,38 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky, FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
-from conformance.fuzz.coverage import Combination, Coverage
-from conformance.fuzz.effort import Allowance
-from conformance.fuzz.findings import DifferenceClass, Known, StepDifference
-from conformance.fuzz.foresight import Foresight
+from conformance.fuzz.comparing import DifferenceClass, KnownDifferences, StepDifference
 from conformance.fuzz.machine import machine_for
-from conformance.fuzz.play import Play
-from conformance.fuzz.reducing import Reducer
-from conformance.fuzz.scene import Scene
-from conformance.fuzz.stage import Stage
+from conformance.fuzz.playing import SequencePlayer
+from conformance.fuzz.shrinking import SequenceShrinker, TimeAllowance
 from conformance.fuzz.steps import Step, calls_of
+from conformance.fuzz.strategies.context import GenerationContext, OperationAndState
+from conformance.fuzz.strategies.exploring import CallCombination, PairCoverage
+from conformance.fuzz.target import FuzzTarget
 
 SEQUENCES_PER_ROUND = 29
 """Hypothesis makes a tenth of a round as plain as it can, which finds little: rounds are short, and there are many."""
+
 AIMING_ROUNDS = 4
 """In every fourth round, Hypothesis spends the second half on variants of the sequence that brought the most that was
 new; in the others, every sequence is another one."""
+
 STEPS_PER_SEQUENCE = 50
+
 SHRINK_SECONDS = 10.0
-"""How long Hypothesis may work at one finding (see `Allowance`); then the shortest sequence so far is taken."""
+"""How long Hypothesis may work at one finding (see `TimeAllowance`); then the shortest sequence so far is taken."""
 
 
 @dataclass(frozen=True)
-class Finding:
+class FuzzFinding:
     """A class of differences, with the shortest sequence that shows it in its last step.
 
     `together`: classes that the same last step shows beside the first one. `beside`: classes that were known already
@@ -53,27 +54,65 @@ class Finding:
     seed: int = 0
     reproduced: bool = True
     seconds: float = 0.0
-    """From the beginning of the run until the finding was first met."""
+    """From the beginning of the campaign until the finding was first met."""
 
     @property
     def calls(self) -> int:
         """How many calls it takes."""
-        return calls_of(list(self.steps))
+        return calls_of(self.steps)
 
 
-class Watcher(Protocol):
-    """Is told how a run goes; called often, so it has to be quick."""
+class CampaignListener:
+    """Is notified how a campaign goes; called often, so it has to be quick. This one does nothing."""
 
-    def stepped(self, campaign: Campaign) -> None:
+    def before_step(self, campaign: Campaign) -> None:
         """A step is about to be taken."""
-        ...
 
-    def found(self, finding: Finding) -> None:
+    def found(self, finding: FuzzFinding) -> None:
         """A finding has been shrunk."""
-        ...
 
 
-class Difference(Exception):
+@dataclass(frozen=True)
+class CampaignOptions:
+    """What a campaign is asked to do. `seed` chooses the sequences."""
+
+    budget_s: float
+    seed: int
+    left_out: tuple[str, ...] = ()
+    """Operations (glob) that are not called."""
+    database: Path | None = None
+    """Folder of Hypothesis's examples; None for none."""
+    sequences_per_round: int = SEQUENCES_PER_ROUND
+    steps_per_sequence: int = STEPS_PER_SEQUENCE
+    most_findings: int = 1000
+    most_rounds: int = 1_000_000
+
+    def leaves_out(self, operation: str) -> bool:
+        """Whether an operation is not called."""
+        return any(fnmatchcase(operation, pattern) for pattern in self.left_out)
+
+
+@dataclass
+class CampaignProgress:
+    """How far a campaign has come. `rounds` may begin where an earlier run with the same seed has ended."""
+
+    rounds: int = 0
+    sequences: int = 0
+    steps: int = 0
+    phase: str = "searching"
+    operations: frozenset[str] = frozenset()
+    """What all clients declare and the options do not leave out."""
+    coverage: PairCoverage = field(default_factory=PairCoverage)
+    started: float = 0.0
+    """When the campaign began (time.monotonic)."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """How long it has been going on; never 0."""
+        return max(time.monotonic() - self.started, 0.001)
+
+
+class NewDifference(Exception):
     """A step has shown a class of differences that is new.
 
     Each class has an exception type of its own: Hypothesis takes two failures for the same if their types and places in
@@ -81,133 +120,147 @@ class Difference(Exception):
     """
 
 
+@cache
+def _new_difference_type(group: str) -> type[NewDifference]:
+    return type(f"Difference<{group}>", (NewDifference,), {})
+
+
 class TimeIsUp(BaseException):
     """Ends a round from within; not an Exception, so that Hypothesis lets it through."""
 
 
-@dataclass
-class Sample:
-    """The shortest sequence seen so far that shows a class."""
+@dataclass(frozen=True)
+class ShortestSequence:
+    """The shortest sequence so far that shows a class. `met_at`: when the class was first met (time.monotonic)."""
 
     steps: tuple[Step, ...]
     differences: tuple[StepDifference, ...]
     met_at: float
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """Number of steps, then how much there is to them."""
+        return len(self.steps), sum(len(repr(step)) for step in self.steps)
+
+
+@dataclass
+class CampaignRound:
+    """One round: it is about the first new class that it meets, whose sequence is then made shorter for a while.
+
+    `untried`: pairs that were worth trying when the round began.
+    """
+
+    untried: tuple[OperationAndState, ...]
+    group: DifferenceClass | None = None
+    shortest: ShortestSequence | None = None
+    allowance: TimeAllowance | None = None
+    """For the shrinking."""
+
+    def begin_shrinking(self, group: DifferenceClass) -> None:
+        """From now on, the round is about this class."""
+        self.group, self.allowance = group, TimeAllowance(SHRINK_SECONDS)
+
+    def keep_shorter(self, sequence: ShortestSequence) -> None:
+        """Take the sequence if it is shorter than the one before; the class was met when it was first met."""
+        if self.shortest is None:
+            self.shortest = sequence
+        elif sequence.size < self.shortest.size:
+            self.shortest = ShortestSequence(sequence.steps, sequence.differences, self.shortest.met_at)
+
 
 @dataclass
 class Campaign:
-    """One run. `database`: folder of Hypothesis's examples, None for none."""
+    """Plays sequences on a target and shrinks what they show. `known`: what is no finding."""
 
-    stage: Stage
-    budget_s: float
-    seed: int
-    watcher: Watcher
-    database: Path | None = None
-    sequences_per_round: int = SEQUENCES_PER_ROUND
-    steps_per_sequence: int = STEPS_PER_SEQUENCE
-    left_out: tuple[str, ...] = ()
-    """Operations (glob) that are not called."""
-    most_findings: int = 1000
-    most_rounds: int = 1_000_000
-    known: Known = field(default_factory=Known)
-    findings: list[Finding] = field(default_factory=list)
-    coverage: Coverage = field(default_factory=Coverage)
-    sequences: int = 0
-    steps: int = 0
-    rounds: int = 0
-    phase: str = "searching"
-    operations: frozenset[str] = frozenset()
-    """What both clients declare."""
-    started: float = 0.0
-    """When the run began (time.monotonic)."""
+    target: FuzzTarget
+    options: CampaignOptions
+    listener: CampaignListener = field(default_factory=CampaignListener)
+    known: KnownDifferences = field(default_factory=KnownDifferences)
+    progress: CampaignProgress = field(default_factory=CampaignProgress)
+    findings: list[FuzzFinding] = field(default_factory=list)
+    _round: CampaignRound = field(init=False, repr=False)
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[FuzzFinding]:
         """Play until the time is up or so many findings are made. Raises a Problem where the set-up is broken."""
-        self.operations = frozenset(name for name in self.stage.operations if not self._left_out(name))
-        self.started = time.monotonic()  # not before both drivers have been started, which takes its time
-        self._deadline = self.started + self.budget_s
-        last = self.rounds + self.most_rounds
-        while time.monotonic() < self._deadline and len(self.findings) < self.most_findings and self.rounds < last:
-            self._round()
-            self.rounds += 1
-        self.phase = "done"
+        progress, options = self.progress, self.options
+        operations = self.target.drivers.operations
+        progress.operations = frozenset(name for name in operations if not options.leaves_out(name))
+        progress.started = time.monotonic()  # not before both drivers have been started, which takes its time
+        last = progress.rounds + options.most_rounds
+        while not self._out_of_time() and len(self.findings) < options.most_findings and progress.rounds < last:
+            self._play_round()
+            progress.rounds += 1
+        progress.phase = "done"
         return self.findings
 
-    def _left_out(self, name: str) -> bool:
-        return any(fnmatchcase(name, pattern) for pattern in self.left_out)
-
-    # What the machine asks for.
-
-    def begin(self) -> tuple[Play, Scene, Foresight]:
-        """Set the stage for a sequence."""
-        play = self.stage.begin(self.known)
-        stage = self.stage
-        scene = Scene(
-            operations=self.operations,
-            frozen=stage.frozen,
-            exact_data=stage.exact_data,
-            takes_turns=stage.mode == "interop",
-            breaks_redis=stage.breaks_redis,
-            cuts=stage.cuts,
-            untried=self._untried,
+    def begin_sequence(self) -> tuple[SequencePlayer, GenerationContext]:
+        """Begin a sequence on the target."""
+        player, drivers = self.target.begin(self.known), self.target.drivers
+        context = GenerationContext(
+            operations=self.progress.operations,
+            frozen=drivers.frozen,
+            exact_data=drivers.exact_data,
+            takes_turns=self.target.mode == "interop",
+            breaks_redis=drivers.breaks_redis,
+            cuts=drivers.cuts,
+            untried=self._round.untried,
         )
-        self.sequences += 1
-        return play, scene, Foresight()
+        self.progress.sequences += 1
+        return player, context
 
-    def about_to(self) -> None:
+    def before_step(self) -> None:
         """Count a step. Raises TimeIsUp."""
-        if self._shrinking.over if self._shrinking else time.monotonic() > self._deadline:
+        if self._round.allowance.over if self._round.allowance else self._out_of_time():
             raise TimeIsUp
-        self.steps += 1
-        self.watcher.stepped(self)
+        self.progress.steps += 1
+        self.listener.before_step(self)
 
-    def cover(self, found: Collection[Combination], *, compared: bool) -> int:
+    def cover(self, found: Collection[CallCombination], *, compared: bool) -> int:
         """Count what a step has covered; returns how many combinations are new."""
         if compared:
-            self.coverage.compare(found)
-        return self.coverage.draw(found)
+            self.progress.coverage.count_compared(found)
+        return self.progress.coverage.count_generated(found)
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
         """Raise where a step has shown something new: always for the same class while that is being shrunk."""
-        groups = {one.group for one in news}
-        if not groups or (self._target is not None and self._target not in groups):
+        groups = {difference.group for difference in news}
+        if not groups or (self._round.group is not None and self._round.group not in groups):
             return
-        if self._target is None:
-            self._aim(news[0].group)
-        self._keep(Sample(tuple(steps), tuple(news), time.monotonic()))
-        raise self._exception(news)
+        if self._round.group is None:
+            self._round.begin_shrinking(news[0].group)
+            self.progress.phase = "shrinking"
+        self._round.keep_shorter(ShortestSequence(tuple(steps), tuple(news), time.monotonic()))
+        raise _new_difference_type(str(self._round.group))("\n".join(map(str, news)))
 
-    def end(self, play: Play) -> None:
-        """Clear the stage."""
-        self.stage.end(play)
+    def end_sequence(self, player: SequencePlayer) -> None:
+        """Remove what a sequence left."""
+        self.target.end(player)
 
-    # One round.
+    def _out_of_time(self) -> bool:
+        return time.monotonic() >= self.progress.started + self.options.budget_s
 
-    def _round(self) -> None:
-        self._target: DifferenceClass | None = None
-        self._untried = self.coverage.worth_trying(self.operations)
-        self._sample: Sample | None = None
-        self._shrinking: Allowance | None = None
-        self.phase = "searching"
+    def _play_round(self) -> None:
+        self._round = CampaignRound(self.progress.coverage.worth_trying(self.progress.operations))
+        self.progress.phase = "searching"
         machine = seed(self._round_seed())(machine_for(self))
-        with contextlib.suppress(Difference, TimeIsUp, Flaky, FlakyFailure):
+        with contextlib.suppress(NewDifference, TimeIsUp, Flaky, FlakyFailure):
             run_state_machine_as_test(machine, settings=self._settings())
-        if self._sample is not None:
-            self._conclude(self._sample)
+        if self._round.group is not None and self._round.shortest is not None:
+            self._conclude(self._round.group, self._round.shortest)
 
     def _round_seed(self) -> int:
-        """Another one for each round, and the same ones for the same seed of the run."""
-        return random.Random(f"{self.seed}/{self.rounds}").getrandbits(64)
+        """Another one for each round, and the same ones for the same seed of the campaign."""
+        return random.Random(f"{self.options.seed}/{self.progress.rounds}").getrandbits(64)
 
     def _settings(self) -> settings:
         phases = [Phase.generate, Phase.shrink]
-        if self.rounds % AIMING_ROUNDS == AIMING_ROUNDS - 1:
+        if self.progress.rounds % AIMING_ROUNDS == AIMING_ROUNDS - 1:
             phases.append(Phase.target)
-        folder = self.database
+        folder = self.options.database
         return settings(
-            max_examples=self.sequences_per_round,
-            stateful_step_count=self.steps_per_sequence,
-            phases=[Phase.reuse, *phases] if folder and not self.sequences else phases,
+            max_examples=self.options.sequences_per_round,
+            stateful_step_count=self.options.steps_per_sequence,
+            phases=[Phase.reuse, *phases] if folder and not self.progress.sequences else phases,
             database=DirectoryBasedExampleDatabase(str(folder)) if folder else None,
             deadline=None,
             suppress_health_check=list(HealthCheck),
@@ -216,52 +269,21 @@ class Campaign:
             verbosity=Verbosity.quiet,
         )
 
-    def _aim(self, group: DifferenceClass) -> None:
-        """From now on, the round is about this class: its sequence is made shorter, for a while."""
-        self._target = group
-        self.phase = "shrinking"
-        self._shrinking = Allowance(SHRINK_SECONDS)
-
-    def _keep(self, sample: Sample) -> None:
-        best = self._sample
-        if best is None:
-            self._sample = sample
-        elif _size(sample.steps) < _size(best.steps):
-            self._sample = Sample(sample.steps, sample.differences, best.met_at)
-
-    def _exception(self, news: Sequence[StepDifference]) -> Difference:
-        kind: type[Difference] = type(f"Difference<{self._target}>", (Difference,), {})
-        kind = self._kinds.setdefault(str(self._target), kind)
-        return kind("\n".join(map(str, news)))
-
-    @property
-    def _kinds(self) -> dict[str, type[Difference]]:
-        return _KINDS
-
-    def _conclude(self, sample: Sample) -> None:
+    def _conclude(self, group: DifferenceClass, shortest: ShortestSequence) -> None:
         """Take out what is left over in the shortest sequence, play it once more, and note the finding."""
-        assert self._target is not None
-        self.phase = "reducing"
-        reducer = Reducer(self.stage, self.known, self._target)
-        outcome = reducer.reduce(sample.steps)
-        together = tuple(dict.fromkeys(one.group for one in outcome.differences)) or (self._target,)
-        self.known.groups |= {self._target, *together}
-        finding = Finding(
-            group=self._target,
+        self.progress.phase = "reducing"
+        outcome = SequenceShrinker(self.target, self.known, group).shrink(shortest.steps)
+        together = tuple(dict.fromkeys(difference.group for difference in outcome.differences)) or (group,)
+        self.known.groups |= {group, *together}
+        finding = FuzzFinding(
+            group=group,
             steps=outcome.steps,
-            differences=outcome.differences or sample.differences,
-            together=tuple(group for group in together if group != self._target),
+            differences=outcome.differences or shortest.differences,
+            together=tuple(other for other in together if other != group),
             beside=outcome.beside,
-            seed=self.seed,
+            seed=self.options.seed,
             reproduced=outcome.reproduced,
-            seconds=sample.met_at - self.started,
+            seconds=shortest.met_at - self.progress.started,
         )
         self.findings.append(finding)
-        self.watcher.found(finding)
-
-
-_KINDS: dict[str, type[Difference]] = {}
-
-
-def _size(steps: Sequence[Step]) -> tuple[int, int]:
-    return len(steps), sum(len(repr(step)) for step in steps)
+        self.listener.found(finding)

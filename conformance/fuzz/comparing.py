@@ -1,27 +1,151 @@
-"""What is different after a step: the two answers, the two states, the invariants. Pure."""
+"""What is different after a step: the two completions, the two states, the invariants. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
 
 from conformance.checkers.snapshot_checks import check_snapshot
-from conformance.fuzz.answers import Answer, disagreements
-from conformance.fuzz.findings import StepDifference
-from conformance.gate.judge import canonical_pair, chosen_rules
+from conformance.gate.judge import TIMES, UNSET, canonical_pair, chosen_rules
+from conformance.observe.canonical_rules import PLAUSIBLE_SINCE_MS
 from conformance.observe.diff import diff
-from conformance.observe.differences import summarise_pair
-from conformance.observe.tables import Snapshot
+from conformance.observe.differences import Severity, same_json, summarise_pair
+from conformance.observe.tables import Snapshot, parsed_json
 from conformance.participants.expect import shown
 
-REASON_LENGTH = 40
+CompletionStatus: TypeAlias = Literal["ok", "fail", "info", "unsupported", "broken"]
+
+HARMLESS = (
+    "answer.",
+    "event.",
+    "job.",
+    "meta",
+    "marker",
+    "metrics",
+    "log",
+    "expiry",
+    "unknown",
+    "stalled",
+    "ttl.",
+    "invariant.",
+)
+"""Places where a difference does not lead the two systems into different states, so that the sequence can go on."""
+
+DECIDING_FIELDS = ("job.parent", "job.rjk", "job.deid", "job.atm", "job.delay", "job.priority", "meta.paused")
+"""Exceptions: fields by which the scripts choose their way."""
+
+UNORDERED = frozenset({"flow.getFlow", "job.getDependencies", "queue.getWorkers"})
+"""Operations that return members of a Redis set: their order depends on the prefix."""
+
+RUNNING_DOWN = frozenset({"queue.getRateLimitTtl"})
+"""Operations that return a time left, which runs down in Redis while the kit looks."""
+
+TIME_LEFT_TOLERANCE_MS = 5000
+
 TTL_TOLERANCE_MS = 9000
 """How far the times left of two equal keys may be apart: both were set by the same step."""
 
+OWN_WORDS = frozenset({"queue.getVersion"})
+"""Operations that return the library's own name."""
 
-class Sight(Protocol):
-    """What was seen of one side."""
+REASON_LENGTH = 40
+PLAUSIBLE_UNTIL_MS = 4_000_000_000_000
+_MILLISECONDS = re.compile(r"(?<!\d)1[4-9]\d{11}(?!\d)")
+
+
+@dataclass(frozen=True)
+class Completion:
+    """How a call completed. `value` as JSON values when `ok`; `code` is the driver protocol's error code otherwise.
+
+    `broken`: the driver crashed or broke the protocol; `message` says how.
+    """
+
+    status: CompletionStatus
+    value: Any = None
+    code: str = ""
+    message: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """`ok`, the error code of a refusal, or the status."""
+        return self.code if self.status == "fail" else self.status
+
+    def without_prefix(self, prefix: str, *, exact: bool = True) -> Any:
+        """The value with the participant's own prefix taken out of every text; unless `exact`, without times, too."""
+        plain = _without(self.value, prefix)
+        return plain if exact else _timeless(plain)
+
+
+class DifferenceClass(msgspec.Struct, frozen=True, order=True):
+    """Findings of one class count as one: the same operation leaves the same kind of difference at the same place."""
+
+    op: str
+    where: str
+    kind: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.op}: {self.kind} {self.where}"
+
+    @property
+    def harmless(self) -> bool:
+        """Whether both systems can go on from here in step."""
+        if self.kind.startswith("outcome "):
+            return False
+        return self.where.startswith(HARMLESS) and not self.where.startswith(DECIDING_FIELDS)
+
+
+@dataclass(frozen=True)
+class StepDifference:
+    """One disagreement after one step. `key`: the job or key it is about; the values as short texts."""
+
+    op: str
+    where: str
+    kind: str
+    key: str
+    expected: str
+    actual: str
+    severity: Severity = "wrong-behaviour"
+
+    @property
+    def group(self) -> DifferenceClass:
+        """The class of this difference."""
+        return DifferenceClass(self.op, self.where, self.kind)
+
+    @property
+    def spot(self) -> tuple[str, str, str]:
+        """What stays the same while the difference lasts from step to step."""
+        return self.where, self.kind, self.key
+
+    def __str__(self) -> str:
+        """One line."""
+        at = f" at {self.key}" if self.key else ""
+        return f"{self.kind} {self.where}{at}: expected {self.expected}, got {self.actual}"
+
+
+@dataclass
+class KnownDifferences:
+    """What is not new: classes, and everything at places that match a pattern (glob)."""
+
+    groups: set[DifferenceClass] = field(default_factory=set)
+    places: tuple[str, ...] = ()
+
+    def covers(self, difference: StepDifference) -> bool:
+        """Whether a difference is not new; what is merely cosmetic never is a finding, as in the gate."""
+        return (
+            difference.severity == "cosmetic"
+            or difference.group in self.groups
+            or any(fnmatchcase(difference.where, place) for place in self.places)
+        )
+
+
+class StateObservation(Protocol):
+    """The state of one system, as it was seen."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -29,8 +153,8 @@ class Sight(Protocol):
         ...
 
     @property
-    def essence(self) -> str:
-        """A text that is equal for two sights only if nothing that matters differs; see `dump.Dump`."""
+    def fingerprint(self) -> str:
+        """A text that is equal for two observations only if nothing that matters differs; see `StateDump`."""
         ...
 
     @property
@@ -39,59 +163,144 @@ class Sight(Protocol):
         ...
 
     @property
-    def imagined(self) -> bool:
-        """Whether nobody has seen this in Redis: it is the model's state."""
+    def modelled(self) -> bool:
+        """Whether this is the model's state, which is in no Redis."""
         ...
 
 
-def answer_differences(
-    op: str, theirs: Answer, ours: Answer, prefixes: tuple[str, str], *, frozen: bool
+def completion_differences(
+    op: str, expected: Completion, actual: Completion, prefixes: tuple[str, str], *, frozen: bool
 ) -> list[StepDifference]:
-    """Where the client's answer differs from the oracle's. `prefixes`: of the oracle's side and of the client's."""
-    where = f"answer.{op}"
-    if theirs.outcome != ours.outcome:
-        kind = f"outcome {_outcome(theirs)}, not {ours.outcome}"
-        said = [f"{one.outcome}: {one.message or shown(one.value)}" for one in (ours, theirs)]
-        return [StepDifference(op, where, kind, "", said[1], said[0])]
-    if theirs.value == ours.value:
+    """Where the client's completion differs from the oracle's. `prefixes`: the oracle's and the client's."""
+    if expected.outcome != actual.outcome:
+        kind = f"outcome {_outcome(expected)}, not {actual.outcome}"
+        return [StepDifference(op, f"answer.{op}", kind, "", _summary(expected), _summary(actual))]
+    if expected.value == actual.value:
         return []
-    expected = theirs.without_prefix(prefixes[0], exact=frozen)
-    actual = ours.without_prefix(prefixes[1], exact=frozen)
+    values = [
+        completion.without_prefix(prefix, exact=frozen)
+        for completion, prefix in zip((expected, actual), prefixes, strict=True)
+    ]
     return [
-        StepDifference(op, one.where, "wrong-answer", "", *summarise_pair(one.expected, one.actual))
-        for one in disagreements(op, expected, actual, exact=frozen)
+        StepDifference(op, place.where, "wrong-answer", "", *summarise_pair(place.expected, place.actual))
+        for place in value_disagreements(op, *values, exact=frozen)
     ]
 
 
-def _outcome(answer: Answer) -> str:
+def _summary(completion: Completion) -> str:
+    return f"{completion.outcome}: {completion.message or shown(completion.value)}"
+
+
+def _outcome(completion: Completion) -> str:
     """The outcome; refusals of arguments are told apart by what the oracle says, without its numbers and names."""
-    if answer.code != "invalid-argument":
-        return answer.outcome
-    said = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "…", answer.message)
-    return f"{answer.outcome} ({said[:REASON_LENGTH]})"
+    if completion.code != "invalid-argument":
+        return completion.outcome
+    reason = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "…", completion.message)
+    return f"{completion.outcome} ({reason[:REASON_LENGTH]})"
 
 
-def state_differences(op: str, theirs: Sight, ours: Sight, *, frozen: bool) -> list[StepDifference]:
+@dataclass(frozen=True)
+class ValueDisagreement:
+    """A place in which two values differ."""
+
+    where: str
+    expected: Any
+    actual: Any
+
+
+def value_disagreements(op: str, expected: Any, actual: Any, *, exact: bool) -> list[ValueDisagreement]:
+    """Where two values (without prefixes) differ. `exact`: both clocks stood still, so times are compared too."""
+    if op in OWN_WORDS:
+        return []
+    if op in UNORDERED:
+        expected, actual = _in_order(expected), _in_order(actual)
+    found = list(_differences(f"answer.{op}", expected, actual, exact=exact))
+    if op in RUNNING_DOWN:
+        found = [place for place in found if not _both_running(place.expected, place.actual)]
+    return found
+
+
+def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[ValueDisagreement]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name in {**expected, **actual}:
+            if exact or name not in TIMES:
+                yield from _differences(f"{where}.{name}", expected.get(name), actual.get(name), exact=exact)
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for wanted, got in zip(expected, actual, strict=True):
+            yield from _differences(where, wanted, got, exact=exact)
+    elif where.endswith("_raw") and isinstance(expected, str) and isinstance(actual, str):
+        # Which text a client makes of a value for its user is its own matter; what is in Redis is compared exactly.
+        if expected != actual and not same_json(parsed_json(expected), parsed_json(actual)):
+            yield ValueDisagreement(where, expected, actual)
+    elif not _same(expected, actual):
+        yield ValueDisagreement(where, expected, actual)
+
+
+def _same(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, bool) != isinstance(actual, bool):
+        return False
+    return expected == actual or (expected in UNSET and actual in UNSET)
+
+
+def _both_running(expected: Any, actual: Any) -> bool:
+    numbers = all(isinstance(value, int | float) and value > 0 for value in (expected, actual))
+    return numbers and abs(expected - actual) <= TIME_LEFT_TOLERANCE_MS
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, list):
+        return sorted(map(_in_order, value), key=repr)
+    if isinstance(value, dict):
+        return {name: _in_order(inner) for name, inner in value.items()}
+    return value
+
+
+def _without(value: Any, prefix: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(prefix, "<prefix>") if prefix in value else value
+    if isinstance(value, dict):
+        return {_without(name, prefix): _without(inner, prefix) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_without(inner, prefix) for inner in value]
+    return value
+
+
+def _timeless(value: Any) -> Any:
+    """Times stand in ids of scheduled jobs and in their options, too, not only where they are expected."""
+    if isinstance(value, str):
+        return _MILLISECONDS.sub("<ms>", value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "<ms>" if PLAUSIBLE_SINCE_MS <= value <= PLAUSIBLE_UNTIL_MS else value
+    if isinstance(value, dict):
+        return {name: _timeless(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_timeless(inner) for inner in value]
+    return value
+
+
+def state_differences(
+    op: str, expected: StateObservation, actual: StateObservation, *, frozen: bool
+) -> list[StepDifference]:
     """Where the two states differ, and which invariants only the client's breaks."""
-    late = list(_late_ends(op, theirs, ours))
-    if theirs.essence == ours.essence:
+    late = list(_late_ends(op, expected, actual))
+    if expected.fingerprint == actual.fingerprint:
         return late
-    expected, actual = canonical_pair(theirs.snapshot, ours.snapshot, chosen_rules(frozen=frozen, managed=False))
+    pair = canonical_pair(expected.snapshot, actual.snapshot, chosen_rules(frozen=frozen, managed=False))
     found = [
-        StepDifference(op, one.where, one.kind, one.key, one.expected, one.actual, one.severity)
-        for one in diff(expected, actual)
-        if not (one.kind == "ttl" and _both_run_down(one.expected, one.actual))
+        StepDifference(op, place.where, place.kind, place.key, place.expected, place.actual, place.severity)
+        for place in diff(*pair)
+        if not (place.kind == "ttl" and _both_run_down(place.expected, place.actual))
     ]
-    if ours.imagined:  # what the model breaks, it breaks by being different
+    if actual.modelled:  # what the model breaks, it breaks by being different
         return [*found, *late]
-    return [*found, *late, *_broken_invariants(op, theirs.snapshot, ours.snapshot)]
+    return [*found, *late, *_broken_invariants(op, expected.snapshot, actual.snapshot)]
 
 
-def unchanged(before: Sight, after: Sight) -> bool:
-    """Whether nothing that is compared has changed on one side between two looks."""
-    if before.imagined:
+def unchanged(before: StateObservation, after: StateObservation) -> bool:
+    """Whether nothing that is compared has changed in one system between two looks."""
+    if before.modelled:
         return before.snapshot == after.snapshot
-    if before.essence != after.essence or before.times_left.keys() != after.times_left.keys():
+    if before.fingerprint != after.fingerprint or before.times_left.keys() != after.times_left.keys():
         return False
     return all(abs(left - after.times_left[key]) <= TTL_TOLERANCE_MS for key, left in before.times_left.items())
 
@@ -104,19 +313,19 @@ def _both_run_down(expected: str, actual: str) -> bool:
     return expected.isdecimal() and actual.isdecimal() and abs(int(expected) - int(actual)) <= TTL_TOLERANCE_MS
 
 
-def _late_ends(op: str, theirs: Sight, ours: Sight) -> Iterator[StepDifference]:
-    """Keys that both sides let expire, but at times far apart: the canonical rules only look at bands."""
-    for key, expected in theirs.times_left.items():
-        actual = ours.times_left.get(key)
-        if actual is not None and abs(actual - expected) > TTL_TOLERANCE_MS:
+def _late_ends(op: str, expected: StateObservation, actual: StateObservation) -> Iterator[StepDifference]:
+    """Keys that both systems let expire, but at times far apart: the canonical rules only look at bands."""
+    for key, expected_ms in expected.times_left.items():
+        actual_ms = actual.times_left.get(key)
+        if actual_ms is not None and abs(actual_ms - expected_ms) > TTL_TOLERANCE_MS:
             kind = key.rpartition(":")[2] if key.endswith((":lock", ":limiter", ":stalled-check")) else "de"
-            yield StepDifference(op, f"ttl.{kind}", "ttl", key, f"about {expected} ms", f"about {actual} ms")
+            yield StepDifference(op, f"ttl.{kind}", "ttl", key, f"about {expected_ms} ms", f"about {actual_ms} ms")
 
 
-def _broken_invariants(op: str, theirs: Snapshot, ours: Snapshot) -> Iterator[StepDifference]:
+def _broken_invariants(op: str, expected: Snapshot, actual: Snapshot) -> Iterator[StepDifference]:
     """Invariants that the client's state breaks and the oracle's does not."""
-    excused = {(one.check, one.where, one.key.partition(":")[2]) for one in check_snapshot(theirs)}
-    for one in check_snapshot(ours):
-        if (one.check, one.where, one.key.partition(":")[2]) not in excused:
-            where = f"invariant.{one.check}"
-            yield StepDifference(op, where, "invariant", one.key, "holds", one.message, one.severity)
+    excused = {(broken.check, broken.where, broken.key.partition(":")[2]) for broken in check_snapshot(expected)}
+    for broken in check_snapshot(actual):
+        if (broken.check, broken.where, broken.key.partition(":")[2]) not in excused:
+            where = f"invariant.{broken.check}"
+            yield StepDifference(op, where, "invariant", broken.key, "holds", broken.message, broken.severity)

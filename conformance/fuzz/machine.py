@@ -1,4 +1,4 @@
-"""The state machine: each rule draws the next steps from the model's state, takes them, and compares."""
+"""The state machine: its rule draws the next steps from the model's state, takes them, and compares."""
 
 from __future__ import annotations
 
@@ -10,77 +10,77 @@ from hypothesis import target
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from conformance.driver.ops import lifecycle
-from conformance.fuzz.answers import Answer
-from conformance.fuzz.coverage import JOB_OPS, Combination, combinations
-from conformance.fuzz.findings import StepDifference
-from conformance.fuzz.foresight import Foresight
-from conformance.fuzz.play import Play
-from conformance.fuzz.scene import MAIN, QUEUE_OF, Pair, Scene
+from conformance.fuzz.comparing import Completion, StepDifference
+from conformance.fuzz.playing import SequencePlayer
+from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
-from conformance.fuzz.strategies.families import MOODS, next_steps
-from conformance.fuzz.strategies.options import favourites
+from conformance.fuzz.strategies.arguments import favourites
+from conformance.fuzz.strategies.context import MAIN, QUEUE_OF, GenerationContext, OperationAndState
+from conformance.fuzz.strategies.exploring import JOB_OPS, CallCombination, combinations
+from conformance.fuzz.strategies.families import THEMES, next_steps
 from conformance.participants.clock import FROZEN_START_MS
 
 
-class Conductor(Protocol):
-    """What a machine needs from the run that it is part of."""
+class MachineCallbacks(Protocol):
+    """What a machine needs from the campaign that it is part of."""
 
-    def begin(self) -> tuple[Play, Scene, Foresight]:
-        """Set the stage for a sequence."""
+    def begin_sequence(self) -> tuple[SequencePlayer, GenerationContext]:
+        """Begin a sequence."""
         ...
 
-    def about_to(self) -> None:
-        """A step is going to be taken. May end the run."""
+    def before_step(self) -> None:
+        """A step is going to be taken. May end the round."""
         ...
 
-    def cover(self, found: Collection[Combination], *, compared: bool) -> int:
-        """Take note of what a step has covered; returns how much of it is new to the run."""
+    def cover(self, found: Collection[CallCombination], *, compared: bool) -> int:
+        """Take note of what a step has covered; returns how much of it is new to the campaign."""
         ...
 
     def judge(self, steps: Sequence[Step], news: Sequence[StepDifference]) -> None:
         """Raise where a step has shown something new."""
         ...
 
-    def end(self, play: Play) -> None:
-        """Clear the stage."""
+    def end_sequence(self, player: SequencePlayer) -> None:
+        """Remove what the sequence left."""
         ...
 
 
 @st.composite
 def _next(draw: st.DrawFn, machine: QueueMachine) -> list[Step]:
-    return next_steps(draw, machine.scene, machine.mood)
+    return next_steps(draw, machine.context, machine.theme)
 
 
-def _aims(machine: QueueMachine) -> st.SearchStrategy[Pair | None]:
-    """A pair that the run has not tried: every state with the same chance."""
-    by_state: dict[tuple[bool, str], Pair] = {
-        (op in JOB_OPS, state): (op, state) for op, state in machine.scene.untried
+def _aims(machine: QueueMachine) -> st.SearchStrategy[OperationAndState | None]:
+    """A pair that the campaign has not tried: every state with the same chance."""
+    by_state: dict[tuple[bool, str], OperationAndState] = {
+        (op in JOB_OPS, state): (op, state) for op, state in machine.context.untried
     }
     return st.sampled_from(list(by_state.values())) if by_state else st.none()
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """One sequence. A subclass names its conductor.
+    """One sequence. A subclass names its callbacks.
 
     There is one rule, which chooses among the families of steps by itself: Hypothesis would switch off most rules in
     each sequence, and few jobs would ever get through all of their states.
     """
 
-    conductor: ClassVar[Conductor]
+    callbacks: ClassVar[MachineCallbacks]
 
     def __init__(self) -> None:
         super().__init__()
-        self.play, self.scene, self.foresight = self.conductor.begin()
-        self.scene.now_ms = FROZEN_START_MS
-        self.mood = "all"
+        self.player, self.context = self.callbacks.begin_sequence()
+        self.context.now_ms = FROZEN_START_MS
+        self.model = SequenceModel()
+        self.theme = "all"
         self.taken: list[Step] = []
-        self.covered = 0
-        self.foreseeable = True
+        self.newly_covered = 0
+        self.predictable = True
 
-    @initialize(mood=st.sampled_from(tuple(MOODS)), favourites=favourites(), aim=st.runner().flatmap(_aims))
-    def choose(self, mood: str, favourites: tuple[dict[str, Any], ...], aim: Pair | None) -> None:
+    @initialize(theme=st.sampled_from(tuple(THEMES)), favourites=favourites(), aim=st.runner().flatmap(_aims))
+    def choose(self, theme: str, favourites: tuple[dict[str, Any], ...], aim: OperationAndState | None) -> None:
         """What the sequence is mostly about."""
-        self.mood, self.scene.favourites, self.scene.aim = mood, favourites, aim
+        self.theme, self.context.favourites, self.context.aim = theme, favourites, aim
 
     @rule(steps=st.runner().flatmap(_next))
     def go_on(self, steps: list[Step]) -> None:
@@ -88,41 +88,41 @@ class QueueMachine(RuleBasedStateMachine):
         self.take(steps)
 
     def take(self, steps: Sequence[Step]) -> None:
-        """Take steps one by one. Once the two sides have gone apart, the model goes on alone."""
+        """Take steps one by one. Once the two systems have gone apart, the model goes on alone."""
         for step in steps:
-            self.conductor.about_to()
+            self.callbacks.before_step()
             self.taken.append(step)
-            covers = list(combinations(step, self.scene.queue(queue_of(step))))
-            foreseen = self.foresight.follow(step, self.scene.now_ms)
-            if foreseen is None:
-                self.foreseeable = False
-                self.play.end("nobody can know what comes of this step")
-            found = self.play.perform(step)
-            self._cover(covers, compared=self.play.live or bool(found))
-            self._follow(step, foreseen)
-            self.conductor.judge(self.taken, self.play.news(found))
+            covered = list(combinations(step, self.context.queue(queue_of(step))))
+            predicted = self.model.follow(step, self.context.now_ms)
+            if predicted is None:
+                self.predictable = False
+                self.player.end("nobody can know what comes of this step")
+            found = self.player.perform(step)
+            self._cover(covered, compared=self.player.live or bool(found))
+            self._update_context(step, predicted)
+            self.callbacks.judge(self.taken, self.player.news(found))
 
     def teardown(self) -> None:
-        """Clear the stage, and tell Hypothesis how much of this was new."""
-        self.conductor.end(self.play)
-        target(float(self.covered), label="new combinations of operation, state and option")
+        """Remove what the sequence left, and let Hypothesis know how much of it was new."""
+        self.callbacks.end_sequence(self.player)
+        target(float(self.newly_covered), label="new combinations of operation, state and option")
 
-    def _cover(self, covers: Collection[Combination], *, compared: bool) -> None:
-        """What comes after a step that nobody could foresee counts for nothing: it is not played."""
-        if self.foreseeable:
-            self.covered += self.conductor.cover(covers, compared=compared)
-            self.scene.tried.update(one.pair for one in covers)
+    def _cover(self, covered: Collection[CallCombination], *, compared: bool) -> None:
+        """What comes after a step that nobody could predict counts for nothing: it is not played."""
+        if self.predictable:
+            self.newly_covered += self.callbacks.cover(covered, compared=compared)
+            self.context.tried.update(combination.pair for combination in covered)
 
-    def _follow(self, step: Step, foreseen: Answer | None) -> None:
+    def _update_context(self, step: Step, predicted: Completion | None) -> None:
         """What the generator has to know of a step."""
         if isinstance(step, ClockStep):
-            self.scene.now_ms += step.ms
+            self.context.now_ms += step.ms
         elif isinstance(step, CallStep) and isinstance(step.op, lifecycle.Open):
-            self.scene.opened[step.handle] = step.op.options
-        elif isinstance(step, CallStep) and step.handle.startswith("worker") and foreseen is not None:
-            claimed = (foreseen.value or {}).get("job")
-            self.scene.holders |= {claimed["id"]: (step.by, step.handle)} if claimed else {}
-        self.scene.world = self.foresight.world()
+            self.context.opened[step.handle] = step.op.options
+        elif isinstance(step, CallStep) and step.handle.startswith("worker") and predicted is not None:
+            claimed = (predicted.value or {}).get("job")
+            self.context.holders |= {claimed["id"]: (step.by, step.handle)} if claimed else {}
+        self.context.state = self.model.state()
 
 
 def queue_of(step: Step) -> str:
@@ -132,6 +132,6 @@ def queue_of(step: Step) -> str:
     return QUEUE_OF.get(step.handle, MAIN) or MAIN if isinstance(step, CallStep) else MAIN
 
 
-def machine_for(conductor: Conductor) -> Any:
-    """The machine's class for one run."""
-    return type("QueueMachine", (QueueMachine,), {"conductor": conductor})
+def machine_for(callbacks: MachineCallbacks) -> Any:
+    """The machine's class for one campaign."""
+    return type("QueueMachine", (QueueMachine,), {"callbacks": callbacks})

@@ -1,124 +1,260 @@
-"""One run as the command line asks for it: earlier findings first, then the campaign, then what came of it."""
+"""One run as the command line asks for it: the campaign, what it shows on screen, and the folder that it leaves."""
 
 from __future__ import annotations
 
+import json
+import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
-from conformance.fuzz.campaign import Campaign, Finding
-from conformance.fuzz.coverage import legal_pairs
-from conformance.fuzz.findings import Known
-from conformance.fuzz.folder import RunFolder
-from conformance.fuzz.modes import Mode
-from conformance.fuzz.opening import open_stage
-from conformance.fuzz.replaying import play_back
-from conformance.fuzz.stage import Stage
-from conformance.fuzz.view import RunView, finding_line
+from conformance.environment.prepare import EnvironmentOptions
+from conformance.fuzz.campaign import Campaign, CampaignListener, CampaignOptions, CampaignProgress, FuzzFinding
+from conformance.fuzz.comparing import KnownDifferences
+from conformance.fuzz.replay import Replay, ReplayHeader, file_name, play_back, read_replay, write_replay
+from conformance.fuzz.steps import Mode
+from conformance.fuzz.strategies.exploring import legal_pairs
+from conformance.fuzz.target import FuzzTarget, open_target
+from conformance.gate.records import KIT_VERSION
+from conformance.problems import UsageProblem
 
-SHOWN_PAIRS = 10
+FINDINGS, EXAMPLES, COVERAGE, PROGRESS = "findings", "examples", "coverage.json", "progress.json"
+
+REFRESH_S = 0.25
+HEARTBEAT_S = 10.0
+"""How often plain mode prints how far the run is."""
+
+MOST_PAIRS_SHOWN, MOST_FINDINGS_SHOWN = 10, 12
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What was asked for. `client` and `command` as for `run`; at most one of them is given."""
+class FuzzOptions:
+    """What was asked for. `out`: folder of findings, examples and coverage."""
 
     mode: Mode
     budget_s: float
     seed: int
     out: Path
-    client: str = ""
-    command: tuple[str, ...] = ()
-    redis: str = ""
-    node: str = ""
+    environment: EnvironmentOptions
     ignore: tuple[str, ...] = ()
     """Places (glob) where differences are no findings."""
     without: tuple[str, ...] = ()
     """Operations (glob) that are not called."""
 
 
-def run_session(wish: Wish, console: Console) -> bool:
-    """Run it, show it, write the folder; whether there are findings. Raises a Problem for what a user can mend."""
-    folder = RunFolder(wish.out)
+def run_fuzz(options: FuzzOptions, console: Console) -> bool:
+    """Play earlier findings again, then a campaign; show both, write the folder; return whether there are findings.
+
+    Raises a Problem for what a user can mend.
+    """
+    folder = FuzzFolder(options.out)
     with ExitStack() as stack:
-        stage = open_stage(
-            stack,
-            wish.mode,
-            client=wish.client,
-            command=wish.command,
-            redis=wish.redis,
-            node=wish.node,
-            announce=_announce,
-        )
-        view = RunView(console, lambda finding: folder.save(finding, stage))
-        rounds = folder.rounds_done(wish.seed)
-        known = Known(places=wish.ignore)
+        target = open_target(options.environment, stack, options.mode)
+        view = CampaignView(console, lambda finding: folder.save(finding, target))
         campaign = Campaign(
-            stage,
-            wish.budget_s,
-            wish.seed,
+            target,
+            CampaignOptions(options.budget_s, options.seed, options.without, folder.examples),
             view,
-            folder.examples,
-            rounds=rounds,
-            known=known,
-            left_out=wish.without,
+            KnownDifferences(places=options.ignore),
+            CampaignProgress(rounds=folder.rounds_done(options.seed)),
         )
-        still = _play_again(folder, stage, campaign, console)
+        still_shown = _play_again(folder, campaign, console)
         stack.callback(view.stop)
         view.start()
         try:
             campaign.run()
         finally:
             view.stop()
-            folder.note(campaign, campaign.operations)
+            folder.note(campaign)
         _conclude(console, campaign, folder)
-    return bool(still) or any(finding.reproduced for finding in campaign.findings)
+    return still_shown or any(finding.reproduced for finding in campaign.findings)
 
 
-def _play_again(folder: RunFolder, stage: Stage, campaign: Campaign, console: Console) -> int:
-    """Play the findings of earlier runs; those that still show are known and are not looked for again."""
-    still = 0
+def _play_again(folder: FuzzFolder, campaign: Campaign, console: Console) -> bool:
+    """Play the findings of earlier runs: whether some still show. Those are known and are not looked for again."""
+    still_shown = False
     for path, replay in folder.replays().items():
-        if replay.header.mode != stage.mode:
+        if replay.header.mode != campaign.target.mode:
             continue
-        shows = play_back(stage, replay).shows(replay)
-        still += shows
+        shows = play_back(campaign.target, replay).shows(replay)
         if shows:
+            still_shown = True
             campaign.known.groups |= replay.groups
         mark = ("✗ still shows  ", "bold red") if shows else ("✓ no longer shows  ", "green")
         console.print(Text.assemble(mark, str(path)), soft_wrap=True)
-    return still
+    return still_shown
 
 
-def _conclude(console: Console, campaign: Campaign, folder: RunFolder) -> None:
-    elapsed = max(time.monotonic() - campaign.started, 0.001)
-    untried = campaign.coverage.never_tried(campaign.operations)
+def _conclude(console: Console, campaign: Campaign, folder: FuzzFolder) -> None:
+    progress = campaign.progress
+    untried = progress.coverage.never_tried(progress.operations)
     console.print(
-        f"{campaign.sequences} sequences, {campaign.steps} steps ({campaign.steps / elapsed:.0f}/s), "
-        f"{len(campaign.coverage.seen)} combinations of operation, state and option",
+        f"{progress.sequences} sequences, {progress.steps} steps ({progress.steps / progress.elapsed_s:.0f}/s), "
+        f"{len(progress.coverage.compared)} combinations of operation, state and option",
         soft_wrap=True,
     )
     if untried:
-        shown = ", ".join(f"{op} on {state}" for op, state in untried[:SHOWN_PAIRS])
-        more = f" and {len(untried) - SHOWN_PAIRS} more (coverage.json)" if len(untried) > SHOWN_PAIRS else ""
-        console.print(Text(f"never tried: {shown}{more}"), soft_wrap=True)
+        pairs = ", ".join(f"{op} on {state}" for op, state in untried[:MOST_PAIRS_SHOWN])
+        more = f" and {len(untried) - MOST_PAIRS_SHOWN} more (coverage.json)" if len(untried) > MOST_PAIRS_SHOWN else ""
+        console.print(Text(f"never tried: {pairs}{more}"), soft_wrap=True)
     else:
-        pairs = len(legal_pairs(campaign.operations))
-        console.print(f"all {pairs} pairs of operation and state were tried")
+        console.print(f"all {len(legal_pairs(progress.operations))} pairs of operation and state were tried")
     for finding in campaign.findings:
         console.print(finding_line(finding), soft_wrap=True)
-        _show(console, finding, folder.file_of(finding))
+        for difference in finding.differences:
+            console.print(Text(f"  {difference}", style="dim"), soft_wrap=True)
+        path = folder.file_of(finding)
+        console.print(Text(f"  reproduce: bullmq-conformance replay {path}"), soft_wrap=True)
 
 
-def _show(console: Console, finding: Finding, path: Path) -> None:
-    for difference in finding.differences:
-        console.print(Text(f"  {difference}", style="dim"), soft_wrap=True)
-    console.print(Text(f"  reproduce: bullmq-conformance replay {path}"), soft_wrap=True)
+@dataclass(frozen=True)
+class FuzzFolder:
+    """`findings/*.jsonl`, `examples/` (Hypothesis's database), `coverage.json`, `progress.json`."""
+
+    path: Path
+
+    @property
+    def examples(self) -> Path:
+        """Hypothesis's example database."""
+        return self.path / EXAMPLES
+
+    def replays(self) -> dict[Path, Replay]:
+        """The findings of earlier runs. Raises UsageProblem for a file that is none."""
+        return {path: read_replay(path) for path in sorted((self.path / FINDINGS).glob("*.jsonl"))}
+
+    def save(self, finding: FuzzFinding, target: FuzzTarget) -> Path:
+        """Write a finding as a replay file."""
+        path = self.file_of(finding)
+        write_replay(as_replay(finding, target), path)
+        return path
+
+    def file_of(self, finding: FuzzFinding) -> Path:
+        """Where a finding is written."""
+        return self.path / FINDINGS / file_name(finding.group)
+
+    def rounds_done(self, seed: int) -> int:
+        """How many rounds earlier runs with this seed have played."""
+        try:
+            progress = json.loads((self.path / PROGRESS).read_text("utf-8"))
+            return int(progress[str(seed)])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0
+
+    def note(self, campaign: Campaign) -> None:
+        """Write down what was covered, and how far the run has come. Raises UsageProblem where it cannot be written."""
+        progress = {str(campaign.options.seed): campaign.progress.rounds}
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / PROGRESS).write_text(json.dumps(progress) + "\n", "utf-8")
+            coverage = json.dumps(coverage_record(campaign.progress), indent=1)
+            (self.path / COVERAGE).write_text(coverage + "\n", "utf-8")
+        except OSError as error:
+            raise UsageProblem(f"cannot write to {self.path}: {error.strerror}", hint="choose another --out") from error
 
 
-def _announce(text: str) -> None:
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)
+def as_replay(finding: FuzzFinding, target: FuzzTarget) -> Replay:
+    """A finding as the content of a replay file."""
+    drivers = target.drivers
+    shown_on = drivers.client or drivers.oracle
+    header = ReplayHeader(
+        title=str(finding.group),
+        kit=KIT_VERSION,
+        bullmq=drivers.oracle.living().ready.client.version,
+        mode=target.mode,
+        clock="frozen" if drivers.frozen else "running",
+        seed=finding.seed,
+        client=shown_on.launch.name,
+        version=shown_on.living().ready.client.version,
+        beside=list(finding.beside),
+    )
+    return Replay(header, finding.steps, finding.differences)
+
+
+def coverage_record(progress: CampaignProgress) -> dict[str, Any]:
+    """What was tried how often, and which legal pairs of operation and state never were."""
+    coverage = progress.coverage
+    return {
+        "sequences": progress.sequences,
+        "steps": progress.steps,
+        "never_tried": [f"{op} on {state}" for op, state in coverage.never_tried(progress.operations)],
+        "tried": {
+            f"{combination.op} on {combination.state} with {combination.option}": count
+            for combination, count in sorted(coverage.compared.items())
+        },
+    }
+
+
+class CampaignView(CampaignListener):
+    """What a campaign shows: a live panel on a terminal, plain lines everywhere else.
+
+    `save` is called with each finding. `live` forces or forbids the panel; by default it is used on a terminal outside
+    CI.
+    """
+
+    def __init__(self, console: Console, save: Callable[[FuzzFinding], object], *, live: bool | None = None) -> None:
+        self._console, self._save = console, save
+        self._findings: list[FuzzFinding] = []
+        self._last_shown = 0.0
+        redraws = console.is_terminal and not console.is_dumb_terminal and not os.environ.get("CI")
+        self._live = (
+            Live(console=console, auto_refresh=False, transient=True) if (redraws if live is None else live) else None
+        )
+
+    def start(self) -> None:
+        """Begin to show."""
+        if self._live is not None:
+            self._live.start()
+
+    def stop(self) -> None:
+        """Take the panel away; stopping twice is fine."""
+        if self._live is not None:
+            self._live.stop()
+
+    def before_step(self, campaign: Campaign) -> None:
+        """Show how far the run is, now and then."""
+        now = time.monotonic()
+        if now - self._last_shown < (REFRESH_S if self._live is not None else HEARTBEAT_S):
+            return
+        self._last_shown = now
+        if self._live is not None:
+            self._live.update(self._panel(campaign), refresh=True)
+        else:
+            self._console.print(Text(_progress_line(campaign)), soft_wrap=True)
+
+    def found(self, finding: FuzzFinding) -> None:
+        """Show a finding as soon as it is shrunk."""
+        self._findings.append(finding)
+        self._save(finding)
+        self._console.print(finding_line(finding), soft_wrap=True)
+
+    def _panel(self, campaign: Campaign) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        for finding in self._findings[-MOST_FINDINGS_SHOWN:]:
+            cells = f"{finding.calls} calls", finding.differences[0].severity, str(finding.group)
+            table.add_row(*map(Text, cells))
+        return Group(Text(_progress_line(campaign), style="bold"), table)
+
+
+def finding_line(finding: FuzzFinding) -> Text:
+    """A finding in one line."""
+    more = f" (and {len(finding.together)} more with it)" if finding.together else ""
+    mark = ("✗ ", "bold red") if finding.reproduced else ("? not seen again ", "yellow")
+    return Text.assemble(mark, f"{finding.group}{more}", f"  {finding.calls} calls, after {finding.seconds:.0f} s")
+
+
+def _progress_line(campaign: Campaign) -> str:
+    progress, elapsed_s = campaign.progress, campaign.progress.elapsed_s
+    coverage, legal = progress.coverage, legal_pairs(progress.operations)
+    return (
+        f"{elapsed_s:.0f}/{campaign.options.budget_s:.0f} s  {progress.phase}  {progress.sequences} sequences  "
+        f"{progress.steps / elapsed_s:.0f} steps/s  {len(coverage.compared)} combinations  "
+        f"{len(coverage.pairs.intersection(legal))}/{len(legal)} pairs  {len(campaign.findings)} findings"
+    )

@@ -1,22 +1,55 @@
-"""What a sequence is made of: calls, steps of the clock, and faults. One step is one line of a replay file."""
+"""What a sequence is made of: calls, steps of the clock, and faults; one step is one line of a replay file."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from conformance.driver.messages import RedisAddress
-from conformance.driver.ops import REGISTRY, Op, lifecycle
-from conformance.observe.tap.rules import Phase
+from conformance.driver.ops import REGISTRY, Op, lifecycle, queue
+from conformance.observe.tap.rules import TriggerPhase
+
+Mode: TypeAlias = Literal["differential", "interop", "model"]
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""`differential`: the client against the oracle, each on its own prefix. `interop`: client and oracle take turns on one
+prefix, compared with the oracle alone on another. `model`: the oracle against the model."""
 
 Caller: TypeAlias = Literal["client", "oracle"]
-Cut: TypeAlias = Phase | Literal[""]
+Cut: TypeAlias = TriggerPhase | Literal[""]
 FaultName: TypeAlias = Literal["delete-lock", "wake", "script-flush", "disconnect"]
 
 NOWHERE = RedisAddress(mode="standalone", nodes=[])
 """The address in the `open` of a step: each participant fills in its own, and its own prefix."""
+
+PREFIX = "<prefix>"
+"""Stands in a step for the participant's own prefix."""
+
+OWN_ARGUMENTS = frozenset({"prefix", "redis"})
+"""Arguments of `open` that every participant has for itself."""
+
+CUTTABLE = frozenset(
+    {
+        "queue.add",
+        "queue.pause",
+        "queue.resume",
+        "job.updateData",
+        "job.updateProgress",
+        "job.promote",
+        "job.changeDelay",
+        "job.changePriority",
+        "job.retry",
+        "worker.moveToCompleted",
+        "worker.moveToDelayed",
+        "worker.moveToWait",
+        "worker.extendLock",
+    }
+)
+"""Operations that do all they do in one script. What a claim hands out when its reply is lost, nobody holds: such calls
+(`worker.getNextJob`, `fetch_next`) are left to scenarios and to chaos."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +83,13 @@ class ClockStep:
 
     @property
     def name(self) -> str:
-        """How coverage and findings call it."""
+        """Its name in coverage and findings."""
         return "clock"
 
 
 @dataclass(frozen=True)
 class FaultStep:
-    """Something happens to Redis or to the connections, to both sides alike.
+    """Something happens to Redis or to the connections, to both systems alike.
 
     `delete-lock`: the lock of `job` expires. `wake`: an idle worker wakes up, which takes the markers of `queue`.
     `script-flush`: Redis forgets all scripts. `disconnect`: the connections of both clients are cut while nothing is
@@ -69,7 +102,7 @@ class FaultStep:
 
     @property
     def name(self) -> str:
-        """How coverage and findings call it."""
+        """Its name in coverage and findings."""
         return f"fault.{self.fault}"
 
 
@@ -83,9 +116,48 @@ def opening(handle: str, role: lifecycle.Role, queue: str, by: Caller = "client"
     return CallStep(handle, op, by)
 
 
-def calls_of(steps: list[Step]) -> int:
-    """How many calls there are, without the making of client objects."""
+def calls_of(steps: Iterable[Step]) -> int:
+    """How many calls there are; making a client object is none."""
     return sum(isinstance(step, CallStep) and not step.opens for step in steps)
+
+
+def may_be_cut(step: CallStep) -> bool:
+    """Whether all outcomes of this call are known when its connection breaks."""
+    return step.by == "client" and step.name in CUTTABLE and not getattr(step.op, "fetch_next", False)
+
+
+def addressed(op: Op[Any], prefix: str, address: RedisAddress) -> Op[Any]:
+    """The operation as one participant sends it: with its own address, and its own prefix wherever a step names one."""
+    if isinstance(op, lifecycle.Open):
+        return msgspec.structs.replace(op, prefix=prefix, redis=address)
+    if isinstance(op, queue.Add) and "parent" in op.opts:
+        return msgspec.structs.replace(op, opts=_with_prefix(op.opts, prefix))
+    if isinstance(op, queue.AddBulk):
+        jobs = [msgspec.structs.replace(job, opts=_with_prefix(job.opts, prefix)) for job in op.jobs]
+        return msgspec.structs.replace(op, jobs=jobs)
+    return op
+
+
+def _with_prefix(opts: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The option `parent` names its queue by the full name, prefix included."""
+    parent = opts.get("parent")
+    if not isinstance(parent, dict):
+        return opts
+    return {**opts, "parent": {**parent, "queue": str(parent.get("queue", "")).replace(PREFIX, prefix)}}
+
+
+def step_line(step: Step) -> str:
+    """A step in one line, for people."""
+    if isinstance(step, ClockStep):
+        return f"{step.ms} ms pass"
+    if isinstance(step, FaultStep):
+        return " ".join(filter(None, (step.fault, step.queue, step.job)))
+    arguments = ", ".join(
+        f"{name}={msgspec.json.encode(value).decode()}" for name, value in _arguments(step.op).items()
+    )
+    who = " (Node)" if step.by == "oracle" else ""
+    cut = f", cut {step.cut}" if step.cut else ""
+    return f"{step.handle}{who}: {step.name}({arguments}){cut}"
 
 
 def as_record(step: Step) -> dict[str, Any]:
@@ -118,30 +190,14 @@ def from_record(record: dict[str, Any]) -> Step:
     return CallStep(handle, op, by, msgspec.convert(record.get("cut", ""), Cut))
 
 
-def told(step: Step) -> str:
-    """A step in one line, for people."""
-    if isinstance(step, ClockStep):
-        return f"{step.ms} ms pass"
-    if isinstance(step, FaultStep):
-        return " ".join(filter(None, (step.fault, step.queue, step.job)))
-    arguments = ", ".join(
-        f"{name}={msgspec.json.encode(value).decode()}" for name, value in _arguments(step.op).items()
-    )
-    who = " (Node)" if step.by == "oracle" else ""
-    cut = f", cut {step.cut}" if step.cut else ""
-    return f"{step.handle}{who}: {step.name}({arguments}){cut}"
-
-
 def _arguments(op: Op[Any]) -> dict[str, Any]:
     values: dict[str, Any] = msgspec.to_builtins(op)
     required = {field.name for field in msgspec.structs.fields(op) if field.required}
     defaults = {field.name: _default_of(field) for field in msgspec.structs.fields(op) if not field.required}
     kept = {name: value for name, value in values.items() if name in required or value != defaults[name]}
-    return {name: value for name, value in kept.items() if not (isinstance(op, lifecycle.Open) and name in OWN)}
-
-
-OWN = frozenset({"prefix", "redis"})
-"""Arguments of `open` that every participant has for itself."""
+    return {
+        name: value for name, value in kept.items() if not (isinstance(op, lifecycle.Open) and name in OWN_ARGUMENTS)
+    }
 
 
 def _default_of(field: msgspec.structs.FieldInfo) -> Any:

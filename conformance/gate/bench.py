@@ -10,7 +10,7 @@ import msgspec
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver, place_tap
 from conformance.environment.prepare import Environment
-from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Role
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.participant import Participant

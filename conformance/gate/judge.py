@@ -16,19 +16,18 @@ from conformance.driver.ops import lifecycle, queue
 from conformance.gate.records import Finding
 from conformance.ledger.loader import Ledger
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
-from conformance.observe.compare.values import same_json
+from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import diff
-from conformance.observe.rules.base import Context, Rule
-from conformance.observe.rules.wakeups import WORKER_TRACES
+from conformance.observe.differences import same_json
 from conformance.observe.tables import Snapshot, parsed_json
-from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import RecordedCall
 from conformance.participants.expect import Mismatch, shown
 from conformance.participants.marks import Scenario
 from conformance.participants.participant import Participant
 
 
-def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[Rule, ...]:
+def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[CanonicalRule, ...]:
     """The rules of a comparison, without those that are switched off.
 
     `frozen`: both clocks were set by the kit, so times are compared exactly. `managed`: a worker's own loop ran, so
@@ -43,10 +42,10 @@ def check_names(off: Collection[str]) -> None:
     without(ALL_RULES, *off)
 
 
-def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[Rule, ...]) -> tuple[Snapshot, Snapshot]:
+def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[CanonicalRule, ...]) -> tuple[Snapshot, Snapshot]:
     """Both snapshots in canonical form."""
     # Durations of locks are a requirement of their own: scenarios use all kinds of them.
-    context = Context(lock_duration_ms=None)
+    context = CanonicalContext(lock_duration_ms=None)
     return canonicalise(oracle, rules, context), canonicalise(client, rules, context)
 
 

@@ -179,7 +179,7 @@ class GatePlugin:
     def _prepared(self) -> Environment:
         if self._environment is None:
             try:
-                self._environment = prepare(self.config, self._stack, self.announce, prove=True)
+                self._environment = self._stack.enter_context(prepare(self.config, self.announce, prove=True))
             except Problem as problem:
                 self._stack.close()
                 pytest.exit(str(problem), returncode=problem.exit_code)

@@ -42,7 +42,7 @@ Status = Literal["tested", "disputed", "client-only", "untestable"]
 STATUSES: tuple[Status, ...] = ("tested", "disputed", "client-only", "untestable")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One row as it is written down."""
 
     id: str
@@ -71,7 +71,7 @@ class AreaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     area: str
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[LedgerRow, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class Ledger(Mapping[str, Requirement]):
         """Title of each area, by its short name."""
         if len(self._rows) != len(requirements):
             ids = [row.id for row in requirements]
-            twice = sorted({one for one in ids if ids.count(one) > 1})
+            twice = sorted({name for name in ids if ids.count(name) > 1})
             raise ValueError(f"ledger rows with the same id: {', '.join(twice)}")
 
     def __getitem__(self, requirement: str) -> Requirement:

@@ -13,7 +13,7 @@ from conformance.protocol.errors import DRIVER_CODES, ErrorCode
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """One operation of the driver protocol on one handle."""
 
     handle: str | None
@@ -27,7 +27,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a call answers, and what it appends to the event streams.
+    """What a call returns, and what it appends to the event streams.
 
     `value`: the answer as plain dicts and lists, None where the call fails. `code`: the driver's error code, None where
     it succeeds. `determined`: False where the outcome depends on the order in which Redis hands out the members of a
@@ -54,7 +54,7 @@ class HeldJob:
 
 
 @dataclass(slots=True)
-class Handle:
+class ModelHandle:
     """An open object of the client: what it was opened with, and what it remembers between calls."""
 
     name: str
@@ -77,7 +77,7 @@ class Handle:
         return default if value is None else value
 
 
-class Failure(Exception):
+class CallFailure(Exception):
     """The call does not succeed; what it did up to here stays done, as in a Lua script."""
 
     def __init__(self, code: DriverCode, reason: str) -> None:
@@ -91,14 +91,14 @@ class NotModelled(Exception):
 
 def refuse(reason: str) -> NoReturn:
     """The client itself says no, before anything is sent."""
-    raise Failure("invalid-argument", reason)
+    raise CallFailure("invalid-argument", reason)
 
 
 def script_error(code: ErrorCode) -> NoReturn:
-    """A script answers with a negative number."""
-    raise Failure(DRIVER_CODES[code], code.name)  # type: ignore[arg-type]  # the table holds codes only
+    """A script returns a negative number."""
+    raise CallFailure(DRIVER_CODES[code], code.name)  # type: ignore[arg-type]  # the table holds codes only
 
 
 def script_breaks(reason: str) -> NoReturn:
     """A script ends with an error of Lua or Redis; earlier writes stay."""
-    raise Failure("other", reason)
+    raise CallFailure("other", reason)

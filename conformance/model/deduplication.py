@@ -12,15 +12,14 @@ from typing import Any
 
 from conformance.driver.ops import queue as ops
 from conformance.driver.ops.base import Count
-from conformance.model.containers import Expiring
+from conformance.model.dispatch import CallContext, operation
 from conformance.model.events import emit, emit_within_limit
 from conformance.model.parents import delete_job_keys
-from conformance.model.stage import Stage, answers
-from conformance.model.state import Queue, World
+from conformance.model.state import ExpiringValue, ModelState, QueueState
 from conformance.model.texts import argument, lua_true
 
 
-def deduplicated(world: World, queue: Queue, job: str, options: Mapping[str, Any] | None) -> str | None:
+def deduplicated(state: ModelState, queue: QueueState, job: str, options: Mapping[str, Any] | None) -> str | None:
     """The job that stands for the new one, which is then not added; None where the new one is to be added."""
     if options is None or not lua_true(options.get("id")):
         return None
@@ -28,40 +27,40 @@ def deduplicated(world: World, queue: Queue, job: str, options: Mapping[str, Any
     ttl = options.get("ttl") or 0
     owner = queue.deduplications.get(name)
     if owner is None:
-        queue.deduplications[name] = world.expiring(job, ttl) if ttl > 0 else Expiring(job)
+        queue.deduplications[name] = state.expiring(job, ttl) if ttl > 0 else ExpiringValue(job)
         return None
     if lua_true(options.get("replace")):
-        return _replaced(world, queue, job, options)
+        return _replaced(state, queue, job, options)
     if ttl > 0 and lua_true(options.get("extend")):
-        queue.deduplications[name] = world.expiring(owner.value, ttl)
-    _tell(world, queue, kept=owner.value, dropped=job, name=name)
+        queue.deduplications[name] = state.expiring(owner.value, ttl)
+    _announce(state, queue, kept=owner.value, dropped=job, name=name)
     return owner.value
 
 
-def _replaced(world: World, queue: Queue, job: str, options: Mapping[str, Any]) -> str | None:
+def _replaced(state: ModelState, queue: QueueState, job: str, options: Mapping[str, Any]) -> str | None:
     """A delayed owner gives way; any other makes that the new job is ignored without an event."""
     name = argument(options["id"])
     owner = queue.deduplications[name]
     if not queue.delayed.remove(owner.value):
         return owner.value
     delete_job_keys(queue, owner.value)
-    emit(world, queue, "removed", jobId=owner.value, prev="delayed")
-    _tell(world, queue, kept=job, dropped=owner.value, name=name)
+    emit(state, queue, "removed", jobId=owner.value, prev="delayed")
+    _announce(state, queue, kept=job, dropped=owner.value, name=name)
     ttl = options.get("ttl") or 0
     if ttl > 0:
         extend = lua_true(options.get("extend"))
-        queue.deduplications[name] = world.expiring(job, ttl) if extend else Expiring(job, owner.due_ms)
+        queue.deduplications[name] = state.expiring(job, ttl) if extend else ExpiringValue(job, owner.due_ms)
     else:
-        queue.deduplications[name] = Expiring(job)
+        queue.deduplications[name] = ExpiringValue(job)
     return None
 
 
-def _tell(world: World, queue: Queue, *, kept: str, dropped: str, name: str) -> None:
-    emit_within_limit(world, queue, "debounced", jobId=kept, debounceId=name)
-    emit_within_limit(world, queue, "deduplicated", jobId=kept, deduplicationId=name, deduplicatedJobId=dropped)
+def _announce(state: ModelState, queue: QueueState, *, kept: str, dropped: str, name: str) -> None:
+    emit_within_limit(state, queue, "debounced", jobId=kept, debounceId=name)
+    emit_within_limit(state, queue, "deduplicated", jobId=kept, deduplicationId=name, deduplicatedJobId=dropped)
 
 
-def release_on_finish(queue: Queue, job: str) -> None:
+def release_on_finish(queue: QueueState, job: str) -> None:
     """A job that finishes gives its id free, unless the id is held for a time."""
     name = queue.field(job, "deid")
     owner = queue.deduplications.get(name) if name is not None else None
@@ -69,12 +68,20 @@ def release_on_finish(queue: Queue, job: str) -> None:
         del queue.deduplications[name]
 
 
-@answers(ops.GetDeduplicationJobId)
-def _owner(stage: Stage, op: ops.GetDeduplicationJobId) -> ops.MaybeText:
-    owner = stage.queue.deduplications.get(op.id)
+@operation(ops.GetDeduplicationJobId)
+def _owner(context: CallContext, op: ops.GetDeduplicationJobId) -> ops.MaybeText:
+    owner = context.queue.deduplications.get(op.id)
     return ops.MaybeText(value=None if owner is None else owner.value)
 
 
-@answers(ops.RemoveDeduplicationKey)
-def _forget(stage: Stage, op: ops.RemoveDeduplicationKey) -> Count:
-    return Count(count=int(stage.queue.deduplications.pop(op.id, None) is not None))
+@operation(ops.RemoveDeduplicationKey)
+def _forget(context: CallContext, op: ops.RemoveDeduplicationKey) -> Count:
+    return Count(count=int(context.queue.deduplications.pop(op.id, None) is not None))
+
+
+def release_deduplication(queue: QueueState, job: str) -> None:
+    """Give a removed job's deduplication id free, if it was this job's."""
+    name = queue.field(job, "deid")
+    owner = queue.deduplications.get(name) if name is not None else None
+    if name is not None and owner is not None and owner.value == job:
+        del queue.deduplications[name]

@@ -1,16 +1,16 @@
-"""Reading: jobs, counts, states, logs, children. Nothing here changes anything."""
+"""Reading: jobs, counts, states, logs, children, flows, metrics. Nothing here changes anything."""
 
 from __future__ import annotations
 
+from conformance.driver.ops import flow as flow_ops
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as ops
 from conformance.driver.ops.base import Count, Counts, Flag, Jobs, MaybeJob
-from conformance.model.containers import list_range
+from conformance.model.dispatch import CallContext, operation
+from conformance.model.job_objects import maybe_job, view_of
 from conformance.model.order import waiting_list
-from conformance.model.stage import Stage, answers
-from conformance.model.state import Queue
-from conformance.model.texts import normalised_json
-from conformance.model.views import maybe_job, view_of
+from conformance.model.state import MetricsRecord, QueueState, list_range
+from conformance.model.texts import normalised_json, parse_int
 from conformance.protocol.job_fields import STATE_UNKNOWN, STATES, container_of
 from conformance.protocol.scores import PRIORITY_FACTOR
 
@@ -28,7 +28,7 @@ STATE_ORDER = (
 """Containers in the order in which they are looked through, and the state that each one stands for."""
 
 
-def state_of(queue: Queue, job: str) -> str:
+def state_of(queue: QueueState, job: str) -> str:
     """The state of a job, as users name it: a paused job is `waiting`."""
     return next((state for name, state in STATE_ORDER if job in queue.container(name)), STATE_UNKNOWN)
 
@@ -39,21 +39,21 @@ def _asked_states(types: list[str]) -> list[str]:
     return list(dict.fromkeys(wanted))
 
 
-@answers(ops.GetJob)
-def _get_job(stage: Stage, op: ops.GetJob) -> MaybeJob:
-    return maybe_job(view_of(stage.queue, op.job) if op.job else None)
+@operation(ops.GetJob)
+def _get_job(context: CallContext, op: ops.GetJob) -> MaybeJob:
+    return maybe_job(view_of(context.queue, op.job) if op.job else None)
 
 
-@answers(ops.GetJobs)
-def _get_jobs(stage: Stage, op: ops.GetJobs) -> Jobs:
+@operation(ops.GetJobs)
+def _get_jobs(context: CallContext, op: ops.GetJobs) -> Jobs:
     """The range is taken of each state by itself."""
     found: dict[str, None] = {}
     for state in _asked_states(op.types):
-        found.update(dict.fromkeys(_range(stage.queue, container_of(state), op)))
-    return Jobs(jobs=[view_of(stage.queue, job) for job in found])
+        found.update(dict.fromkeys(_range(context.queue, container_of(state), op)))
+    return Jobs(jobs=[view_of(context.queue, job) for job in found])
 
 
-def _range(queue: Queue, name: str, op: ops.GetJobs) -> list[str]:
+def _range(queue: QueueState, name: str, op: ops.GetJobs) -> list[str]:
     """Sorted sets from the lowest score, lists from the right end, or the other way round if not `asc`."""
     container = queue.container(name)
     if not isinstance(container, list):
@@ -66,29 +66,29 @@ def _range(queue: Queue, name: str, op: ops.GetJobs) -> list[str]:
     return list_range(container, last, first)[::-1]
 
 
-@answers(ops.GetJobCounts)
-def _get_counts(stage: Stage, op: ops.GetJobCounts) -> Counts:
-    return Counts(counts=_counts(stage.queue, op.types))
+@operation(ops.GetJobCounts)
+def _get_counts(context: CallContext, op: ops.GetJobCounts) -> Counts:
+    return Counts(counts=_counts(context.queue, op.types))
 
 
-def _counts(queue: Queue, types: list[str]) -> dict[str, int]:
+def _counts(queue: QueueState, types: list[str]) -> dict[str, int]:
     return {state: len(queue.container(container_of(state))) for state in _asked_states(types)}
 
 
-@answers(ops.GetJobCountByTypes)
-def _get_count(stage: Stage, op: ops.GetJobCountByTypes) -> Count:
-    return Count(count=sum(_counts(stage.queue, op.types).values()))
+@operation(ops.GetJobCountByTypes)
+def _get_count(context: CallContext, op: ops.GetJobCountByTypes) -> Count:
+    return Count(count=sum(_counts(context.queue, op.types).values()))
 
 
-@answers(ops.CountPending)
-def _count_pending(stage: Stage, _: ops.CountPending) -> Count:
-    return Count(count=sum(_counts(stage.queue, PENDING_STATES).values()))
+@operation(ops.CountPending)
+def _count_pending(context: CallContext, _: ops.CountPending) -> Count:
+    return Count(count=sum(_counts(context.queue, PENDING_STATES).values()))
 
 
-@answers(ops.GetCountsPerPriority)
-def _per_priority(stage: Stage, op: ops.GetCountsPerPriority) -> Counts:
+@operation(ops.GetCountsPerPriority)
+def _per_priority(context: CallContext, op: ops.GetCountsPerPriority) -> Counts:
     """Priority 0 are the jobs that wait without one."""
-    queue = stage.queue
+    queue = context.queue
     counts = {}
     for priority in op.priorities:
         low, high = priority * PRIORITY_FACTOR, (priority + 1) * PRIORITY_FACTOR - 1
@@ -96,78 +96,107 @@ def _per_priority(stage: Stage, op: ops.GetCountsPerPriority) -> Counts:
     return Counts(counts=counts)
 
 
-@answers(ops.GetJobState)
-def _get_state(stage: Stage, op: ops.GetJobState) -> ops.StateName:
-    return ops.StateName(state=state_of(stage.queue, op.job))
+@operation(ops.GetJobState)
+def _get_state(context: CallContext, op: ops.GetJobState) -> ops.StateName:
+    return ops.StateName(state=state_of(context.queue, op.job))
 
 
-@answers(job_ops.GetState)
-def _get_state_of_job(stage: Stage, op: job_ops.GetState) -> ops.StateName:
-    return ops.StateName(state=state_of(stage.queue, op.job))
+@operation(job_ops.GetState)
+def _get_state_of_job(context: CallContext, op: job_ops.GetState) -> ops.StateName:
+    return ops.StateName(state=state_of(context.queue, op.job))
 
 
-@answers(job_ops.IsFinished)
-def _is_finished(stage: Stage, op: job_ops.IsFinished) -> Flag:
-    return Flag(value=op.job in stage.queue.completed or op.job in stage.queue.failed)
+@operation(job_ops.IsFinished)
+def _is_finished(context: CallContext, op: job_ops.IsFinished) -> Flag:
+    return Flag(value=op.job in context.queue.completed or op.job in context.queue.failed)
 
 
-@answers(ops.GetJobLogs)
-def _get_logs(stage: Stage, op: ops.GetJobLogs) -> ops.JobLogs:
-    rows = stage.queue.logs.get(op.job, [])
+@operation(ops.GetJobLogs)
+def _get_logs(context: CallContext, op: ops.GetJobLogs) -> ops.JobLogs:
+    rows = context.queue.logs.get(op.job, [])
     backwards = list_range(rows, -(op.end + 1), -(op.start + 1))[::-1]
     return ops.JobLogs(logs=list_range(rows, op.start, op.end) if op.asc else backwards, count=len(rows))
 
 
-@answers(ops.GetVersion)
-def _get_version(stage: Stage, _: ops.GetVersion) -> ops.MaybeText:
-    return ops.MaybeText(value=stage.queue.meta.get("version"))
+@operation(ops.GetVersion)
+def _get_version(context: CallContext, _: ops.GetVersion) -> ops.MaybeText:
+    return ops.MaybeText(value=context.queue.meta.get("version"))
 
 
-@answers(ops.GetWorkers)
-def _get_workers(stage: Stage, _: ops.GetWorkers) -> ops.WorkerNames:
-    return ops.WorkerNames(names=_worker_names(stage))
+@operation(ops.GetWorkers)
+def _get_workers(context: CallContext, _: ops.GetWorkers) -> ops.WorkerNames:
+    return ops.WorkerNames(names=_worker_names(context))
 
 
-@answers(ops.GetWorkersCount)
-def _count_workers(stage: Stage, _: ops.GetWorkersCount) -> Count:
-    return Count(count=len(_worker_names(stage)))
+@operation(ops.GetWorkersCount)
+def _count_workers(context: CallContext, _: ops.GetWorkersCount) -> Count:
+    return Count(count=len(_worker_names(context)))
 
 
-def _worker_names(stage: Stage) -> list[str]:
+def _worker_names(context: CallContext) -> list[str]:
     """Workers are known by the names of their connections; one without a name has an empty one."""
-    handles = stage.world.handles.values()
-    workers = [one for one in handles if one.role == "worker" and one.queue == stage.handle.queue]
+    handles = context.state.handles.values()
+    workers = [handle for handle in handles if handle.role == "worker" and handle.queue == context.handle.queue]
     return sorted(str(worker.options.get("name") or "") for worker in workers)
 
 
-@answers(job_ops.GetDependencies)
-def _dependencies(stage: Stage, op: job_ops.GetDependencies) -> job_ops.Dependencies:
-    family = stage.queue.children(op.job)
+@operation(job_ops.GetDependencies)
+def _dependencies(context: CallContext, op: job_ops.GetDependencies) -> job_ops.Dependencies:
+    relations = context.queue.children(op.job)
     return job_ops.Dependencies(
-        processed={key: normalised_json(value) for key, value in family.processed.items()},
-        unprocessed=sorted(family.unprocessed),
-        ignored=dict(family.ignored),
-        failed=family.failed.members(),
+        processed={key: normalised_json(value) for key, value in relations.processed.items()},
+        unprocessed=sorted(relations.unprocessed),
+        ignored=dict(relations.ignored),
+        failed=relations.failed.members(),
     )
 
 
-@answers(job_ops.GetDependenciesCount)
-def _dependency_counts(stage: Stage, op: job_ops.GetDependenciesCount) -> job_ops.DependenciesCount:
-    family = stage.queue.children(op.job)
+@operation(job_ops.GetDependenciesCount)
+def _dependency_counts(context: CallContext, op: job_ops.GetDependenciesCount) -> job_ops.DependenciesCount:
+    relations = context.queue.children(op.job)
     return job_ops.DependenciesCount(
-        processed=len(family.processed),
-        unprocessed=len(family.unprocessed),
-        ignored=len(family.ignored),
-        failed=len(family.failed),
+        processed=len(relations.processed),
+        unprocessed=len(relations.unprocessed),
+        ignored=len(relations.ignored),
+        failed=len(relations.failed),
     )
 
 
-@answers(job_ops.GetChildrenValues)
-def _children_values(stage: Stage, op: job_ops.GetChildrenValues) -> job_ops.ChildTexts:
-    processed = stage.queue.children(op.job).processed
+@operation(job_ops.GetChildrenValues)
+def _children_values(context: CallContext, op: job_ops.GetChildrenValues) -> job_ops.ChildTexts:
+    processed = context.queue.children(op.job).processed
     return job_ops.ChildTexts(values={key: normalised_json(value) for key, value in processed.items()})
 
 
-@answers(job_ops.GetIgnoredChildrenFailures)
-def _ignored_failures(stage: Stage, op: job_ops.GetIgnoredChildrenFailures) -> job_ops.ChildTexts:
-    return job_ops.ChildTexts(values=dict(stage.queue.children(op.job).ignored))
+@operation(job_ops.GetIgnoredChildrenFailures)
+def _ignored_failures(context: CallContext, op: job_ops.GetIgnoredChildrenFailures) -> job_ops.ChildTexts:
+    return job_ops.ChildTexts(values=dict(context.queue.children(op.job).ignored))
+
+
+@operation(flow_ops.GetFlow)
+def _get_flow(context: CallContext, op: flow_ops.GetFlow) -> flow_ops.MaybeFlow:
+    return flow_ops.MaybeFlow(flow=_read_flow(context, op.queue, op.job, op.depth))
+
+
+def _read_flow(context: CallContext, queue_name: str, job: str, depth: int) -> flow_ops.FlowNode | None:
+    """The job and what is below it; children that are gone are left out."""
+    queue = context.state.queue(queue_name)
+    if job not in queue.jobs:
+        return None
+    relations = queue.children(job)
+    keys = [*relations.processed, *relations.unprocessed, *relations.failed.members(), *relations.ignored]
+    children = [_read_flow(context, *_queue_and_id(context, key), depth - 1) for key in keys] if depth - 1 else []
+    return flow_ops.FlowNode(id=job, queue=queue_name, children=[child for child in children if child is not None])
+
+
+def _queue_and_id(context: CallContext, key: str) -> tuple[str, str]:
+    queue, job = context.state.locate(key)
+    return queue.name, job
+
+
+@operation(ops.GetMetrics)
+def _get_metrics(context: CallContext, op: ops.GetMetrics) -> ops.Metrics:
+    record = context.queue.metrics.get(op.type, MetricsRecord())
+    meta = {name: float(parse_int(record.fields.get(name)) or 0) for name in ("count", "prevTS", "prevCount")}
+    points = [float(point) for point in list_range(record.points, op.start, op.end)]
+    return ops.Metrics(meta=meta, data=points, count=len(record.points))

@@ -7,19 +7,19 @@ from typing import Any
 from conformance.driver.ops import lifecycle as ops
 from conformance.driver.ops import worker as worker_ops
 from conformance.driver.ops.base import Flag, Nothing
-from conformance.model.calls import Handle, NotModelled, refuse
+from conformance.model.calls import ModelHandle, NotModelled, refuse
+from conformance.model.dispatch import CallContext, operation
 from conformance.model.events import MAX_EVENTS_FIELD
-from conformance.model.options import is_number
-from conformance.model.stage import Stage, answers
-from conformance.model.state import World
+from conformance.model.job_objects import is_number
+from conformance.model.state import ModelState
 from conformance.protocol.options import DEFAULT_MAX_EVENTS
 
 ORACLE_VERSION = "bullmq:5.62.0"
 
 
-def open_handle(world: World, name: str | None, op: ops.Open) -> Nothing:
-    """Remember the handle. Raises Failure for options that the client refuses, NotModelled for managed workers."""
-    if not name or name in world.handles:
+def open_handle(state: ModelState, name: str | None, op: ops.Open) -> Nothing:
+    """Remember the handle. Raises CallFailure for options that the client refuses, NotModelled for managed workers."""
+    if not name or name in state.handles:
         refuse("the handle is open already")
     if op.role == "worker" and op.processor not in (None, "manual"):
         raise NotModelled("workers that run by themselves")
@@ -27,11 +27,11 @@ def open_handle(world: World, name: str | None, op: ops.Open) -> Nothing:
         refuse("the name of the queue")
     if op.role == "worker":
         _check_worker(op)
-    world.handles[name] = Handle(name, op.role, op.queue, dict(op.options))
+    state.handles[name] = ModelHandle(name, op.role, op.queue, dict(op.options))
     if op.role == "queue" and not op.options.get("skipMetasUpdate"):
         limit = ((op.options.get("streams") or {}).get("events") or {}).get("maxLen")
         settings = {MAX_EVENTS_FIELD: str(DEFAULT_MAX_EVENTS if limit is None else limit), "version": ORACLE_VERSION}
-        world.queue(op.queue).meta.update(settings)
+        state.queue(op.queue).meta.update(settings)
     return Nothing()
 
 
@@ -48,31 +48,31 @@ def _check_worker(op: ops.Open) -> None:
         refuse("maxStartedAttempts of a worker")
 
 
-@answers(ops.Close)
-def _close(stage: Stage, _: ops.Close) -> Nothing:
+@operation(ops.Close)
+def _close(context: CallContext, _: ops.Close) -> Nothing:
     """Nothing in Redis changes: jobs that a manual worker holds stay active and locked."""
-    del stage.world.handles[stage.handle.name]
+    del context.state.handles[context.handle.name]
     return Nothing()
 
 
-@answers(worker_ops.PauseWorker)
-def _pause(stage: Stage, _: worker_ops.PauseWorker) -> Nothing:
-    stage.handle.paused = True
+@operation(worker_ops.PauseWorker)
+def _pause(context: CallContext, _: worker_ops.PauseWorker) -> Nothing:
+    context.handle.paused = True
     return Nothing()
 
 
-@answers(worker_ops.ResumeWorker)
-def _resume(stage: Stage, _: worker_ops.ResumeWorker) -> Nothing:
-    stage.handle.paused = False
+@operation(worker_ops.ResumeWorker)
+def _resume(context: CallContext, _: worker_ops.ResumeWorker) -> Nothing:
+    context.handle.paused = False
     return Nothing()
 
 
-@answers(worker_ops.IsWorkerPaused)
-def _is_paused(stage: Stage, _: worker_ops.IsWorkerPaused) -> Flag:
-    return Flag(value=stage.handle.paused)
+@operation(worker_ops.IsWorkerPaused)
+def _is_paused(context: CallContext, _: worker_ops.IsWorkerPaused) -> Flag:
+    return Flag(value=context.handle.paused)
 
 
-@answers(worker_ops.IsWorkerRunning)
-def _is_running(_: Stage, __: worker_ops.IsWorkerRunning) -> Flag:
+@operation(worker_ops.IsWorkerRunning)
+def _is_running(_: CallContext, __: worker_ops.IsWorkerRunning) -> Flag:
     """A manual worker's loop never runs."""
     return Flag(value=False)

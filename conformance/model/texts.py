@@ -117,17 +117,17 @@ def js_number(value: float) -> str:
     if value == 0:
         return "0"
     _, digits, exponent = Decimal(repr(abs(value))).normalize().as_tuple()
-    shown = "".join(map(str, digits))
-    point = len(shown) + int(exponent)
+    written = "".join(map(str, digits))
+    point = len(written) + int(exponent)
     sign_text = "-" if value < 0 else ""
-    if len(shown) <= point <= 21:
-        return sign_text + shown.ljust(point, "0")
+    if len(written) <= point <= 21:
+        return sign_text + written.ljust(point, "0")
     if 0 < point <= 21:
-        return f"{sign_text}{shown[:point]}.{shown[point:]}"
+        return f"{sign_text}{written[:point]}.{written[point:]}"
     if -6 < point <= 0:
-        return f"{sign_text}0.{shown.rjust(len(shown) - point, '0')}"
-    fraction = f".{shown[1:]}" if len(shown) > 1 else ""
-    return f"{sign_text}{shown[0]}{fraction}e{'+' if point > 0 else '-'}{abs(point - 1)}"
+        return f"{sign_text}0.{written.rjust(len(written) - point, '0')}"
+    fraction = f".{written[1:]}" if len(written) > 1 else ""
+    return f"{sign_text}{written[0]}{fraction}e{'+' if point > 0 else '-'}{abs(point - 1)}"
 
 
 def parse_int(text: str | None) -> int | None:

@@ -1,19 +1,80 @@
-"""The tools with which a mutant breaks the reference client, and the way back."""
+"""The means by which a mutant breaks the reference client, in Lua and in Python, and the way back."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from inspect import iscoroutinefunction, signature
+from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any, Self
 
-from conformance.mutants.lua_filter import filtered
 from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner, ScriptText, ScriptTexts
+
+_FILTER = """
+local redis = (function(real)
+  local send, memory = real.call, {}
+  local function at(command, word)
+    for position = 2, #command - 1 do
+      if command[position] == word then return position + 1 end
+    end
+  end
+  local function on(command, name) return string.sub(command[2], -#name - 1) == ":" .. name end
+  local function event(command) return command[1] == "XADD" and command[at(command, "event")] or nil end
+  local function change(command, word, value)
+    local place = at(command, word)
+    if place then command[place] = value end
+  end
+  local function drop(command, word)
+    local place = at(command, word)
+    if place then
+      table.remove(command, place)
+      table.remove(command, place - 1)
+    end
+  end
+  local function edit(command) %s end
+  local function call(...)
+    local command = {...}
+    local reply = edit(command)
+    if reply ~= nil then return reply end
+    return send(unpack(command))
+  end
+  return setmetatable({call = call}, {__index = real})
+end)(redis)
+"""
+"""Put before a script, it shadows `redis`: `redis.call` is ours from the first line on, and the text stays as it is."""
+
+
+@dataclass(frozen=True)
+class FilteredScript:
+    """A script with a filter before it; everything else is the script's own."""
+
+    name: str
+    key_count: int
+    text: str
+
+    @property
+    def sha1(self) -> str:
+        """SHA-1 of the text, in hexadecimal."""
+        return hashlib.sha1(self.text.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()
+
+
+def filtered(script: ScriptText, body: str) -> FilteredScript:
+    """Send the script's commands through a Lua function body.
+
+    The body sees `command`, a table of the name and the arguments. What it returns is the reply in place of the
+    server's; if it returns nothing, the command is sent as it is by then. It may use `send(...)` (the real
+    redis.call), `memory` (a table that lives as long as the call), `on(command, name)` (whether the key ends with
+    `:name`), `event(command)` (name of the event that XADD adds), `at(command, word)` (position of the value after a
+    word), `change(command, word, value)` and `drop(command, word)` (the word and its value), KEYS and ARGV.
+    """
+    return FilteredScript(script.name, script.key_count, _FILTER % body.replace("\n", " ") + script.text)
+
 
 Function = Callable[..., Any]
 Around = Callable[[Function], Function]
-"""Takes the healthy function and answers the broken one."""
+"""Takes the healthy function and returns the broken one."""
 
 _ABSENT = object()
 
@@ -42,7 +103,7 @@ class Damage:
     # Lua.
 
     def commands(self, scripts: str, body: str) -> None:
-        """Filter the Redis commands inside the scripts whose name matches a glob; `lua_filter.filtered` tells how."""
+        """Filter the Redis commands inside the scripts whose name matches a glob; see `filtered`."""
         self._filters.append((scripts, body))
 
     def scripts(self, healthy: ScriptTexts) -> ScriptTexts:
@@ -83,13 +144,13 @@ class Damage:
         def edited(call: ScriptCall) -> ScriptCall:
             return edit(call) if call.name == script else call
 
-        def one(healthy: Function) -> Function:
+        def broken(healthy: Function) -> Function:
             async def run(runner: ScriptRunner, call: ScriptCall) -> Any:
                 return await healthy(runner, edited(call))
 
             return run
 
-        self.around(ScriptRunner, "run", one)
+        self.around(ScriptRunner, "run", broken)
 
     def argument(self, script: str, index: int, change: Callable[[Any], Any]) -> None:
         """Change one argument (counted from 0, after the keys) of one script."""
@@ -112,14 +173,15 @@ def _is_called_like(healthy: Any, replacement: Any) -> bool:
 
 def _fits(healthy: Function, function: Function) -> bool:
     """Whether a call with nothing but what the healthy function needs is a call of the other as well."""
-    needed = [each for each in signature(healthy).parameters.values() if each.default is each.empty]
-    positional = [each.name for each in needed if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    named = {each.name: None for each in needed if each.kind is each.KEYWORD_ONLY}
+    needed = [parameter for parameter in signature(healthy).parameters.values() if parameter.default is parameter.empty]
+    by_position = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+    positional = [parameter.name for parameter in needed if parameter.kind in by_position]
+    named = {parameter.name: None for parameter in needed if parameter.kind is Parameter.KEYWORD_ONLY}
     try:
         signature(function).bind(*positional, **named)
     except TypeError:
         return False
-    except ValueError:  # a builtin, which does not tell its parameters
+    except ValueError:  # a builtin, which does not show its parameters
         return True
     return True
 

@@ -14,7 +14,7 @@ from conformance.reference_impl.scripts.official import official_scripts
 from conformance.reference_impl.scripts.runner import ScriptTexts
 
 
-def sick_server(mutant: Mutant, damage: Damage, scripts: ScriptTexts) -> DriverServer:
+def mutant_server(mutant: Mutant, damage: Damage, scripts: ScriptTexts) -> DriverServer:
     """A driver with the mutant's defect, which lasts until the damage is healed."""
     mutant.inflict(damage)
     broken = damage.scripts(scripts)
@@ -27,11 +27,14 @@ def main(arguments: Sequence[str]) -> int:
     """Serve until stdin ends. Exit code 2 for a wrong command line, 3 for a missing package or Node."""
     if len(arguments) != 1:
         print("usage: python -m conformance.mutants.driver NAME", file=sys.stderr)
-        print("\n".join(f"  {one.name}: {one.what.splitlines()[0]}" for one in all_mutants().values()), file=sys.stderr)
+        print(
+            "\n".join(f"  {mutant.name}: {mutant.what.splitlines()[0]}" for mutant in all_mutants().values()),
+            file=sys.stderr,
+        )
         return 2
     try:
         mutant = find_mutant(arguments[0])
-        sick_server(mutant, Damage(mutant.name), official_scripts()).run()
+        mutant_server(mutant, Damage(mutant.name), official_scripts()).run()
     except Problem as problem:
         print(problem, file=sys.stderr)
         return problem.exit_code

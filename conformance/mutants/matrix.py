@@ -1,34 +1,84 @@
-"""Letting mutants loose on the gate, to see which of the rows that they violate it finds violated.
+"""The kill matrix: mutants are run through the scenarios, to see which of the rows that they violate the gate notices.
 
 Everything runs in this process: one Redis and one oracle for all mutants, and each mutant as an in-process driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.inprocess import InProcess
-from conformance.environment.clients import Launch
+from conformance.environment.clients import NOBODY, Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
 from conformance.gate.records import Finding, Verdict
+from conformance.gate.selection import SCENARIOS
 from conformance.gate.trial import TrialResult, run_trial
 from conformance.gate.verdicts import requirement_verdicts
 from conformance.ledger.loader import load_ledger
-from conformance.mutants.cases import Case, all_cases
 from conformance.mutants.damage import Damage
-from conformance.mutants.driver import sick_server
+from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
+from conformance.participants.marks import Scenario
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers.server import Server
 
 
+@dataclass(frozen=True)
+class ScenarioCase:
+    """One run of a scenario: `id` is `area/name`, `arguments` what pytest would pass."""
+
+    id: str
+    scenario: Scenario
+    arguments: Mapping[str, Any]
+
+
+@cache
+def all_cases() -> tuple[ScenarioCase, ...]:
+    """Every case of every scenario."""
+    return tuple(case for area, function in _tests() for case in _cases(area, function))
+
+
+def _tests() -> Iterator[tuple[str, Callable[..., None]]]:
+    package = importlib.import_module(SCENARIOS)
+    for path in sorted(Path(package.__path__[0]).glob("test_*.py")):
+        module = importlib.import_module(f"{SCENARIOS}.{path.stem}")
+        area = path.stem.removeprefix("test_").replace("_", "-")
+        for function in vars(module).values():
+            if inspect.isfunction(function) and isinstance(getattr(function, "scenario", None), Scenario):
+                yield area, function
+
+
+def _cases(area: str, function: Callable[..., None]) -> Iterator[ScenarioCase]:
+    scenario: Any = vars(function)["scenario"]
+    marks: list[pytest.Mark] = [mark for mark in vars(function).get("pytestmark", ()) if mark.name == "parametrize"]
+    for chosen in product(*map(_choices, marks)):
+        arguments = {name: value for choice in chosen for name, value in choice.items()}
+        yield ScenarioCase(f"{area}/{scenario.name}", scenario, arguments)
+
+
+def _choices(mark: pytest.Mark) -> list[dict[str, Any]]:
+    """The sets of arguments of one `parametrize`."""
+    names, values = mark.args[:2]
+    if isinstance(names, str):
+        names = [name.strip() for name in names.split(",")]
+    return [dict(zip(names, value if len(names) > 1 else (value,), strict=True)) for value in values]
+
+
 @dataclass
-class Outcome:
-    """What became of one row: `finding` speaks against it; without one it survived, and `seen` tells what was seen.
+class MutantResult:
+    """What became of one row: `finding` speaks against it; without one it survived, and `seen` is what was seen.
 
     `errors`: where the kit or the oracle broke, so that nothing is known.
     """
@@ -53,8 +103,8 @@ def wanted_verdict(mutant: Mutant, row: str) -> Verdict:
 
 
 @dataclass
-class MutantSeat(RestartableDriver):
-    """A seat whose driver is a mutant in this process; it sits down again when it was broken."""
+class MutantDriver(RestartableDriver):
+    """A mutant in the place of the client, in this process; where its driver was lost, it is started anew."""
 
     mutant: Mutant | None = None
     scripts: ScriptTexts = field(default_factory=dict)
@@ -66,7 +116,7 @@ class MutantSeat(RestartableDriver):
             assert self.mutant is not None
             self.heal()
             self.damage = Damage(self.mutant.name)
-            server = sick_server(self.mutant, self.damage, self.scripts)
+            server = mutant_server(self.mutant, self.damage, self.scripts)
             self.connection = InProcess.start(server, seed=self.seed, label=self.mutant.name)
         return self.connection
 
@@ -82,24 +132,24 @@ class MutantSeat(RestartableDriver):
             self.damage = None
 
 
-class Arena:
+class MutantRunner:
     """Where mutants meet the scenarios. One per process, because a mutant breaks code of the whole process."""
 
     def __init__(self, server: Server, oracle: Launch, scripts: ScriptTexts) -> None:
         self._scripts = scripts
-        self._nobody = RestartableDriver(Launch("nobody", []), seed=0)
+        self._no_client = RestartableDriver(NOBODY, seed=0)
         texts = {name: script.text for name, script in scripts.items()}
-        self._bench = Bench(server, RestartableDriver(oracle, seed=0), self._nobody, texts)
+        self._bench = Bench(server, RestartableDriver(oracle, seed=0), self._no_client, texts)
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """End the oracle."""
         self._bench.close()
 
-    def outcomes(self, mutant: Mutant) -> list[Outcome]:
+    def results(self, mutant: Mutant) -> list[MutantResult]:
         """Run the mutant through its scenarios until each of its rows is killed, or none is left."""
-        waiting = {row: Outcome(row, wanted_verdict(mutant, row)) for row in mutant.rows}
-        outcomes = list(waiting.values())
-        with self._seated(mutant):
+        waiting = {row: MutantResult(row, wanted_verdict(mutant, row)) for row in mutant.rows}
+        results = list(waiting.values())
+        with self._as_client(mutant):
             for case in cases_for(mutant):
                 if not waiting:
                     break
@@ -108,50 +158,50 @@ class Arena:
                 if case.id in mutant.by or waiting.keys() & set(case.scenario.requirements):
                     evidence = run_trial(case.scenario, case.arguments, self._bench, load_ledger())
                     _judge(case, evidence, waiting)
-        return outcomes
+        return results
 
-    def evidence(self, mutant: Mutant, case: Case) -> TrialResult:
+    def evidence(self, mutant: Mutant, case: ScenarioCase) -> TrialResult:
         """What one scenario brings to light about a mutant."""
-        with self._seated(mutant):
+        with self._as_client(mutant):
             return run_trial(case.scenario, case.arguments, self._bench, load_ledger())
 
-    def _is_possible(self, case: Case) -> bool:
+    def _is_possible(self, case: ScenarioCase) -> bool:
         return case.scenario.needs in ("", self._bench.server.mode)
 
     @contextmanager
-    def _seated(self, mutant: Mutant) -> Iterator[None]:
-        self._bench.client = MutantSeat(Launch(mutant.name, []), 0, mutant=mutant, scripts=self._scripts)
+    def _as_client(self, mutant: Mutant) -> Iterator[None]:
+        self._bench.client = MutantDriver(Launch(mutant.name, []), 0, mutant=mutant, scripts=self._scripts)
         try:
             yield
         finally:
             self._bench.client.close()
-            self._bench.client = self._nobody
+            self._bench.client = self._no_client
 
 
-def cases_for(mutant: Mutant) -> Sequence[Case]:
+def cases_for(mutant: Mutant) -> Sequence[ScenarioCase]:
     """The cases in which the mutant's rows are looked for: quick ones and those that are about the rows first."""
     rows = set(mutant.rows)
     chosen = [case for case in all_cases() if case.id in mutant.by or rows & set(case.scenario.requirements)]
     return sorted(chosen, key=lambda case: (case.id not in mutant.by, *_reluctance(case, rows)))
 
 
-def _reluctance(case: Case, rows: set[str]) -> tuple[bool, bool]:
+def _reluctance(case: ScenarioCase, rows: set[str]) -> tuple[bool, bool]:
     return case.scenario.slow, case.scenario.requirements[0] not in rows
 
 
-def _judge(case: Case, evidence: TrialResult, waiting: dict[str, Outcome]) -> None:
+def _judge(case: ScenarioCase, evidence: TrialResult, waiting: dict[str, MutantResult]) -> None:
     """Note what the case says about the rows that are still to be killed."""
     ledger = load_ledger()
     verdicts = requirement_verdicts(
         case.scenario.requirements, evidence.findings, ledger, reached_end=evidence.reached_end
     )
-    for row, outcome in list(waiting.items()):
-        outcome.errors += [evidence.error] if evidence.error else []
+    for row, result in list(waiting.items()):
+        result.errors += [evidence.error] if evidence.error else []
         findings = [finding for finding in evidence.findings if finding.requirement == row]
         if evidence.error or not findings:
-            others = "; ".join(f"{one.requirement}: {one.message}" for one in evidence.findings)
-            outcome.seen.append(f"{case.id}: {evidence.error or others or 'no finding'}")
+            others = "; ".join(f"{finding.requirement}: {finding.message}" for finding in evidence.findings)
+            result.seen.append(f"{case.id}: {evidence.error or others or 'no finding'}")
             continue
-        outcome.verdict, outcome.finding = verdicts[row], findings[0]
-        if outcome.killed:
+        result.verdict, result.finding = verdicts[row], findings[0]
+        if result.killed:
             del waiting[row]

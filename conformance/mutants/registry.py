@@ -78,7 +78,7 @@ def mutant(
 
 @cache
 def all_mutants() -> Mapping[str, Mutant]:
-    """Every mutant by name, in the order of the areas."""
+    """Every mutant by name, in the order of the modules."""
     package = importlib.import_module(DEFECTS)
     for module in sorted(entry.name for entry in pkgutil.iter_modules(package.__path__)):
         importlib.import_module(f"{DEFECTS}.{module}")
@@ -96,7 +96,7 @@ def find_mutant(name: str) -> Mutant:
 def killed_rows() -> dict[str, list[str]]:
     """Ledger rows that mutants kill, each with the names of those mutants."""
     rows: dict[str, list[str]] = {}
-    for one in all_mutants().values():
-        for row in one.kills + one.warns:
-            rows.setdefault(row, []).append(one.name)
+    for found in all_mutants().values():
+        for row in found.kills + found.warns:
+            rows.setdefault(row, []).append(found.name)
     return rows

@@ -1,1 +1,1 @@
-"""The kit's own eyes: read everything under a key prefix, put it into canonical form, and compare two of them."""
+"""What Redis holds: read everything under a key prefix, put it into canonical form, and compare two of them."""

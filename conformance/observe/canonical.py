@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from conformance.observe.rules.base import Context, Rule
-from conformance.observe.rules.clock import WORKER_CLOCK
-from conformance.observe.rules.lifetimes import DEDUPLICATION_TTL, LIMITER_TTL, LOCK_TTL, STALLED_CHECK_TTL
-from conformance.observe.rules.names import GENERATED_UUIDS, LIBRARY_VERSION, LOCK_TOKEN, OWN_PREFIX
-from conformance.observe.rules.texts import OPTS_PARSED_JSON, STACK_TRACE_TEXT, STREAM_IDS
-from conformance.observe.rules.wakeups import WORKER_TRACES
+from conformance.observe.canonical_rules import (
+    DEDUPLICATION_TTL,
+    GENERATED_UUIDS,
+    LIBRARY_VERSION,
+    LIMITER_TTL,
+    LOCK_TOKEN,
+    LOCK_TTL,
+    OPTS_PARSED_JSON,
+    OWN_PREFIX,
+    STACK_TRACE_TEXT,
+    STALLED_CHECK_TTL,
+    STREAM_IDS,
+    WORKER_TRACES,
+    CanonicalContext,
+    CanonicalRule,
+)
 from conformance.observe.tables import Snapshot
+from conformance.observe.worker_clock import WORKER_CLOCK
 from conformance.problems import UsageProblem
 
-FROZEN_CLOCK_RULES: tuple[Rule, ...] = (
+FROZEN_CLOCK_RULES: tuple[CanonicalRule, ...] = (
     OPTS_PARSED_JSON,
     OWN_PREFIX,
     GENERATED_UUIDS,
@@ -32,21 +43,23 @@ FROZEN_CLOCK_RULES: tuple[Rule, ...] = (
 )
 """For participants whose clocks the kit has set: times are compared exactly. In the order of application."""
 
-DEFAULT_RULES: tuple[Rule, ...] = (*FROZEN_CLOCK_RULES, WORKER_CLOCK)
+DEFAULT_RULES: tuple[CanonicalRule, ...] = (*FROZEN_CLOCK_RULES, WORKER_CLOCK)
 """For participants of which at least one has no settable clock."""
 
-ALL_RULES: tuple[Rule, ...] = (*DEFAULT_RULES, WORKER_TRACES)
+ALL_RULES: tuple[CanonicalRule, ...] = (*DEFAULT_RULES, WORKER_TRACES)
 """Every rule that there is; `worker-traces` is only for participants whose workers run by themselves."""
 
 
-def canonicalise(snapshot: Snapshot, rules: Iterable[Rule] = DEFAULT_RULES, context: Context | None = None) -> Snapshot:
+def canonicalise(
+    snapshot: Snapshot, rules: Iterable[CanonicalRule] = DEFAULT_RULES, context: CanonicalContext | None = None
+) -> Snapshot:
     """Apply the rules in order. The result is a fixed point: applying the same rules again changes nothing."""
     for rule in rules:
-        snapshot = rule.apply(snapshot, context or Context())
+        snapshot = rule.apply(snapshot, context or CanonicalContext())
     return snapshot
 
 
-def without(rules: Sequence[Rule], *names: str) -> tuple[Rule, ...]:
+def without(rules: Sequence[CanonicalRule], *names: str) -> tuple[CanonicalRule, ...]:
     """The rules with some switched off. Raises UsageProblem for a name that no rule has."""
     known = [rule.name for rule in rules]
     for name in names:
@@ -64,8 +77,6 @@ __all__ = [
     "ALL_RULES",
     "DEFAULT_RULES",
     "FROZEN_CLOCK_RULES",
-    "Context",
-    "Rule",
     "canonicalise",
     "rules_table",
     "without",

@@ -13,8 +13,7 @@ from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
-from conformance.observe.assemble import RawKey, assemble
-from conformance.observe.layout import glob_escaped
+from conformance.observe.keyspace import RawKey, assemble, glob_escaped
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem
 
@@ -59,6 +58,7 @@ def read_raw(redis_client: AnyRedis, prefix: str) -> tuple[int, list[RawKey]]:
 def read_keys(redis_client: AnyRedis, keys: Sequence[bytes]) -> list[RawKey]:
     """These keys with type, value and time to live, without those that went away meanwhile. Raises redis errors."""
     for _ in range(MOST_READS):
+        # Clients may still work: a key that changes its type after it was asked for would be read by the wrong command.
         types = _types(redis_client, keys)
         values, ttls = _values(redis_client, keys, types)
         there = [row for row in zip(keys, types, values, ttls, strict=True) if row[3] != GONE_TTL]

@@ -21,12 +21,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
 
 from conformance.driver.connection import OperationUnsupported
-from conformance.observe.tap.names import sent_text
-from conformance.observe.tap.outlet import Link
-from conformance.observe.tap.recording import NotSeen
-from conformance.observe.tap.records import CommandRecord
-from conformance.observe.tap.rules import Action, BlackHole, Cut, Delay, Error, Hold, Phase, Trigger, Watch
+from conformance.observe.tap.commands import sent_text
+from conformance.observe.tap.recording import CommandRecord, NotSeen
+from conformance.observe.tap.rules import Action, BlackHole, Cut, Delay, Error, Hold, Trigger, TriggerPhase, Watch
 from conformance.observe.tap.rules import Barrier as RuleBarrier
+from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
 from conformance.participants.caller import Pending
 from conformance.participants.expect import Mismatch
@@ -55,7 +54,7 @@ class RuleMoment(TypedDict, total=False):
     was set (1 by default), None for every one.
     """
 
-    phase: Phase
+    phase: TriggerPhase
     call: int | None
     where: Where | None
     connection: int | None
@@ -146,7 +145,7 @@ class ParticipantTap:
         self, *, latency_ms: float = 0.0, bytes_per_s: float | None = None, chunk_bytes: int | None = None
     ) -> AbstractContextManager[None]:
         """Make the network slow inside the block, in each direction."""
-        return self._tap.link(Link(latency_ms=latency_ms, bytes_per_s=bytes_per_s, chunk_bytes=chunk_bytes))
+        return self._tap.link(RedisLink(latency_ms=latency_ms, bytes_per_s=bytes_per_s, chunk_bytes=chunk_bytes))
 
     def disconnect(self, *, connection: int | None = None, reset: bool = False) -> None:
         """Cut every connection (or one of them) once, now. The client may connect again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.participants.expect import equal, holds
 from conformance.participants.participant import Participant
-from conformance.proofs.registry import proof
+from conformance.proofs.proof import proof
 
 
 def _entry(oracle: Participant, name: str) -> dict[str, str]:

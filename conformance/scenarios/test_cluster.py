@@ -11,8 +11,8 @@ from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.handles import FlowHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.flow_steps import node
-from conformance.scenarios.script_tour import OFFICIAL, tour
+from conformance.scenarios.support.script_coverage import EXERCISED_SCRIPTS, exercise_every_script
+from conformance.scenarios.support.steps import node
 
 NOT_THERE = "Script attempted to access a non local key"
 """What Redis says of a key in another slot that a script builds itself."""
@@ -25,15 +25,15 @@ SPREAD_ON_PURPOSE = {"one-slot": "the scenario uses keys of many slots, to see t
 def test_every_script_stays_in_its_slot(client: Participant, tag: str) -> None:
     """With braces in the prefix, or in the name of the queue, no script meets a key of another slot."""
     if tag == "prefix":
-        tour(client)
+        exercise_every_script(client)
     else:
-        tour(client.untagged(), "{q}")
+        exercise_every_script(client.untagged(), "{q}")
     sent = client.tap.commands()
     refused = [str(command) for command in sent if command.reply and _is_about_slots(command.reply.error)]
     equal(refused, [], "no command meets a key of another slot")
     if client.role == "oracle":
         called = {command.script for command in sent}
-        equal(sorted(OFFICIAL - called), [], "Node calls every script on the way")
+        equal(sorted(EXERCISED_SCRIPTS - called), [], "Node calls every script on the way")
 
 
 @scenario("cluster.untagged-spreads", needs="cluster", without=SPREAD_ON_PURPOSE)

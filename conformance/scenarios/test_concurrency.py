@@ -13,6 +13,7 @@ from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario, shared
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
+from conformance.scenarios.support.steps import fill, let_stall, wait_for_all_completed
 
 ENDINGS = ("completed", "failed")
 NEVER_WAITS_S = 1.0
@@ -24,17 +25,12 @@ def _limit(queue: QueueHandle, most: int) -> None:
     queue.call(queue_ops.SetGlobalConcurrency(concurrency=most))
 
 
-def _fill(queue: QueueHandle, jobs: int) -> None:
-    for number in range(1, jobs + 1):
-        queue.add(f"job {number}")
-
-
 @scenario("concurrency.queue-wide", tier="smoke")
 def test_a_full_queue_hands_out_nothing(client: Participant) -> None:
     """With as many active jobs as the queue allows, no worker gets another."""
     queue = client.queue()
     _limit(queue, 2)
-    _fill(queue, 4)
+    fill(queue, 4)
     first, second = client.worker(), client.worker()
     equal([first.claim_one("token-1").id, second.claim_one("token-2").id], ["1", "2"], "two jobs are active")
     equal((first.claim("token-3"), second.claim("token-4")), (None, None), "nobody gets a third")
@@ -76,10 +72,7 @@ def _leave_active(client: Participant, queue: QueueHandle, worker: WorkerHandle,
         due = client.clock.now_ms() + 60_000
         worker.call(worker_ops.MoveToDelayed(job="1", token="token-1", timestamp=due))
     elif how == "stall":
-        queue.redis.delete("1:lock")
-        for _ in range(2):
-            queue.redis.delete("stalled-check")
-            worker.check_stalled()
+        let_stall(queue, worker, "1")
     else:
         worker.fail("1", token="token-1")
 
@@ -90,7 +83,7 @@ def test_the_freed_place_goes_to_who_freed_it(client: Participant, how: str) -> 
     """Finishing a job of a full queue hands out the next in the same step."""
     queue, worker = client.queue(), client.worker()
     _limit(queue, 1)
-    _fill(queue, 3)
+    fill(queue, 3)
     worker.claim_one()
     following = worker.complete("1", fetch_next=True) if how == "complete" else worker.fail("1", fetch_next=True)
     equal(following.id if following else None, "2", "the next job comes with the answer")
@@ -101,7 +94,7 @@ def test_the_freed_place_goes_to_who_freed_it(client: Participant, how: str) -> 
 def test_finishing_hands_out_nothing_above_the_limit(client: Participant) -> None:
     """When the limit was lowered meanwhile, running jobs go on and no other is started."""
     queue, worker = client.queue(), client.worker()
-    _fill(queue, 4)
+    fill(queue, 4)
     for number in (1, 2, 3):
         worker.claim_one(f"token-{number}")
     _limit(queue, 1)
@@ -145,7 +138,7 @@ def test_the_limit_of_a_queue_is_in_meta(client: Participant) -> None:
     _limit(queue, 1)
     equal(queue.redis.field("meta", "concurrency"), "1", "`meta` has the number", where="meta.concurrency")
     equal(queue.call(queue_ops.GetGlobalConcurrency()).value, 1, "it is read back")
-    _fill(queue, 2)
+    fill(queue, 2)
     worker.claim_one("token-1")
     queue.call(queue_ops.RemoveGlobalConcurrency())
     equal(queue.redis.field("meta", "concurrency"), None, "`meta` has it no more", where="meta.concurrency")
@@ -158,7 +151,7 @@ def test_a_full_queue_says_so(client: Participant) -> None:
     queue, worker = client.queue(), client.worker()
     equal(queue.call(queue_ops.IsMaxed()).value, False, "without limit no queue is full")
     _limit(queue, 1)
-    _fill(queue, 2)
+    fill(queue, 2)
     equal(queue.call(queue_ops.IsMaxed()).value, False, "nothing is active")
     worker.claim_one()
     equal(queue.call(queue_ops.IsMaxed()).value, True, "one job is active, and one is allowed")
@@ -169,7 +162,7 @@ def test_a_pause_and_a_limit_hold_both(client: Participant) -> None:
     """A paused queue hands out nothing although there is room, and a resumed one nothing above its limit."""
     queue, worker = client.queue(), client.worker()
     _limit(queue, 2)
-    _fill(queue, 3)
+    fill(queue, 3)
     worker.claim_one("token-1")
     queue.pause()
     equal(worker.claim("token-2"), None, "a paused queue has no job for anybody")
@@ -184,7 +177,7 @@ def test_a_full_queue_counts_no_starts(client: Participant) -> None:
     queue, worker = client.queue(), client.worker()
     _limit(queue, 1)
     queue.call(queue_ops.SetGlobalRateLimit(max=2, duration_ms=60_000))
-    _fill(queue, 3)
+    fill(queue, 3)
     worker.claim_one("token-1")
     equal(worker.claim("token-2"), None, "the queue is full")
     equal(queue.redis.string("limiter"), "1", "one start was counted")
@@ -198,10 +191,10 @@ def test_both_keep_to_one_limit(client: Participant, oracle: Participant) -> Non
     """Workers of client and oracle with room for ten jobs never have more than three of the queue's."""
     queue = client.queue()
     _limit(queue, 3)
-    _fill(queue, 40)
+    fill(queue, 40)
     mine = client.worker("sleep", concurrency=5, drainDelay=1, processor_args={"ms": 5})
     other = oracle.worker("sleep", concurrency=5, drainDelay=1, processor_args={"ms": 5})
-    _all_completed(client, 40)
+    wait_for_all_completed(client, 40)
     mine.close()
     other.close()
     between(_most_at_once(queue.redis), 2, 3, "at most three jobs were active at any moment, and several were")
@@ -212,14 +205,14 @@ def test_a_worker_of_a_full_queue_goes_on(client: Participant) -> None:
     """A worker that was refused takes the next job as soon as its own is done."""
     queue = client.queue()
     _limit(queue, 1)
-    _fill(queue, 4)
+    fill(queue, 4)
     worker = client.worker("ask", concurrency=3, drainDelay=1)
     for number in range(1, 5):
         equal(worker.next_job().job.id, str(number), "one job after the other is handed out")
         equal(queue.redis.elements("active"), [str(number)], "it is the only one")
         _let_it_be_refused(client, queue)
         worker.resolve(str(number))
-    _all_completed(client, 4)
+    wait_for_all_completed(client, 4)
     worker.close()
 
 
@@ -245,7 +238,7 @@ def _waits_to_be_woken(client: Participant, queue: QueueHandle) -> bool:
 def test_every_worker_has_its_own_limit(client: Participant, oracle: Participant) -> None:
     """Two workers for two jobs each run four at once, and the fifth waits."""
     queue = client.queue()
-    _fill(queue, 5)
+    fill(queue, 5)
     mine, other = client.worker("ask", concurrency=2), oracle.worker("ask", concurrency=2)
     running = {worker: [worker.next_job().job.id for _ in range(2)] for worker in (mine, other)}
     equal(sorted(running[mine] + running[other]), ["1", "2", "3", "4"], "four jobs run at once")
@@ -255,7 +248,7 @@ def test_every_worker_has_its_own_limit(client: Participant, oracle: Participant
     for worker, jobs in ((mine, [running[mine][1], "5"]), (other, running[other])):
         for job in jobs:
             worker.resolve(job)
-    _all_completed(client, 5)
+    wait_for_all_completed(client, 5)
     mine.close()
     other.close()
 
@@ -265,13 +258,13 @@ def test_many_workers_finish_every_job_once(client: Participant, oracle: Partici
     """Twelve workers, half of them Node's, and three hundred jobs."""
     queue = client.queue()
     queue.add_bulk(*((f"job {number}", {"n": number}, {}) for number in range(300)))
-    crowd = [
+    workers = [
         side.worker("sleep", concurrency=2, name=f"{side.role}-{number}", processor_args={"ms": 1})
         for number in range(6)
         for side in (client, oracle)
     ]
-    _all_completed(client, 300)
-    for worker in crowd:
+    wait_for_all_completed(client, 300)
+    for worker in workers:
         worker.close()
     events = queue.redis.events()
     for name in ("active", "completed"):
@@ -280,17 +273,8 @@ def test_many_workers_finish_every_job_once(client: Participant, oracle: Partici
     holds(not queue.redis.exists("active"), "nobody holds a job")
 
 
-def _all_completed(client: Participant, jobs: int) -> None:
-    client.eventually(
-        lambda: len(client.redis().members("completed")),
-        lambda completed: completed == jobs,
-        f"all {jobs} jobs are completed",
-        within_ms=15_000,
-    )
-
-
 def _most_at_once(redis: RedisView) -> int:
-    """The largest number of active jobs: scripts are atomic, so the stream tells every change in its order."""
+    """The largest number of active jobs: scripts are atomic, so the stream has every change in its order."""
     active = most = 0
     for name in redis.event_names():
         active += (name == "active") - (name in ENDINGS)

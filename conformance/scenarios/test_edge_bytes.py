@@ -9,8 +9,8 @@ import pytest
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.edge_steps import all_completed
-from conformance.scenarios.edge_values import BYTES
+from conformance.scenarios.support.edge_values import BYTES
+from conformance.scenarios.support.steps import wait_for_finished
 
 TEN_MEGABYTES = 10 * 1024 * 1024
 
@@ -32,9 +32,9 @@ def test_ill_formed_fields_are_read(client: Participant) -> None:
         for field, value in _fields(bad).items():
             queue.redis.set_field(job, field, value)
         seen = queue.job(job)
-        shown = (seen.name, seen.failed_reason, seen.progress_raw, seen.opts.get("note")) if seen else None
+        fields = (seen.name, seen.failed_reason, seen.progress_raw, seen.opts.get("note")) if seen else None
         text = _seen(bad)
-        equal(shown, (f"<{text}>", f"<{text}>", f'"{text}"', text), "the fields have replacement characters")
+        equal(fields, (f"<{text}>", f"<{text}>", f'"{text}"', text), "the fields have replacement characters")
         for message in ("first", "second"):
             worker.claim_one()
             worker.fail(job, message)
@@ -61,7 +61,7 @@ def test_ill_formed_data_is_run(client: Participant) -> None:
         queue.redis.set_field(queue.add("ill-formed"), "data", b'{"text":"x' + bad + b'y"}')
     queue.add("next", {"text": "next"})
     client.worker("echo")
-    view = all_completed(client, len(BYTES) + 1)
+    view = wait_for_finished(client, len(BYTES) + 1)
     results = [view.json(str(number), "returnvalue")["text"] for number in range(1, len(BYTES) + 2)]
     wanted = [f"x{_seen(bad)}y" for bad in BYTES.values()]
     equal(results, [*wanted, "next"], "the data had replacement characters")

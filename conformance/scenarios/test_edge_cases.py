@@ -11,8 +11,8 @@ from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.marks import handover, scenario, shared
 from conformance.participants.participant import Participant
-from conformance.scenarios.edge_steps import all_completed
-from conformance.scenarios.edge_values import IDS, TEXTS
+from conformance.scenarios.support.edge_values import IDS, TEXTS
+from conformance.scenarios.support.steps import wait_for_finished
 
 # Texts.
 
@@ -96,7 +96,7 @@ def test_a_worker_can_have_any_name(client: Participant, name: str) -> None:
     queue = client.queue()
     queue.add("signed")
     client.worker("noop", name=name)
-    equal(all_completed(client, 1).field("1", "pb"), name, "the job is signed with the worker's name")
+    equal(wait_for_finished(client, 1).field("1", "pb"), name, "the job is signed with the worker's name")
 
 
 @handover("edge.texts")
@@ -106,7 +106,7 @@ def test_texts_survive_the_other_language(producer: Participant, consumer: Parti
     for text in TEXTS.values():
         queue.add(text, {"text": text, text: 1})
     consumer.worker("echo", concurrency=5)
-    view = all_completed(consumer, len(TEXTS))
+    view = wait_for_finished(consumer, len(TEXTS))
     for number, text in enumerate(TEXTS.values(), start=1):
         seen = queue.job(str(number))
         equal(seen and seen.name, text, "the name is what was sent")

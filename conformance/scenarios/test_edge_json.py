@@ -11,8 +11,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.edge_steps import all_completed, echoed
-from conformance.scenarios.edge_values import (
+from conformance.scenarios.support.edge_values import (
     BEYOND_DOUBLES,
     LONE_SURROGATES,
     NUMBERS,
@@ -21,6 +20,7 @@ from conformance.scenarios.edge_values import (
     nested,
     same_json,
 )
+from conformance.scenarios.support.steps import echoed, wait_for_finished
 
 NO_LONE_SURROGATES = {"oracle-health": "parsed values with lone surrogates cannot be told in a driver's lines"}
 
@@ -52,7 +52,7 @@ def test_json_is_read_in_any_spelling(client: Participant) -> None:
 def _echoes(consumer: Participant, count: int) -> list[str]:
     """What comes back of jobs 1 to `count` from a processor that returns what it got, in a comparable form."""
     consumer.worker("echo")
-    view = all_completed(consumer, count)
+    view = wait_for_finished(consumer, count)
     return [same_json(view.field(str(number), "returnvalue") or "") for number in range(1, count + 1)]
 
 
@@ -83,7 +83,7 @@ def test_numbers_keep_what_a_reader_can_hold(producer: Participant, consumer: Pa
     for raw in NUMBERS:
         queue.add("numbers", raw=f'{{"n":{raw}}}')
     consumer.worker("echo", concurrency=5)
-    view = all_completed(consumer, len(NUMBERS))
+    view = wait_for_finished(consumer, len(NUMBERS))
     for number, raw in enumerate(NUMBERS, start=1):
         result = view.field(str(number), "returnvalue") or ""
         holds(_is_faithful(raw, result), f"{raw} comes back as itself or as the nearest double", seen=result)

@@ -13,6 +13,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import check_stalled_again, let_stall
 
 NO_FIELDS = {
     "required-fields": "the hash was evicted, and only what happened since is in it",
@@ -40,8 +41,8 @@ def test_jobs_without_locks_are_recovered(client: Participant) -> None:
     for number in range(1, 6):
         queue.redis.delete(f"{number}:lock")
     for recovered in ([], ["1", "2", "3", "4", "5"]):
-        queue.redis.delete("stalled-check")
-        equal(sorted(worker.check_stalled()), recovered, "the second check recovers what the first has marked")
+        put_back = sorted(check_stalled_again(queue, worker))
+        equal(put_back, recovered, "the second check recovers what the first has marked")
     while (claimed := worker.claim("token-again")) is not None:
         worker.complete(claimed.id, token="token-again")
     equal(len(queue.redis.members("completed")), 5, "every job is completed")
@@ -57,8 +58,7 @@ def test_a_lost_suspicion_costs_one_check(client: Participant) -> None:
     worker.check_stalled()
     queue.redis.delete("stalled")
     for recovered in ([], ["1"]):
-        queue.redis.delete("stalled-check")
-        equal(worker.check_stalled(), recovered, "one more check is needed")
+        equal(check_stalled_again(queue, worker), recovered, "one more check is needed")
     equal(queue.redis.state("1"), ["wait"], "the job waits again")
 
 
@@ -142,10 +142,7 @@ def test_an_active_job_without_hash_cannot_be_finished(client: Participant) -> N
     with client.refuses("missing-job", "nor can it fail"):
         worker.fail("1")
     equal((queue.redis.exists("1"), queue.redis.state("1")), (False, ["active"]), "nothing was written")
-    queue.redis.delete("1:lock")
-    for _ in range(2):
-        queue.redis.delete("stalled-check")
-        worker.check_stalled()
+    let_stall(queue, worker, "1")
     equal(queue.redis.state("1"), ["wait"], "the stalled check puts it back")
     worker.complete(worker.claim_one("token-2").id, token="token-2")
     equal(queue.redis.state("1"), ["completed"], "and another worker can finish it")

@@ -8,7 +8,7 @@ from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.flow_steps import chosen, node, open_all, run
+from conformance.scenarios.support.steps import node, open_flow_handles, run_next, with_option
 
 PARENT_LOST = {
     "required-fields": "the hash of the parent was evicted",
@@ -24,11 +24,11 @@ PARENT_LOST = {
 @scenario("eviction.flow", without=PARENT_LOST)
 def test_children_finish_without_their_parent(client: Participant, lost: str) -> None:
     """What the parent has lost is no reason for a child to fail; but nobody releases the parent any more."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("first"), node("second")))
     queue.redis.delete(lost)
-    run(worker, "first")
-    run(worker, "second")
+    run_next(worker, "first")
+    run_next(worker, "second")
     equal([queue.redis.state(job) for job in ("first", "second")], [["completed"]] * 2, "both children are completed")
     equal(worker.claim(), None, "the parent is not handed out")
     queue.add("later")
@@ -39,8 +39,8 @@ def test_children_finish_without_their_parent(client: Participant, lost: str) ->
 @scenario("eviction.flow", without=PARENT_LOST)
 def test_a_child_can_fail_without_its_parent(client: Participant, how: str) -> None:
     """Whatever a failure should have done to the parent, the child itself is failed."""
-    flow, queue, worker = open_all(client)
-    flow.add(node("parent", node("child", **chosen(how))))
+    flow, queue, worker = open_flow_handles(client)
+    flow.add(node("parent", node("child", **with_option(how))))
     queue.redis.delete("parent")
     worker.claim_one()
     worker.fail("child")
@@ -50,11 +50,11 @@ def test_a_child_can_fail_without_its_parent(client: Participant, how: str) -> N
 @scenario("eviction.flow")
 def test_a_parent_goes_on_without_lost_results(client: Participant) -> None:
     """Results of children that were evicted are missing; the parent runs all the same."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("first"), node("second")))
-    run(worker, "first", 1)
+    run_next(worker, "first", 1)
     queue.redis.delete("parent:processed")
-    run(worker, "second", 2)
+    run_next(worker, "second", 2)
     values = queue.call(job_ops.GetChildrenValues(job="parent")).values
     equal(list(values.values()), ["2"], "only what came later is there")
     equal(worker.claim_one().id, "parent", "the parent is handed out")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from conformance.driver.connection import OperationIndeterminate
-from conformance.observe.tap.rules import Phase
+from conformance.observe.tap.rules import TriggerPhase
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario, shared
@@ -28,9 +28,9 @@ def _fill(queue: QueueHandle, jobs: int) -> None:
     queue.add_bulk(*((f"job {number}", {"n": number}, {}) for number in range(1, jobs + 1)))
 
 
-def _wait_for_completed(looking: Participant, jobs: int) -> None:
-    looking.eventually(
-        lambda: looking.redis().members("completed"),
+def _wait_for_completed(participant: Participant, jobs: int) -> None:
+    participant.eventually(
+        lambda: participant.redis().members("completed"),
         lambda completed: len(completed) >= jobs,
         f"{jobs} jobs are completed",
         within_ms=LONG_MS,
@@ -64,6 +64,7 @@ def test_a_worker_that_is_cut_off_loses_its_job(client: Participant, oracle: Par
     with client.tap.silence():
         other = oracle.worker("ask", stalledInterval=200)
         equal(other.next_job(within_ms=LONG_MS).job.id, "1", "the job is handed out again")
+        # The worker that is cut off returns first: so it is the lock that decides, and not who was faster.
         mine.resolve("1", value_raw='"too late"')
         other.resolve("1", value_raw='"in time"')
         other.wait_local("completed", "1")
@@ -88,7 +89,8 @@ def test_a_worker_goes_on_after_an_outage(client: Participant, oracle: Participa
     with client.tap.outage():
         queue.add("meanwhile")
         worker.resolve("1", value_raw='"kept"')
-        client.eventually(client.tap.connections, lambda open_ones: not open_ones, "no connection is left")
+        # As long as a connection is left, the job that came meanwhile may be fetched, and rightly so.
+        client.eventually(client.tap.connections, lambda connections: not connections, "no connection is left")
         equal(queue.redis.field("2", "ats"), None, "nothing is started meanwhile")
     worker.wait_local("completed", "1", within_ms=LONG_MS)
     equal((queue.redis.field("1", "returnvalue"), queue.redis.field("1", "ats")), ('"kept"', "1"), "it ran once")
@@ -107,6 +109,7 @@ def test_a_result_survives_the_connection_it_was_sent_on(client: Participant, or
     worker.next_job()
     with client.tap.cut("moveToFinished", reset=True) as barrier:
         worker.resolve("1", value_raw='"kept"')
+        # The end of the block heals: without waiting, the result could be sent when nothing is broken any more.
         barrier.wait()
     worker.wait_local("completed", "1", within_ms=LONG_MS)
     equal((queue.redis.field("1", "returnvalue"), queue.redis.field("1", "ats")), ('"kept"', "1"), "it ran once")
@@ -164,7 +167,7 @@ def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, t
     queue.add("long")
     worker = client.worker("ask", lockDuration=life_ms, stalledInterval=100, runRetryDelay=200)
     worker.next_job()
-    vulture = oracle.worker("noop", stalledInterval=100)
+    rival = oracle.worker("noop", stalledInterval=100)
     _await_renewal(client, queue, life_ms)
     if trouble == "silence":
         with client.tap.silence():
@@ -177,7 +180,7 @@ def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, t
     worker.resolve("1")
     worker.wait_local("completed", "1", within_ms=LONG_MS)
     equal((queue.redis.field("1", "ats"), queue.redis.field("1", "stc")), ("1", None), "nobody else has run the job")
-    vulture.close()
+    rival.close()
     worker.close()
 
 
@@ -219,7 +222,7 @@ def test_a_restart_of_redis_costs_no_job(client: Participant) -> None:
         worker.close()
 
 
-CUTS: Final[list[tuple[str, Phase]]] = [
+CUTS: Final[list[tuple[str, TriggerPhase]]] = [
     ("moveToActive", "before-send"),
     ("moveToActive", "after-execute"),
     ("moveToActive", "mid-reply"),
@@ -232,13 +235,14 @@ CUTS: Final[list[tuple[str, Phase]]] = [
 @pytest.mark.parametrize(("script", "phase"), CUTS)
 @scenario("chaos.at-least-once", clock="real", compare=False, tier="full", slow=True)
 def test_a_connection_that_breaks_at_the_worst_moment_costs_no_job(
-    client: Participant, script: str, phase: Phase
+    client: Participant, script: str, phase: TriggerPhase
 ) -> None:
     """A claim or a completion has or has not happened, and the client cannot know: still every job is completed."""
     queue = client.queue()
     _fill(queue, 3)
     with client.tap.cut(script, phase=phase) as cut:
         worker = client.worker("noop", **IMPATIENT)
+        # The end of the block heals: without waiting, nothing might ever have broken.
         cut.wait()
     _wait_for_completed(client, 3)
     worker.close()

@@ -11,13 +11,13 @@ from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.flow_steps import children_of, node, open_all, run
+from conformance.scenarios.support.steps import children_of, node, open_flow_handles, run_next
 
 
 @scenario("flow.parent.waits", "flow.child.linked", tier="full")
 def test_a_parent_waits_for_its_children(client: Participant) -> None:
     """The parent is stored first and waits; each child names it."""
-    flow, queue, _ = open_all(client)
+    flow, queue, _ = open_flow_handles(client)
     added = flow.add(node("parent", node("a"), node("b", priority=2), node("c", delay=60_000)))
     equal([added.id, *(child.id for child in added.children)], ["parent", "a", "b", "c"], "the answer is the tree")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent waits for its children")
@@ -31,7 +31,7 @@ def test_a_parent_waits_for_its_children(client: Participant) -> None:
 @scenario("flow.ids", tier="full")
 def test_jobs_without_ids_get_uuids(client: Participant) -> None:
     """Ids of a flow do not come from the queue's counter."""
-    flow, queue, _ = open_all(client)
+    flow, queue, _ = open_flow_handles(client)
     with client.transcript.silent():  # no two clients draw the same ids
         added = flow.add({"name": "parent", "queue": "q", "children": [{"name": "child", "queue": "q"}]})
     for job in (added.id, added.children[0].id):
@@ -44,7 +44,7 @@ def test_jobs_without_ids_get_uuids(client: Participant) -> None:
 @scenario("flow.all-or-nothing-validation", tier="full")
 def test_one_invalid_job_refuses_the_flow(client: Participant, opts: dict[str, Any]) -> None:
     """Nothing of the flow is stored."""
-    flow, queue, _ = open_all(client)
+    flow, queue, _ = open_flow_handles(client)
     with client.refuses("invalid-argument", "a flow with an invalid job is refused"):
         flow.add(node("parent", node("good"), node("middle", node("bad", **opts))))
     equal([queue.redis.exists(job) for job in ("parent", "good", "middle")], [False] * 3, "no job was stored")
@@ -53,12 +53,12 @@ def test_one_invalid_job_refuses_the_flow(client: Participant, opts: dict[str, A
 @scenario("flow.bulk", tier="full")
 def test_a_bulk_of_flows(client: Participant) -> None:
     """Every flow has its own parent."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     nodes = flow.add_bulk(node("p1", node("a")), node("alone"), node("p2", node("b"), node("c")))
     equal([added.id for added in nodes], ["p1", "alone", "p2"], "the answers come in the order of the flows")
     equal(children_of(queue, "p2", "dependencies"), ["b", "c"], "the second parent has its own children")
-    run(worker, "alone")
-    run(worker, "a")
+    run_next(worker, "alone")
+    run_next(worker, "a")
     equal(queue.redis.state("p1"), ["wait"], "the first parent is released")
     equal(queue.redis.state("p2"), ["waiting-children"], "the second one is not")
 
@@ -66,7 +66,7 @@ def test_a_bulk_of_flows(client: Participant) -> None:
 @scenario("flow.deep", tier="full")
 def test_a_deep_tree_ends_from_the_bottom(client: Participant) -> None:
     """Each level is released by the one below it."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     depth = 12
     tree = node(f"level-{depth}")
     for level in reversed(range(depth)):
@@ -74,14 +74,14 @@ def test_a_deep_tree_ends_from_the_bottom(client: Participant) -> None:
     flow.add(tree)
     equal(len(queue.redis.members("waiting-children")), depth, "all but the lowest level wait")
     for level in reversed(range(depth + 1)):
-        run(worker, f"level-{level}", {"level": level})
+        run_next(worker, f"level-{level}", {"level": level})
     equal(len(queue.redis.members("completed")), depth + 1, "all levels are completed")
 
 
 @scenario("flow.deep", "flow.release", tier="full")
 def test_a_flow_over_queues(client: Participant) -> None:
     """Parent and child may be in different queues."""
-    flow, queue, _ = open_all(client)
+    flow, queue, _ = open_flow_handles(client)
     below, worker = client.queue("below"), client.worker(queue="below")
     flow.add(node("parent", node("child", queue="below")))
     equal(below.redis.state("child"), ["wait"], "the child waits in its queue")
@@ -97,12 +97,12 @@ def test_a_flow_over_queues(client: Participant) -> None:
 @scenario("flow.release", tier="full")
 def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str, Any], state: str) -> None:
     """A parent goes where its options put it, but only after its last child."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("a"), node("b"), **opts))
     other = queue.add("other")
-    run(worker, "a")
+    run_next(worker, "a")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
-    run(worker, "b")
+    run_next(worker, "b")
     equal(queue.redis.state("parent"), [state], "the parent is where its options put it")
     if state == "wait":
         equal(queue.redis.elements("wait"), [other, "parent"], "it runs next, before those that wait")
@@ -111,7 +111,7 @@ def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str,
 @scenario("flow.release", tier="full")
 def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
     """A released parent is parked in `paused`."""
-    flow, queue, _ = open_all(client)
+    flow, queue, _ = open_flow_handles(client)
     worker = client.worker(queue="below")
     flow.add(node("parent", node("child", queue="below")))
     queue.pause()
@@ -122,10 +122,10 @@ def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
 @scenario("flow.children-values", tier="full")
 def test_values_of_children_are_kept(client: Participant) -> None:
     """The parent reads what its children returned, even of those that are gone."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("a"), node("b", removeOnComplete=True)))
-    run(worker, "a", {"of": "a"})
-    run(worker, "b", [1, "zwei"])
+    run_next(worker, "a", {"of": "a"})
+    run_next(worker, "b", [1, "zwei"])
     holds(not queue.redis.exists("b"), "the second child removed itself")
     values = queue.call(job_ops.GetChildrenValues(job="parent")).values
     by_id = {key.rpartition(":")[2]: json.loads(text) for key, text in values.items()}
@@ -136,7 +136,7 @@ def test_values_of_children_are_kept(client: Participant) -> None:
 @scenario("flow.pending-children-refuse-completion", tier="full")
 def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
     """A job that adds children while it runs goes back to waiting for them."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     queue.add("parent", {}, jobId="parent")
     worker.claim_one()
     reference = {"id": "parent", "queue": queue.redis.key("").rstrip(":")}
@@ -144,7 +144,7 @@ def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
     with client.refuses("pending-dependencies", "a job with pending children does not complete"):
         worker.complete("parent")
     holds(worker.wait_for_children("parent"), "it waits for them instead")
-    run(worker, "late")
+    run_next(worker, "late")
     holds(not worker.wait_for_children(worker.claim_one().id), "with nothing pending it goes on")
     worker.complete("parent")
 
@@ -153,9 +153,9 @@ def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
 @scenario("flow.remove.parent", tier="full")
 def test_removing_a_parent(client: Participant, children: bool) -> None:
     """Children go with their parent, unless told not to."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("done"), node("pending")))
-    run(worker, "done")
+    run_next(worker, "done")
     equal(queue.remove("parent", children=children), 1, "the parent is removed")
     left = [job for job in ("parent", "done", "pending") if queue.redis.exists(job)]
     equal(left, [] if children else ["done", "pending"], "children go with their parent only if asked to")
@@ -164,7 +164,7 @@ def test_removing_a_parent(client: Participant, children: bool) -> None:
 @scenario("flow.remove.parent", tier="full")
 def test_a_child_at_work_protects_the_flow(client: Participant) -> None:
     """Nothing is removed while a worker holds a child."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("child")))
     worker.claim_one()
     equal(queue.remove("parent"), 0, "the parent is not removed")
@@ -174,19 +174,19 @@ def test_a_child_at_work_protects_the_flow(client: Participant) -> None:
 @scenario("flow.remove.child", tier="full")
 def test_removing_the_last_child_releases_the_parent(client: Participant) -> None:
     """A child that is gone is not waited for."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("a"), node("b")))
     queue.remove("a")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent waits for the other one")
     queue.remove("b")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
-    run(worker, "parent")
+    run_next(worker, "parent")
 
 
 @scenario("flow.remove.unprocessed", tier="full")
 def test_unprocessed_children_are_removed(client: Participant) -> None:
     """A child that a worker holds stays, and is still waited for."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("working"), node("pending")))
     worker.claim_one()
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
@@ -199,22 +199,22 @@ def test_unprocessed_children_are_removed(client: Participant) -> None:
 @scenario("flow.unlink", tier="full")
 def test_unlinking_a_child(client: Participant) -> None:
     """A child without parent goes its own way."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("child")))
     holds(queue.call(job_ops.RemoveChildDependency(job="child")).value, "there was a relation")
     equal(queue.redis.field("child", "parentKey"), None, "the child names no parent any more", where="job.parentKey")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
     holds(not queue.call(job_ops.RemoveChildDependency(job="child")).value, "there is no relation any more")
-    run(worker, "parent")
-    run(worker, "child")
+    run_next(worker, "parent")
+    run_next(worker, "child")
 
 
 @scenario("flow.get", tier="full")
 def test_reading_a_flow(client: Participant) -> None:
     """The tree below a job, down to a depth."""
-    flow, _, worker = open_all(client)
+    flow, _, worker = open_flow_handles(client)
     flow.add(node("top", node("middle", node("low", node("lowest")))))
-    run(worker, "lowest")
+    run_next(worker, "lowest")
 
     def levels(depth: int) -> list[str]:
         level, found = flow.get("top", depth=depth), []

@@ -9,7 +9,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.flow_steps import children_of, chosen, node, open_all, run
+from conformance.scenarios.support.steps import children_of, node, open_flow_handles, run_next, with_option
 
 FAILURE_OPTIONS = (
     "failParentOnFailure",
@@ -22,7 +22,7 @@ FAILURE_OPTIONS = (
 @scenario("flow.fail.none", tier="full")
 def test_a_failed_child_without_option(client: Participant) -> None:
     """The parent waits for ever."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("bad")))
     worker.fail(worker.claim_one().id, "boom")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
@@ -32,7 +32,7 @@ def test_a_failed_child_without_option(client: Participant) -> None:
 @scenario("flow.fail.parent", tier="full")
 def test_a_failed_child_fails_its_parents(client: Participant) -> None:
     """The failure goes up level by level; each is failed by the worker that takes it."""
-    flow, queue, _ = open_all(client)
+    flow, queue, _ = open_flow_handles(client)
     flow.add(node("top", node("middle", node("bad", failParentOnFailure=True), failParentOnFailure=True)))
     worker = client.worker("throw", processor_args={"message": "boom"})
     client.eventually(
@@ -48,7 +48,7 @@ def test_a_failed_child_fails_its_parents(client: Participant) -> None:
 @scenario("flow.fail.parent", tier="full")
 def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> None:
     """A worker that ignores the deferred failure is refused."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("bad", failParentOnFailure=True)))
     worker.fail(worker.claim_one().id, "boom")
     holds(queue.redis.field("parent", "defa"), "the parent has a deferred failure")
@@ -60,7 +60,7 @@ def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> No
 @scenario("flow.fail.continue", tier="full")
 def test_a_failed_child_lets_its_parent_continue(client: Participant) -> None:
     """The parent runs at once; it completes when it has dropped the children that are left."""
-    flow, queue, worker = open_all(client)
+    flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("bad", continueParentOnFailure=True), node("other")))
     worker.fail(worker.claim_one().id, "boom")
     equal(queue.redis.state("parent"), ["wait"], "the parent does not wait for the other child")
@@ -74,14 +74,14 @@ def test_a_failed_child_lets_its_parent_continue(client: Participant) -> None:
 
 def _fail_one_of_two(client: Participant, option: str) -> QueueHandle:
     """Fail one child with this option, complete the other one, and run the parent."""
-    flow, queue, worker = open_all(client)
-    flow.add(node("parent", node("bad", **chosen(option)), node("good")))
+    flow, queue, worker = open_flow_handles(client)
+    flow.add(node("parent", node("bad", **with_option(option)), node("good")))
     worker.fail(worker.claim_one().id, "boom")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits for the other child")
-    run(worker, "good", {"v": 1})
+    run_next(worker, "good", {"v": 1})
     equal(queue.redis.state("parent"), ["wait"], "now the parent is released")
     queue.call(job_ops.GetIgnoredChildrenFailures(job="parent"))
-    run(worker, "parent")
+    run_next(worker, "parent")
     return queue
 
 
@@ -103,9 +103,9 @@ def test_a_failed_child_that_is_forgotten(client: Participant) -> None:
 @scenario("flow.fail.none", "flow.release", tier="full")
 def test_a_child_that_is_retried_has_not_failed_yet(client: Participant, option: str) -> None:
     """Only the last attempt counts."""
-    flow, queue, worker = open_all(client)
-    flow.add(node("parent", node("child", attempts=2, **chosen(option))))
+    flow, queue, worker = open_flow_handles(client)
+    flow.add(node("parent", node("child", attempts=2, **with_option(option))))
     worker.fail(worker.claim_one().id, "boom")
     equal(queue.redis.state("parent"), ["waiting-children"], "the parent still waits")
-    run(worker, "child")
+    run_next(worker, "child")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")

@@ -249,9 +249,9 @@ def test_incomplete_jobs_are_read_and_run(client: Participant, fields: dict[str,
     for field, value in fields.items():
         queue.redis.set_field("1", field, value)
     seen = queue.job("1")
-    shown = (seen.name, json.loads(seen.data_raw), seen.opts.get("attempts", 0)) if seen else None
+    read = (seen.name, json.loads(seen.data_raw), seen.opts.get("attempts", 0)) if seen else None
     wanted = (fields.get("name", ""), json.loads(fields.get("data") or "{}"), 0)
-    equal(shown, wanted, "the job is read with defaults")
+    equal(read, wanted, "the job is read with defaults")
     equal(worker.claim_one().name, fields.get("name", ""), "it is handed to a worker")
     worker.complete("1", {"ok": True})
     equal(queue.redis.state("1"), ["completed"], "it is completed")

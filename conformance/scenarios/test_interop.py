@@ -7,14 +7,7 @@ import json
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, shared
 from conformance.participants.participant import Participant
-
-
-def _all_finished(participant: Participant, count: int, *, state: str = "completed", within_ms: int = 15_000) -> None:
-    """Wait until so many jobs are finished, and nothing is left to do."""
-    view = participant.redis()
-    participant.eventually(
-        lambda: len(view.members(state)), lambda done: done >= count, f"{count} jobs are {state}", within_ms=within_ms
-    )
+from conformance.scenarios.support.steps import wait_for_finished
 
 
 @handover("interop.plain", tier="smoke")
@@ -61,7 +54,7 @@ def test_prioritized_jobs_keep_their_order(producer: Participant, consumer: Part
         order.append(job.name)
         worker.resolve(job.id)
     equal(order, ["plain", "a", "b", "c"], "the jobs run by priority")
-    _all_finished(consumer, 4)
+    wait_for_finished(consumer, 4)
 
 
 @handover("interop.retried")
@@ -71,8 +64,8 @@ def test_a_failing_job_is_retried_by_its_options(producer: Participant, consumer
     queue.add("shaky", {}, attempts=3, backoff={"type": "fixed", "delay": 50})
     queue.add("doomed", {}, attempts=2)
     worker = consumer.worker("fail", processor_args={"times": 2, "message": "not yet"})
-    _all_finished(consumer, 1)
-    _all_finished(consumer, 1, state="failed")
+    wait_for_finished(consumer, 1)
+    wait_for_finished(consumer, 1, state="failed")
     worker.close()
     equal((queue.redis.field("1", "atm"), queue.redis.field("2", "atm")), ("3", "2"), "the attempts were counted")
     equal(queue.redis.field("2", "failedReason"), "not yet", "the reason is the error's message")
@@ -84,7 +77,7 @@ def test_a_bulk_is_worked_off_by_the_other(producer: Participant, consumer: Part
     queue = producer.queue()
     queue.add_bulk(*((f"job {number}", {"n": number}, {}) for number in range(200)))
     worker = consumer.worker("echo", concurrency=10)
-    _all_finished(consumer, 200)
+    wait_for_finished(consumer, 200)
     worker.close()
     attempts = {queue.redis.field(str(number), "ats") for number in range(1, 201)}
     equal(attempts, {"1"}, "every job was started exactly once")
@@ -132,7 +125,7 @@ def test_pausing_in_turns_loses_no_job(producer: Participant, consumer: Particip
     states = [ours.redis.state(job) for job in ("1", "2")]
     equal(states, [["wait"], ["wait"]], "both jobs wait after the resume")
     worker = consumer.worker("noop")
-    _all_finished(consumer, 2)
+    wait_for_finished(consumer, 2)
     worker.close()
 
 
@@ -143,7 +136,7 @@ def test_a_lost_job_is_finished_by_the_other(producer: Participant, consumer: Pa
     queue.add("orphan")
     lost.claim_one("token-lost")
     worker = consumer.worker("noop", stalledInterval=200, lockDuration=2000)
-    _all_finished(consumer, 1)
+    wait_for_finished(consumer, 1)
     worker.close()
     equal(queue.redis.field("1", "stc"), "1", "it was counted as stalled")
 
@@ -157,7 +150,7 @@ def test_both_work_on_one_queue(client: Participant, oracle: Participant) -> Non
     for _ in range(5):
         ours.add_bulk(*(("from client", {}, {}) for _ in range(20)))
         theirs.add_bulk(*(("from oracle", {}, {}) for _ in range(20)))
-    _all_finished(client, 200)
+    wait_for_finished(client, 200)
     mine.close()
     other.close()
     view = ours.redis

@@ -25,7 +25,7 @@ def test_delayed_jobs_run_in_time(client: Participant) -> None:
     """Delays shorter and longer than the worker's longest sleep."""
     queue, worker = client.queue(), client.worker("noop")
     delays = {queue.add(f"after {delay} ms", {}, delay=delay): delay for delay in (12_000, 1000, 8000, 3000)}
-    for job, delay in sorted(delays.items(), key=lambda one: one[1]):
+    for job, delay in sorted(delays.items(), key=lambda job_and_delay: job_and_delay[1]):
         worker.wait_local("completed", job, within_ms=delay + 3000)
         fields = queue.redis.hash(job)
         late = float(fields["processedOn"]) - float(fields["timestamp"]) - delay

@@ -120,16 +120,16 @@ def test_a_running_worker_renews_its_lock(client: Participant) -> None:
     equal(queue.redis.field("1", "stc"), None, "the job was never counted as stalled")
 
 
-class LockWatch:
-    """Looks at the time to live of a lock again and again, and remembers what it saw."""
+class LockObserver:
+    """Reads the time to live of a lock again and again, and remembers what it saw."""
 
     def __init__(self, view: RedisView, lock: str) -> None:
         self._view, self._lock = view, lock
         self._last = self.lowest = view.ttl_ms(lock)
         self.renewals = 0
 
-    def look(self) -> dict[str, int]:
-        """Look once more. A time to live that grows is a renewal."""
+    def observe(self) -> dict[str, int]:
+        """Read it once more. A time to live that grows is a renewal."""
         ttl = self._view.ttl_ms(self._lock)
         self.renewals += ttl > self._last
         self.lowest = min(self.lowest, ttl)
@@ -144,11 +144,14 @@ def test_a_lock_is_renewed_before_half_of_it_has_passed(client: Participant) -> 
     queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms)
     queue.add("long")
     worker.next_job()
-    watch = LockWatch(queue.redis, "1:lock")
+    observer = LockObserver(queue.redis, "1:lock")
     client.eventually(
-        watch.look, lambda seen: seen["renewals"] >= 2, "the lock is renewed again and again", within_ms=3 * life_ms
+        observer.observe,
+        lambda seen: seen["renewals"] >= 2,
+        "the lock is renewed again and again",
+        within_ms=3 * life_ms,
     )
-    between(watch.lowest, life_ms // 2 - LATE_MS, life_ms, "at least half of the time to live was left")
+    between(observer.lowest, life_ms // 2 - LATE_MS, life_ms, "at least half of the time to live was left")
     worker.resolve("1")
     worker.wait_local("completed", "1")
 
@@ -169,8 +172,8 @@ def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
         worker.resolve(other)
         worker.wait_local("completed", other)
     queue.redis.set_string("1:lock", token, ttl_ms=900)
-    watch = LockWatch(queue.redis, "1:lock")
-    client.eventually(watch.look, lambda seen: seen["renewals"], "a lock that is back is renewed again")
+    observer = LockObserver(queue.redis, "1:lock")
+    client.eventually(observer.observe, lambda seen: seen["renewals"], "a lock that is back is renewed again")
     worker.resolve("1", value_raw='"done"')
     worker.wait_local("completed", "1")
     equal(queue.redis.field("1", "returnvalue"), '"done"', "the processor ran to its end")

@@ -9,6 +9,7 @@ from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.own_redis import own_redis
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import check_stalled_again
 
 ACTIVE = 10
 
@@ -29,13 +30,13 @@ def test_evicted_locks_cost_no_job(client: Participant) -> None:
         alone.evict(until=lambda: not any(map(queue.redis.exists, locks)), what="all locks are evicted")
         equal(sorted(lasting - set(alone.redis.scan_iter())), [], "nothing without a time to live is gone")
         for recovered in (0, ACTIVE):
-            queue.redis.delete("stalled-check")
-            equal(len(worker.check_stalled()), recovered, "the second check recovers what the first has marked")
-        crew = alone.client.worker("noop", concurrency=5)
+            put_back = check_stalled_again(queue, worker)
+            equal(len(put_back), recovered, "the second check recovers what the first has marked")
+        finisher = alone.client.worker("noop", concurrency=5)
         alone.client.eventually(
             lambda: len(queue.redis.members("completed")), lambda done: done == ACTIVE + 1, "every job is completed"
         )
-        crew.close()
+        finisher.close()
         equal(queue.redis.state(str(ACTIVE + 2)), ["delayed"], "the delayed job still waits for its time")
 
 
@@ -54,10 +55,10 @@ def test_a_full_redis_refuses_and_loses_nothing(client: Participant) -> None:
         worker.close()
 
 
-def _is_refused(act: Callable[[], object], what: str) -> None:
+def _is_refused(call: Callable[[], object], what: str) -> None:
     """The client says so, whatever it calls the error."""
     try:
-        act()
+        call()
     except OperationFailed:
         return
     raise Mismatch(what, expected="an error", actual="none", where="answer")

@@ -115,8 +115,10 @@ def test_a_new_minute_stores_a_point(client: Participant, minutes: list[int], po
         _complete(queue, worker)
     equal(queue.redis.elements(f"{COMPLETED}:data"), points, "the points are those of the minutes that are over")
     stored = queue.redis.hash(COMPLETED)
-    told = sum(map(int, points))
-    equal((stored["count"], stored["prevCount"]), (str(len(minutes)), str(told)), "all are counted, those told apart")
+    in_points = sum(map(int, points))
+    equal(
+        (stored["count"], stored["prevCount"]), (str(len(minutes)), str(in_points)), "all are counted, those told apart"
+    )
 
 
 @pytest.mark.parametrize(

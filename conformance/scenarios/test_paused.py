@@ -13,17 +13,16 @@ from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import let_stall
 
-Way: TypeAlias = Callable[[QueueHandle, WorkerHandle], None]
+Requeue: TypeAlias = Callable[[QueueHandle, WorkerHandle], None]
+"""Makes job 1 return to where jobs wait, while the queue is paused."""
 
 
 def _by_stalling(queue: QueueHandle, worker: WorkerHandle) -> None:
     worker.claim_one()
     queue.pause()
-    queue.redis.delete("1:lock")
-    for _ in range(2):
-        queue.redis.delete("stalled-check")
-        worker.check_stalled()
+    let_stall(queue, worker, "1")
 
 
 def _by_a_retry(queue: QueueHandle, worker: WorkerHandle) -> None:
@@ -46,7 +45,7 @@ def _by_a_retry_of_all(queue: QueueHandle, worker: WorkerHandle) -> None:
     queue.call(queue_ops.RetryJobs())
 
 
-WAYS: dict[str, Way] = {
+REQUEUES: dict[str, Requeue] = {
     "stalling": _by_stalling,
     "retry": _by_a_retry,
     "retry-by-hand": _by_a_retry_by_hand,
@@ -54,13 +53,13 @@ WAYS: dict[str, Way] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("how", REQUEUES)
 @scenario("paused.everything-parks")
-def test_a_job_that_comes_back_is_parked(client: Participant, way: str) -> None:
+def test_a_job_that_comes_back_is_parked(client: Participant, how: str) -> None:
     """A job that returns from `active`, `completed` or `failed` goes to `paused`, and runs after the resume."""
     queue, worker = client.queue(), client.worker()
     queue.add("returning", {}, attempts=3)
-    WAYS[way](queue, worker)
+    REQUEUES[how](queue, worker)
     equal(queue.redis.state("1"), ["paused"], "the job is parked")
     queue.add("another")
     queue.resume()

@@ -7,66 +7,69 @@ import pytest
 from conformance.participants.expect import equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.race_steps import Act, claimed, drain, meet, obliterate, orders
+from conformance.scenarios.support.races import Contender, claimed_id, drain, interleave, interleavings, obliterate
 
 
-@orders("fetch", "pause")
+@interleavings("fetch", "pause")
 @scenario("race.pause-and-fetch")
-def test_a_pause_meets_a_fetch(client: Participant, order: str) -> None:
+def test_a_pause_meets_a_fetch(client: Participant, interleaving: str) -> None:
     """What was fetched before the pause stays with its worker; after it nothing is fetched."""
     queue, worker = client.queue(), client.worker()
     queue.add("first")
     queue.add("second")
-    fetch, pause = Act("moveToActive", lambda: claimed(worker)), Act("pause", queue.pause)
-    race = meet(client, order, fetch=fetch, pause=pause)
+    fetch, pause = Contender("moveToActive", lambda: claimed_id(worker)), Contender("pause", queue.pause)
+    race = interleave(client, interleaving, fetch=fetch, pause=pause)
     fetched = race.first == "fetch"
     equal(race.outcomes, {"fetch": "1" if fetched else None, "pause": None}, "only a fetch before the pause gets a job")
-    equal(claimed(worker, "token-2"), None, "nothing more is handed out")
+    equal(claimed_id(worker, "token-2"), None, "nothing more is handed out")
     equal(queue.redis.elements("active"), ["1"] if fetched else [], "the pause takes nothing away")
     equal(queue.redis.exists("1:lock"), fetched, "what was fetched is still locked")
 
 
-@orders("retry", "removal")
+@interleavings("retry", "removal")
 @scenario("race.retry-and-remove")
-def test_a_retry_meets_a_removal(client: Participant, order: str) -> None:
+def test_a_retry_meets_a_removal(client: Participant, interleaving: str) -> None:
     """Whoever comes first, the job is gone afterwards, also from `wait`."""
     queue, other, worker = client.queue(), client.queue(), client.worker()
     queue.add("failed")
     worker.claim_one()
     worker.fail("1")
-    retry = Act("reprocessJob", lambda: queue.retry("1"))
-    race = meet(client, order, retry=retry, removal=Act("removeJob", lambda: other.remove("1")))
+    retry = Contender("reprocessJob", lambda: queue.retry("1"))
+    race = interleave(client, interleaving, retry=retry, removal=Contender("removeJob", lambda: other.remove("1")))
     refused = None if race.first == "retry" else "missing-job"
     equal(race.outcomes, {"retry": refused, "removal": 1}, "the removal removes; a retry after it is refused")
     equal((queue.redis.state("1"), queue.redis.exists("1")), ([], False), "nothing is left of the job")
 
 
-@orders("promotion", "fetch")
+@interleavings("promotion", "fetch")
 @scenario("race.promote-and-due")
-def test_a_promotion_meets_the_time(client: Participant, order: str) -> None:
+def test_a_promotion_meets_the_time(client: Participant, interleaving: str) -> None:
     """A fetch promotes what is due: then there is nothing left to promote by hand."""
     queue, worker = client.queue(), client.worker()
     queue.add("due", {}, delay=50)
     client.pass_time(100)
-    promotion, fetch = Act("promote", lambda: queue.promote("1")), Act("moveToActive", lambda: claimed(worker))
-    race = meet(client, order, promotion=promotion, fetch=fetch)
+    promotion, fetch = (
+        Contender("promote", lambda: queue.promote("1")),
+        Contender("moveToActive", lambda: claimed_id(worker)),
+    )
+    race = interleave(client, interleaving, promotion=promotion, fetch=fetch)
     refused = None if race.first == "promotion" else "wrong-state"
     equal(race.outcomes, {"promotion": refused, "fetch": "1"}, "the job is moved once, by the first")
     equal(queue.redis.state("1"), ["active"], "the job is in one place")
-    equal(claimed(worker, "token-2"), None, "it is handed out once")
+    equal(claimed_id(worker, "token-2"), None, "it is handed out once")
 
 
-@orders("addition", "drain")
+@interleavings("addition", "drain")
 @scenario("race.add-and-drain")
-def test_an_addition_meets_a_drain(client: Participant, order: str) -> None:
+def test_an_addition_meets_a_drain(client: Participant, interleaving: str) -> None:
     """The new job goes with the others, or stays as a whole."""
     queue, other = client.queue(), client.queue()
     queue.add("old")
-    race = meet(
+    race = interleave(
         client,
-        order,
-        addition=Act("addStandardJob", lambda: queue.add("new")),
-        drain=Act("drain", lambda: drain(other)),
+        interleaving,
+        addition=Contender("addStandardJob", lambda: queue.add("new")),
+        drain=Contender("drain", lambda: drain(other)),
     )
     kept = race.first == "drain"
     equal(race.outcomes, {"addition": "2", "drain": None}, "both are answered as ever")
@@ -74,17 +77,17 @@ def test_an_addition_meets_a_drain(client: Participant, order: str) -> None:
     equal((queue.redis.exists("1"), queue.redis.exists("2")), (False, kept), "no other hash is left")
 
 
-@orders("addition", "obliteration")
+@interleavings("addition", "obliteration")
 @scenario("race.add-and-obliterate")
-def test_an_addition_meets_an_obliteration(client: Participant, order: str) -> None:
+def test_an_addition_meets_an_obliteration(client: Participant, interleaving: str) -> None:
     """Before its last step the new job goes with the queue; after it, it is the first of a new one."""
     queue, other = client.queue(), client.queue()
     queue.add("old")
-    race = meet(
+    race = interleave(
         client,
-        order,
-        addition=Act("addStandardJob", lambda: queue.add("new")),
-        obliteration=Act("obliterate", lambda: obliterate(other)),
+        interleaving,
+        addition=Contender("addStandardJob", lambda: queue.add("new")),
+        obliteration=Contender("obliterate", lambda: obliterate(other)),
     )
     kept = race.first == "obliteration"
     equal(race.outcomes["addition"], "1" if kept else "2", "the ids begin anew after the obliteration")
@@ -94,18 +97,18 @@ def test_an_addition_meets_an_obliteration(client: Participant, order: str) -> N
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "removed"])
-@orders("progress", "completion")
+@interleavings("progress", "completion")
 @scenario("race.progress-and-finish")
-def test_a_progress_meets_the_completion(client: Participant, order: str, *, kept: bool) -> None:
+def test_a_progress_meets_the_completion(client: Participant, interleaving: str, *, kept: bool) -> None:
     """It is stored in either order, and refused where the completion has removed the job."""
     queue, worker = client.queue(), client.worker()
     queue.add("work", {}, removeOnComplete=not kept)
     worker.claim_one()
-    race = meet(
+    race = interleave(
         client,
-        order,
-        progress=Act("updateProgress", lambda: queue.progress("1", 50)),
-        completion=Act("moveToFinished", lambda: worker.complete("1")),
+        interleaving,
+        progress=Contender("updateProgress", lambda: queue.progress("1", 50)),
+        completion=Contender("moveToFinished", lambda: worker.complete("1")),
     )
     too_late = race.first == "completion" and not kept
     equal(race.outcomes, {"progress": "missing-job" if too_late else None, "completion": None}, "nothing else happens")
@@ -113,16 +116,16 @@ def test_a_progress_meets_the_completion(client: Participant, order: str, *, kep
     equal(queue.redis.field("1", "progress"), "50" if kept else None, "the progress is stored")
 
 
-@orders("one", "other")
+@interleavings("one", "other")
 @scenario("race.same-id")
-def test_two_producers_add_one_id(client: Participant, order: str) -> None:
+def test_two_producers_add_one_id(client: Participant, interleaving: str) -> None:
     """The first one's job is stored, and both are told its id."""
     one, other = client.queue(), client.queue()
-    race = meet(
+    race = interleave(
         client,
-        order,
-        one=Act("addStandardJob", lambda: one.add("one", {"of": "one"}, jobId="same")),
-        other=Act("addStandardJob", lambda: other.add("other", {"of": "other"}, jobId="same")),
+        interleaving,
+        one=Contender("addStandardJob", lambda: one.add("one", {"of": "one"}, jobId="same")),
+        other=Contender("addStandardJob", lambda: other.add("other", {"of": "other"}, jobId="same")),
     )
     equal(race.outcomes, {"one": "same", "other": "same"}, "both are answered the id")
     equal(one.redis.elements("wait"), ["same"], "there is one job")

@@ -6,7 +6,8 @@ from conformance.participants.expect import equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.race_steps import LATE, Act, claimed, meet, orders
+from conformance.scenarios.support.races import BEFORE_SEND, Contender, claimed_id, interleave, interleavings
+from conformance.scenarios.support.steps import check_stalled_again
 
 
 def _suspected(client: Participant) -> tuple[QueueHandle, WorkerHandle, WorkerHandle]:
@@ -21,63 +22,59 @@ def _suspected(client: Participant) -> tuple[QueueHandle, WorkerHandle, WorkerHa
 def _check_without_lock(queue: QueueHandle, checker: WorkerHandle) -> list[str]:
     """The lock expires, and then the next check is due."""
     queue.redis.delete("1:lock")
-    return _check_again(queue, checker)
+    return check_stalled_again(queue, checker)
 
 
-def _check_again(queue: QueueHandle, checker: WorkerHandle) -> list[str]:
-    queue.redis.delete("stalled-check")
-    return checker.check_stalled()
-
-
-@orders("completion", "check")
+@interleavings("completion", "check")
 @scenario("stalled.race.one-outcome")
-def test_a_completion_meets_a_check_without_lock(client: Participant, order: str) -> None:
+def test_a_completion_meets_a_check_without_lock(client: Participant, interleaving: str) -> None:
     """Completed or put back: it is completed if it came before the lock was gone, and put back otherwise."""
     queue, worker, checker = _suspected(client)
-    completion = Act("moveToFinished", lambda: worker.complete("1", "done"))
-    check = Act("moveStalledJobsToWait", lambda: _check_without_lock(queue, checker))
-    race = meet(client, order, completion=completion, check=check)
-    in_time = order == "completion-unheard"
+    completion = Contender("moveToFinished", lambda: worker.complete("1", "done"))
+    check = Contender("moveStalledJobsToWait", lambda: _check_without_lock(queue, checker))
+    race = interleave(client, interleaving, completion=completion, check=check)
+    in_time = interleaving == "completion-unheard"
     equal(race.outcomes["completion"], None if in_time else "missing-lock", "the completion needs the lock")
     equal(race.outcomes["check"], [] if in_time else ["1"], "exactly one of them has taken effect")
     equal(queue.redis.state("1"), ["completed" if in_time else "wait"], "the job is where that one has put it")
 
 
-@orders("completion", "check")
+@interleavings("completion", "check")
 @scenario("stalled.race.one-outcome")
-def test_a_completion_meets_a_check_with_lock(client: Participant, order: str) -> None:
+def test_a_completion_meets_a_check_with_lock(client: Participant, interleaving: str) -> None:
     """As long as the lock lives, the completion wins in every order."""
     queue, worker, checker = _suspected(client)
-    completion = Act("moveToFinished", lambda: worker.complete("1", "done"))
-    check = Act("moveStalledJobsToWait", lambda: _check_again(queue, checker))
-    race = meet(client, order, completion=completion, check=check)
+    completion = Contender("moveToFinished", lambda: worker.complete("1", "done"))
+    check = Contender("moveStalledJobsToWait", lambda: check_stalled_again(queue, checker))
+    race = interleave(client, interleaving, completion=completion, check=check)
     equal(race.outcomes, {"completion": None, "check": []}, "the job is completed and not put back")
     equal(queue.redis.state("1"), ["completed"], "the job is completed")
     equal(queue.redis.set_members("stalled"), [], "nothing is suspected any more")
 
 
-@orders("completion", "check")
+@interleavings("completion", "check")
 @scenario("stalled.race.one-outcome")
-def test_a_completion_meets_the_first_check(client: Participant, order: str) -> None:
+def test_a_completion_meets_the_first_check(client: Participant, interleaving: str) -> None:
     """When the lock is gone and no check has seen the job before, neither has an effect, and a later check has."""
     queue, worker, checker = client.queue(), client.worker(), client.worker()
     queue.add("unsuspected")
     worker.claim_one()
     queue.redis.delete("1:lock")
-    completion = Act("moveToFinished", lambda: worker.complete("1", "done"))
-    check = Act("moveStalledJobsToWait", lambda: _check_again(queue, checker))
-    race = meet(client, order, completion=completion, check=check)
+    completion = Contender("moveToFinished", lambda: worker.complete("1", "done"))
+    check = Contender("moveStalledJobsToWait", lambda: check_stalled_again(queue, checker))
+    race = interleave(client, interleaving, completion=completion, check=check)
     equal(race.outcomes, {"completion": "missing-lock", "check": []}, "neither has an effect")
     equal(queue.redis.state("1"), ["active"], "the job is still active")
-    equal(_check_again(queue, checker), ["1"], "a later check puts it back")
+    equal(check_stalled_again(queue, checker), ["1"], "a later check puts it back")
 
 
 @scenario("race.next-owner")
 def test_a_completion_meets_the_next_owner(client: Participant) -> None:
     """While it is under way, the job is recovered and claimed by another worker."""
     queue, worker, checker = _suspected(client)
-    with client.tap.hold("moveToFinished", phase=LATE) as barrier:
+    with client.tap.hold("moveToFinished", phase=BEFORE_SEND) as barrier:
         completion = client.meanwhile(lambda: worker.complete("1", "late"))
+        # The completion has to be under way: made after the take-over, it would be no race but a plain refusal.
         barrier.wait()
         equal(_check_without_lock(queue, checker), ["1"], "the check puts the job back")
         equal(checker.claim_one("token-2").id, "1", "another worker claims it")
@@ -89,47 +86,47 @@ def test_a_completion_meets_the_next_owner(client: Participant) -> None:
     equal(queue.redis.field("1", "returnvalue"), '"right"', "the result of the next owner is stored")
 
 
-@orders("renewal", "check")
+@interleavings("renewal", "check")
 @scenario("race.extend-and-stalled")
-def test_a_renewal_meets_a_check_with_lock(client: Participant, order: str) -> None:
+def test_a_renewal_meets_a_check_with_lock(client: Participant, interleaving: str) -> None:
     """As long as the lock lives, the worker keeps its job; only a check after the renewal suspects it again."""
     queue, worker, checker = _suspected(client)
-    renewal = Act("extendLock", lambda: worker.extend_lock("1", 60_000))
-    check = Act("moveStalledJobsToWait", lambda: _check_again(queue, checker))
-    race = meet(client, order, renewal=renewal, check=check)
+    renewal = Contender("extendLock", lambda: worker.extend_lock("1", 60_000))
+    check = Contender("moveStalledJobsToWait", lambda: check_stalled_again(queue, checker))
+    race = interleave(client, interleaving, renewal=renewal, check=check)
     equal(race.outcomes, {"renewal": True, "check": []}, "the lock decides")
     equal(queue.redis.state("1"), ["active"], "the job stays with its worker")
     suspects = ["1"] if race.first == "renewal" else []
     equal(queue.redis.set_members("stalled"), suspects, "the later of the two counts", where="membership.stalled")
 
 
-@orders("renewal", "check")
+@interleavings("renewal", "check")
 @scenario("race.extend-and-stalled")
-def test_a_renewal_meets_a_check_without_lock(client: Participant, order: str) -> None:
+def test_a_renewal_meets_a_check_without_lock(client: Participant, interleaving: str) -> None:
     """A renewal that comes too late does not make the lock anew, and the job is put back."""
     queue, worker, checker = _suspected(client)
-    renewal = Act("extendLock", lambda: worker.extend_lock("1", 60_000))
-    check = Act("moveStalledJobsToWait", lambda: _check_without_lock(queue, checker))
-    race = meet(client, order, renewal=renewal, check=check)
-    in_time = order == "renewal-unheard"
+    renewal = Contender("extendLock", lambda: worker.extend_lock("1", 60_000))
+    check = Contender("moveStalledJobsToWait", lambda: _check_without_lock(queue, checker))
+    race = interleave(client, interleaving, renewal=renewal, check=check)
+    in_time = interleaving == "renewal-unheard"
     equal(race.outcomes["renewal"], in_time, "only a lock that lives is renewed")
     equal(race.outcomes["check"], [] if in_time else ["1"], "a job that was renewed has to be suspected anew")
     equal(queue.redis.state("1"), ["active" if in_time else "wait"], "the job is where the check has left it")
     equal(queue.redis.exists("1:lock"), False, "no lock was made anew")
 
 
-@orders("one", "other")
+@interleavings("one", "other")
 @scenario("race.one-token")
-def test_two_workers_finish_under_one_token(client: Participant, order: str) -> None:
+def test_two_workers_finish_under_one_token(client: Participant, interleaving: str) -> None:
     """The token is all that tells owners apart: the first of the two finishes the job, whoever claimed it."""
     queue, one, other = client.queue(), client.worker(), client.worker()
     queue.add("shared")
     one.claim_one("token-same")
-    race = meet(
+    race = interleave(
         client,
-        order,
-        one=Act("moveToFinished", lambda: one.complete("1", "one", "token-same")),
-        other=Act("moveToFinished", lambda: other.fail("1", "other", "token-same")),
+        interleaving,
+        one=Contender("moveToFinished", lambda: one.complete("1", "one", "token-same")),
+        other=Contender("moveToFinished", lambda: other.fail("1", "other", "token-same")),
     )
     second = "other" if race.first == "one" else "one"
     equal(race.outcomes, {race.first: None, second: "missing-lock"}, "only the first finishes the job")
@@ -143,7 +140,7 @@ def test_two_workers_claim_under_one_token(client: Participant) -> None:
     queue, one, other = client.queue(), client.worker(), client.worker()
     queue.add("first")
     queue.add("second")
-    equal([claimed(one, "token-same"), claimed(other, "token-same")], ["1", "2"], "each worker gets another job")
+    equal([claimed_id(one, "token-same"), claimed_id(other, "token-same")], ["1", "2"], "each worker gets another job")
     equal(one.extend_lock("2", 60_000, "token-same"), True, "the token extends the other's lock")
     other.complete("1", "other", "token-same")
     one.complete("2", "one", "token-same")

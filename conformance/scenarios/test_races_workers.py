@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from random import Random
 
@@ -12,46 +13,38 @@ from conformance.participants.expect import equal, one_of
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario, shared
 from conformance.participants.participant import Participant
-from conformance.scenarios.free_running import ROUNDS
-from conformance.scenarios.race_steps import LATE, UNHEARD, Moment, let_arrive
+from conformance.participants.tap import HeldCommand
+from conformance.scenarios.support.races import AFTER_EXECUTE, BEFORE_SEND, ROUNDS, HeldPhase, let_arrive
 
 
-@pytest.mark.parametrize("when", [LATE, UNHEARD])
+@pytest.mark.parametrize("when", [BEFORE_SEND, AFTER_EXECUTE])
 @scenario("race.close-and-fetch", clock="real")
-def test_closing_meets_a_fetch(client: Participant, when: Moment) -> None:
+def test_closing_meets_a_fetch(client: Participant, when: HeldPhase) -> None:
     """The job that the fetch brings is run, and the close waits for its end."""
     queue = client.queue()
     queue.add("just in time")
     with client.tap.hold("moveToActive", phase=when) as barrier:
         worker = client.worker("sleep", processor_args={"ms": 150})
-        barrier.wait()
-        closing = client.meanwhile(worker.close)
-        let_arrive(queue)
-        barrier.release()
-        closing.result()
+        _stop_while_held(client, queue, barrier, worker.close)
     equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is closed")
 
 
-@pytest.mark.parametrize("when", [LATE, UNHEARD])
+@pytest.mark.parametrize("when", [BEFORE_SEND, AFTER_EXECUTE])
 @scenario("race.worker-pause-and-fetch", clock="real")
-def test_pausing_a_worker_meets_its_fetch(client: Participant, when: Moment) -> None:
+def test_pausing_a_worker_meets_its_fetch(client: Participant, when: HeldPhase) -> None:
     """The job that the fetch brings is run, the pause waits for it, and no other job is fetched."""
     queue = client.queue()
     queue.add("just in time")
     queue.add("too late")
     with client.tap.hold("moveToActive", phase=when) as barrier:
         worker = client.worker("sleep", processor_args={"ms": 150})
-        barrier.wait()
-        pausing = client.meanwhile(lambda: worker.call(PauseWorker()))
-        let_arrive(queue)
-        barrier.release()
-        pausing.result()
+        _stop_while_held(client, queue, barrier, lambda: worker.call(PauseWorker()))
     equal(queue.redis.state("1"), ["completed"], "the job is completed when the worker is paused")
     equal(queue.redis.state("2"), ["wait"], "the other one still waits")
     worker.close()
 
 
-@pytest.mark.parametrize("when", [LATE, UNHEARD])
+@pytest.mark.parametrize("when", [BEFORE_SEND, AFTER_EXECUTE])
 @pytest.mark.parametrize("how", ["pause", "close"])
 @scenario(
     "race.stop-and-wake-up",
@@ -59,20 +52,29 @@ def test_pausing_a_worker_meets_its_fetch(client: Participant, when: Moment) -> 
     compare=False,
     without={"base-marker": "what the scenario itself looks at, for its own row"},
 )
-def test_stopping_meets_the_wake_up(client: Participant, how: str, when: Moment) -> None:
+def test_stopping_meets_the_wake_up(client: Participant, how: str, when: HeldPhase) -> None:
     """The job that a worker was woken for is run, or there is a marker that wakes another worker."""
     queue = client.queue()
     with client.tap.hold("BZPOPMIN", phase=when) as barrier:
         worker = client.worker("noop")
+        # Added any earlier, the job would be fetched at once, and nobody would have to be woken.
         client.tap.wait_for(lambda command: command.name == "BZPOPMIN")
         queue.add("wakes")
-        barrier.wait()
-        stopping = client.meanwhile(worker.close if how == "close" else lambda: worker.call(PauseWorker()))
-        let_arrive(queue)
-        barrier.release()
-        stopping.result()
+        stop = worker.close if how == "close" else lambda: worker.call(PauseWorker())
+        _stop_while_held(client, queue, barrier, stop)
     one_of(queue.redis.state("1"), [["completed"], ["wait"]], "the job is run, or waits")
     equal(queue.redis.type("marker"), "zset", "the wake-up is not lost")
+
+
+def _stop_while_held(client: Participant, queue: QueueHandle, barrier: HeldCommand, stop: Callable[[], object]) -> None:
+    """Tell a worker to stop while its command is held, let the command go, and wait until the worker has stopped."""
+    # Before the barrier is reached nothing is on its way to the worker, and stopping it would race with nothing.
+    barrier.wait()
+    stopping = client.meanwhile(stop)
+    # If the command went on before the stop has arrived, the worker would have its job before it is told to stop.
+    let_arrive(queue)
+    barrier.release()
+    stopping.result()
 
 
 _WAKE_UP_LOST = {"base-marker": "Node loses a marker that reaches its worker while that worker gives up waiting"}
@@ -84,11 +86,8 @@ def _keep_jobs(queue: QueueHandle) -> None:
 
 
 def _nothing_active(queue: QueueHandle, what: str, round_of: str) -> None:
-    equal(queue.redis.elements("active"), [], f"{what} leaves nothing active ({round_of}, --seed {_seed(queue)})")
-
-
-def _seed(queue: QueueHandle) -> int:
-    return queue.caller.driver.seed
+    seed = queue.caller.driver.seed
+    equal(queue.redis.elements("active"), [], f"{what} leaves nothing active ({round_of}, --seed {seed})")
 
 
 @shared("race.close-and-fetch", tier="full", slow=True, without=_WAKE_UP_LOST)
@@ -96,15 +95,16 @@ def test_closes_meet_fetches(client: Participant, oracle: Participant) -> None:
     """A worker of either client is closed at any moment after its start, a hundred times each."""
     queue, random = client.queue(), Random(client.driver.seed)
 
-    def live(side: Participant, lifetime_ms: int) -> None:
-        worker = side.worker("noop", stalledInterval=60_000)
-        side.pass_time(lifetime_ms)
+    def live(participant: Participant, lifetime_ms: int) -> None:
+        worker = participant.worker("noop", stalledInterval=60_000)
+        participant.pass_time(lifetime_ms)
         worker.close()
 
     for number in range(1, ROUNDS // 2 + 1):
         _keep_jobs(queue)
         other = oracle.meanwhile(partial(live, oracle, random.randint(0, 3)))
         live(client, random.randint(0, 3))
+        # As long as the other worker is not closed, a job may be active rightly.
         other.result()
         _nothing_active(queue, "a worker that was closed", f"round {number} of {ROUNDS // 2}")
 
@@ -113,7 +113,10 @@ def test_closes_meet_fetches(client: Participant, oracle: Participant) -> None:
 def test_worker_pauses_meet_fetches(client: Participant, oracle: Participant) -> None:
     """A worker of either client is paused at any moment after it was resumed, a hundred times each."""
     queue, random = client.queue(), Random(client.driver.seed)
-    workers = [side.worker("sleep", processor_args={"ms": 20}, stalledInterval=60_000) for side in (client, oracle)]
+    workers = [
+        participant.worker("sleep", processor_args={"ms": 20}, stalledInterval=60_000)
+        for participant in (client, oracle)
+    ]
     for worker in workers:
         worker.call(PauseWorker())
     for number in range(1, ROUNDS + 1):

@@ -8,14 +8,14 @@ from conformance.driver.ops import worker as worker_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario, shared
 from conformance.participants.participant import Participant
-from conformance.scenarios.rate_limit_steps import (
-    EVERYTHING,
+from conformance.scenarios.support.steps import (
+    FULL_WINDOW,
     MINUTE_MS,
-    all_completed,
+    apply_limit,
     fill,
-    limit,
-    limit_of,
+    limit_queue,
     started_in_windows,
+    wait_for_all_completed,
 )
 
 
@@ -24,7 +24,7 @@ from conformance.scenarios.rate_limit_steps import (
 def test_finishing_hands_out_nothing_beyond_the_limit(client: Participant, how: str) -> None:
     """The job is finished all the same, and the queue is not called drained."""
     queue, worker = client.queue(), client.worker()
-    limit(queue, 1)
+    limit_queue(queue, 1)
     fill(queue, 2)
     worker.claim_one()
     following = worker.complete("1", fetch_next=True) if how == "complete" else worker.fail("1", fetch_next=True)
@@ -38,7 +38,7 @@ def test_finishing_hands_out_nothing_beyond_the_limit(client: Participant, how: 
 def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
     """A job that comes with the answer of another is a start like every other."""
     queue, worker = client.queue(), client.worker()
-    limit(queue, 2)
+    limit_queue(queue, 2)
     fill(queue, 3)
     worker.claim_one()
     following = worker.complete("1", fetch_next=True)
@@ -51,7 +51,7 @@ def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
 def test_due_jobs_are_promoted_all_the_same(client: Participant) -> None:
     """A claim that is refused has looked after the delayed jobs before."""
     queue, worker = client.queue(), client.worker()
-    limit(queue, 1)
+    limit_queue(queue, 1)
     queue.add("due", {}, delay=20)
     queue.redis.set_string("limiter", "1", ttl_ms=MINUTE_MS)
     client.pass_time(50)
@@ -76,7 +76,7 @@ def test_a_job_that_meets_a_limit_goes_back(client: Participant, priority: int) 
     fields = queue.redis.hash("1")
     equal((fields.get("ats"), fields.get("atm")), ("1", None), "it was started, and no attempt was made")
     holds(not queue.redis.exists("1:lock"), "it is unlocked")
-    equal(queue.redis.string("limiter"), EVERYTHING, "the window is full")
+    equal(queue.redis.string("limiter"), FULL_WINDOW, "the window is full")
     worker.close()
 
 
@@ -118,10 +118,10 @@ def test_a_job_that_went_back_is_run_after_the_window(client: Participant) -> No
 def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concurrency: int) -> None:
     """Six jobs at two per window are three windows, and nobody has to wake the worker."""
     queue = client.queue()
-    limiter = limit_of(whose, queue, 2, 200)
+    limiter = apply_limit(whose, queue, 2, 200)
     fill(queue, 6)
     worker = client.worker("noop", concurrency=concurrency, **limiter)
-    all_completed(client, 6)
+    wait_for_all_completed(client, 6)
     worker.close()
     started_in_windows(queue.redis, most=2, duration_ms=200)
 
@@ -130,10 +130,10 @@ def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concu
 def test_both_keep_to_one_limit(client: Participant, oracle: Participant) -> None:
     """Workers of client and oracle together start at most two jobs per window."""
     queue = client.queue()
-    limit(queue, 2, 200)
+    limit_queue(queue, 2, 200)
     fill(queue, 8)
     mine, other = client.worker("noop", concurrency=3), oracle.worker("noop", concurrency=3)
-    all_completed(client, 8)
+    wait_for_all_completed(client, 8)
     mine.close()
     other.close()
     started_in_windows(queue.redis, most=2, duration_ms=200)

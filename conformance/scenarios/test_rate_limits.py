@@ -10,7 +10,7 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.rate_limit_steps import EVERYTHING, MINUTE_MS, fill, let_window_end, limit, limit_of
+from conformance.scenarios.support.steps import FULL_WINDOW, MINUTE_MS, apply_limit, end_window, fill, limit_queue
 
 
 @pytest.mark.parametrize("whose", ["worker", "queue"])
@@ -18,7 +18,7 @@ from conformance.scenarios.rate_limit_steps import EVERYTHING, MINUTE_MS, fill, 
 def test_claims_fill_the_window(client: Participant, whose: str) -> None:
     """`max` claims get a job, the next one gets none, until the window has ended."""
     queue = client.queue()
-    limiter = limit_of(whose, queue, 2)
+    limiter = apply_limit(whose, queue, 2)
     fill(queue, 4)
     worker = client.worker(**limiter)
     claimed = [worker.claim_one(f"token-{number}").id for number in (1, 2)]
@@ -26,7 +26,7 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
     equal(queue.redis.string("limiter"), "2", "the starts were counted, the refusal was not")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "the window lasts for `duration`", where="limiter.ttl")
     equal(queue.redis.elements("wait"), ["4", "3"], "what was not handed out still waits")
-    let_window_end(queue.redis, client)
+    end_window(queue.redis, client)
     equal(worker.claim_one("token-4").id, "3", "after the window the next job is handed out")
     equal(queue.redis.string("limiter"), "1", "a new window is open")
 
@@ -40,7 +40,7 @@ def test_a_reached_limit_takes_nothing(client: Participant) -> None:
     equal(worker.claim(), None, "the limit is reached before the first claim")
     equal(queue.redis.state("1"), ["prioritized"], "the job was not touched")
     equal((queue.redis.field("1", "ats"), queue.redis.string("limiter")), (None, "3"), "no start was counted")
-    let_window_end(queue.redis, client)
+    end_window(queue.redis, client)
     equal(worker.claim_one().id, "1", "the worker is alive and gets the job after the window")
 
 
@@ -73,7 +73,7 @@ def test_every_start_counts(client: Participant) -> None:
 def test_workers_share_the_window(client: Participant) -> None:
     """What one worker starts is counted for the other."""
     queue = client.queue()
-    limit(queue, 2)
+    limit_queue(queue, 2)
     fill(queue, 3)
     first, second = client.worker(name="first"), client.worker(name="second")
     equal([first.claim_one("token-1").id, second.claim_one("token-2").id], ["1", "2"], "each starts one job")
@@ -84,7 +84,7 @@ def test_workers_share_the_window(client: Participant) -> None:
 def test_the_queues_limit_wins(client: Participant) -> None:
     """`max` in `meta` counts and not the worker's."""
     queue, worker = client.queue(), client.worker(limiter={"max": 5, "duration": MINUTE_MS})
-    limit(queue, 1)
+    limit_queue(queue, 1)
     fill(queue, 2)
     worker.claim_one("token-1")
     equal(worker.claim("token-2"), None, "the limit of the queue is reached")
@@ -94,7 +94,7 @@ def test_the_queues_limit_wins(client: Participant) -> None:
 def test_the_workers_duration_wins(client: Participant) -> None:
     """The window lasts as long as the worker says, though the limit is the queue's."""
     queue, worker = client.queue(), client.worker(limiter={"max": 5, "duration": MINUTE_MS // 4})
-    limit(queue, 1)
+    limit_queue(queue, 1)
     fill(queue, 1)
     worker.claim_one()
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS // 4, "the window is as long as the worker says")
@@ -105,7 +105,7 @@ def test_the_limit_of_a_queue_is_in_meta(client: Participant) -> None:
     """Set, read and taken away; without it nothing is counted."""
     queue, worker = client.queue(), client.worker()
     equal(queue.call(queue_ops.GetGlobalRateLimit()).max, None, "at first there is no limit")
-    limit(queue, 7, 1234)
+    limit_queue(queue, 7, 1234)
     meta = queue.redis.hash("meta")
     equal((meta.get("max"), meta.get("duration")), ("7", "1234"), "`meta` has both numbers")
     seen = queue.call(queue_ops.GetGlobalRateLimit())
@@ -122,14 +122,14 @@ def test_the_limit_of_a_queue_is_in_meta(client: Participant) -> None:
 def test_a_limit_set_by_hand_stops_everything(client: Participant, whose: str) -> None:
     """`rateLimit(ms)` fills the window at once, for who knows a limit."""
     queue = client.queue()
-    limiter = limit_of(whose, queue, 1000, 1000)
+    limiter = apply_limit(whose, queue, 1000, 1000)
     worker = client.worker(**limiter)
     fill(queue, 1)
     queue.call(queue_ops.SetRateLimit(expire_ms=MINUTE_MS))
-    equal(queue.redis.string("limiter"), EVERYTHING, "the counter is above every limit")
+    equal(queue.redis.string("limiter"), FULL_WINDOW, "the counter is above every limit")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "it expires after that time", where="limiter.ttl")
     equal(worker.claim(), None, "nothing is handed out")
-    let_window_end(queue.redis, client)
+    end_window(queue.redis, client)
     equal(worker.claim_one().id, "1", "afterwards the job is handed out")
 
 
@@ -138,7 +138,7 @@ def test_a_worker_may_set_the_limit_too(client: Participant) -> None:
     """`Worker.rateLimit(ms)` does as `Queue.rateLimit(ms)`."""
     queue, worker = client.queue(), client.worker(limiter={"max": 1000, "duration": 1000})
     worker.call(worker_ops.WorkerRateLimit(expire_ms=MINUTE_MS))
-    equal(queue.redis.string("limiter"), EVERYTHING, "the counter is above every limit")
+    equal(queue.redis.string("limiter"), FULL_WINDOW, "the counter is above every limit")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "it expires after that time", where="limiter.ttl")
 
 
@@ -149,14 +149,14 @@ def test_a_worker_without_limit_goes_on(client: Participant) -> None:
     fill(queue, 1)
     queue.call(queue_ops.SetRateLimit(expire_ms=MINUTE_MS))
     equal(worker.claim_one().id, "1", "the job is handed out")
-    equal(queue.redis.string("limiter"), EVERYTHING, "and not counted")
+    equal(queue.redis.string("limiter"), FULL_WINDOW, "and not counted")
 
 
 @scenario("ratelimit.remove-key")
 def test_forgetting_the_window(client: Participant) -> None:
     """`removeRateLimitKey` lets the next worker start at once."""
     queue, worker = client.queue(), client.worker()
-    limit(queue, 1)
+    limit_queue(queue, 1)
     fill(queue, 2)
     worker.claim_one("token-1")
     queue.call(queue_ops.RemoveRateLimitKey())
@@ -171,9 +171,9 @@ def test_how_long_the_window_lasts(client: Participant) -> None:
     equal(_asked_ttl(queue), -2, "without limit and without window the answer is Redis's own")
     queue.redis.set_string("limiter", "2", ttl_ms=MINUTE_MS)
     between(_asked_ttl(queue), 1, MINUTE_MS, "without limit it is the time to live of the counter")
-    limit(queue, 3)
+    limit_queue(queue, 3)
     equal(_asked_ttl(queue), 0, "under the limit a job may start now")
-    limit(queue, 2)
+    limit_queue(queue, 2)
     between(_asked_ttl(queue), 1, MINUTE_MS, "at the limit it is the rest of the window")
 
 
@@ -181,13 +181,13 @@ def test_how_long_the_window_lasts(client: Participant) -> None:
 def test_how_long_a_limit_of_ones_own_lasts(client: Participant) -> None:
     """A number of jobs in the question counts instead of the queue's limit."""
     queue = client.queue()
-    limit(queue, 1)
+    limit_queue(queue, 1)
     queue.redis.set_string("limiter", "2", ttl_ms=MINUTE_MS)
     equal(_asked_ttl(queue, 3), 0, "three may start, and two have")
     between(_asked_ttl(queue, 2), 1, MINUTE_MS, "two may start, and two have")
 
 
 def _asked_ttl(queue: QueueHandle, most: int | None = None) -> int:
-    """What the client answers; not compared with the oracle's answer, because it runs down."""
+    """What the client returns; not compared with what the oracle returns, because it runs down."""
     with queue.caller.transcript.silent():
         return queue.call(queue_ops.GetRateLimitTtl(max_jobs=most)).count

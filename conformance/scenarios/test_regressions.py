@@ -8,28 +8,27 @@ from pathlib import Path
 
 from conformance.driver.connection import OperationFailed
 from conformance.driver.ops import lifecycle
-from conformance.fuzz.replay_file import Replay, read_replay
-from conformance.fuzz.sides import placed
-from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, told
+from conformance.fuzz.replay import Replay, read_replay
+from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, addressed, step_line
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
 REGRESSIONS = Path(__file__).parent / "regressions"
 
 
-def _played(replay: Replay) -> Callable[[Participant], None]:
-    """The steps of a file, as a scenario: what the calls answer and what they leave is compared with the oracle's."""
+def _scenario_of(replay: Replay) -> Callable[[Participant], None]:
+    """The steps of a file, as a scenario: what the calls return and what they leave is compared with the oracle's."""
 
     def test(client: Participant) -> None:
         handles: dict[str, str] = {}
         for step in replay.steps:
-            _take(client, step, handles)
+            _run_step(client, step, handles)
 
     test.__doc__ = replay.header.title
     return test
 
 
-def _take(client: Participant, step: Step, handles: dict[str, str]) -> None:
+def _run_step(client: Participant, step: Step, handles: dict[str, str]) -> None:
     match step:
         case ClockStep(ms):
             client.pass_time(ms)
@@ -42,18 +41,18 @@ def _take(client: Participant, step: Step, handles: dict[str, str]) -> None:
         case CallStep(op=lifecycle.Open() as op):
             handles[step.handle] = client.open(op.role, op.queue, processor=op.processor, **op.options)
         case CallStep(cut=""):
-            # A refusal is an answer like any other: the transcript keeps it.
+            # A refusal is a result like any other: the transcript keeps it.
             with suppress(OperationFailed):
-                client.call(placed(step.op, client.prefix, NOWHERE), handle=handles[step.handle])
+                client.call(addressed(step.op, client.prefix, NOWHERE), handle=handles[step.handle])
         case _:
             raise ValueError(
-                f"no scenario can hold {told(step)}: others use the same Redis, and Node would be cut, too"
+                f"no scenario can hold {step_line(step)}: others use the same Redis, and Node would be cut, too"
             )
 
 
 for _path in sorted(REGRESSIONS.glob("*.jsonl")):
     _replay = read_replay(_path)
-    _test = _played(_replay)
+    _test = _scenario_of(_replay)
     _test.__name__ = f"test_{_path.stem.replace('-', '_').replace('.', '_')}"
     _test.__module__ = __name__
     globals()[_test.__name__] = scenario(_replay.header.requirement, without=_replay.header.without)(_test)

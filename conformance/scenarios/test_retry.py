@@ -114,8 +114,8 @@ def test_stack_traces_are_kept(client: Participant, limit: int | None) -> None:
     kept = queue.redis.json("1", "stacktrace")
     tries = [1, 2, 3, 4][-limit:] if limit else [1, 2, 3, 4]
     equal(len(kept), len(tries), "one stack trace per failed attempt is kept, up to the limit")
-    told = [f"try {number}" in text for number, text in zip(tries, kept, strict=True)]
-    equal(told, [True] * len(tries), "each names its error, the newest last")
+    named = [f"try {number}" in text for number, text in zip(tries, kept, strict=True)]
+    equal(named, [True] * len(tries), "each names its error, the newest last")
 
 
 @scenario("retry.manual", tier="smoke")

@@ -10,14 +10,14 @@ import pytest
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.scheduler_steps import HOUR_MS, YEARLY, claim_next, current_job, due_of, made
+from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, required
 
 
 @scenario("scheduler.every.first", "scheduler.record", tier="full")
 def test_an_interval_begins_now(client: Participant) -> None:
     """The first job is due at once, and named after its time."""
     queue = client.queue()
-    job = made(queue.schedule("s", {"every": HOUR_MS}, name="tick", data={"n": 1}))
+    job = required(queue.schedule("s", {"every": HOUR_MS}, name="tick", data={"n": 1}))
     equal(job.id, current_job(queue), "the id names the scheduler and the time")
     equal(queue.redis.state(job.id), ["wait"], "the job waits")
     equal(queue.redis.field(job.id, "rjk"), "s", "it names its scheduler", where="job.rjk")
@@ -38,7 +38,7 @@ def test_an_interval_begins_at_its_start(client: Participant) -> None:
     queue.schedule("s", {"every": HOUR_MS, "startDate": start})
     equal(due_of(queue), start, "the first job is due at the start")
     equal(queue.redis.state(current_job(queue)), ["delayed"], "until then it is delayed")
-    claim_next(queue, worker)
+    claim_current_job(queue, worker)
     equal(due_of(queue), start + HOUR_MS, "the next job is due one interval later")
 
 
@@ -61,10 +61,10 @@ def test_an_interval_begins_at_its_start(client: Participant) -> None:
 def test_a_pattern_says_when(client: Participant, repeat: dict[str, Any]) -> None:
     """The first three times are those of the oracle."""
     queue, worker = client.queue(), client.worker()
-    job = made(queue.schedule("s", repeat))
+    job = required(queue.schedule("s", repeat))
     equal(job.id, current_job(queue), "the id names the scheduler and the time")
     for _ in range(2):
-        worker.complete(claim_next(queue, worker))
+        worker.complete(claim_current_job(queue, worker))
     equal(queue.redis.field("repeat:s", "ic"), "3", "three jobs were made", where="scheduler.ic")
 
 
@@ -72,7 +72,7 @@ def test_a_pattern_says_when(client: Participant, repeat: dict[str, Any]) -> Non
 def test_a_pattern_may_begin_at_once(client: Participant) -> None:
     """Only the first job does not wait for the pattern."""
     queue, worker = client.queue(), client.worker()
-    job = made(queue.schedule("s", {**YEARLY, "immediately": True}))
+    job = required(queue.schedule("s", {**YEARLY, "immediately": True}))
     equal(queue.redis.state(job.id), ["wait"], "the first job waits")
     equal(worker.claim_one().id, job.id, "it can be claimed")
     equal(queue.redis.state(current_job(queue)), ["delayed"], "the next one is due by the pattern")
@@ -84,7 +84,7 @@ def test_fetching_makes_the_next_job(client: Participant, repeat: dict[str, Any]
     """The successor is there before the job is done."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", repeat)
-    first = claim_next(queue, worker)
+    first = claim_current_job(queue, worker)
     second = current_job(queue)
     holds(second != first, "there is a next job", seen=second)
     equal(queue.redis.state(second), ["delayed"], "it is delayed")
@@ -100,7 +100,7 @@ def test_fetching_with_a_finish_makes_the_next_job(client: Participant) -> None:
     queue.add("before")
     queue.schedule("s", {"every": HOUR_MS})
     worker.claim_one()
-    fetched = made(worker.complete("1", fetch_next=True))
+    fetched = required(worker.complete("1", fetch_next=True))
     holds(current_job(queue) != fetched.id, "the fetched job has a successor")
     equal(queue.redis.state(current_job(queue)), ["delayed"], "it is delayed")
 
@@ -110,7 +110,7 @@ def test_a_retry_makes_no_second_successor(client: Participant) -> None:
     """A job makes its successor only once."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS}, attempts=3)
-    first = claim_next(queue, worker)
+    first = claim_current_job(queue, worker)
     for _ in range(2):
         worker.fail(first, "again")
         equal(worker.claim_one().id, first, "the job is retried")
@@ -125,7 +125,7 @@ def test_a_limit_ends_a_scheduler(client: Participant, repeat: dict[str, Any]) -
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {**repeat, "limit": 2})
     for _ in range(2):
-        worker.complete(claim_next(queue, worker))
+        worker.complete(claim_current_job(queue, worker))
     equal(queue.redis.members("delayed"), [], "there is no third job")
     equal(queue.redis.exists("repeat:s"), True, "the record is still there")
     equal(worker.claim(), None, "nothing is left to do")
@@ -138,7 +138,7 @@ def test_no_job_after_the_end(client: Participant) -> None:
     end = 2_556_144_000_000 + HOUR_MS  # one hour into 2051
     queue.schedule("s", {**YEARLY, "startDate": "2049-06-01T00:00:00Z", "endDate": end})
     for _ in range(2):
-        worker.complete(claim_next(queue, worker))
+        worker.complete(claim_current_job(queue, worker))
     equal(queue.redis.members("delayed"), [], "there is no job after the end")
 
 
@@ -162,7 +162,7 @@ def test_every_job_is_made_of_the_template(client: Participant, opts: dict[str, 
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS}, data={"n": [1, "zwei"]}, **opts)
     for _ in range(2):
-        worker.complete(claim_next(queue, worker))
+        worker.complete(claim_current_job(queue, worker))
     third = current_job(queue)
     equal(queue.redis.field(third, "name"), "s", "the name is the scheduler's id", where="job.name")
     equal(queue.redis.field(third, "data"), '{"n":[1,"zwei"]}', "the data is the template's", where="job.data")

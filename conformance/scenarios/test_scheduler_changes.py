@@ -11,7 +11,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.scheduler_steps import HOUR_MS, YEARLY, claim_next, current_job, due_of, made
+from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, required
 
 
 @pytest.mark.parametrize("moment", ["waiting", "delayed", "prioritized", "paused"])
@@ -24,7 +24,9 @@ def test_an_upsert_replaces_the_pending_job(client: Participant, moment: str) ->
     repeat: dict[str, Any] = YEARLY if moment == "delayed" else {"every": HOUR_MS}
     queue.schedule("s", repeat, name="before", data={"n": 1}, priority=5 if moment == "prioritized" else 0)
     due, state = due_of(queue), queue.redis.state(current_job(queue))
-    job = made(queue.schedule("s", repeat, name="after", data={"n": 2}, priority=5 if moment == "prioritized" else 0))
+    job = required(
+        queue.schedule("s", repeat, name="after", data={"n": 2}, priority=5 if moment == "prioritized" else 0)
+    )
     equal((due_of(queue), queue.redis.state(job.id)), (due, state), "the job has the same time and place")
     equal(queue.redis.field(job.id, "name"), "after", "it is made of the new template", where="job.name")
     holds("removed" not in queue.redis.event_names(), "no event tells of the job that was replaced")
@@ -36,7 +38,7 @@ def test_an_upsert_while_a_job_runs(client: Participant) -> None:
     """What runs is left alone; its successor is replaced."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS}, name="before")
-    running = claim_next(queue, worker)
+    running = claim_current_job(queue, worker)
     queue.schedule("s", {"every": HOUR_MS}, name="after")
     worker.complete(running)
     equal(queue.redis.field(running, "name"), "before", "the running job keeps its name")
@@ -96,7 +98,7 @@ def test_a_former_job_can_be_removed(client: Participant) -> None:
     """Only the current job is protected."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS})
-    job = claim_next(queue, worker)
+    job = claim_current_job(queue, worker)
     worker.complete(job)
     equal(queue.remove(job), 1, "a finished job is removed")
     equal(queue.redis.exists(job), False, "it is gone")
@@ -147,14 +149,14 @@ def test_a_time_that_is_taken(client: Participant) -> None:
     """A pattern cannot have the same time twice; an interval takes the next slot."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("cron", YEARLY)
-    taken = claim_next(queue, worker, "cron")
+    taken = claim_current_job(queue, worker, "cron")
     worker.complete(taken)
     queue.unschedule("cron")
     with client.refuses("scheduler-collision", "a time whose job has ended is refused"):
         queue.schedule("cron", YEARLY)
     start = 4_000_000_000_000
     queue.schedule("every", {"every": HOUR_MS, "startDate": start})
-    worker.complete(claim_next(queue, worker, "every"))
+    worker.complete(claim_current_job(queue, worker, "every"))
     queue.unschedule("every")
     queue.schedule("every", {"every": HOUR_MS, "startDate": start})
     equal(due_of(queue, "every"), start + HOUR_MS, "the interval takes the next slot")
@@ -172,7 +174,7 @@ def test_the_older_option_repeat(client: Participant, repeat: dict[str, Any]) ->
     queue.add("old", {"n": 1}, repeat=repeat)
     (key,) = queue.redis.members("repeat")
     equal(key if "key" in repeat else len(key), repeat.get("key", 32), "the key is given, or a hash of the options")
-    worker.complete(claim_next(queue, worker, key))
+    worker.complete(claim_current_job(queue, worker, key))
     equal(queue.redis.state(current_job(queue, key)), ["delayed"], "it goes on like a scheduler")
 
 

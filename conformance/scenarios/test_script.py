@@ -8,20 +8,16 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.refusal_steps import Refusal
-from conformance.scenarios.refused_queues import refusals_of_queues
-from conformance.scenarios.refused_workers import refusals_of_workers
-from conformance.scenarios.script_tour import STOPS
+from conformance.scenarios.support.script_coverage import OPERATION_GROUPS, REFUSALS, Refusal
 
-REFUSALS = (*refusals_of_queues(), *refusals_of_workers())
 CONTAINERS = ("wait", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children")
 
 
-@pytest.mark.parametrize("stop", STOPS)
+@pytest.mark.parametrize("group", OPERATION_GROUPS)
 @scenario("script.keys", "script.arguments", "script.atomic", "script.harmless")
-def test_everything_that_is_sent_is_in_order(client: Participant, stop: str) -> None:
+def test_everything_that_is_sent_is_in_order(client: Participant, group: str) -> None:
     """On a walk through all operations every command is as Node sends it: the checks of the traffic judge that."""
-    STOPS[stop](client, "q")
+    OPERATION_GROUPS[group](client, "q")
     seen = [command.name for command in client.tap.commands()]
     holds("EVALSHA" in seen or "EVAL" in seen, "the tap has seen the client's scripts", seen=seen)
 
@@ -53,18 +49,15 @@ def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
 @scenario("script.refused-call")
 def test_a_refusal_is_told(client: Participant, refusal: Refusal) -> None:
     """What a script refuses fails with its reason, and no job moves."""
-    attempt = refusal.prepare(client)
-    before = _places(client.redis())
-    try:
-        with client.refuses(refusal.told, f"{refusal.script} refuses with {int(refusal.code)}"):
-            attempt.call()
+    with refusal.prepared(client) as setup:
+        before = _places(client.redis())
+        with client.refuses(refusal.error_code, f"{refusal.script} refuses with {int(refusal.code)}"):
+            refusal.call(setup)
         equal(_places(client.redis()), before, "no job has moved")
-    finally:
-        attempt.mend()
     if client.role == "oracle":
         reply = client.tap.calls(refusal.script)[-1].reply
-        told = reply is not None and f":{int(refusal.code)}\r\n".encode() in reply.head
-        holds(told, "the scenario reaches the script, and its code", seen=str(reply))
+        refused = reply is not None and f":{int(refusal.code)}\r\n".encode() in reply.head
+        holds(refused, "the scenario reaches the script, and its code", seen=str(reply))
 
 
 def _places(redis: RedisView) -> dict[str, list[str]]:

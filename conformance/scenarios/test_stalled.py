@@ -7,25 +7,13 @@ from typing import Any
 import pytest
 
 from conformance.participants.expect import between, equal, holds
-from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
+from conformance.scenarios.support.steps import check_stalled_again, let_stall
 
 LATE_MS = 1000
 """How late a timer, and what follows it, may be on a busy machine."""
-
-
-def _check_again(queue: QueueHandle, worker: WorkerHandle) -> list[str]:
-    """One more stalled check, as after `stalledInterval`."""
-    queue.redis.delete("stalled-check")
-    return worker.check_stalled()
-
-
-def _stall(queue: QueueHandle, worker: WorkerHandle, job: str) -> list[str]:
-    """Lose the lock of an active job and let two checks pass."""
-    queue.redis.delete(f"{job}:lock")
-    return _check_again(queue, worker) + _check_again(queue, worker)
 
 
 @scenario("stalled.two-checks", "stalled.counter", "stalled.events", tier="smoke")
@@ -35,9 +23,9 @@ def test_a_stalled_job_is_recovered_by_the_second_check(client: Participant) -> 
     queue.add("lost")
     worker.claim_one()
     queue.redis.delete("1:lock")
-    equal(_check_again(queue, worker), [], "the first check recovers nothing")
+    equal(check_stalled_again(queue, worker), [], "the first check recovers nothing")
     equal(queue.redis.state("1"), ["active"], "the job is still active")
-    equal(_check_again(queue, worker), ["1"], "the second check recovers the job")
+    equal(check_stalled_again(queue, worker), ["1"], "the second check recovers the job")
     equal(queue.redis.state("1"), ["wait"], "the job waits again")
     equal(queue.redis.field("1", "stc"), "1", "it was counted once", where="job.stc")
 
@@ -50,7 +38,7 @@ def test_a_locked_job_is_left_alone(client: Participant) -> None:
     queue.add("lost")
     worker.claim_one("token-1")
     worker.claim_one("token-2")
-    equal(_stall(queue, worker, "2"), ["2"], "only the job without lock is recovered")
+    equal(let_stall(queue, worker, "2"), ["2"], "only the job without lock is recovered")
     equal(queue.redis.state("1"), ["active"], "the job with a lock is still active")
 
 
@@ -61,7 +49,7 @@ def test_a_job_that_lives_is_no_longer_suspected(client: Participant, how: str) 
     queue, worker = client.queue(), client.worker()
     queue.add("suspected", {}, attempts=2 if how == "retry" else 1)
     worker.claim_one()
-    _check_again(queue, worker)
+    check_stalled_again(queue, worker)
     equal(queue.redis.type("stalled"), "set", "the check suspects the active job")
     if how == "extend":
         worker.extend_lock("1", 30_000)
@@ -81,7 +69,7 @@ def test_a_recovered_job_runs_next(client: Participant) -> None:
     queue.add("urgent", {}, priority=5)
     worker.claim_one()
     queue.add("waiting")
-    _stall(queue, worker, "1")
+    let_stall(queue, worker, "1")
     equal(queue.redis.elements("wait"), ["2", "1"], "the recovered job is at the right end of `wait`")
     equal(worker.claim_one("token-2").id, "1", "the recovered job runs next")
 
@@ -96,7 +84,7 @@ def test_only_one_check_per_interval_works(client: Participant) -> None:
     equal(worker.check_stalled(), [], "the first check marks the job")
     equal(worker.check_stalled(), [], "the second is throttled")
     equal(queue.redis.state("1"), ["active"], "the job is still active")
-    equal(_check_again(queue, worker), ["1"], "after the interval the job is recovered")
+    equal(check_stalled_again(queue, worker), ["1"], "after the interval the job is recovered")
 
 
 @scenario("stalled.limit")
@@ -105,10 +93,10 @@ def test_stalling_too_often_defers_a_failure(client: Participant) -> None:
     queue, worker = client.queue(), client.worker(maxStalledCount=1)
     queue.add("poison")
     worker.claim_one()
-    _stall(queue, worker, "1")
+    let_stall(queue, worker, "1")
     equal(queue.redis.field("1", "defa"), None, "the first time is forgiven", where="job.defa")
     worker.claim_one()
-    _stall(queue, worker, "1")
+    let_stall(queue, worker, "1")
     equal(queue.redis.field("1", "stc"), "2", "it was counted twice", where="job.stc")
     holds(queue.redis.field("1", "defa"), "the second time defers a failure", where="job.defa")
     equal(queue.redis.state("1"), ["wait"], "the check itself does not fail the job")
@@ -120,7 +108,7 @@ def test_the_next_worker_fails_a_job_that_stalled_too_often(client: Participant)
     queue, manual = client.queue(), client.worker(maxStalledCount=0)
     queue.add("poison")
     manual.claim_one()
-    _stall(queue, manual, "1")
+    let_stall(queue, manual, "1")
     worker = client.worker("noop")
     client.eventually(lambda: queue.redis.state("1"), lambda state: state == ["failed"], "the job is failed")
     equal(queue.redis.field("1", "defa"), None, "the deferred failure is used up", where="job.defa")
@@ -156,15 +144,15 @@ def test_a_busy_worker_checks_all_the_same(client: Participant) -> None:
     busy.wait_local("completed", "1")
 
 
-class CheckCount:
-    """Looks at a job and counts the stalled checks that do anything: each of them notes its time in `stalled-check`."""
+class StalledCheckCounter:
+    """Counts the stalled checks that do anything: each of them notes its time in `stalled-check`. Reads a job, too."""
 
     def __init__(self, view: RedisView, job: str) -> None:
         self._view, self._job = view, job
         self._seen: set[str] = set()
 
-    def look(self) -> dict[str, Any]:
-        """Look once more: at the checks first, so that none is counted that came after the job was put back."""
+    def observe(self) -> dict[str, Any]:
+        """Read once more: the checks first, so that none is counted that came after the job was put back."""
         check = self._view.string("stalled-check")
         self._seen |= {check} if check else set()
         return {"checks": len(self._seen), "stalls": self._view.field(self._job, "stc")}
@@ -177,10 +165,10 @@ def test_two_checks_are_enough(client: Participant) -> None:
     queue.add("lost")
     lost.claim_one()
     queue.redis.delete("1:lock")
-    count = CheckCount(queue.redis, "1")
+    counter = StalledCheckCounter(queue.redis, "1")
     started = client.clock.now_ms()
     worker = client.worker("ask", stalledInterval=400)
-    seen = client.eventually(count.look, lambda seen: seen["stalls"], "the job is put back")
+    seen = client.eventually(counter.observe, lambda seen: seen["stalls"], "the job is put back")
     equal(worker.next_job().job.id, "1", "the job is run again")
     between(seen["checks"], 1, 2, "no more than two checks were needed")
     between(client.clock.now_ms() - started, 300, 2 * 400 + LATE_MS, "the job runs again within two intervals (ms)")

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sql
 
 from conformance.observe.differences import severity_of
-from conformance.observe.layout import LISTS
+from conformance.observe.keyspace import LISTS
 from reports.diff.table import COLUMNS
 
 

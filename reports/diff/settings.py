@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from conformance.observe.canonical import ALL_RULES, canonicalise, without
-from conformance.observe.rules.base import Context, Rule
+from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
 from conformance.observe.tables import Snapshot
 
 RENAMING = ("generated-uuids",)
@@ -30,7 +30,7 @@ class Settings:
     expected: SideFacts
     actual: SideFacts
     switched_off: tuple[str, ...] = ()
-    context: Context = Context()  # noqa: RUF009 - a frozen value
+    context: CanonicalContext = CanonicalContext()  # noqa: RUF009 - a frozen value
     trimmed: frozenset[str] = frozenset()
 
     @property
@@ -38,7 +38,7 @@ class Settings:
         """Expected and actual."""
         return self.expected, self.actual
 
-    def rules(self, *unneeded: str) -> tuple[Rule, ...]:
+    def rules(self, *unneeded: str) -> tuple[CanonicalRule, ...]:
         """The gate's rules for workers that run by themselves, in their order, but those switched off."""
         return without(ALL_RULES, *{*self.switched_off, *unneeded})
 

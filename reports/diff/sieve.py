@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conformance.observe.canonical import ALL_RULES
-from conformance.observe.rules.base import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
-from conformance.observe.rules.delays import SCORE_STEPS
+from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
+from conformance.protocol.scores import DELAY_FACTOR
 from reports.diff.columns import (
     UNKNOWN,
     Fields,
@@ -202,7 +202,7 @@ class Sieve:
         for (side, rows), score in zip(self._sides, scores, strict=True):
             added, finished = side.time(b"timestamp", rows), side.time(b"finishedOn", rows)
             delay = whole_numbers(side.text(b"delay", rows))
-            due = (added + delay).astype(np.float64) * SCORE_STEPS
-            in_step = (delay != UNKNOWN) & (score >= due) & (score < due + SCORE_STEPS)
+            due = (added + delay).astype(np.float64) * DELAY_FACTOR
+            in_step = (delay != UNKNOWN) & (score >= due) & (score < due + DELAY_FACTOR)
             follow &= np.where(is_finished, score == finished, is_delayed & in_step)
         return follow

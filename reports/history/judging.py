@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from conformance.checkers.histories.evidence import Evidence
-from conformance.checkers.histories.history import History, encode, in_order
+from conformance.checkers.histories.history import History, HistoryHeader, HistoryLine, encode, in_order
 from conformance.checkers.histories.history_checks import ALL_CHECKS
-from conformance.checkers.histories.lines import Header, Line
 from conformance.observe.tables import Snapshot
 
 DECOMPOSABLE = (
@@ -27,7 +26,7 @@ DDL = "`check` string, job string, message string, evidence string"
 
 
 def judge(
-    header: Header, shared: Iterable[Line], own: Iterable[Line], snapshot: Snapshot | None = None
+    header: HistoryHeader, shared: Iterable[HistoryLine], own: Iterable[HistoryLine], snapshot: Snapshot | None = None
 ) -> Iterator[tuple[str, str, str, str]]:
     """The findings about these jobs: check, job, message, and lines as JSON.
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 import msgspec
 
 from conformance.checkers.histories.evidence import REMOVING
-from conformance.checkers.histories.lines import (
-    Event,
+from conformance.checkers.histories.history import (
     FaultBegan,
     FaultEnded,
+    HistoryLine,
     Invoke,
-    Line,
+    MachineStarved,
     Ok,
-    Phase,
     RunEnded,
+    RunPhase,
     RunStarted,
-    Script,
-    Starved,
+    ScriptLine,
+    StreamEventLine,
 )
 
 
@@ -31,35 +31,35 @@ from conformance.checkers.histories.lines import (
 class Piece:
     """A line of one job. It is known by its `queue` and `job` (its id), by its `name`, or by both."""
 
-    line: Line
+    line: HistoryLine
     queue: str = ""
     job: str = ""
     name: str = ""
 
 
-_DECODER: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_DECODER: msgspec.json.Decoder[HistoryLine] = msgspec.json.Decoder(HistoryLine)
 
 
-def decode_line(text: str) -> Line:
+def decode_line(text: str) -> HistoryLine:
     """A line from its JSON. A function of its own: executors import it, a decoder cannot be sent to them."""
     return _DECODER.decode(text)
 
 
-def is_shared(line: Line) -> bool:
+def is_shared(line: HistoryLine) -> bool:
     """Whether a line is about all jobs."""
     if isinstance(line, Invoke):
         return line.op in REMOVING
-    return isinstance(line, FaultBegan | FaultEnded | Phase | Starved)
+    return isinstance(line, FaultBegan | FaultEnded | RunPhase | MachineStarved)
 
 
-def pieces_of(line: Line) -> Iterator[Piece]:
+def pieces_of(line: HistoryLine) -> Iterator[Piece]:
     """The line once for every job that it speaks about."""
     if isinstance(line, RunStarted | RunEnded):
         yield Piece(line, queue=line.queue, job=line.job, name=line.name)
-    elif isinstance(line, Event) and line.job:
+    elif isinstance(line, StreamEventLine) and line.job:
         name = line.fields.get("name", "") if line.name == "added" else ""
         yield Piece(line, queue=line.queue, job=line.job, name=name)
-    elif isinstance(line, Script):
+    elif isinstance(line, ScriptLine):
         yield from _pieces_of_script(line)
     elif isinstance(line, Invoke) and not is_shared(line):
         for planned in line.jobs:
@@ -69,7 +69,7 @@ def pieces_of(line: Line) -> Iterator[Piece]:
             yield Piece(msgspec.structs.replace(line, ids={name: job}), job=job, name=name)
 
 
-def _pieces_of_script(line: Script) -> Iterator[Piece]:
+def _pieces_of_script(line: ScriptLine) -> Iterator[Piece]:
     for job in sorted({line.job, line.claimed, *line.jobs} - {""}):
         own = msgspec.structs.replace(
             line,
@@ -80,6 +80,6 @@ def _pieces_of_script(line: Script) -> Iterator[Piece]:
         yield Piece(own, queue=line.queue, job=job)
 
 
-def shared_lines(lines: Iterable[Line]) -> list[Line]:
+def shared_lines(lines: Iterable[HistoryLine]) -> list[HistoryLine]:
     """The lines about all jobs."""
     return [line for line in lines if is_shared(line)]

@@ -16,8 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from conformance.checkers.histories.history import encode
-from conformance.checkers.histories.lines import Header
+from conformance.checkers.histories.history import HistoryHeader, encode
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 from reports.history.judging import COLUMNS, DDL, judge
@@ -55,11 +54,11 @@ def check_jobs(spark: SparkSession, history: Path, stored: Stored | None = None)
     return _named(own).repartition(partitions, "key").mapInArrow(_judging(header, shared, taken), DDL)
 
 
-def header_of(history: Path) -> Header:
+def header_of(history: Path) -> HistoryHeader:
     """The first line of a history. Raises UsageProblem where it is none."""
     try:
         with history.open("rb") as lines:
-            return msgspec.json.decode(lines.readline(), type=Header)
+            return msgspec.json.decode(lines.readline(), type=HistoryHeader)
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageProblem(f"{history} is no history: {error}", hint="give the history.jsonl of a chaos run") from error
 
@@ -121,7 +120,7 @@ def _named(own: DataFrame) -> DataFrame:
 
 
 def _judging(
-    header: Header, shared: list[str], taken: tuple[str, int] | None
+    header: HistoryHeader, shared: list[str], taken: tuple[str, int] | None
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def judge_partition(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows_in_order = sorted((each for batch in batches for each in batch.to_pylist()), key=itemgetter("number"))

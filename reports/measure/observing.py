@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from redis.exceptions import RedisError
 
-from conformance.observe.layout import LISTS, STATES
+from conformance.observe.keyspace import LISTS, STATES
 from conformance.servers.connection import Client, connect
 from reports.load.target import Target
 from reports.measure.histograms import Histogram

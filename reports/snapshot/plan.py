@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from conformance.observe.layout import LISTS, QUEUE_KEYS, SORTED_SETS, glob_escaped, split_key
+from conformance.observe.keyspace import LISTS, QUEUE_KEYS, SORTED_SETS, glob_escaped, split_key
 from conformance.problems import UsageProblem
 from conformance.servers.connection import Client, connect, connect_node
 from conformance.servers.setting import Address, parse_setting

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 from redis.exceptions import RedisError
 
-from conformance.observe.assemble import RawKey
-from conformance.observe.layout import LISTS, QUEUE_KEYS
+from conformance.observe.keyspace import LISTS, QUEUE_KEYS, RawKey
 from conformance.observe.reader import read_keys
 from conformance.servers.connection import connect, explain
 from reports.failures import ExecutorProblem

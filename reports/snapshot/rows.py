@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from conformance.observe import tables
-from conformance.observe.assemble import RawKey, assemble
+from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import TABLES, Snapshot
 from reports.snapshot.schema import ARROW, TYPED
 

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 from redis.exceptions import RedisError
 
-from conformance.observe.assemble import RawKey
-from conformance.observe.layout import QUEUE_KEYS, is_reserved
+from conformance.observe.keyspace import QUEUE_KEYS, RawKey, is_reserved
 from conformance.observe.reader import read_keys
 from conformance.servers.connection import connect_node
 from reports.snapshot.hashes import hashes_of

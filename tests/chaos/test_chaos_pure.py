@@ -5,33 +5,54 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import os
+import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from chaos import memory
-from chaos.campaign import Campaign, reproduce_line, topology_for
+from chaos import observers
 from chaos.crash_points import points_of
-from chaos.explained import EXPLANATIONS, explanation_of
-from chaos.faults.registry import all_faults, chosen_faults
-from chaos.memory import growth
-from chaos.mutants.registry import all_mutants
-from chaos.recorder import Recorder, both_clocks
-from chaos.report.render import render_all
-from chaos.report.results import FILE, Cell, FindingRow, Result, ResultsFile, ResultsHeader, read_results, timeline_of
-from chaos.segments import SEGMENTS
-from chaos.workload import Mix, Orders, Workload
-from conformance.checkers.histories.history import History, in_order
+from chaos.faults.base import ChaosSystem, Fault, all_faults, chosen_faults
+from chaos.mutants.defects import all_mutants
+from chaos.observers import growth
+from chaos.options import ChaosOptions, topology_for
+from chaos.recorder import HistoryRecorder, both_clocks
+from chaos.report import render_all
+from chaos.results import (
+    EXPLANATIONS,
+    FILE,
+    FindingRow,
+    InvariantCell,
+    ResultRow,
+    ResultsFile,
+    ResultsHeader,
+    explanation_of,
+    read_results,
+    timeline_of,
+)
+from chaos.workload import SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
+from conformance.checkers.histories.history import (
+    FaultBegan,
+    FaultEnded,
+    History,
+    HistoryHeader,
+    MachineStarved,
+    ResourceSample,
+    in_order,
+)
 from conformance.checkers.histories.history_checks import ALL_CHECKS
-from conformance.checkers.histories.lines import Header, Sample, Starved
 from conformance.driver.ops.queue import Add
 from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
-from conformance.proofs.registry import all_proofs
+from conformance.proofs.proof import all_proofs
 from conformance.servers.waiting import wait_until
 from tests.checkers.history_builders import completed_life, fault
 
@@ -44,17 +65,19 @@ def test_other_verbs_do_not_pay_for_chaos() -> None:
 
 
 def test_a_seed_always_asks_for_the_same() -> None:
-    first, second, other = (list(itertools.islice(Workload(seed, Mix()), 60)) for seed in (7, 7, 8))
+    first, second, other = (list(itertools.islice(ChaosWorkload(seed, WorkloadMix()), 60)) for seed in (7, 7, 8))
     assert first == second
     assert first != other
 
 
 def test_the_workload_has_every_kind_and_names_are_unique() -> None:
-    calls = list(itertools.islice(Workload(1, Mix()), 1500))
+    calls = list(itertools.islice(ChaosWorkload(1, WorkloadMix()), 1500))
     names = [job.name for call in calls for job in call.jobs]
     assert len(names) == len(set(names))
-    orders = [msgspec.json.decode(call.op.data_raw, type=Orders) for call in calls if isinstance(call.op, Add)]
-    assert {each.kind for each in orders} == {"plain", "retries", "fails", "waits", "delays"}
+    behaviours = [
+        msgspec.json.decode(call.op.data_raw, type=ProcessorBehaviour) for call in calls if isinstance(call.op, Add)
+    ]
+    assert {behaviour.kind for behaviour in behaviours} == {"plain", "retries", "fails", "waits", "delays"}
     jobs = [job for call in calls for job in call.jobs]
     assert {job.queue for job in jobs} == {"main", "limited", "narrow"}
     assert any(job.parent for job in jobs)
@@ -64,13 +87,13 @@ def test_the_workload_has_every_kind_and_names_are_unique() -> None:
 
 
 def test_faults_of_every_group_say_what_they_do() -> None:
-    assert {one.group for one in all_faults().values()} == ISSUE_GROUPS
-    assert all(one.what.endswith(".") for one in all_faults().values())
+    assert {known.group for known in all_faults().values()} == ISSUE_GROUPS
+    assert all(known.what.endswith(".") for known in all_faults().values())
     assert len(all_faults()) >= 50
 
 
 def test_faults_are_chosen_by_name_and_glob() -> None:
-    assert [one.name for one in chosen_faults("worker.kill, clock.*-ahead")] == [
+    assert [chosen.name for chosen in chosen_faults("worker.kill, clock.*-ahead")] == [
         "worker.kill",
         "clock.producer-ahead",
         "clock.worker-ahead",
@@ -81,6 +104,22 @@ def test_faults_are_chosen_by_name_and_glob() -> None:
         chosen_faults("worker.kil")
 
 
+def test_a_window_bears_the_name_of_its_fault() -> None:
+    recorder = HistoryRecorder()
+    nobody = ChaosSystem(cast("Any", None), [], [], recorder, "p", 0, random.Random(0))
+
+    @contextmanager
+    def hurt(system: ChaosSystem) -> Iterator[None]:
+        with system.window("all"):
+            yield
+
+    with Fault("network.reset", "x", hurt, "network").inject_into(nobody):
+        pass
+    assert [line.fault for line in recorder.since(0) if isinstance(line, FaultBegan | FaultEnded)] == [
+        "network.reset"
+    ] * 2
+
+
 def test_a_fault_goes_to_a_topology_that_has_it() -> None:
     assert topology_for("single", chosen_faults("cluster.failover")) == "cluster"
     assert topology_for("cluster", chosen_faults("worker.kill")) == "cluster"
@@ -88,10 +127,10 @@ def test_a_fault_goes_to_a_topology_that_has_it() -> None:
 
 def test_the_command_that_repeats_a_run() -> None:
     launch, faults = Launch("reference", ["x"]), chosen_faults("worker.kill")
-    line = reproduce_line(launch, faults, "single", Campaign(client=launch, faults=faults, seed=3))
+    options = ChaosOptions(client=launch, faults=faults, seed=3)
+    line = options.reproduce
     assert line == "bullmq-conformance chaos --faults worker.kill --topology single --seed 3 --client reference"
-    held = reproduce_line(launch, faults, "single", Campaign(client=launch, faults=faults, seed=3, hold_ms=60_000))
-    assert held == line.replace("--seed 3", "--seed 3 --hold 60s")
+    assert replace(options, hold_ms=60_000).reproduce == line.replace("--seed 3", "--seed 3 --hold 60s")
 
 
 def test_crash_points_are_exhaustive() -> None:
@@ -99,7 +138,10 @@ def test_crash_points_are_exhaustive() -> None:
     assert len({str(point) for point in points}) == len(points)
     scripts = {point.script for point in points}
     assert len(scripts) >= 35
-    assert all({p.point for p in points if p.script == one and p.hurt == "cut"} == PHASES for one in scripts)
+    assert all(
+        {point.point for point in points if point.script == script and point.hurt == "cut"} == PHASES
+        for script in scripts
+    )
 
 
 PHASES = {"before-send", "after-execute", "mid-reply"}
@@ -107,12 +149,13 @@ PHASES = {"before-send", "after-execute", "mid-reply"}
 
 def test_mutants_name_invariants() -> None:
     assert len(all_mutants()) >= 12
-    assert {one.kills for one in all_mutants().values()} <= {check.name for check in ALL_CHECKS}
-    assert all(one.under in all_faults() for one in all_mutants().values() if isinstance(one.under, str) and one.under)
+    assert {mutant.kills for mutant in all_mutants().values()} <= {check.name for check in ALL_CHECKS}
+    under = {mutant.under for mutant in all_mutants().values() if isinstance(mutant.under, str)}
+    assert under <= {"", *all_faults()}
 
 
 def test_explanations_are_about_invariants_and_narrow() -> None:
-    assert {one.check for one in EXPLANATIONS} <= {check.name for check in ALL_CHECKS}
+    assert {explanation.check for explanation in EXPLANATIONS} <= {check.name for check in ALL_CHECKS}
     twice = "queue.add was answered ok, and there are 2 such jobs"
     assert explanation_of("node", "indeterminate", "network.reset", twice) is not None
     assert explanation_of("node", "indeterminate", "addStandardJob mid-reply cut", twice) is not None
@@ -129,31 +172,33 @@ def test_explanations_are_of_faults_and_rows_that_exist() -> None:
     """And the ledger proves each row."""
     crashes = {str(point) for segment in SEGMENTS for point in points_of(segment)}
     places = {*all_faults(), *crashes}
-    for one in EXPLANATIONS:
-        assert fnmatch.filter(places, one.where), one.where
-        assert one.row in all_proofs()
+    for explanation in EXPLANATIONS:
+        assert fnmatch.filter(places, explanation.where), explanation.where
+        assert explanation.row in all_proofs()
 
 
 def _samples(*sizes_mb: int) -> History:
-    lines = [Sample(at_ms=at, memory={"worker-1": mb * 2**20, "kit": at * 2**20}) for at, mb in enumerate(sizes_mb)]
-    return History(Header(), in_order(lines))
+    lines = [
+        ResourceSample(at_ms=at, memory={"worker-1": mb * 2**20, "kit": at * 2**20}) for at, mb in enumerate(sizes_mb)
+    ]
+    return History(HistoryHeader(), in_order(lines))
 
 
 @pytest.mark.parametrize(("share", "starved"), [(0.9, True), (0.4, False)])
 def test_a_client_that_is_not_let_run_is_noticed(share: float, starved: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second passes between two looks: each asks for the time, and once more for its sample."""
-    recorder, clock, waited_s = Recorder(), itertools.count(step=500), itertools.count(step=share)
-    monkeypatch.setattr(memory, "PERIOD_S", 0.001)
-    monkeypatch.setattr(memory, "waited_to_run_s", lambda _pid: next(waited_s))
+    recorder, clock, waited_s = HistoryRecorder(), itertools.count(step=500), itertools.count(step=share)
+    monkeypatch.setattr(observers, "PERIOD_S", 0.001)
+    monkeypatch.setattr(observers, "waited_to_run_s", lambda _pid: next(waited_s))
     monkeypatch.setattr(recorder, "now_ms", lambda: next(clock))
-    with memory.ProcessWatch(recorder, lambda: {"worker-1": 1}):
+    with observers.ProcessMonitor(recorder, lambda: {"worker-1": 1}):
         assert wait_until(lambda: len(recorder.since(0)) > 12, deadline_s=20)
-    assert any(isinstance(line, Starved) for line in recorder.since(0)) == starved
+    assert any(isinstance(line, MachineStarved) for line in recorder.since(0)) == starved
 
 
 def test_who_waits_to_run_is_told_by_the_system() -> None:
-    assert memory.waited_to_run_s(2**22 + 1) is None
-    waited = memory.waited_to_run_s(os.getpid())
+    assert observers.waited_to_run_s(2**22 + 1) is None
+    waited = observers.waited_to_run_s(os.getpid())
     assert waited is None or waited >= 0
 
 
@@ -165,13 +210,13 @@ def test_growing_memory_is_found() -> None:
 
 
 def test_a_timeline_has_throughput_and_windows() -> None:
-    timeline = timeline_of(History(Header(), in_order([*completed_life(), *fault(300, 600, "redis.kill")])))
+    timeline = timeline_of(History(HistoryHeader(), in_order([*completed_life(), *fault(300, 600, "redis.kill")])))
     assert timeline.throughput == [1, 0, 0]
     assert timeline.latency_ms[0] == 20
     assert [window.fault for window in timeline.windows] == ["redis.kill"]
 
 
-def _results(folder: Path, *results: Result, complete: bool = True) -> Path:
+def _results(folder: Path, *results: ResultRow, complete: bool = True) -> Path:
     file = ResultsFile(folder / FILE, ResultsHeader(started="now", command="bullmq-conformance chaos"))
     for result in results:
         file.put(result)
@@ -180,16 +225,18 @@ def _results(folder: Path, *results: Result, complete: bool = True) -> Path:
     return folder
 
 
-def _result(name: str = "worker.kill", **cells: Cell) -> Result:
+def _result(name: str = "worker.kill", **cells: InvariantCell) -> ResultRow:
     kind = "crash" if " " in name else "faults"
-    history = History(Header(), in_order(completed_life()))
+    history = History(HistoryHeader(), in_order(completed_life()))
     timeline = timeline_of(history) if kind == "faults" else None
-    return Result(name=name, kind=kind, client="<b>", cells=cells, reproduce="again", timeline=timeline)  # type: ignore[arg-type]
+    return ResultRow(name=name, kind=kind, client="<b>", cells=cells, reproduce="again", timeline=timeline)  # type: ignore[arg-type]
 
 
-BAD = Cell(verdict="fail", examined=3, findings=[FindingRow(message="gone <i>", job="q:1", lines=["{}"])])
-AS_NODE = Cell(verdict="explained", examined=1, findings=[FindingRow(message="m", explained="why", row="chaos.x")])
-GOOD = Cell(verdict="ok", examined=1)
+BAD = InvariantCell(verdict="fail", examined=3, findings=[FindingRow(message="gone <i>", job="q:1", lines=["{}"])])
+AS_NODE = InvariantCell(
+    verdict="explained", examined=1, findings=[FindingRow(message="m", explained="why", row="chaos.x")]
+)
+GOOD = InvariantCell(verdict="ok", examined=1)
 
 
 def test_reports_of_a_campaign(tmp_path: Path) -> None:

@@ -1,66 +1,136 @@
-"""A small selection of real runs; `pytest chaos/` has all of them."""
+"""A small selection of real runs (pytest chaos/ has all of them), and that nothing stays behind."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from chaos.conftest import complaint
-from chaos.crash_attempt import crash
-from chaos.crash_points import CrashBench, CrashPoint
-from chaos.equipment import Equipment, prepare
-from chaos.faults.registry import all_faults
-from chaos.mutants.registry import all_mutants
-from chaos.report.results import result_of
-from chaos.runner import Spec, run_chaos
-from chaos.workload import Mix
+from chaos.crash_points import CrashBench, CrashPoint, crash
+from chaos.faults.base import all_faults
+from chaos.mutants.defects import all_mutants
+from chaos.options import ChaosOptions
+from chaos.results import result_row
+from chaos.runner import run_chaos
+from chaos.workload import WorkloadMix
+from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
+from conformance.servers.waiting import wait_until
 
 REPEATED = CrashPoint(segment="add", script="addStandardJob", point="after-execute", hurt="cut")
+MARK = "BULLMQ_CHAOS_TEST_MARK"
+DEADLINE_S = 60.0
+FAILING = """
+import sys
+from contextlib import contextmanager
+from conformance.environment.prepare import EnvironmentOptions, prepare
+from chaos.faults.base import Fault
+from chaos.options import ChaosOptions
+from chaos.runner import run_chaos
+
+@contextmanager
+def broken(system):
+    with system.window():
+        system.workers[0].process.freeze()
+        system.primary.freeze()
+        raise AssertionError("the nemesis itself fails")
+        yield
+
+with prepare(EnvironmentOptions(), redis="program") as environment:
+    options = ChaosOptions(client=environment.launch("reference"), faults=[Fault("broken", "x", broken, "none")])
+    run_chaos(options, environment)
+"""
 
 
 @pytest.fixture(scope="module")
-def equipment() -> Equipment:
-    return prepare(print)
+def environment() -> Iterator[Environment]:
+    with prepare(EnvironmentOptions(), redis="program") as prepared:
+        yield prepared
 
 
 @pytest.mark.parametrize("name", ["worker.kill-finishing", "redis.kill-aof-always", "network.outage-all"])
-def test_the_reference_survives(name: str, equipment: Equipment) -> None:
+def test_the_reference_survives(name: str, environment: Environment) -> None:
     fault = all_faults()[name]
-    spec = Spec(client=equipment.launch("reference"), faults=[fault], seed=2, rounds=1, texts=equipment.texts)
-    outcome = run_chaos(spec)
-    result = result_of(outcome, seconds=0)
-    assert not complaint(result), complaint(result)
-    examined = {name for name, cell in result.cells.items() if cell.examined}
+    options = ChaosOptions(client=environment.launch("reference"), faults=[fault], seed=2, rounds=1)
+    result = run_chaos(options, environment)
+    row = result_row(result, seconds=0)
+    assert not complaint(row), complaint(row)
+    examined = {name for name, cell in row.cells.items() if cell.examined}
     assert examined >= {"conservation", "durability", "indeterminate", "duplicate-runs", "tokens", "order", "progress"}
-    assert outcome.history.complete
+    assert result.history.complete
 
 
-def test_a_run_with_a_folder_keeps_its_history_there(equipment: Equipment, tmp_path: Path) -> None:
+def test_a_run_with_a_folder_keeps_its_history_there(environment: Environment, tmp_path: Path) -> None:
     """Lines are in the file alone, and calls of scripts are taken from the taps meanwhile: a soak needs no memory."""
-    spec = Spec(client=equipment.launch("reference"), faults=[], duration_ms=4000, texts=equipment.texts, out=tmp_path)
-    outcome = run_chaos(spec)
-    assert not outcome.failed
-    assert outcome.history.complete
+    options = ChaosOptions(client=environment.launch("reference"), faults=[], duration_ms=4000, out=tmp_path)
+    result = run_chaos(options, environment)
+    assert not result.failed
+    assert result.history.complete
     rows = (tmp_path / "history.jsonl").read_bytes().splitlines()
-    assert len(rows) == len(outcome.history.lines) + 2
+    assert len(rows) == len(result.history.lines) + 2
     early = next(at for at, row in enumerate(rows) if b'"type":"script"' in row)
     assert early < next(at for at, row in enumerate(rows) if b'"name":"drain"' in row)
-    tokens = next(each for each in outcome.judgements if each.check == "tokens")
+    tokens = next(judgement for judgement in result.judgements if judgement.check == "tokens")
     assert tokens.examined > 20
 
 
-def test_a_planted_defect_is_caught_by_its_invariant(equipment: Equipment) -> None:
+def test_a_planted_defect_is_caught_by_its_invariant(environment: Environment) -> None:
     mutant = all_mutants()["rate.ignored"]
-    mix = Mix(weights={"limited": 5, "plain": 1})
-    outcome = run_chaos(Spec(client=mutant.launch, faults=[], duration_ms=1500, texts=equipment.texts, mix=mix))
-    assert [judgement.check for judgement in outcome.failed] == ["rate"]
+    mix = WorkloadMix(weights={"limited": 5, "plain": 1})
+    result = run_chaos(ChaosOptions(client=mutant.launch, faults=[], duration_ms=1500, mix=mix), environment)
+    assert [judgement.check for judgement in result.failed] == ["rate"]
 
 
 @pytest.mark.parametrize(("client", "caught"), [("reference", False), ("add.repeated", True)])
-def test_a_lost_reply_to_an_add(client: str, caught: bool, equipment: Equipment) -> None:
-    launch = all_mutants()[client].launch if caught else equipment.launch(client)
-    with CrashBench(launch, equipment.binary, equipment.texts) as bench:
+def test_a_lost_reply_to_an_add(client: str, caught: bool, environment: Environment) -> None:
+    launch = all_mutants()[client].launch if caught else environment.launch(client)
+    with CrashBench(launch, environment) as bench:
         result = crash(bench, REPEATED)
     assert result.reached
     assert [judgement.check for judgement in result.failed] == (["indeterminate"] if caught else [])
+
+
+def _marked(mark: str) -> list[str]:
+    """Command lines of all processes that inherited the mark."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", ["ctrl-c", "failure"])
+def test_nothing_stays(how: str, tmp_path: Path) -> None:
+    mark, scratch = uuid.uuid4().hex, tmp_path / "scratch"
+    scratch.mkdir()
+    environment = {**os.environ, MARK: mark, "TMPDIR": str(scratch)}
+    program = ["-m", "conformance", "chaos", "--client", "reference", "--faults", "none", "--duration", "60s"]
+    arguments = program if how == "ctrl-c" else ["-c", FAILING]
+    process = subprocess.Popen(
+        [sys.executable, *arguments], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        if how == "ctrl-c":
+            busy = wait_until(
+                lambda: sum("reference_impl.driver" in line for line in _marked(mark)) >= 3, deadline_s=DEADLINE_S
+            )
+            assert busy, f"the run did not start: {_marked(mark)}"
+            process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.kill()
+    assert process.returncode == (130 if how == "ctrl-c" else 1), said
+    assert ("interrupted" in said) == (how == "ctrl-c"), said
+    assert wait_until(lambda: not _marked(mark), deadline_s=10), f"still there: {_marked(mark)}"
+    assert list(scratch.iterdir()) == []

@@ -1,14 +1,15 @@
-"""Servers that are killed, frozen and started again; the address that follows the data."""
+"""Servers that are killed, frozen and started again, the address that follows the data, and when a queue is at rest."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 import redis
 
-from chaos.redis_process import RedisProcess
-from chaos.relay import Relay
+from chaos.observers import Quiescence, wait_for_quiescence
+from chaos.redis_servers import RedisProcess, Relay
 from conformance.servers.binary import any_binary
 
 
@@ -73,3 +74,24 @@ def test_a_relay_leads_to_another_server(server: RedisProcess) -> None:
 def test_a_relay_to_nowhere_refuses() -> None:
     with Relay("127.0.0.1:1") as relay, pytest.raises(redis.RedisError):
         redis.Redis.from_url(f"redis://{relay.address}").ping()
+
+
+def rest_of(server: RedisProcess, deadline_s: float) -> Quiescence:
+    return wait_for_quiescence(cast("Any", server), "p", ("main",), lambda: 0, deadline_s=deadline_s)
+
+
+def test_a_parent_that_waits_for_a_failed_child_is_at_rest_and_other_parents_are_not() -> None:
+    server = RedisProcess(any_binary(lambda _text: None))
+    try:
+        server.start()
+        with server.connect() as client:
+            client.zadd("p:main:waiting-children", {"1": 1})
+            client.hset("p:main:1", mapping={"name": "parent"})
+            client.sadd("p:main:1:dependencies", "p:main:2")
+            assert rest_of(server, 0.3) == Quiescence(reached=False, seen="waiting-children 1")
+            client.zadd("p:main:failed", {"2": 1})
+            assert rest_of(server, 10) == Quiescence(reached=True)
+            client.rpush("p:main:wait", "3")
+            assert not rest_of(server, 0.3).reached
+    finally:
+        server.close()

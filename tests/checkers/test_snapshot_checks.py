@@ -8,10 +8,10 @@ import pytest
 
 from conformance.checkers.base import Violation
 from conformance.checkers.snapshot_checks import ALL_CHECKS, check_snapshot, checks_table
-from conformance.observe.assemble import RawKey, assemble
-from conformance.observe.handmade import ADDED, Stream, Zset, event, job, snapshot
+from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
+from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
 
 RECORDINGS = Path(__file__).parents[1] / "observe" / "recordings"
 MARKED = {"q:marker": Zset({"0": 0}), "q:id": "9"}
@@ -154,7 +154,7 @@ def violations(keys: dict[str, Any], ttls: dict[str, int] | None = None) -> list
 @pytest.mark.parametrize(("check", "where", "keys"), BAD, ids=[f"{check}-{where}" for check, where, _ in BAD])
 def test_each_check_finds_what_it_is_for(check: str, where: str, keys: dict[str, Any]) -> None:
     found = violations(keys)
-    assert (check, where) in {(one.check, one.where) for one in found}, "\n".join(map(str, found))
+    assert (check, where) in {(violation.check, violation.where) for violation in found}, "\n".join(map(str, found))
 
 
 @pytest.mark.parametrize(("check", "keys"), [(check, keys) for check, _, keys in BAD if check != "times"])
@@ -168,16 +168,18 @@ def test_a_bad_snapshot_is_bad_for_one_reason(check: str, keys: dict[str, Any]) 
         "pending-children": {"waits-for-something"},
         "deduplication": set(),
     }
-    assert {one.check for one in violations(keys)} <= {check} | related.get(check, set())
+    assert {violation.check for violation in violations(keys)} <= {check} | related.get(check, set())
 
 
 def test_a_lock_that_never_expires_is_found() -> None:
     keys = {"q:1": job(), "q:active": ["1"], "q:1:lock": "t", "q:id": "1"}
-    assert [one.where for one in violations(keys, {"q:1:lock": -1})] == ["lock.ttl"]
+    assert [violation.where for violation in violations(keys, {"q:1:lock": -1})] == ["lock.ttl"]
 
 
 def test_a_job_that_expires_is_found() -> None:
-    assert [(one.check, one.where) for one in violations(waiting(), {"q:1": 5000})] == [("no-expiry", "expiry.job")]
+    assert [(violation.check, violation.where) for violation in violations(waiting(), {"q:1": 5000})] == [
+        ("no-expiry", "expiry.job")
+    ]
 
 
 def test_every_check_is_shown_to_fail() -> None:
@@ -257,7 +259,7 @@ def recorded(name: str) -> Snapshot:
 
 def test_a_check_can_be_switched_off_with_a_reason() -> None:
     bad = snapshot({"q:1": job(), "q:wait": ["1"], "q:id": "1"})
-    assert [one.check for one in check_snapshot(bad)] == ["base-marker"]
+    assert [violation.check for violation in check_snapshot(bad)] == ["base-marker"]
     assert check_snapshot(bad, {"base-marker": "the scenario deletes it"}) == []
 
 
@@ -281,4 +283,4 @@ def test_a_violation_reads_as_one_line() -> None:
 
 def test_violations_come_in_natural_order() -> None:
     keys = {f"q:{number}": job() for number in (10, 9, 2)} | {"q:id": "10"}
-    assert [one.key for one in violations(keys)] == ["q:2", "q:9", "q:10"]
+    assert [violation.key for violation in violations(keys)] == ["q:2", "q:9", "q:10"]

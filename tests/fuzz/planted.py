@@ -1,16 +1,20 @@
 """Fifteen defects, planted into the reference client: what the fuzzer has to find by itself and shrink to a few calls.
 
 The gate's own mutants each break one ledger row; these are the kinds of mistakes that no scenario has to be about.
+`python -m tests.fuzz.planted NAME [OPERATION …]` serves the reference with one of them, without those operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from conformance.mutants.damage import Damage
+from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
 from conformance.reference_impl.jobs import options
+from conformance.reference_impl.scripts.official import official_scripts
 
 PLANTED: dict[str, Mutant] = {}
 
@@ -138,3 +142,23 @@ def drain_spares_prioritized(damage: Damage) -> None:
 def iteration_uncounted(damage: Damage) -> None:
     """A scheduler does not count the jobs that it makes."""
     damage.commands("updateJobScheduler", 'if command[1] == "HINCRBY" and command[3] == "ic" then return 1 end')
+
+
+def _nothing(_damage: Damage) -> None:
+    """Break nothing."""
+
+
+HEALTHY = Mutant("healthy", "Nothing is broken.", (), (), (), (), _nothing)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until stdin ends."""
+    mutant = {**PLANTED, "healthy": HEALTHY}[arguments[0]]
+    server = mutant_server(mutant, Damage(mutant.name), official_scripts())
+    for name in arguments[1:]:
+        del server.ops[name]
+    server.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

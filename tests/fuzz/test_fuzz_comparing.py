@@ -8,58 +8,63 @@ from typing import Any
 
 import pytest
 
-from conformance.fuzz.answers import Answer, disagreements
-from conformance.fuzz.comparing import answer_differences, state_differences, unchanged
-from conformance.fuzz.dump import Dump
-from conformance.fuzz.findings import DifferenceClass
-from conformance.observe.handmade import Stream, event, job, snapshot
+from conformance.fuzz.comparing import (
+    Completion,
+    DifferenceClass,
+    completion_differences,
+    state_differences,
+    unchanged,
+    value_disagreements,
+)
+from conformance.fuzz.keyspace import StateDump
 from conformance.observe.tables import Snapshot
+from tests.observe.snapshot_builders import Stream, event, job, snapshot
 
 PREFIXES = ("bc01", "bc02")
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A sight written by hand."""
+class HandmadeObservation:
+    """An observation written by hand."""
 
     snapshot: Snapshot
-    essence: str = ""
+    fingerprint: str = ""
     times_left: Mapping[str, int] = field(default_factory=dict)
-    imagined: bool = False
+    modelled: bool = False
 
 
-def _sights(theirs: dict[str, Any], ours: dict[str, Any]) -> tuple[Seen, Seen]:
-    return Seen(snapshot(theirs), "a"), Seen(snapshot(ours, prefix="o"), "b")
+def _observations(theirs: dict[str, Any], ours: dict[str, Any]) -> tuple[HandmadeObservation, HandmadeObservation]:
+    return HandmadeObservation(snapshot(theirs), "a"), HandmadeObservation(snapshot(ours, prefix="o"), "b")
 
 
 def test_equal_answers_have_no_differences() -> None:
-    answers = Answer("ok", {"key": "bc01:q:1"}), Answer("ok", {"key": "bc02:q:1"})
-    assert answer_differences("queue.getJob", *answers, PREFIXES, frozen=True) == []
+    answers = Completion("ok", {"key": "bc01:q:1"}), Completion("ok", {"key": "bc02:q:1"})
+    assert completion_differences("queue.getJob", *answers, PREFIXES, frozen=True) == []
 
 
 def test_an_unset_value_may_be_said_in_several_ways() -> None:
-    assert disagreements("queue.getJob", {"delay": None}, {"delay": 0}, exact=True) == []
-    assert disagreements("queue.getJob", {"delay": None}, {"delay": 1}, exact=True) != []
-    assert disagreements("queue.isPaused", {"value": True}, {"value": 1}, exact=True) != []
+    assert value_disagreements("queue.getJob", {"delay": None}, {"delay": 0}, exact=True) == []
+    assert value_disagreements("queue.getJob", {"delay": None}, {"delay": 1}, exact=True) != []
+    assert value_disagreements("queue.isPaused", {"value": True}, {"value": 1}, exact=True) != []
 
 
 @pytest.mark.parametrize(
     ("theirs", "ours", "kind"),
     [
-        (Answer("ok"), Answer("fail", code="other"), "outcome ok, not other"),
-        (Answer("fail", code="missing-job"), Answer("ok"), "outcome missing-job, not ok"),
-        (Answer("fail", code="missing-job"), Answer("fail", code="other"), "outcome missing-job, not other"),
-        (Answer("ok"), Answer("broken", message="gone"), "outcome ok, not broken"),
+        (Completion("ok"), Completion("fail", code="other"), "outcome ok, not other"),
+        (Completion("fail", code="missing-job"), Completion("ok"), "outcome missing-job, not ok"),
+        (Completion("fail", code="missing-job"), Completion("fail", code="other"), "outcome missing-job, not other"),
+        (Completion("ok"), Completion("broken", message="gone"), "outcome ok, not broken"),
         (
-            Answer("fail", code="invalid-argument", message="Priority should be between 0 and 2097152"),
-            Answer("ok"),
+            Completion("fail", code="invalid-argument", message="Priority should be between 0 and 2097152"),
+            Completion("ok"),
             "outcome invalid-argument (Priority should be between … and …), not ok",
         ),
-        (Answer("ok", {"value": 1}), Answer("ok", {"value": 2}), "wrong-answer"),
+        (Completion("ok", {"value": 1}), Completion("ok", {"value": 2}), "wrong-answer"),
     ],
 )
-def test_outcomes_and_values_are_compared(theirs: Answer, ours: Answer, kind: str) -> None:
-    [found] = answer_differences("job.promote", theirs, ours, PREFIXES, frozen=True)
+def test_outcomes_and_values_are_compared(theirs: Completion, ours: Completion, kind: str) -> None:
+    [found] = completion_differences("job.promote", theirs, ours, PREFIXES, frozen=True)
     assert found.kind == kind
     assert found.group.harmless == (kind == "wrong-answer")
 
@@ -67,37 +72,37 @@ def test_outcomes_and_values_are_compared(theirs: Answer, ours: Answer, kind: st
 def test_times_are_compared_only_where_both_clocks_stand_still() -> None:
     theirs = {"job": {"id": "repeat:s:1700000000000", "timestamp": 1_700_000_000_000}}
     ours = {"job": {"id": "repeat:s:1700000000005", "timestamp": 1_700_000_000_005}}
-    answers = Answer("ok", theirs), Answer("ok", ours)
-    assert len(answer_differences("queue.getJob", *answers, PREFIXES, frozen=True)) == 2
-    assert answer_differences("queue.getJob", *answers, PREFIXES, frozen=False) == []
+    answers = Completion("ok", theirs), Completion("ok", ours)
+    assert len(completion_differences("queue.getJob", *answers, PREFIXES, frozen=True)) == 2
+    assert completion_differences("queue.getJob", *answers, PREFIXES, frozen=False) == []
 
 
 def test_a_time_left_is_compared_with_tolerance() -> None:
     op = "queue.getRateLimitTtl"
-    assert disagreements(op, {"count": 20_000}, {"count": 19_000}, exact=True) == []
-    assert disagreements(op, {"count": 20_000}, {"count": 0}, exact=True) != []
-    assert disagreements(op, {"count": 60_000}, {"count": 20_000}, exact=True) != []
+    assert value_disagreements(op, {"count": 20_000}, {"count": 19_000}, exact=True) == []
+    assert value_disagreements(op, {"count": 20_000}, {"count": 0}, exact=True) != []
+    assert value_disagreements(op, {"count": 60_000}, {"count": 20_000}, exact=True) != []
 
 
 def test_members_of_a_set_have_no_order() -> None:
     op = "job.getDependencies"
-    assert disagreements(op, {"unprocessed": ["a", "b"]}, {"unprocessed": ["b", "a"]}, exact=True) == []
-    trees = [{"children": [{"id": "x", "children": [{"id": each} for each in ids]}]} for ids in ("ab", "ba")]
-    assert disagreements(op, *trees, exact=True) == []
-    assert disagreements("queue.getJobs", {"jobs": ["a", "b"]}, {"jobs": ["b", "a"]}, exact=True) != []
+    assert value_disagreements(op, {"unprocessed": ["a", "b"]}, {"unprocessed": ["b", "a"]}, exact=True) == []
+    trees = [{"children": [{"id": "x", "children": [{"id": child} for child in ids]}]} for ids in ("ab", "ba")]
+    assert value_disagreements(op, *trees, exact=True) == []
+    assert value_disagreements("queue.getJobs", {"jobs": ["a", "b"]}, {"jobs": ["b", "a"]}, exact=True) != []
 
 
 def test_the_canonical_rules_apply() -> None:
     theirs = {"q:1": job(parentKey="p:q:9"), "q:wait": ["1"], "q:meta": {"version": "bullmq:5.62.0"}}
     ours = {"q:1": job(parentKey="o:q:9"), "q:wait": ["1"], "q:meta": {"version": "mine:1"}}
-    assert state_differences("queue.add", *_sights(theirs, ours), frozen=True) == []
+    assert state_differences("queue.add", *_observations(theirs, ours), frozen=True) == []
 
 
 def test_a_field_and_a_broken_invariant_are_found() -> None:
     theirs = {"q:1": job(), "q:wait": ["1"], "q:events": Stream([event("added", jobId="1", name="n")])}
     ours = {**theirs, "q:1": job(delay="NaN")}
-    found = state_differences("queue.add", *_sights(theirs, ours), frozen=True)
-    assert [(one.where, one.kind) for one in found] == [
+    found = state_differences("queue.add", *_observations(theirs, ours), frozen=True)
+    assert [(difference.where, difference.kind) for difference in found] == [
         ("job.delay", "wrong-value"),
         ("invariant.numbers", "invariant"),
     ]
@@ -105,15 +110,18 @@ def test_a_field_and_a_broken_invariant_are_found() -> None:
 
 def test_an_invariant_that_the_oracle_breaks_too_is_no_difference() -> None:
     broken = {"q:1": job(delay="NaN"), "q:wait": ["1"]}
-    assert state_differences("queue.add", *_sights(broken, dict(broken)), frozen=True) == []
+    assert state_differences("queue.add", *_observations(broken, dict(broken)), frozen=True) == []
 
 
 def test_times_to_live_far_apart_are_found_even_in_equal_states() -> None:
     state = snapshot({"q:1": job(), "q:active": ["1"]})
-    theirs, ours = Seen(state, "x", {"q:1:lock": 30_000}), Seen(state, "x", {"q:1:lock": 60_000})
+    theirs, ours = (
+        HandmadeObservation(state, "x", {"q:1:lock": 30_000}),
+        HandmadeObservation(state, "x", {"q:1:lock": 60_000}),
+    )
     [found] = state_differences("worker.getNextJob", theirs, ours, frozen=True)
     assert (found.where, found.kind, found.key) == ("ttl.lock", "ttl", "q:1:lock")
-    near = Seen(state, "x", {"q:1:lock": 28_000})
+    near = HandmadeObservation(state, "x", {"q:1:lock": 28_000})
     assert state_differences("worker.getNextJob", theirs, near, frozen=True) == []
 
 
@@ -121,24 +129,24 @@ def test_a_rate_window_that_runs_down_is_no_difference() -> None:
     """Longer than the queue's newest limit, it lies in no band of the canonical rules."""
     keys = {"q:meta": {"max": "2", "duration": "20000"}, "q:limiter": "1"}
 
-    def seen(ttl_ms: int, essence: str) -> Seen:
-        return Seen(snapshot(keys, ttls={"q:limiter": ttl_ms}), essence, {"q:limiter": ttl_ms})
+    def observed(ttl_ms: int, fingerprint: str) -> HandmadeObservation:
+        return HandmadeObservation(snapshot(keys, ttls={"q:limiter": ttl_ms}), fingerprint, {"q:limiter": ttl_ms})
 
-    assert state_differences("queue.add", seen(59_997, "a"), seen(60_000, "b"), frozen=True) == []
-    kinds = {one.kind for one in state_differences("queue.add", seen(40_000, "a"), seen(60_000, "b"), frozen=True)}
-    assert kinds == {"ttl"}
+    assert state_differences("queue.add", observed(59_997, "a"), observed(60_000, "b"), frozen=True) == []
+    found = state_differences("queue.add", observed(40_000, "a"), observed(60_000, "b"), frozen=True)
+    assert {difference.kind for difference in found} == {"ttl"}
 
 
 def test_what_has_changed_between_two_looks() -> None:
     state, other = snapshot({"q:1": job(), "q:wait": ["1"]}), snapshot({"q:1": job(), "q:paused": ["1"]})
-    before = Seen(state, "x", {"q:1:lock": 30_000})
-    assert unchanged(before, Seen(state, "x", {"q:1:lock": 29_000}))
-    assert not unchanged(before, Seen(state, "y", {"q:1:lock": 30_000}))
-    assert not unchanged(before, Seen(state, "x", {"q:1:lock": 60_000}))
-    assert not unchanged(before, Seen(state, "x"))
-    imagined = Seen(state, imagined=True)
-    assert unchanged(imagined, Seen(state, imagined=True))
-    assert not unchanged(imagined, Seen(other, imagined=True))
+    before = HandmadeObservation(state, "x", {"q:1:lock": 30_000})
+    assert unchanged(before, HandmadeObservation(state, "x", {"q:1:lock": 29_000}))
+    assert not unchanged(before, HandmadeObservation(state, "y", {"q:1:lock": 30_000}))
+    assert not unchanged(before, HandmadeObservation(state, "x", {"q:1:lock": 60_000}))
+    assert not unchanged(before, HandmadeObservation(state, "x"))
+    modelled = HandmadeObservation(state, modelled=True)
+    assert unchanged(modelled, HandmadeObservation(state, modelled=True))
+    assert not unchanged(modelled, HandmadeObservation(other, modelled=True))
 
 
 def test_which_differences_let_a_sequence_go_on() -> None:
@@ -148,22 +156,22 @@ def test_which_differences_let_a_sequence_go_on() -> None:
     assert not any(DifferenceClass("op", where, "wrong-value").harmless for where in grave)
 
 
-def test_an_essence_leaves_out_what_differs_by_nature_and_nothing_else() -> None:
+def test_a_fingerprint_leaves_out_what_differs_by_nature_and_nothing_else() -> None:
     def dump(
         prefix: str, *, ttl: int = 5, data: bytes = b"{}", trace: bytes = b'["at x"]', entry: bytes = b"1-1"
-    ) -> Dump:
+    ) -> StateDump:
         own = prefix.encode()
         rows = [
             [own + b":q:1", b"hash", -1, [b"data", data, b"stacktrace", trace, b"parentKey", own + b":q:2"]],
             [own + b":q:1:lock", b"string", ttl, b"token"],
             [own + b":q:events", b"stream", -1, [[entry, [b"event", b"added"]]]],
         ]
-        return Dump(prefix, [[b"1", b"0"], rows])
+        return StateDump(prefix, [[b"1", b"0"], rows])
 
     first = dump("bc01")
-    assert first.essence == dump("bc02", ttl=9, trace=b'["at another"]', entry=b"2-7").essence
-    assert first.essence != dump("bc02", data=b'{"a":1}').essence
-    assert first.essence != dump("bc02", trace=b"[]").essence
-    assert first.essence != dump("bc02", ttl=-1).essence
+    assert first.fingerprint == dump("bc02", ttl=9, trace=b'["at another"]', entry=b"2-7").fingerprint
+    assert first.fingerprint != dump("bc02", data=b'{"a":1}').fingerprint
+    assert first.fingerprint != dump("bc02", trace=b"[]").fingerprint
+    assert first.fingerprint != dump("bc02", ttl=-1).fingerprint
     assert first.times_left == {"q:1:lock": 5}
     assert first.snapshot.locks[0].token == "token"

@@ -8,7 +8,7 @@ import pytest
 
 from conformance.participants.expect import Mismatch
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.rate_limit_steps import started_in_windows
+from conformance.scenarios.support.steps import started_in_windows
 
 
 class Recorded:

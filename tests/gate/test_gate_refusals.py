@@ -9,8 +9,7 @@ import pytest
 
 from conformance.protocol.script_calls import SCRIPT_CALLS
 from conformance.reference_impl.scripts.official import official_scripts
-from conformance.scenarios.script_tour import OFFICIAL
-from conformance.scenarios.test_script import REFUSALS
+from conformance.scenarios.support.script_coverage import EXERCISED_SCRIPTS, REFUSALS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scripts.md").read_text("utf-8")
 NOT_REACHED = {
@@ -38,4 +37,8 @@ def test_the_page_says_what_the_scenarios_do(name: str) -> None:
     codes = {int(code) for code in re.findall(r"-\d+", found[3])}
     expected = {int(refusal.code) for refusal in REFUSALS if refusal.script == name}
     expected |= {code for script, code in NOT_REACHED if script == name}
-    assert (int(found[1]), found[2] == "yes", codes) == (len(SCRIPT_CALLS[name].keys), name in OFFICIAL, expected)
+    assert (int(found[1]), found[2] == "yes", codes) == (
+        len(SCRIPT_CALLS[name].keys),
+        name in EXERCISED_SCRIPTS,
+        expected,
+    )

@@ -11,7 +11,7 @@ import msgspec
 from conformance.driver.connection import DriverConnection, OperationFailed, OperationIndeterminate
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import lifecycle, queue
-from conformance.model import Call, Model, Names, Prediction, agreement
+from conformance.model import Model, ModelCall, NameTranslation, Prediction, agreement
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.servers import Server
@@ -49,7 +49,7 @@ class FlushScripts:
     """Redis forgets its scripts."""
 
 
-Step = Call | PassTime | DeleteLock | TakeMarkers | FlushScripts
+Step = ModelCall | PassTime | DeleteLock | TakeMarkers | FlushScripts
 
 
 @dataclass
@@ -78,20 +78,23 @@ class Bench:
         self._redis = redis
         self._address = server.for_drivers
         self.prefix = server.fresh_prefix()
-        self._names = Names(self.prefix)
+        self._names = NameTranslation(self.prefix)
 
     def do(self, step: Step) -> Any:
-        """Take a step on both sides and compare everything. Raises Disagreement; answers the predicted value."""
+        """Take a step on both sides and compare everything. Raises Disagreement; returns the predicted value."""
         self.history.append((self.now_ms, step))
         findings: list[str] = []
         value = None
-        if isinstance(step, Call):
+        if isinstance(step, ModelCall):
             prediction = self.model.apply(step, self.now_ms)
             value = prediction.value
             findings += self._compare_answer(step, prediction)
         else:
             self._disturb(step)
-        findings += [str(one) for one in agreement.compare_snapshots(self.model, self.snapshot(), names=self._names)]
+        findings += [
+            str(difference)
+            for difference in agreement.compare_snapshots(self.model, self.snapshot(), names=self._names)
+        ]
         if findings:
             raise Disagreement(self.history, findings)
         self._stop_server_clock()
@@ -100,13 +103,13 @@ class Bench:
     def _stop_server_clock(self) -> None:
         """Give every time to live back what the step took: on a loaded machine a sequence may take many seconds."""
         pipeline = self._redis.pipeline(transaction=False)
-        said = self.model.snapshot()
-        for lock in said.locks:
+        expected = self.model.snapshot()
+        for lock in expected.locks:
             pipeline.pexpire(self._key(lock.queue, f"{self._names.outward_id(lock.job)}:lock"), int(lock.ttl_ms))
-        for one in said.deduplications:
-            if one.ttl_ms != -1:
-                pipeline.pexpire(self._key(one.queue, f"de:{one.id}"), int(one.ttl_ms))
-        for key in (*said.limiters, *said.stalled_checks):
+        for owner in expected.deduplications:
+            if owner.ttl_ms != -1:
+                pipeline.pexpire(self._key(owner.queue, f"de:{owner.id}"), int(owner.ttl_ms))
+        for key in (*expected.limiters, *expected.stalled_checks):
             pipeline.pexpire(self._key(key.queue, key.name), int(key.ttl_ms))
         pipeline.execute()
 
@@ -122,7 +125,7 @@ class Bench:
         self._driver.call(lifecycle.Reset(), deadline_ms=15_000)
         self._server.remove_prefix(self.prefix)
 
-    def _compare_answer(self, call: Call, prediction: Prediction) -> list[str]:
+    def _compare_answer(self, call: ModelCall, prediction: Prediction) -> list[str]:
         """What differs. Redis notices a little later than the client that a connection is closed."""
         deadline = time.monotonic() + EVENTUALLY_SECONDS
         while True:
@@ -131,7 +134,7 @@ class Bench:
                 return found
             time.sleep(0.01)
 
-    def _ask(self, call: Call, predicted: Any) -> tuple[str, Any, str | None]:
+    def _ask(self, call: ModelCall, predicted: Any) -> tuple[str, Any, str | None]:
         op = self._names.outward(call.op)
         if isinstance(op, lifecycle.Open):
             op = msgspec.structs.replace(op, redis=self._address, prefix=self.prefix)
@@ -179,7 +182,7 @@ def opening(role: lifecycle.Role, name: str, options: dict[str, Any] | None = No
 
 
 def _shown(step: Step) -> str:
-    if not isinstance(step, Call):
+    if not isinstance(step, ModelCall):
         return str(step)
     arguments = {
         name: value

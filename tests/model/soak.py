@@ -14,13 +14,14 @@ from collections import Counter
 
 from conformance.driver.connection import DriverBroken
 from conformance.driver.process import ChildProcess
-from conformance.model import Call, legality
+from conformance.model import ModelCall, operations
 from conformance.servers import open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
 
 from .bench import Bench, Disagreement
-from .sequences import Generator
+from .generator import Generator
+from .steps import WEIGHTS
 
 MOST_STEPS = 50
 LAST_SHOWN = 16
@@ -42,7 +43,7 @@ def run_sequence(
     bench: Bench, seed: int, most_steps: int = MOST_STEPS, pairs: Counter[tuple[str, str]] | None = None
 ) -> int:
     """Up to so many random steps; how many there were. Raises Disagreement."""
-    generator = Generator(seed)
+    generator = Generator(seed, WEIGHTS)
     count = random.Random(seed).randint(5, most_steps)
     for opening in generator.opening():
         bench.do(opening)
@@ -51,13 +52,13 @@ def run_sequence(
     for _ in range(count):
         bench.now_ms += generator.clock_step()
         chosen = generator.step(bench.model, bench.now_ms)
-        if pairs is not None and isinstance(chosen, Call):
+        if pairs is not None and isinstance(chosen, ModelCall):
             pairs[chosen.name, state_before(bench, chosen)] += 1
         bench.do(chosen)
     return count
 
 
-def state_before(bench: Bench, call: Call) -> str:
+def state_before(bench: Bench, call: ModelCall) -> str:
     """The state of the job that a call is about; empty where it is about none."""
     job = getattr(call.op, "job", None)
     if job is None or call.handle is None:
@@ -93,12 +94,12 @@ def main(first: int, count: int, most_steps: int = MOST_STEPS) -> int:
                 print(f"{number} sequences, {steps} steps, {bad} bad, {time.monotonic() - started:.0f} s", flush=True)
     driver.close()
     print(f"{count} sequences, {steps} steps, {bad} disagree")
-    for op in legality.JOB_OPS:
-        missing = sorted(state for state in legality.LEGAL[op] if not pairs[op, state])
+    for op in operations.JOB_OPS:
+        missing = sorted(state for state in operations.LEGAL[op] if not pairs[op, state])
         if missing:
             print(f"never tried: {op} on {', '.join(missing)}")
     tried = {op for op, _ in pairs}
-    print("operations never tried:", ", ".join(sorted({*legality.JOB_OPS, *legality.QUEUE_OPS} - tried)) or "none")
+    print("operations never tried:", ", ".join(sorted({*operations.JOB_OPS, *operations.QUEUE_OPS} - tried)) or "none")
     return bad
 
 

@@ -1,19 +1,26 @@
-"""What the model says in small cases, written by hand from the facts of the protocol."""
+"""What the model says in small cases, written by hand from the facts of the protocol, and what it stands on."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from conformance.driver.ops import flow, job, lifecycle, queue, worker
-from conformance.model import Call, Model, NotModelled, Prediction, legality
+from conformance.model import Model, ModelCall, NameTranslation, NotModelled, Prediction, agreement, operations
+from conformance.model.calls import CallFailure
+from conformance.model.schedule import next_time
+from conformance.model.state import SortedSet, list_range
+from conformance.model.texts import cjson, js_number, normalised_json, number_text, parse_int
+from conformance.observe.tables import Lock
 from conformance.protocol.scores import DELAY_FACTOR, PRIORITY_FACTOR
 
 from .bench import START_MS, opening
 
 
-class Room:
+class ModelClient:
     """A queue, a worker and a flow producer, in the fewest words."""
 
     def __init__(self, **worker_options: Any) -> None:
@@ -24,7 +31,7 @@ class Room:
         self.call("f", opening("flow", ""))
 
     def call(self, handle: str, op: Any) -> Prediction:
-        return self.model.apply(Call(handle, op), self.now_ms)
+        return self.model.apply(ModelCall(handle, op), self.now_ms)
 
     def add(self, **opts: Any) -> str:
         value = self.call("q", queue.Add(name="n", opts=opts)).value
@@ -66,98 +73,98 @@ def names(prediction: Prediction) -> list[str]:
 
 
 def test_waiting_jobs_are_taken_in_order_and_before_those_with_a_priority() -> None:
-    room = Room()
-    first, urgent, lifo, low = room.add(), room.add(priority=1), room.add(lifo=True), room.add(priority=2)
-    assert [room.claim() for _ in range(4)] == [lifo, first, urgent, low]
+    client = ModelClient()
+    first, urgent, lifo, low = client.add(), client.add(priority=1), client.add(lifo=True), client.add(priority=2)
+    assert [client.claim() for _ in range(4)] == [lifo, first, urgent, low]
 
 
 def test_scores_of_priorities_and_delays() -> None:
-    room = Room()
-    room.add(priority=3)
-    room.add(delay=10)
-    room.add(delay=10)
-    scores = {row.job: row.score for row in room.model.snapshot().memberships}
+    client = ModelClient()
+    client.add(priority=3)
+    client.add(delay=10)
+    client.add(delay=10)
+    scores = {row.job: row.score for row in client.model.snapshot().memberships}
     due = (START_MS + 10) * DELAY_FACTOR
     assert scores == {"1": 3 * PRIORITY_FACTOR + 1, "2": due, "3": due + 1}
 
 
 def test_a_delayed_job_waits_for_its_time() -> None:
-    room = Room()
-    delayed = room.add(delay=10)
-    assert room.claim() is None
-    room.now_ms += 10
-    assert room.claim() == delayed
-    assert room.field(delayed, "delay") == "0"
+    client = ModelClient()
+    delayed = client.add(delay=10)
+    assert client.claim() is None
+    client.now_ms += 10
+    assert client.claim() == delayed
+    assert client.field(delayed, "delay") == "0"
 
 
 @pytest.mark.parametrize(("token", "code"), [("wrong", "lock-mismatch"), ("0", None), ("t", None)])
 def test_only_the_owner_of_the_lock_may_finish(token: str, code: str | None) -> None:
-    room = Room()
-    one = room.add()
-    room.claim("t")
-    assert room.complete(one, token).code == code
+    client = ModelClient()
+    job_id = client.add()
+    client.claim("t")
+    assert client.complete(job_id, token).code == code
 
 
 def test_finishing_twice_finds_no_lock() -> None:
-    room = Room()
-    one = room.add()
-    room.claim()
-    assert names(room.complete(one)) == ["completed", "drained"]
-    assert room.complete(one).code == "missing-lock"
+    client = ModelClient()
+    job_id = client.add()
+    client.claim()
+    assert names(client.complete(job_id)) == ["completed", "drained"]
+    assert client.complete(job_id).code == "missing-lock"
 
 
 def test_a_failed_job_is_retried_after_its_back_off_until_the_attempts_are_used_up() -> None:
-    room = Room()
-    one = room.add(attempts=2, backoff=500)
-    room.claim()
-    assert names(room.fail(one)) == ["delayed"]
-    assert room.state(one) == "delayed"
-    room.now_ms += 500
-    room.claim()
-    assert names(room.fail(one)) == ["failed", "retries-exhausted", "drained"]
+    client = ModelClient()
+    job_id = client.add(attempts=2, backoff=500)
+    client.claim()
+    assert names(client.fail(job_id)) == ["delayed"]
+    assert client.state(job_id) == "delayed"
+    client.now_ms += 500
+    client.claim()
+    assert names(client.fail(job_id)) == ["failed", "retries-exhausted", "drained"]
 
 
 def test_a_worker_decides_about_retries_by_what_it_claimed() -> None:
-    room = Room()
-    one = room.add(attempts=2)
-    room.claim()
-    room.fail(one)
-    room.claim()
-    assert room.call("w", worker.MoveToWait(job=one, token="t")).status == "ok"
-    assert room.claim() == one
-    assert names(room.fail(one)) == ["failed", "retries-exhausted", "drained"]
+    client = ModelClient()
+    job_id = client.add(attempts=2)
+    client.claim()
+    client.fail(job_id)
+    client.claim()
+    assert client.call("w", worker.MoveToWait(job=job_id, token="t")).status == "ok"
+    assert client.claim() == job_id
+    assert names(client.fail(job_id)) == ["failed", "retries-exhausted", "drained"]
 
 
 def test_two_checks_are_needed_to_find_a_stalled_job() -> None:
-    room = Room()
-    one = room.add()
-    room.claim()
-    room.call("w", worker.CheckStalled())
-    room.model.pass_time(30_000)
-    assert room.state(one) == "active"
-    found = room.call("w", worker.CheckStalled())
-    assert (found.value, names(found)) == ({"ids": [one]}, ["waiting", "stalled"])
-    assert room.field(one, "stc") == "1"
+    client = ModelClient()
+    job_id = client.add()
+    client.claim()
+    client.call("w", worker.CheckStalled())
+    client.model.pass_time(30_000)
+    assert client.state(job_id) == "active"
+    found = client.call("w", worker.CheckStalled())
+    assert (found.value, names(found)) == ({"ids": [job_id]}, ["waiting", "stalled"])
+    assert client.field(job_id, "stc") == "1"
 
 
 def test_a_renewed_lock_keeps_a_job_from_stalling() -> None:
-    room = Room(lockDuration=60_000)
-    room.add()
-    room.claim()
-    room.call("w", worker.CheckStalled())
-    room.model.pass_time(30_000)
-    assert room.call("w", worker.CheckStalled()).value == {"ids": []}
+    client = ModelClient(lockDuration=60_000)
+    client.add()
+    client.claim()
+    client.call("w", worker.CheckStalled())
+    client.model.pass_time(30_000)
+    assert client.call("w", worker.CheckStalled()).value == {"ids": []}
 
 
 def test_a_parent_waits_for_all_of_its_children() -> None:
-    room = Room()
-    room.flow()
-    assert room.state("p") == "waiting-children"
+    client = ModelClient()
+    client.flow()
+    assert client.state("p") == "waiting-children"
     for _ in range(2):
-        room.complete(str(room.claim()), value_raw="1")
-    assert room.state("p") == "waiting"
-    values = room.call("q", job.GetChildrenValues(job="p")).value
-    assert values == {"values": {room.model.key("q", "a"): "1", room.model.key("q", "b"): "1"}}
+        client.complete(str(client.claim()), value_raw="1")
+    assert client.state("p") == "waiting"
+    values = client.call("q", job.GetChildrenValues(job="p")).value
+    assert values == {"values": {client.model.key("q", "a"): "1", client.model.key("q", "b"): "1"}}
 
 
 @pytest.mark.parametrize(
@@ -171,113 +178,113 @@ def test_a_parent_waits_for_all_of_its_children() -> None:
     ],
 )
 def test_what_a_failed_child_means_to_its_parent(option: str, state: str, *, deferred: bool) -> None:
-    room = Room()
-    room.flow(**{option: True if option != "attempts" else 1})
-    assert room.claim() == "a"
-    room.fail("a")
-    assert room.state("p") == state
-    assert (room.field("p", "defa") is not None) == deferred
+    client = ModelClient()
+    client.flow(**{option: True if option != "attempts" else 1})
+    assert client.claim() == "a"
+    client.fail("a")
+    assert client.state("p") == state
+    assert (client.field("p", "defa") is not None) == deferred
 
 
 def test_simple_deduplication_ends_with_the_job() -> None:
-    room = Room()
-    one = room.add(deduplication={"id": "d"})
-    assert room.add(deduplication={"id": "d"}) == one
-    room.claim()
-    room.complete(one)
-    assert room.add(deduplication={"id": "d"}) != one
+    client = ModelClient()
+    job_id = client.add(deduplication={"id": "d"})
+    assert client.add(deduplication={"id": "d"}) == job_id
+    client.claim()
+    client.complete(job_id)
+    assert client.add(deduplication={"id": "d"}) != job_id
 
 
 @pytest.mark.parametrize("name", ["deduplication", "debounce"])
 def test_deduplication_without_an_id_is_refused(name: str) -> None:
     """An empty object as well: to JavaScript, `{}` is true."""
     for given in ({}, {"ttl": 5}, {"id": ""}):
-        assert Room().call("q", queue.Add(name="n", opts={name: given})).code == "invalid-argument"
+        assert ModelClient().call("q", queue.Add(name="n", opts={name: given})).code == "invalid-argument"
 
 
 def test_deduplication_with_a_ttl_ends_with_time() -> None:
-    room = Room()
-    one = room.add(deduplication={"id": "d", "ttl": 10_000})
-    room.claim()
-    room.complete(one)
-    assert room.add(deduplication={"id": "d", "ttl": 10_000}) == one
-    room.model.pass_time(10_000)
-    assert room.add(deduplication={"id": "d", "ttl": 10_000}) != one
+    client = ModelClient()
+    job_id = client.add(deduplication={"id": "d", "ttl": 10_000})
+    client.claim()
+    client.complete(job_id)
+    assert client.add(deduplication={"id": "d", "ttl": 10_000}) == job_id
+    client.model.pass_time(10_000)
+    assert client.add(deduplication={"id": "d", "ttl": 10_000}) != job_id
 
 
 def test_a_deduplicated_job_replaces_a_delayed_one_only() -> None:
-    room = Room()
-    delayed = room.add(delay=5, deduplication={"id": "d", "replace": True})
-    second = room.add(delay=5, deduplication={"id": "d", "replace": True})
-    assert (room.state(delayed), room.state(second)) == ("missing", "delayed")
-    room.call("q", job.Promote(job=second))
-    assert room.add(delay=5, deduplication={"id": "d", "replace": True}) == second
+    client = ModelClient()
+    delayed = client.add(delay=5, deduplication={"id": "d", "replace": True})
+    second = client.add(delay=5, deduplication={"id": "d", "replace": True})
+    assert (client.state(delayed), client.state(second)) == ("missing", "delayed")
+    client.call("q", job.Promote(job=second))
+    assert client.add(delay=5, deduplication={"id": "d", "replace": True}) == second
 
 
 def test_the_next_iteration_is_made_when_one_is_claimed() -> None:
-    room = Room()
-    room.call("q", flow.UpsertJobScheduler(id="s", repeat={"every": 1_000}))
-    assert room.claim() == f"repeat:s:{START_MS}"
-    assert room.members("delayed") == [f"repeat:s:{START_MS + 1_000}"]
-    assert room.call("q", job.RemoveJob(job=f"repeat:s:{START_MS + 1_000}")).code == "scheduler-job"
+    client = ModelClient()
+    client.call("q", flow.UpsertJobScheduler(id="s", repeat={"every": 1_000}))
+    assert client.claim() == f"repeat:s:{START_MS}"
+    assert client.members("delayed") == [f"repeat:s:{START_MS + 1_000}"]
+    assert client.call("q", job.RemoveJob(job=f"repeat:s:{START_MS + 1_000}")).code == "scheduler-job"
 
 
 def test_a_rate_limit_holds_the_worker_back_by_both_clocks() -> None:
-    room = Room(limiter={"max": 1, "duration": 10_000})
-    room.add()
-    second = room.add()
-    assert room.claim() == "1"
-    assert room.claim() is None
-    room.model.pass_time(10_000)
-    assert room.claim() is None, "the worker does not even ask"
-    room.now_ms += 10_000
-    assert room.claim() == second
+    client = ModelClient(limiter={"max": 1, "duration": 10_000})
+    client.add()
+    second = client.add()
+    assert client.claim() == "1"
+    assert client.claim() is None
+    client.model.pass_time(10_000)
+    assert client.claim() is None, "the worker does not even ask"
+    client.now_ms += 10_000
+    assert client.claim() == second
 
 
 def test_pausing_parks_the_waiting_jobs() -> None:
-    room = Room()
-    one = room.add()
-    room.call("q", queue.Pause())
-    two = room.add()
-    assert (room.members("paused"), room.members("wait"), room.claim()) == ([two, one], [], None)
-    room.call("q", queue.Resume())
-    assert room.members("wait") == [two, one]
+    client = ModelClient()
+    job_id = client.add()
+    client.call("q", queue.Pause())
+    later_id = client.add()
+    assert (client.members("paused"), client.members("wait"), client.claim()) == ([later_id, job_id], [], None)
+    client.call("q", queue.Resume())
+    assert client.members("wait") == [later_id, job_id]
 
 
 @pytest.mark.parametrize(
     ("rule", "kept"), [(True, []), (False, ["1", "2", "3"]), (2, ["2", "3"]), ({"age": 0}, []), ({"count": 1}, ["3"])]
 )
 def test_how_many_completed_jobs_are_kept(rule: Any, kept: list[str]) -> None:
-    room = Room()
+    client = ModelClient()
     for _ in range(3):
-        room.add(removeOnComplete=rule)
-        room.now_ms += 1
-        room.complete(str(room.claim()))
-    assert room.members("completed") == kept
+        client.add(removeOnComplete=rule)
+        client.now_ms += 1
+        client.complete(str(client.claim()))
+    assert client.members("completed") == kept
 
 
 def test_metrics_write_a_point_per_minute() -> None:
-    room = Room(metrics={"maxDataPoints": 10})
+    client = ModelClient(metrics={"maxDataPoints": 10})
     for minute in (0, 0, 1, 1, 5):
-        room.now_ms = START_MS + minute * 60_000
-        room.add()
-        room.complete(str(room.claim()))
-    value = room.call("q", queue.GetMetrics(type="completed")).value
+        client.now_ms = START_MS + minute * 60_000
+        client.add()
+        client.complete(str(client.claim()))
+    value = client.call("q", queue.GetMetrics(type="completed")).value
     assert value is not None
     assert value["data"] == [0, 0, 0, 2, 2]
 
 
 def test_a_refused_call_changes_nothing_in_the_client_but_the_server_may_have_begun() -> None:
-    room = Room()
-    assert room.call("q", queue.Add(name="n", opts={"priority": 1.5})).code == "invalid-argument"
-    assert room.model.snapshot().counters == ()
-    assert room.call("q", queue.Add(name="n", opts={"delay": True})).code == "other"
-    assert [row.value for row in room.model.snapshot().counters] == ["1"]
+    client = ModelClient()
+    assert client.call("q", queue.Add(name="n", opts={"priority": 1.5})).code == "invalid-argument"
+    assert client.model.snapshot().counters == ()
+    assert client.call("q", queue.Add(name="n", opts={"delay": True})).code == "other"
+    assert [row.value for row in client.model.snapshot().counters] == ["1"]
 
 
 def test_what_is_not_modelled_is_said_and_changes_nothing() -> None:
-    room = Room()
-    before = room.model.snapshot()
+    client = ModelClient()
+    before = client.model.snapshot()
     managed = lifecycle.Open(role="worker", queue="q", prefix="", redis=opening("flow", "").redis, processor="noop")
     for op in (
         managed,
@@ -285,25 +292,136 @@ def test_what_is_not_modelled_is_said_and_changes_nothing() -> None:
         queue.Add(name="n", opts={"jobId": "wait"}),
     ):
         with pytest.raises(NotModelled):
-            room.call("q" if op is not managed else "w2", op)
-    assert room.model.snapshot() == before
+            client.call("q" if op is not managed else "w2", op)
+    assert client.model.snapshot() == before
 
 
 def test_the_order_of_a_set_is_not_known() -> None:
-    room = Room()
-    room.flow()
-    assert room.model.is_determined(Call("q", job.RemoveJob(job="a")), room.now_ms)
-    assert not room.model.is_determined(Call("q", job.RemoveJob(job="p")), room.now_ms)
+    client = ModelClient()
+    client.flow()
+    assert client.model.is_determined(ModelCall("q", job.RemoveJob(job="a")), client.now_ms)
+    assert not client.model.is_determined(ModelCall("q", job.RemoveJob(job="p")), client.now_ms)
 
 
 def test_every_operation_is_modelled_or_named_as_not_modelled() -> None:
-    assert {"resolve", "job.waitUntilFinished", "job.removeDeduplicationKey"} == legality.NOT_MODELLED
-    assert set(legality.JOB_OPS).isdisjoint(legality.QUEUE_OPS)
+    assert {"resolve", "job.waitUntilFinished", "job.removeDeduplicationKey"} == operations.NOT_MODELLED
+    assert set(operations.JOB_OPS).isdisjoint(operations.QUEUE_OPS)
 
 
 def test_a_copy_is_independent() -> None:
-    room = Room()
-    one = room.add()
-    copy = room.model.copy()
-    copy.apply(Call("q", job.RemoveJob(job=one)), room.now_ms)
-    assert (copy.jobs("q"), room.model.jobs("q")) == ([], [one])
+    client = ModelClient()
+    job_id = client.add()
+    copy = client.model.copy()
+    copy.apply(ModelCall("q", job.RemoveJob(job=job_id)), client.now_ms)
+    assert (copy.jobs("q"), client.model.jobs("q")) == ([], [job_id])
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.1, "0.1"),
+        (-0.0, "0"),
+        (1e20, "100000000000000000000"),
+        (1e21, "1e+21"),
+        (1e-6, "0.000001"),
+        (1e-7, "1e-7"),
+        (-1234.5, "-1234.5"),
+        (1.5e300, "1.5e+300"),
+        (float("inf"), "null"),
+    ],
+)
+def test_numbers_as_javascript_prints_them(number: float, text: str) -> None:
+    assert js_number(number) == text
+
+
+def test_numbers_as_lua_prints_them() -> None:
+    assert [number_text(0.1), number_text(1.7e12), cjson(123456789012345)] == [
+        "0.10000000000000001",
+        "1700000000000",
+        "1.2345678901234e+14",
+    ]
+
+
+def test_json_as_javascript_normalises_it() -> None:
+    text = '{"b": 1.0, "2": 2, "1": "\\u00e9\\ud800", "__proto__": [1e400]}'
+    assert normalised_json(text) == '{"1":"\u00e9\\ud800","2":2,"b":1,"__proto__":[null]}'
+    with pytest.raises(ValueError, match="NaN"):
+        normalised_json("NaN")
+
+
+def test_json_as_lua_writes_it() -> None:
+    assert cjson({"a": None, "b": [], "c": [None], "d": [1, None, 2, None]}) == '{"b":{},"c":{},"d":[1,null,2]}'
+    with pytest.raises(CallFailure):
+        cjson([1] + [None] * 20 + [2])
+
+
+def test_the_integer_that_a_text_begins_with() -> None:
+    assert [parse_int(text) for text in ("12", "-5.7", "1e3", "x", None)] == [12, -5, 1, None, None]
+
+
+def test_a_sorted_set_orders_by_score_and_then_by_member() -> None:
+    members = SortedSet()
+    for member, score in (("b", 2), ("a", 2), ("c", 1)):
+        members.add(member, score)
+    assert (members.members(), members.between(2), members.pop_first()) == (["c", "a", "b"], ["a", "b"], "c")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"), [(0, -1, "abc"), (1, 1, "b"), (-2, -1, "bc"), (2, 1, ""), (-9, 0, "a"), (5, 9, "")]
+)
+def test_ranges_by_index(start: int, end: int, expected: str) -> None:
+    assert "".join(list_range(list("abc"), start, end)) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("*/5 * * * * *", "2023-11-14 22:13:25"),
+        ("0 0 1 1 *", "2024-01-01 00:00:00"),
+        ("30 6 * * 1-5", "2023-11-15 06:30:00"),
+        ("0 12 13 * 5", "2023-11-17 12:00:00"),
+        ("0 0 29 2 *", "2024-02-29 00:00:00"),
+    ],
+)
+def test_the_next_time_of_a_cron_pattern(pattern: str, expected: str) -> None:
+    found = next_time(pattern, START_MS)
+    assert found is not None
+    assert datetime.fromtimestamp(found / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S") == expected
+
+
+@pytest.mark.parametrize("pattern", ["@daily", "* * * JAN *", "* * L * *", "61 * * * *"])
+def test_patterns_that_are_not_modelled(pattern: str) -> None:
+    with pytest.raises(NotModelled):
+        next_time(pattern, START_MS)
+
+
+def test_names_translate_prefix_and_random_ids() -> None:
+    ours, theirs = "00000000-0000-4000-8000-000000000001", "6f1c2c64-9e0c-4f0e-8d0a-6f5d5c2f2e11"
+    names = NameTranslation("bc12")
+    names.learn({"id": ours, "children": []}, {"id": theirs, "children": []})
+    sent = names.outward(queue.Remove(job=ours))
+    assert (sent.job, names.inward({"k": f"bc12:q:{theirs}"})) == (theirs, {"k": f"the-model:q:{ours}"})
+
+
+def ok(value: dict[str, object]) -> Prediction:
+    return Prediction(op="queue.getRateLimitTtl", status="ok", value=value)
+
+
+def test_answers_agree_or_not() -> None:
+    assert agreement.compare_answers(ok({"count": 10_000}), "ok", {"count": 9_970}) == []
+    assert agreement.compare_answers(ok({"count": 10_000}), "ok", {"count": 10}) != []
+    assert agreement.compare_answers(ok({"count": 1}), "fail", None, "missing-job") != []
+    assert agreement.compare_answers(replace(ok({}), status="fail", code="other"), "fail", None, "other") == []
+
+
+def test_snapshots_agree_or_not() -> None:
+    model = Model()
+    model.apply(ModelCall("q", opening("queue", "q")), START_MS)
+    model.apply(ModelCall("q", queue.Add(name="n")), START_MS)
+    real = model.snapshot()
+    names = NameTranslation(model.prefix)
+    assert agreement.compare_snapshots(model, real, names=names) == []
+    lock = Lock(queue="q", job="1", token="t", ttl_ms=5)
+    for wrong in (replace(real, jobs=()), replace(real, events=real.events[1:]), replace(real, locks=(lock,))):
+        assert agreement.compare_snapshots(model, wrong, names=names) != []
+        assert agreement.compare_snapshots(model, wrong) != []

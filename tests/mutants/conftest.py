@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from conformance.environment.clients import find_toolchain
-from conformance.mutants.matrix import Arena
+from conformance.mutants.matrix import MutantRunner
 from conformance.reference_impl.scripts.official import official_scripts
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import Server, open_server
@@ -26,22 +26,22 @@ def scripts() -> ScriptTexts:
 
 
 @pytest.fixture(scope="session")
-def arena(server: Server, scripts: ScriptTexts) -> Iterator[Arena]:
-    with _arena(server, scripts) as made:
-        yield made
+def runner(server: Server, scripts: ScriptTexts) -> Iterator[MutantRunner]:
+    with _runner(server, scripts) as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session")
-def cluster_arena(scripts: ScriptTexts) -> Iterator[Arena]:
-    with open_server("cluster:3", announce=print) as cluster, _arena(cluster, scripts) as made:
-        yield made
+def cluster_runner(scripts: ScriptTexts) -> Iterator[MutantRunner]:
+    with open_server("cluster:3", announce=print) as cluster, _runner(cluster, scripts) as runner:
+        yield runner
 
 
 @contextmanager
-def _arena(server: Server, scripts: ScriptTexts) -> Iterator[Arena]:
-    toolbox = find_toolchain("", print)
-    made = Arena(server, toolbox.oracle, scripts)
+def _runner(server: Server, scripts: ScriptTexts) -> Iterator[MutantRunner]:
+    toolchain = find_toolchain("", print)
+    runner = MutantRunner(server, toolchain.oracle, scripts)
     try:
-        yield made
+        yield runner
     finally:
-        made.leave()
+        runner.close()

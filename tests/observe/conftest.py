@@ -83,7 +83,7 @@ def redis(redis_port: int) -> Iterator[Redis]:
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisCluster]:
-    """Two primaries with half of the slots each."""
+    """Two primaries with half of the slots record."""
     folders = [str(tmp_path_factory.mktemp(name)) for name in ("one", "two")]
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
     with redis_server(folders[0], *options) as first, redis_server(folders[1], *options) as second:

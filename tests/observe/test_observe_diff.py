@@ -6,6 +6,7 @@ import pytest
 
 from conformance.observe import diff as diff_module
 from conformance.observe.canonical import DEFAULT_RULES, canonicalise
+from conformance.observe.canonical_rules import STREAM_IDS
 from conformance.observe.differences import (
     KINDS,
     TEXT_LIMIT,
@@ -16,11 +17,8 @@ from conformance.observe.differences import (
     summarise,
     summarise_pair,
 )
-from conformance.observe.handmade import ADDED, Stream, Zset, event, job, snapshot
-from conformance.observe.rules.texts import STREAM_IDS
 from conformance.observe.tables import Snapshot
-
-from .observe_builders import busy
+from tests.observe.snapshot_builders import ADDED, Stream, Zset, busy, event, job, snapshot
 
 EVENTS = [
     *[event("added", jobId=str(number), name="n") for number in range(1, 9)],
@@ -269,7 +267,9 @@ def test_an_extra_job_is_one_difference_and_not_twenty() -> None:
 
 def test_a_list_that_replaced_another_type_is_a_wrong_type() -> None:
     found = diff(busy(), busy(stalled="a string"))
-    assert ("wrong-type", "unknown.string", "q:stalled") in {(one.kind, one.where, one.key) for one in found}
+    assert ("wrong-type", "unknown.string", "q:stalled") in {
+        (difference.kind, difference.where, difference.key) for difference in found
+    }
 
 
 def test_scores_that_follow_from_a_wrong_field_are_not_mentioned_again() -> None:
@@ -292,7 +292,7 @@ def test_an_approximate_delay_is_met_with_a_tolerance() -> None:
 def test_the_order_explains_most_first_and_numbers_count() -> None:
     expected = snapshot({f"q:{n}": job() for n in (2, 10, 11)} | {"q:wait": ["2", "10", "11"]})
     actual = snapshot({f"q:{n}": job(name="x") for n in (10, 2)} | {"q:wait": ["10", "2"]})
-    found = [(one.kind, one.key) for one in diff(expected, actual)]
+    found = [(difference.kind, difference.key) for difference in diff(expected, actual)]
     assert found == [
         ("missing-job", "q:11"),
         ("wrong-order", "q:wait"),

@@ -1,16 +1,20 @@
+"""What holds of any snapshot, and of recordings of real BullMQ: canonical form, differences, and none where none is."""
+
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conformance.observe.canonical import DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise
+from conformance.observe.canonical import DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
+from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
 from conformance.observe.diff import diff
-from conformance.observe.handmade import ADDED, NOW, Stream, Zset, event, job, snapshot
-from conformance.observe.layout import LISTS, STATES
+from conformance.observe.keyspace import LISTS, STATES
 from conformance.observe.tables import Snapshot
+from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, recorded, snapshot
 
 bounded = settings(max_examples=60)
 
@@ -110,7 +114,7 @@ def test_a_change_of_an_unmasked_field_is_always_found(whole: Snapshot, field: s
     new = data.draw(st.text(max_size=5).filter(lambda text: text != old))
     jobs[chosen] = replace(jobs[chosen], fields={**jobs[chosen].fields, field: new})
     found = diff(canonicalise(whole), canonicalise(replace(whole, jobs=tuple(jobs))))
-    assert any(one.where.startswith(f"job.{field}") for one in found)
+    assert any(difference.where.startswith(f"job.{field}") for difference in found)
 
 
 @bounded
@@ -119,7 +123,7 @@ def test_a_job_that_goes_away_is_found(whole: Snapshot, data: st.DataObject) -> 
     if whole.jobs:
         gone = data.draw(st.sampled_from(whole.jobs))
         rest = replace(whole, jobs=tuple(row for row in whole.jobs if row is not gone))
-        assert [one.kind for one in diff(whole, rest)] == ["missing-job"]
+        assert [difference.kind for difference in diff(whole, rest)] == ["missing-job"]
 
 
 @bounded
@@ -133,3 +137,56 @@ def test_a_row_that_goes_away_from_any_table_is_found(whole: Snapshot, data: st.
     index = data.draw(st.integers(0, len(rows) - 1))
     changes: dict[str, Any] = {name: (*rows[:index], *rows[index + 1 :])}
     assert diff(whole, replace(whole, **changes)) != []
+
+
+CONTEXT = CanonicalContext(lock_duration_ms=60_000, stalled_interval_ms=60_000)
+
+
+def canonical(name: str, rules: tuple[CanonicalRule, ...]) -> Snapshot:
+    once = canonicalise(recorded(name), rules, CONTEXT)
+    assert canonicalise(once, rules, CONTEXT) == once
+    return once
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "rules"),
+    [
+        ("real_a", "real_b", DEFAULT_RULES),
+        ("frozen_a", "frozen_b", FROZEN_CLOCK_RULES),
+        ("real_a", "frozen_b", DEFAULT_RULES),
+    ],
+    ids=["two real clocks", "two frozen clocks", "one of each"],
+)
+def test_two_runs_of_real_bullmq_are_equal(left: str, right: str, rules: tuple[CanonicalRule, ...]) -> None:
+    found = diff(canonical(left, rules), canonical(right, rules))
+    assert found == [], "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("table", ["jobs", "memberships", "locks", "dependencies", "logs", "events", "schedulers"])
+def test_the_recordings_fill_the_tables(table: str) -> None:
+    assert getattr(recorded("real_a"), table)
+
+
+def test_nothing_of_bullmq_is_unknown_or_expires_unexpectedly() -> None:
+    assert recorded("real_a").unknown == ()
+    assert recorded("real_a").expiries == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["own-prefix", "generated-uuids", "lock-ttl", "stream-ids", "worker-clock"],
+)
+def test_these_rules_are_needed_for_two_equal_runs(name: str) -> None:
+    rules = without(DEFAULT_RULES, name)
+    left, right = (canonicalise(recorded(run), rules, CONTEXT) for run in ("real_a", "real_b"))
+    assert diff(left, right) != []
+
+
+def test_a_difference_of_one_byte_in_a_recording_is_found() -> None:
+    whole = recorded("frozen_a")
+    jobs = list(whole.jobs)
+    jobs[0] = replace(jobs[0], fields={**jobs[0].fields, "name": jobs[0].fields["name"] + " "})
+    left, right = (
+        canonicalise(side, FROZEN_CLOCK_RULES, CONTEXT) for side in (whole, replace(whole, jobs=tuple(jobs)))
+    )
+    assert [found.where for found in diff(left, right)] == ["job.name"]

@@ -6,28 +6,28 @@ from collections.abc import Iterator
 
 import pytest
 
+from conformance.environment.prepare import EnvironmentOptions
 from conformance.ledger.loader import load_ledger
 from conformance.participants.expect import equal
 from conformance.participants.participant import Participant
 from conformance.proofs.about_scripts import slot
-from conformance.proofs.registry import Proof, all_proofs, proof
-from conformance.proofs.stage import Stage, stage
+from conformance.proofs.proof import Proof, ProofRunner, all_proofs, proof, proof_runner
 
-PROOFS = [one for proofs in all_proofs().values() for one in proofs]
+PROOFS = [proof for proofs in all_proofs().values() for proof in proofs]
 
 
 @pytest.fixture(scope="module")
-def theatre() -> Iterator[Stage]:
-    with stage(announce=print) as opened:
-        yield opened
+def runner() -> Iterator[ProofRunner]:
+    with proof_runner(EnvironmentOptions()) as found:
+        yield found
 
 
-@pytest.mark.parametrize("one", PROOFS, ids=lambda one: f"{one.row}-{one.name}")
-def test_the_oracle_does_what_the_ledger_says(theatre: Stage, one: Proof) -> None:
-    shown = theatre.show(one)
-    assert shown.holds, shown.text
-    assert shown.text == f"paper says: {load_ledger().row(one.row).paper}\nNode 5.62.0 does: {shown.seen}"
-    assert shown.seen
+@pytest.mark.parametrize("disputed", PROOFS, ids=lambda disputed: f"{disputed.row}-{disputed.name}")
+def test_the_oracle_does_what_the_ledger_says(runner: ProofRunner, disputed: Proof) -> None:
+    result = runner.run(disputed)
+    assert result.holds, result.text
+    assert result.text == f"paper says: {load_ledger().row(disputed.row).paper}\nNode 5.62.0 does: {result.seen}"
+    assert result.seen
 
 
 def test_every_dispute_has_a_proof() -> None:
@@ -46,14 +46,14 @@ def _refused(oracle: Participant) -> str:
 
 
 @pytest.mark.parametrize(
-    ("steps", "told"), [(_refuted, "the first job has the id 7: expected 7, got 1"), (_refused, "priority")]
+    ("steps", "expected"), [(_refuted, "the first job has the id 7: expected 7, got 1"), (_refused, "priority")]
 )
-def test_a_refuted_proof_is_noticed(theatre: Stage, steps: object, told: str) -> None:
+def test_a_refuted_proof_is_noticed(runner: ProofRunner, steps: object, expected: str) -> None:
     assert callable(steps)
-    shown = theatre.show(Proof("add.id.counter", "wrong", "Do it wrong.", "frozen", steps))
-    assert not shown.holds
-    assert told in shown.text.lower()
-    assert "Node 5.62.0 does NOT do what the ledger says: " in shown.text
+    result = runner.run(Proof("add.id.counter", "wrong", "Do it wrong.", "frozen", steps))
+    assert not result.holds
+    assert expected in result.text.lower()
+    assert "Node 5.62.0 does NOT do what the ledger says: " in result.text
 
 
 def _documented(_oracle: Participant) -> str:
@@ -74,7 +74,7 @@ def test_a_proof_needs_a_docstring() -> None:
 
 def test_proofs_are_in_the_order_of_the_ledger() -> None:
     assert list(all_proofs()) == [row for row in load_ledger() if row in all_proofs()]
-    assert {one.row for one in all_proofs()["lock.token"]} == {"lock.token"}
+    assert {proof.row for proof in all_proofs()["lock.token"]} == {"lock.token"}
 
 
 @pytest.mark.parametrize(

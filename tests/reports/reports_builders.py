@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from conformance.observe.diff import diff
 from conformance.observe.differences import Difference
-from conformance.observe.handmade import ADDED, Stream, Zset, event, job
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import Server
 from reports.diff.jobs import JOB_TABLES, rows_by_table, unequal_jobs, without_certain
@@ -19,11 +18,12 @@ from reports.diff.settings import Settings, SideFacts
 from reports.diff.sieve import SideOfBucket, Sieve, Tables
 from reports.diff.table import Pair, row_of
 from reports.snapshot.rows import batch_of, wide_rows
+from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job
 
 FINISHED = str(ADDED + 2000)
 
 Keys = dict[str, Any]
-"""Key names after the prefix, and values as in `conformance.observe.handmade`."""
+"""Key names after the prefix, and values as in `tests.observe.snapshot_builders`."""
 
 
 def finished_job(**fields: str) -> dict[str, str]:

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 from conformance.environment.clients import find_toolchain
-from conformance.observe.handmade import Zset
 from conformance.problems import EnvironmentProblem
 from conformance.servers import Server
 from reports.load import fleet as fleets
@@ -20,6 +19,7 @@ from reports.load.target import Target
 from reports.loading import launched
 from reports.measure.observing import Listener, Series, counts_of
 from reports.workload.description import Workload
+from tests.observe.snapshot_builders import Zset
 from tests.reports.reports_builders import write
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
-from conformance.observe.handmade import ADDED, NOW, Stream, Zset, event, job, snapshot
-from conformance.observe.layout import STATES
+from conformance.observe.keyspace import STATES
 from conformance.observe.tables import Snapshot
+from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import differences_of, plain_store, planted
 
 SEEN_BY_SPARK = {"order"}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.observe.handmade import ADDED, Zset, job, snapshot
-from conformance.observe.layout import QUEUE_KEYS, is_reserved, place_of
+from conformance.observe.keyspace import QUEUE_KEYS, decode_key, is_reserved
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import Server
@@ -18,6 +17,7 @@ from reports.snapshot.plan import Part, Source, _next_share, plan
 from reports.snapshot.reading import read_part
 from reports.snapshot.rows import batch_of, narrowed, rows_of, wide_rows
 from reports.snapshot.source import only_table, typed_ddl
+from tests.observe.snapshot_builders import ADDED, Zset, job, snapshot
 from tests.reports.reports_builders import plain_store, write
 
 
@@ -139,7 +139,7 @@ def test_shares_follow_each_other_as_cursors_do(bits: int) -> None:
 def test_what_takes_the_fast_way_is_a_job_for_the_gate_too(rest: str) -> None:
     fast = rest.isdigit() or (":" not in rest and rest not in QUEUE_KEYS and not is_reserved(rest))
     if fast:
-        assert place_of("p", f"p:q:{rest}", "hash", ["name"]).kind == "job"
+        assert decode_key("p", f"p:q:{rest}", "hash", ["name"]).kind == "job"
 
 
 def test_every_row_survives_the_way_through_arrow() -> None:

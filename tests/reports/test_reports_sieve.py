@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from conformance.observe.handmade import ADDED, NOW, Stream, Zset, event, job, snapshot
 from conformance.observe.tables import Snapshot
 from reports.snapshot.files import bucket_of, buckets_for
+from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import certain_jobs, jobs_not_alike
 
 LATER = 777

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from conformance.observe.handmade import Zset, job
 from conformance.observe.tables import TABLES
 from conformance.servers import Server
 from reports.snapshot import writing
@@ -17,6 +16,7 @@ from reports.snapshot.files import drop_unclaimed, read_bucket
 from reports.snapshot.plan import Source, plan
 from reports.snapshot.rows import narrowed, rows_of
 from reports.snapshot.writing import Keeping, write_part
+from tests.observe.snapshot_builders import Zset, job
 from tests.reports.reports_builders import plain_store, write
 from tests.reports.test_reports_reading import read_all
 

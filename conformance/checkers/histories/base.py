@@ -1,4 +1,4 @@
-"""What a check over a history is, and what it says. No I/O."""
+"""What a check over a history is, and the result that it comes to. No I/O."""
 
 from __future__ import annotations
 
@@ -7,42 +7,46 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from conformance.checkers.histories.evidence import Evidence
-from conformance.checkers.histories.lines import Line
+from conformance.checkers.histories.history import HistoryLine
 
 Verdict: TypeAlias = Literal["ok", "fail", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class HistoryFinding:
     """One place where an invariant does not hold: what is wrong, with which job, and the lines that show it."""
 
     message: str
     job: str = ""
-    lines: tuple[Line, ...] = ()
+    lines: tuple[HistoryLine, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Unknown:
+class Undecided:
     """Why something cannot be judged."""
 
     reason: str
 
 
 @dataclass
-class Tally:
+class CheckStatistics:
     """How much a check has looked at, and what it has measured (for the report)."""
 
     examined: int = 0
     facts: dict[str, float] = field(default_factory=dict)
 
-    def look(self) -> None:
-        """Count one thing."""
+    def count(self) -> None:
+        """Count one thing that was looked at."""
         self.examined += 1
+
+    def keep_maximum(self, name: str, value: float) -> None:
+        """Keep the highest value of a fact, at least 0."""
+        self.facts[name] = max(value, self.facts.get(name, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What a check says of a history.
+class CheckResult:
+    """The result of a check over a history.
 
     `unknown`: nothing speaks against the invariant, but not everything could be judged (`reasons`). `examined` 0: the
     run had nothing that the invariant is about.
@@ -50,16 +54,18 @@ class Judgement:
 
     check: str
     verdict: Verdict
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[HistoryFinding, ...] = ()
     reasons: tuple[str, ...] = ()
     examined: int = 0
     facts: dict[str, float] = field(default_factory=dict)
 
 
-TORN = Unknown("keys were evicted one by one, so that what is left need not fit together")
+NO_SNAPSHOT = Undecided("there is no snapshot of the end")
+NO_REST = Undecided("the queues never came to rest, so that events and snapshot are of different times")
+TORN = Undecided("keys were evicted one by one, so that what is left need not fit together")
 """Even the counter of ids may be gone while jobs are still there: a new job may get the id of an old one."""
 
-Predicate: TypeAlias = Callable[[Evidence, Tally], Iterator[Finding | Unknown]]
+Predicate: TypeAlias = Callable[[Evidence, CheckStatistics], Iterator[HistoryFinding | Undecided]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,20 +81,20 @@ class HistoryCheck:
         """The rule in words."""
         return (self.predicate.__doc__ or "").strip()
 
-    def run(self, evidence: Evidence) -> Judgement:
+    def run(self, evidence: Evidence) -> CheckResult:
         """Judge."""
         if evidence.is_torn and not self.even_torn:
-            return Judgement(check=self.name, verdict="unknown", reasons=(TORN.reason,))
-        tally = Tally()
-        found = list(self.predicate(evidence, tally))
-        findings = tuple(each for each in found if isinstance(each, Finding))
-        reasons = tuple(dict.fromkeys(each.reason for each in found if isinstance(each, Unknown)))
+            return CheckResult(check=self.name, verdict="unknown", reasons=(TORN.reason,))
+        statistics = CheckStatistics()
+        found = list(self.predicate(evidence, statistics))
+        findings = tuple(item for item in found if isinstance(item, HistoryFinding))
+        reasons = tuple(dict.fromkeys(item.reason for item in found if isinstance(item, Undecided)))
         verdict: Verdict = "fail" if findings else "unknown" if reasons else "ok"
-        return Judgement(
+        return CheckResult(
             check=self.name,
             verdict=verdict,
             findings=findings,
             reasons=reasons,
-            examined=tally.examined,
-            facts=tally.facts,
+            examined=statistics.examined,
+            facts=statistics.facts,
         )

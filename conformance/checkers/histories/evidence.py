@@ -1,84 +1,163 @@
-"""A history sorted by what it is about: calls, jobs, fault windows. Built in two passes, and nothing is judged here."""
+"""A history sorted by what it is about: calls, jobs, fault windows. Nothing is judged here."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from conformance.checkers.histories.history import History
-from conformance.checkers.histories.lines import (
-    Answer,
-    Event,
+from conformance.checkers.histories.history import (
+    Completion,
     Fail,
     FaultBegan,
     FaultEnded,
+    History,
+    HistoryLine,
     Info,
     Invoke,
-    Line,
+    MachineStarved,
     Ok,
-    Phase,
     PlannedJob,
     RunEnded,
+    RunPhase,
     RunStarted,
-    Script,
-    Starved,
+    ScriptLine,
+    StreamEventLine,
 )
-from conformance.checkers.histories.stories import CallStory, JobStory, Window, entry_number, window_of
 from conformance.observe.tables import Snapshot
 
 REMOVING = frozenset({"queue.drain", "queue.obliterate", "queue.clean", "queue.remove", "job.remove"})
 """Operations after which jobs may rightly be gone."""
 
 
+@dataclass
+class CallHistory:
+    """The invocation of a call, and its completion, if one came."""
+
+    invocation: Invoke
+    completion: Completion | None = None
+
+
+@dataclass
+class JobHistory:
+    """All lines about one job. An id that was used twice (after a loss) has two histories."""
+
+    queue: str
+    id: str
+    name: str = ""
+    planned: PlannedJob | None = None
+    acknowledged_ms: float | None = None
+    lines: list[HistoryLine] = field(default_factory=list)
+
+    @property
+    def events(self) -> list[StreamEventLine]:
+        """What the event stream of its queue says about it, in order."""
+        return [line for line in self.lines if isinstance(line, StreamEventLine)]
+
+    @property
+    def starts(self) -> list[RunStarted]:
+        """The calls of its processor."""
+        return [line for line in self.lines if isinstance(line, RunStarted)]
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        return f"{self.queue}:{self.id}" + (f" ({self.name})" if self.name else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultWindow:
+    """From the beginning of a fault until it was healed (infinite where it never was)."""
+
+    fault: str
+    target: str
+    began_ms: float
+    ended_ms: float
+    skew_ms: float = 0
+    resume_ms: float | None = None
+    lost_since_ms: float | None = None
+    torn: bool = False
+
+    def touches(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:
+        """Whether it was on at some time of the interval, or up to `margin_ms` before it."""
+        return self.began_ms <= until_ms and self.ended_ms + margin_ms >= since_ms
+
+
+def window_of(began: FaultBegan, ended: FaultEnded | None) -> FaultWindow:
+    """The window of a fault; without end where it was never healed."""
+    return FaultWindow(
+        fault=began.fault,
+        target=began.target,
+        began_ms=began.at_ms,
+        ended_ms=ended.at_ms if ended else math.inf,
+        skew_ms=began.skew_ms,
+        resume_ms=began.resume_ms,
+        lost_since_ms=ended.lost_since_ms if ended else None,
+        torn=ended is not None and ended.torn,
+    )
+
+
+def server_ms(event: StreamEventLine) -> int:
+    """When Redis wrote the entry, Unix ms by its own clock."""
+    return int(event.entry.partition("-")[0])
+
+
+def entry_number(entry: str) -> tuple[int, int]:
+    """The id of a stream entry as numbers, which have its order."""
+    milliseconds, _, sequence = entry.partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
 class Evidence:
-    """A history with its lookups, and the snapshot taken after it (None: there is none)."""
+    """A history with its lookups, built in two passes, and the snapshot taken after it (None: there is none)."""
 
     def __init__(self, history: History, snapshot: Snapshot | None = None) -> None:
         self.history = history
         self.snapshot = snapshot
         self.bounds = history.header.bounds
-        self.calls: dict[int, CallStory] = {}
-        self.stories: list[JobStory] = []
-        self.windows: list[Window] = []
-        self.phases: list[Phase] = []
+        self.calls: dict[int, CallHistory] = {}
+        self.jobs: list[JobHistory] = []
+        self.windows: list[FaultWindow] = []
+        self.phases: list[RunPhase] = []
         self.planned: dict[str, PlannedJob] = {}
         self.invoked_ms: dict[str, float] = {}
         """When the call began that wants a job, by the job's name."""
         self.removals: dict[str, float] = {}
         """When somebody last asked to remove jobs of a queue, by queue."""
-        self._current: dict[tuple[str, str], JobStory] = {}
-        self._named: dict[tuple[str, str, str], JobStory] = {}
+        self._current: dict[tuple[str, str], JobHistory] = {}
+        self._named: dict[tuple[str, str, str], JobHistory] = {}
         self._open_faults: dict[int, FaultBegan] = {}
         for line in history.lines:
             if isinstance(line, Invoke):
-                self._take_call(line)
+                self._add_invocation(line)
         for line in history.lines:
-            self._take(line)
+            self._add(line)
         self.windows += [window_of(began, None) for began in self._open_faults.values()]
         self.windows.sort(key=lambda window: window.began_ms)
 
     @cached_property
-    def calls_by_job(self) -> dict[str, CallStory]:
+    def calls_by_job(self) -> dict[str, CallHistory]:
         """The call that wanted a job, by the job's name."""
-        return {job.name: call for call in self.calls.values() for job in call.invoke.jobs}
+        return {job.name: call for call in self.calls.values() for job in call.invocation.jobs}
 
     @cached_property
-    def by_name(self) -> dict[str, list[JobStory]]:
-        """The stories of each planned job, by its name: one, unless a job was added twice or never."""
-        found: defaultdict[str, list[JobStory]] = defaultdict(list)
-        for story in self.stories:
-            if story.name:
-                found[story.name].append(story)
+    def by_name(self) -> dict[str, list[JobHistory]]:
+        """The histories of each planned job, by its name: one, unless a job was added twice or never."""
+        found: defaultdict[str, list[JobHistory]] = defaultdict(list)
+        for job in self.jobs:
+            if job.name:
+                found[job.name].append(job)
         return dict(found)
 
     @cached_property
-    def events_by_queue(self) -> dict[str, list[tuple[Event, JobStory | None]]]:
-        """The event streams, each in its own order, with the story of the event's job."""
-        owner = {id(line): story for story in self.stories for line in story.lines if isinstance(line, Event)}
-        found: defaultdict[str, list[tuple[Event, JobStory | None]]] = defaultdict(list)
+    def events_by_queue(self) -> dict[str, list[tuple[StreamEventLine, JobHistory | None]]]:
+        """The event streams, each in its own order, with the history of the event's job."""
+        owner = {id(line): job for job in self.jobs for line in job.lines if isinstance(line, StreamEventLine)}
+        found: defaultdict[str, list[tuple[StreamEventLine, JobHistory | None]]] = defaultdict(list)
         for line in self.history.lines:
-            if isinstance(line, Event):
+            if isinstance(line, StreamEventLine):
                 found[line.queue].append((line, owner.get(id(line))))
         for rows in found.values():
             rows.sort(key=lambda row: entry_number(row[0].entry))
@@ -99,18 +178,18 @@ class Evidence:
         """Whether keys went away one by one: then nothing need fit together at the end."""
         return any(window.torn for window in self.windows)
 
-    def may_be_lost(self, story: JobStory) -> bool:
+    def may_be_lost(self, job: JobHistory) -> bool:
         """Whether a loss that a fault allows touches anything that is known of the job."""
-        return any(since <= line.at_ms <= until for since, until in self.rollbacks for line in story.lines)
+        return any(since <= line.at_ms <= until for since, until in self.rollbacks for line in job.lines)
 
-    def may_be_removed(self, story: JobStory) -> bool:
+    def may_be_removed(self, job: JobHistory) -> bool:
         """Whether somebody has asked, after it was there, to remove jobs of its queue."""
-        asked = self.removals.get(story.queue)
-        return asked is not None and story.lines[0].at_ms <= asked
+        asked = self.removals.get(job.queue)
+        return asked is not None and job.lines[0].at_ms <= asked
 
-    def certain(self) -> Iterator[JobStory]:
-        """The stories of planned jobs that no allowed loss has touched."""
-        return (story for story in self.stories if story.planned is not None and not self.may_be_lost(story))
+    def certain(self) -> Iterator[JobHistory]:
+        """The planned jobs that no allowed loss has touched."""
+        return (job for job in self.jobs if job.planned is not None and not self.may_be_lost(job))
 
     def excused(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:
         """Whether a fault (or a machine that let nobody run) explains trouble in an interval."""
@@ -118,53 +197,55 @@ class Evidence:
 
     def skew_ms(self, since_ms: float, until_ms: float) -> float:
         """How far clocks were off at most in an interval."""
-        return max((abs(each.skew_ms) for each in self.windows if each.touches(since_ms, until_ms)), default=0.0)
+        return max((abs(window.skew_ms) for window in self.windows if window.touches(since_ms, until_ms)), default=0.0)
 
     def unix_ms(self, at_ms: float) -> float:
         """A time of the history as Unix ms."""
         return at_ms + self.history.header.unix_offset_ms
 
-    def _take(self, line: Line) -> None:
+    def _add(self, line: HistoryLine) -> None:
         if isinstance(line, Ok | Fail | Info):
-            self._take_answer(line)
+            self._add_completion(line)
         elif isinstance(line, RunStarted | RunEnded):
-            self._tell(line.queue, line.job, line, line.name)
-        elif isinstance(line, Event):
-            self._take_event(line)
-        elif isinstance(line, Script):
-            for job in {line.job, line.claimed, *line.jobs} - {""}:
-                self._tell(line.queue, job, line)
+            self._assign(line.queue, line.job, line, line.name)
+        elif isinstance(line, StreamEventLine):
+            self._add_event(line)
+        elif isinstance(line, ScriptLine):
+            for job_id in {line.job, line.claimed, *line.jobs} - {""}:
+                self._assign(line.queue, job_id, line)
         elif isinstance(line, FaultBegan):
             self._open_faults[line.number] = line
         elif isinstance(line, FaultEnded):
             self.windows.append(window_of(self._open_faults.pop(line.number), line))
-        elif isinstance(line, Starved):
+        elif isinstance(line, MachineStarved):
             self.windows.append(
-                Window(fault="machine.starved", target="", began_ms=line.since_ms, ended_ms=line.at_ms, resume_ms=0)
+                FaultWindow(
+                    fault="machine.starved", target="", began_ms=line.since_ms, ended_ms=line.at_ms, resume_ms=0
+                )
             )
-        elif isinstance(line, Phase):
+        elif isinstance(line, RunPhase):
             self.phases.append(line)
 
-    def _take_call(self, line: Invoke) -> None:
+    def _add_invocation(self, line: Invoke) -> None:
         """Before everything else: times of events are whole ms, so an event may seem to come before its cause."""
-        self.calls[line.call] = CallStory(line)
+        self.calls[line.call] = CallHistory(line)
         self.planned.update({job.name: job for job in line.jobs})
         self.invoked_ms.update({job.name: line.at_ms for job in line.jobs})
         if line.op in REMOVING:
             self.removals[str(line.args.get("queue", ""))] = line.at_ms
 
-    def _take_answer(self, line: Answer) -> None:
+    def _add_completion(self, line: Completion) -> None:
         call = self.calls.get(line.call)
         if call is None:
             return
-        call.answer = line
+        call.completion = line
         if isinstance(line, Ok):
-            for name, job in line.ids.items():
+            for name, job_id in line.ids.items():
                 planned = self.planned.get(name)
-                story = self._tell(planned.queue if planned else "", job, line, name)
-                story.acknowledged_ms = line.at_ms
+                job = self._assign(planned.queue if planned else "", job_id, line, name)
+                job.acknowledged_ms = line.at_ms
 
-    def _take_event(self, line: Event) -> None:
+    def _add_event(self, line: StreamEventLine) -> None:
         if not line.job:
             return
         is_new, name = line.name == "added", line.fields.get("name", "")
@@ -173,23 +254,23 @@ class Evidence:
             del self._current[line.queue, line.job]  # the id is in use again
             if known.name == name:
                 self._named.pop((line.queue, line.job, name), None)
-        story = self._tell(line.queue, line.job, line, name if is_new else "")
+        job = self._assign(line.queue, line.job, line, name if is_new else "")
         if is_new:
-            self._current[line.queue, line.job] = story
+            self._current[line.queue, line.job] = job
 
-    def _tell(self, queue: str, job: str, line: Line, name: str = "") -> JobStory:
-        """Give a line to the story of this name, or else to the one that has the id now.
+    def _assign(self, queue: str, job_id: str, line: HistoryLine, name: str = "") -> JobHistory:
+        """Give a line to the job of this name, or else to the one that has the id now.
 
-        After a loss ids begin anew, and whoever was still at a job of before may tell of it by the same id.
+        After a loss ids begin anew, and whoever was still at a job of before may speak of it by the same id.
         """
-        story = self._named.get((queue, job, name)) or self._current.get((queue, job))
-        if story is None or (name and story.name and story.name != name):
-            story = JobStory(queue, job)
-            self._current[queue, job] = story
-            self.stories.append(story)
-        if name and not story.name:
-            story.name, story.planned = name, self.planned.get(name)
-        if story.name:
-            self._named[queue, job, story.name] = story
-        story.lines.append(line)
-        return story
+        job = self._named.get((queue, job_id, name)) or self._current.get((queue, job_id))
+        if job is None or (name and job.name and job.name != name):
+            job = JobHistory(queue, job_id)
+            self._current[queue, job_id] = job
+            self.jobs.append(job)
+        if name and not job.name:
+            job.name, job.planned = name, self.planned.get(name)
+        if job.name:
+            self._named[queue, job_id, job.name] = job
+        job.lines.append(line)
+        return job

@@ -1,16 +1,252 @@
-"""A whole history, and how it is written and read. No I/O: bytes in, bytes out."""
+"""The lines of a history, and how a whole one is written and read. No I/O: bytes in, bytes out.
+
+A history says what was asked, what ran, what crossed the wire, what the event streams hold, and which faults were on.
+It is JSON lines: a header, lines in the order of their time, a footer. A file without footer belongs to a run
+that broke off. All times are ms since the start of the run, on one monotonic clock; adding the header's
+`unix_offset_ms` gives Unix ms. Like Jepsen's, every call is a pair: `invoke`, then `ok` (it happened), `fail` (it
+certainly did not) or `info` (nobody knows).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import msgspec
 
-from conformance.checkers.histories.lines import FORMAT, Footer, Header, Line
 from conformance.problems import UsageProblem
 
-_DECODER: msgspec.json.Decoder[Header | Line | Footer] = msgspec.json.Decoder(Header | Line | Footer)
+FORMAT = 1
+
+
+class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A job that a call wants to exist. `name` is unique in the run; `kind` says what its processor has to do.
+
+    `delay_ms`, `priority`, `lifo`, `attempts` as in BullMQ's job options. `parent`: name of the parent in its flow.
+    `kept`: False where the options remove the job when it completes.
+    """
+
+    name: str
+    queue: str
+    kind: str = "plain"
+    delay_ms: float = 0
+    priority: int = 0
+    lifo: bool = False
+    attempts: int = 1
+    parent: str = ""
+    kept: bool = True
+
+
+class StartLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """At most `most` starts from the first one on for `duration_ms`."""
+
+    most: int
+    duration_ms: float
+
+
+class HistoryBounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checks measure against, in ms unless said otherwise.
+
+    `lock_ms`: lockDuration of the workers. `late_ms`: how late a delayed job may be promoted. `resume_ms`: how long
+    after the healing of a fault work may stand still; a fault may name another. `limits`, `concurrency` (jobs): by
+    queue.
+    """
+
+    lock_ms: float = 30_000
+    late_ms: float = 5_000
+    resume_ms: float = 5_000
+    limits: dict[str, StartLimit] = {}
+    concurrency: dict[str, int] = {}
+
+
+class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
+    """Who was examined, and how."""
+
+    format: int = FORMAT
+    client: str = ""
+    topology: str = "single"
+    faults: list[str] = []
+    seed: int = 0
+    prefix: str = ""
+    unix_offset_ms: float = 0
+    bounds: HistoryBounds = HistoryBounds()
+    reproduce: str = ""
+
+
+class Invoke(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="invoke", omit_defaults=True):
+    """A call begins. `jobs`: what it wants to add, if it adds."""
+
+    at_ms: float
+    process: str
+    call: int
+    op: str
+    jobs: list[PlannedJob] = []
+    args: dict[str, Any] = {}
+
+
+class Ok(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ok", omit_defaults=True):
+    """A call has happened. `ids`: the ids of the jobs that it added, by name."""
+
+    at_ms: float
+    process: str
+    call: int
+    ids: dict[str, str] = {}
+
+
+class Fail(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fail", omit_defaults=True):
+    """A call certainly has not happened."""
+
+    at_ms: float
+    process: str
+    call: int
+    error: str = ""
+
+
+class Info(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="info", omit_defaults=True):
+    """Nobody knows whether a call has happened, or will."""
+
+    at_ms: float
+    process: str
+    call: int
+    error: str = ""
+
+
+class RunStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run-started"):
+    """A processor was called."""
+
+    at_ms: float
+    process: str
+    queue: str
+    job: str
+    name: str
+    token: str
+
+
+class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run-ended"):
+    """A processor returned or threw; `outcome` as in the driver's `resolve`."""
+
+    at_ms: float
+    process: str
+    queue: str
+    job: str
+    name: str
+    token: str
+    outcome: str
+
+
+class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="script", omit_defaults=True):
+    """A script call as the tap saw it. `at_ms`: the reply, or the end of the connection; `sent_ms`: to Redis.
+
+    `job` and `token`: whose and by whom. `jobs`: what the reply is about (claimed, recovered or not renewed ids).
+    `code`: the negative number that was answered, else 0. `fate` as in the records of the tap.
+    """
+
+    at_ms: float
+    process: str
+    script: str
+    queue: str
+    sent_ms: float | None = None
+    job: str = ""
+    token: str = ""
+    jobs: list[str] = []
+    claimed: str = ""
+    code: int = 0
+    fate: str = "answered"
+    error: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether Redis carried it out and said so."""
+        return self.fate == "answered" and not self.code and not self.error
+
+
+class StreamEventLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="event", omit_defaults=True):
+    """An entry of a queue's event stream. `at_ms` is the end of the server's ms; `entry` its id in the stream."""
+
+    at_ms: float
+    queue: str
+    entry: str
+    name: str
+    job: str = ""
+    fields: dict[str, str] = {}
+
+
+class FaultBegan(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fault-began", omit_defaults=True):
+    """A fault is on. `skew_ms`: how far the target's clock is off. `resume_ms`: see `Bounds`."""
+
+    at_ms: float
+    number: int
+    fault: str
+    target: str = ""
+    skew_ms: float = 0
+    resume_ms: float | None = None
+
+
+class FaultEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fault-ended", omit_defaults=True):
+    """A fault is healed. `lost_since_ms`: what was written from then on may be gone; None: nothing may be.
+
+    `torn`: keys went away one by one, so that what is left need not fit together.
+    """
+
+    at_ms: float
+    number: int
+    fault: str
+    lost_since_ms: float | None = None
+    torn: bool = False
+
+
+class RunPhase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="phase", omit_defaults=True):
+    """The run enters a phase: `workload`, `drain`, `quiescent` (or `stuck`, with what was seen)."""
+
+    at_ms: float
+    name: str
+    seen: str = ""
+
+
+class ResourceSample(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="sample", omit_defaults=True):
+    """Measured once in a while: jobs that wait or run, by state; resident memory (bytes) by process."""
+
+    at_ms: float
+    backlog: dict[str, int] = {}
+    memory: dict[str, int] = {}
+
+
+class MachineStarved(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="starved"):
+    """The machine let nobody run from `since_ms` to `at_ms`: what was late then is nobody's fault."""
+
+    at_ms: float
+    since_ms: float
+
+
+class HistoryFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
+    """The history is complete. `lines`: without header and footer."""
+
+    at_ms: float
+    lines: int
+
+
+Completion: TypeAlias = Ok | Fail | Info
+"""What may follow an `Invoke`."""
+HistoryLine: TypeAlias = (
+    Invoke
+    | Ok
+    | Fail
+    | Info
+    | RunStarted
+    | RunEnded
+    | ScriptLine
+    | StreamEventLine
+    | FaultBegan
+    | FaultEnded
+    | RunPhase
+    | ResourceSample
+    | MachineStarved
+)
+
+_DECODER: msgspec.json.Decoder[HistoryHeader | HistoryLine | HistoryFooter] = msgspec.json.Decoder(
+    HistoryHeader | HistoryLine | HistoryFooter
+)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -18,27 +254,27 @@ _ENCODER = msgspec.json.Encoder()
 class History:
     """A run as it was recorded, its lines in the order of their times."""
 
-    header: Header
-    lines: tuple[Line, ...]
+    header: HistoryHeader
+    lines: tuple[HistoryLine, ...]
     complete: bool = True
 
     def encoded(self) -> bytes:
         """The same as JSON lines."""
-        rows: list[Header | Line | Footer] = [self.header, *self.lines]
+        rows: list[HistoryHeader | HistoryLine | HistoryFooter] = [self.header, *self.lines]
         if self.complete:
-            rows.append(Footer(at_ms=self.lines[-1].at_ms if self.lines else 0, lines=len(self.lines)))
+            rows.append(HistoryFooter(at_ms=self.lines[-1].at_ms if self.lines else 0, lines=len(self.lines)))
         return b"".join(encode(row) for row in rows)
 
 
-def encode(line: Header | Line | Footer) -> bytes:
+def encode(line: HistoryHeader | HistoryLine | HistoryFooter) -> bytes:
     """One line of the file, with its newline."""
     return _ENCODER.encode(line) + b"\n"
 
 
 def decode_history(rows: Sequence[bytes], where: str = "the history") -> History:
     """Read the lines of a file. Raises UsageProblem for what is no history."""
-    header: Header | None = None
-    lines: list[Line] = []
+    header: HistoryHeader | None = None
+    lines: list[HistoryLine] = []
     complete = False
     for number, row in enumerate(rows, 1):
         try:
@@ -47,9 +283,9 @@ def decode_history(rows: Sequence[bytes], where: str = "the history") -> History
             if number == len(rows) and header is not None:
                 break  # the run was killed while it wrote this line
             raise UsageProblem(f"{where}, line {number}: {error}", hint="is it the history of a chaos run?") from error
-        if isinstance(line, Header):
+        if isinstance(line, HistoryHeader):
             header = line
-        elif isinstance(line, Footer):
+        elif isinstance(line, HistoryFooter):
             complete = line.lines == len(lines)
         else:
             lines.append(line)
@@ -58,6 +294,6 @@ def decode_history(rows: Sequence[bytes], where: str = "the history") -> History
     return History(header, in_order(lines), complete)
 
 
-def in_order(lines: Iterable[Line]) -> tuple[Line, ...]:
+def in_order(lines: Iterable[HistoryLine]) -> tuple[HistoryLine, ...]:
     """Lines sorted by time; those of one time keep their order."""
     return tuple(sorted(lines, key=lambda line: line.at_ms))

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from conformance.checkers.histories import bounds, keeping, ordering, resting, running, timing, transitions
-from conformance.checkers.histories.base import Finding, HistoryCheck, Judgement
+from conformance.checkers.histories import end_state, job_lives, timing
+from conformance.checkers.histories.base import CheckResult, HistoryCheck
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History
 from conformance.observe.tables import Snapshot
 
 ALL_CHECKS: tuple[HistoryCheck, ...] = (
-    *keeping.CHECKS,
-    *running.CHECKS,
-    *ordering.CHECKS,
-    *timing.CHECKS,
-    *bounds.CHECKS,
-    *transitions.CHECKS,
-    *resting.CHECKS,
+    *end_state.KEEPING_CHECKS,
+    *job_lives.RUN_CHECKS,
+    *timing.ORDER_CHECKS,
+    *timing.TIMING_CHECKS,
+    *timing.LIMIT_CHECKS,
+    *job_lives.TRANSITION_CHECKS,
+    *end_state.REST_CHECKS,
 )
 """Every check, in the order in which they are reported."""
 
 
-def check_history(history: History, snapshot: Snapshot | None = None) -> list[Judgement]:
+def check_history(history: History, snapshot: Snapshot | None = None) -> list[CheckResult]:
     """Judge a history, and the snapshot that was taken after it, by every check."""
     evidence = Evidence(history, snapshot)
     return [check.run(evidence) for check in ALL_CHECKS]
-
-
-__all__ = ["ALL_CHECKS", "Finding", "HistoryCheck", "Judgement", "check_history"]

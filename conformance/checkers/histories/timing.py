@@ -1,67 +1,184 @@
-"""Whether things happen in time: nothing early, lateness bounded, work going on soon after every fault."""
+"""When jobs run: in which order, not early and not late, going on after every fault, within rate and concurrency."""
 
 from __future__ import annotations
 
+import heapq
 import math
 from bisect import bisect_left, bisect_right
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
-from conformance.checkers.histories.base import Finding, HistoryCheck, Tally, Unknown
-from conformance.checkers.histories.evidence import Evidence
-from conformance.checkers.histories.lines import Event
-from conformance.checkers.histories.stories import JobStory, Window, server_ms
+from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Undecided
+from conformance.checkers.histories.evidence import Evidence, FaultWindow, JobHistory, server_ms
+from conformance.checkers.histories.history import StreamEventLine
 from conformance.observe.tables import as_number
 
+ELSEWHERE = frozenset({"waits", "delays", "moved"})
+"""Kinds of job that are moved in ways that events do not show."""
 ROUNDING_MS = 2
 """Times in events are whole ms, and a due job may be promoted within its ms (`(now + 1) * 4096 - 1`)."""
+LEAVING = frozenset({"completed", "failed", "removed", "delayed", "waiting", "waiting-children"})
+"""Events after which a job is not active."""
 
 
-def _timing(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
+class _WaitingJobs:
+    """What waits in one queue, as far as its events show. Each step costs O(log n)."""
+
+    def __init__(self) -> None:
+        self.wait: OrderedDict[str, bool] = OrderedDict()
+        """From the next to the last; False: the place is not known."""
+        self._classes: list[tuple[int, int, str]] = []
+        self._prioritized: dict[str, tuple[int, int, str]] = {}
+        self._inserted = 0
+
+    def to_end(self, job: str, *, certain: bool = True) -> None:
+        """Behind all that wait."""
+        self.wait[job] = certain
+        self.wait.move_to_end(job)
+
+    def to_front(self, job: str) -> None:
+        """Next to run."""
+        self.wait[job] = True
+        self.wait.move_to_end(job, last=False)
+
+    def to_class(self, job: str, priority: int) -> None:
+        """Behind the others of this priority."""
+        self._inserted += 1
+        entry = (priority, self._inserted, job)
+        heapq.heappush(self._classes, entry)
+        self._prioritized[job] = entry
+
+    def take(self, job: str) -> bool | None:
+        """Take a job out; return whether it was its turn, None where nobody can know."""
+        if job in self.wait:
+            return self._take_waiting(job)
+        entry = self._prioritized.get(job)
+        if entry is None:
+            return None
+        while self._prioritized.get(self._classes[0][2]) != self._classes[0]:
+            heapq.heappop(self._classes)  # taken out before
+        first = self._classes[0] == entry
+        del self._prioritized[job]
+        return first and not any(self.wait.values())
+
+    def _take_waiting(self, job: str) -> bool | None:
+        ahead = next((other for other, certain in self.wait.items() if certain or other == job), job)
+        return (ahead == job) if self.wait.pop(job) else None
+
+    def forget(self) -> None:
+        """Nothing is known any more."""
+        self.wait.clear()
+        self._classes.clear()
+        self._prioritized.clear()
+
+
+def _order(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """The next job is the oldest in `wait` (newest of those put in front), and if none waits the first prioritized one.
+
+    Put in front are LIFO jobs, recovered jobs and released parents; promoted and retried ones go to the end.
+    """
+    for queue, rows in evidence.events_by_queue.items():
+        waiting = _WaitingJobs()
+        forget_at = sorted(until for _, until in evidence.rollbacks)
+        for index, (event, job) in enumerate(rows):
+            if forget_at and event.at_ms >= forget_at[0]:
+                forget_at.pop(0)
+                waiting.forget()
+            if event.name == "waiting":
+                following = rows[index + 1][0] if index + 1 < len(rows) else None
+                _place(waiting, event, job, following)
+            elif event.name == "active":
+                turn = waiting.take(event.job)
+                if turn is None or (job is not None and evidence.may_be_lost(job)):
+                    continue
+                statistics.count()
+                if not turn:
+                    message = f"claimed before its turn; before it came {_heads(waiting)}"
+                    yield HistoryFinding(
+                        message=message, job=job.label if job else f"{queue}:{event.job}", lines=(event,)
+                    )
+            elif event.name == "removed":
+                waiting.take(event.job)
+
+
+def _place(
+    waiting: _WaitingJobs, event: StreamEventLine, job: JobHistory | None, following: StreamEventLine | None
+) -> None:
+    """Put a job where its event says that it goes."""
+    planned = job.planned if job is not None else None
+    prev = event.fields.get("prev")
+    stalled = following is not None and following.name == "stalled" and following.job == event.job
+    if stalled:
+        waiting.to_front(event.job)
+    elif planned is None or planned.kind in ELSEWHERE:
+        waiting.to_end(event.job, certain=False)
+    elif planned.priority and prev not in {"completed", "failed"}:
+        waiting.to_class(event.job, planned.priority)
+    elif prev == "waiting-children" or (planned.lifo and prev in {None, "active", "failed"}):
+        waiting.to_front(event.job)
+    else:
+        waiting.to_end(event.job)
+
+
+def _heads(waiting: _WaitingJobs) -> str:
+    return ", ".join(list(waiting.wait)[:3]) or "another priority"
+
+
+ORDER_CHECKS = (HistoryCheck(name="order", predicate=_order),)
+
+
+def _timing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """A delayed job is not promoted before it is due, and not much later; it is not due before its delay has passed.
 
     Where a clock is off by so much, times may be off by as much. While a fault is on, and until work goes on after it,
     jobs may be late.
     """
-    for story in evidence.certain():
-        yield from _due_time(evidence, story)
-        delayed: Event | None = None
-        for event in story.events:
+    for job in evidence.certain():
+        yield from _due_time(evidence, job)
+        delayed: StreamEventLine | None = None
+        for event in job.events:
             if event.name == "delayed":
                 delayed = event
             elif event.name == "waiting" and event.fields.get("prev") == "delayed" and delayed is not None:
-                tally.look()
-                yield from _promotion(evidence, story, delayed, event, tally)
+                statistics.count()
+                yield from _promotion(evidence, job, delayed, event, statistics)
                 delayed = None
 
 
-def _due_time(evidence: Evidence, story: JobStory) -> Iterator[Finding]:
-    first = next((event for event in story.events if event.name == "delayed"), None)
-    invoked = evidence.invoked_ms.get(story.name)
-    if first is None or invoked is None or story.planned is None or not story.planned.delay_ms:
+def _due_time(evidence: Evidence, job: JobHistory) -> Iterator[HistoryFinding]:
+    first = next((event for event in job.events if event.name == "delayed"), None)
+    invoked = evidence.invoked_ms.get(job.name)
+    if first is None or invoked is None or job.planned is None or not job.planned.delay_ms:
         return
     due = as_number(first.fields.get("delay"))
-    earliest = evidence.unix_ms(invoked) + story.planned.delay_ms
+    earliest = evidence.unix_ms(invoked) + job.planned.delay_ms
     skew = evidence.skew_ms(invoked, first.at_ms)
     if due is not None and due < earliest - skew - ROUNDING_MS:
-        message = f"due {earliest - due:.0f} ms before its delay of {story.planned.delay_ms:g} ms has passed"
-        yield Finding(message=message, job=story.label, lines=(first,))
+        message = f"due {earliest - due:.0f} ms before its delay of {job.planned.delay_ms:g} ms has passed"
+        yield HistoryFinding(message=message, job=job.label, lines=(first,))
 
 
-def _promotion(evidence: Evidence, story: JobStory, delayed: Event, promoted: Event, tally: Tally) -> Iterator[Finding]:
+def _promotion(
+    evidence: Evidence,
+    job: JobHistory,
+    delayed: StreamEventLine,
+    promoted: StreamEventLine,
+    statistics: CheckStatistics,
+) -> Iterator[HistoryFinding]:
     due = as_number(delayed.fields.get("delay"))
-    if due is None or (story.planned is not None and story.planned.kind == "moved"):
+    if due is None or (job.planned is not None and job.planned.kind == "moved"):
         return
     late = server_ms(promoted) - due
     skew = evidence.skew_ms(delayed.at_ms, promoted.at_ms)
     if late < -skew - ROUNDING_MS:
         message = f"promoted {-late:.0f} ms before it was due"
-        yield Finding(message=message, job=story.label, lines=(delayed, promoted))
+        yield HistoryFinding(message=message, job=job.label, lines=(delayed, promoted))
     due_ms = due - evidence.history.header.unix_offset_ms
     allowed = evidence.bounds.late_ms + skew + _held_up_ms(evidence, due_ms, promoted.at_ms)
-    tally.facts["latest promotion (ms)"] = max(late, tally.facts.get("latest promotion (ms)", 0))
+    statistics.keep_maximum("latest promotion (ms)", late)
     if late > allowed:
         message = f"promoted {late:.0f} ms after it was due, which is more than {allowed:.0f} ms"
-        yield Finding(message=message, job=story.label, lines=(delayed, promoted))
+        yield HistoryFinding(message=message, job=job.label, lines=(delayed, promoted))
 
 
 def _held_up_ms(evidence: Evidence, since_ms: float, until_ms: float) -> float:
@@ -73,71 +190,160 @@ def _held_up_ms(evidence: Evidence, since_ms: float, until_ms: float) -> float:
     )
 
 
-def _resume_ms(evidence: Evidence, window: Window) -> float:
+def _resume_ms(evidence: Evidence, window: FaultWindow) -> float:
     return evidence.bounds.resume_ms if window.resume_ms is None else window.resume_ms
 
 
-def _progress(evidence: Evidence, tally: Tally) -> Iterator[Finding | Unknown]:
+def _progress(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """After the healing of each fault work goes on within its bound, and in the end all work is done.
 
     Only judged where jobs were ready to run, and no other fault was on meanwhile.
     """
+    yield from _work_left_undone(evidence, statistics)
+    work = _WorkTimes(evidence)
+    for window in evidence.windows:
+        if _is_judged(evidence, window) and work.waiting_at(window.ended_ms) > 0:
+            statistics.count()
+            yield from _resumption(evidence, window, work, statistics)
+
+
+def _work_left_undone(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """Whether the run came to rest with all work done."""
     ends = [phase for phase in evidence.phases if phase.name in {"quiescent", "stuck"}]
     if not ends:
-        yield Unknown("the run broke off before its end")
+        yield Undecided("the run broke off before its end")
     for phase in ends:
-        tally.look()
+        statistics.count()
         if phase.name == "stuck" and evidence.is_torn:
-            yield Unknown("keys were evicted, and work that needed them was left undone")
+            yield Undecided("keys were evicted, and work that needed them was left undone")
         elif phase.name == "stuck":
-            yield Finding(message=f"work was left undone: {phase.seen}", lines=(phase,))
-    signs = sorted(
-        event.at_ms
-        for story in evidence.stories
-        for event in story.events
-        if event.name in {"active", "completed", "failed"}
-    )
-    stories = [story for story in evidence.stories if not evidence.may_be_removed(story)]
-    ready = sorted(at for story in stories if (at := _ready_ms(story)) is not None)
-    done = sorted(_done_ms(story) for story in stories if _ready_ms(story) is not None)
-    for window in evidence.windows:
-        healed, patience = window.ended_ms, _resume_ms(evidence, window)
-        waiting = bisect_right(ready, healed) - bisect_right(done, healed)
-        if not patience or math.isinf(healed) or waiting <= 0:
-            continue
+            yield HistoryFinding(message=f"work was left undone: {phase.seen}", lines=(phase,))
+
+
+class _WorkTimes:
+    """When jobs were first ready to be claimed, when they were done, and when anything was claimed or ended; sorted."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        jobs = [job for job in evidence.jobs if not evidence.may_be_removed(job)]
+        self._ready = sorted(ready for job in jobs if (ready := _ready_ms(job)) is not None)
+        self._done = sorted(_done_ms(job) for job in jobs if _ready_ms(job) is not None)
+        self._signs = sorted(
+            event.at_ms
+            for job in evidence.jobs
+            for event in job.events
+            if event.name in {"active", "completed", "failed"}
+        )
+
+    def waiting_at(self, at_ms: float) -> int:
+        """How many jobs were ready then, and not done yet."""
+        return bisect_right(self._ready, at_ms) - bisect_right(self._done, at_ms)
+
+    def resumed_after_ms(self, healed_ms: float) -> float:
+        """How long after that the next sign of work came; infinite where none did."""
         # Times of events are whole ms, cut off.
-        position = bisect_left(signs, healed - 1)
-        resumed = signs[position] - healed if position < len(signs) else math.inf
-        others = [each for each in evidence.windows if each is not window]
-        if any(other.touches(healed, healed + patience) for other in others):
-            continue
-        tally.look()
-        if math.isfinite(resumed):
-            tally.facts["resumed after (ms)"] = max(resumed, tally.facts.get("resumed after (ms)", 0))
-        if resumed > patience:
-            after = f"{resumed:.0f} ms" if math.isfinite(resumed) else "never"
-            message = f"{waiting} jobs were ready when {window.fault} was healed; work went on after: {after}"
-            yield Finding(message=message, lines=tuple(_around(evidence, window)))
+        position = bisect_left(self._signs, healed_ms - 1)
+        return self._signs[position] - healed_ms if position < len(self._signs) else math.inf
 
 
-def _ready_ms(story: JobStory) -> float | None:
+def _is_judged(evidence: Evidence, window: FaultWindow) -> bool:
+    """Whether a fault was healed, is to be followed by work, and no other one was on while that may take."""
+    healed, patience = window.ended_ms, _resume_ms(evidence, window)
+    if not patience or math.isinf(healed):
+        return False
+    others = [other for other in evidence.windows if other is not window]
+    return not any(other.touches(healed, healed + patience) for other in others)
+
+
+def _resumption(
+    evidence: Evidence, window: FaultWindow, work: _WorkTimes, statistics: CheckStatistics
+) -> Iterator[HistoryFinding]:
+    """Whether work went on soon enough after a fault was healed."""
+    resumed = work.resumed_after_ms(window.ended_ms)
+    if math.isfinite(resumed):
+        statistics.keep_maximum("resumed after (ms)", resumed)
+    if resumed > _resume_ms(evidence, window):
+        waiting = work.waiting_at(window.ended_ms)
+        after = f"{resumed:.0f} ms" if math.isfinite(resumed) else "never"
+        message = f"{waiting} jobs were ready when {window.fault} was healed; work went on after: {after}"
+        yield HistoryFinding(message=message, lines=tuple(_around(evidence, window)))
+
+
+def _ready_ms(job: JobHistory) -> float | None:
     """When it could first be claimed."""
-    return next((event.at_ms for event in story.events if event.name == "waiting"), None)
+    return next((event.at_ms for event in job.events if event.name == "waiting"), None)
 
 
-def _done_ms(story: JobStory) -> float:
-    finals = [event.at_ms for event in story.events if event.name in {"completed", "failed", "removed"}]
+def _done_ms(job: JobHistory) -> float:
+    finals = [event.at_ms for event in job.events if event.name in {"completed", "failed", "removed"}]
     return finals[-1] if finals else math.inf
 
 
-def _around(evidence: Evidence, window: Window) -> Iterator[Event]:
+def _around(evidence: Evidence, window: FaultWindow) -> Iterator[StreamEventLine]:
     """The first events after a window."""
-    later = (line for line in evidence.history.lines if isinstance(line, Event) and line.at_ms >= window.ended_ms)
+    later = (
+        line for line in evidence.history.lines if isinstance(line, StreamEventLine) and line.at_ms >= window.ended_ms
+    )
     for _, event in zip(range(5), later, strict=False):
         yield event
 
 
-CHECKS = (
+TIMING_CHECKS = (
     HistoryCheck(name="timing", predicate=_timing),
     HistoryCheck(name="progress", predicate=_progress, even_torn=True),
 )
+
+
+def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """From the first start after a pause on, no more than `most` jobs start before the window's duration is over.
+
+    That is BullMQ's rule: a window opens with a start, not with the clock. A fault of Redis itself may lose the
+    counter, and so opens a new one.
+    """
+    for queue, limit in evidence.bounds.limits.items():
+        started: deque[StreamEventLine] = deque()
+        for event, _ in evidence.events_by_queue.get(queue, []):
+            if event.name != "active":
+                continue
+            statistics.count()
+            if started and (_is_over(started[0], event, limit.duration_ms) or _counter_lost(evidence, started, event)):
+                started.clear()
+            started.append(event)
+            if len(started) > limit.most:
+                within = event.at_ms - started[0].at_ms
+                message = f"{len(started)} starts within {within:.0f} ms, allowed are {limit.most}"
+                yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=tuple(started))
+
+
+def _is_over(first: StreamEventLine, event: StreamEventLine, duration_ms: float) -> bool:
+    return event.at_ms - first.at_ms >= duration_ms
+
+
+def _counter_lost(evidence: Evidence, started: deque[StreamEventLine], event: StreamEventLine) -> bool:
+    return any(
+        window.fault.startswith("redis.") and window.touches(started[0].at_ms, event.at_ms)
+        for window in evidence.windows
+    )
+
+
+def _concurrency(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """Never are more jobs of a queue active than its global concurrency allows."""
+    for queue, most in evidence.bounds.concurrency.items():
+        active: dict[str, StreamEventLine] = {}
+        losses = [window.began_ms for window in evidence.windows if window.lost_since_ms is not None]
+        lost_ms = min(losses, default=math.inf)
+        for event, _ in evidence.events_by_queue.get(queue, []):
+            if event.at_ms >= lost_ms:
+                yield Undecided("a loss may have taken the setting of the global concurrency")
+                break
+            if event.name == "active":
+                statistics.count()
+                active[event.job] = event
+            elif event.name in LEAVING:
+                active.pop(event.job, None)
+            statistics.keep_maximum("most at a time", len(active))
+            if event.name == "active" and len(active) > most:
+                message = f"{len(active)} jobs are active, allowed are {most}"
+                yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=tuple(active.values()))
+
+
+LIMIT_CHECKS = (HistoryCheck(name="rate", predicate=_rate), HistoryCheck(name="concurrency", predicate=_concurrency))

@@ -1,157 +1,301 @@
-"""Steps towards a pair of operation and state that the run has not tried yet, or that pair itself.
-
-A job is led into the state step by step, as the world stands when each step is drawn: what other steps did meanwhile
-helps or hinders, and the next step makes the best of it.
-"""
+"""Which operations were tried in which states, and steps towards the pairs that were not."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from hypothesis import strategies as st
 
-from conformance.driver.ops import Op, queue, worker
-from conformance.fuzz.coverage import JOB_OPS, RUNNING
-from conformance.fuzz.scene import MAIN, TOKENS, Pair, Scene
+from conformance.driver.ops import Op, flow, lifecycle, queue, worker
+from conformance.fuzz.prediction import JOB_STATES, MISSING, PredictedQueue
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
-from conformance.fuzz.strategies import controlling, editing, producing, working
-from conformance.fuzz.world import MISSING
+from conformance.fuzz.strategies import job_steps, queue_steps
+from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, TOKENS, GenerationContext, OperationAndState
 
-Towards = Callable[[st.DrawFn, Scene], list[Step]]
+NO_OPTION = "-"
+"""Stands for a call without any option."""
 
-NOBODY = "no-such-job"
-LONG_MS = 60_000
-"""Longer than any rate limit: afterwards a worker gets a job again."""
-_RARELY = st.sampled_from(range(5))
+JOB_MAKERS = {**job_steps.JOB_CHANGES, **job_steps.JOB_QUESTIONS}
+QUEUE_MAKERS = {**queue_steps.QUEUE_CONTROLS, **queue_steps.QUEUE_MAINTENANCE, **queue_steps.QUEUE_QUESTIONS}
 
-WHOLE: dict[str, Callable[[Scene], st.SearchStrategy[list[Step]]]] = {
-    "queue.add": producing.adding,
-    "queue.addBulk": producing.adding_bulk,
-    "queue.upsertJobScheduler": producing.scheduling,
-    "flow.add": producing.adding_flow,
-    "flow.addBulk": producing.adding_flows,
-    "flow.getFlow": controlling.asking_about_a_flow,
-    "worker.getNextJob": working.claiming,
-    "worker.checkStalled": working.checking_stalled,
-    "worker.extendLocks": working.renewing_all,
-    "worker.rateLimit": controlling.limiting,
+JOB_OPS: tuple[str, ...] = (*JOB_MAKERS, *job_steps.HELD_JOB_CALLS)
+"""Operations that name one job."""
+
+RUNNING = "running"
+QUEUE_STATES = (RUNNING, "paused")
+
+QUEUE_OPS: tuple[str, ...] = (
+    "queue.add",
+    "queue.addBulk",
+    "queue.upsertJobScheduler",
+    "worker.getNextJob",
+    "worker.checkStalled",
+    "worker.extendLocks",
+    "worker.rateLimit",
+    "flow.add",
+    "flow.addBulk",
+    "flow.getFlow",
+    *QUEUE_MAKERS,
+)
+"""Operations on a queue as a whole."""
+
+OFTEN_ENOUGH = 2
+"""How often a pair has to be generated before it is no longer aimed at: what is generated may not be played to its end,
+on a machine that is too busy, or with a client that has gone another way."""
+
+QUEUE_STRATEGIES: dict[str, Callable[[GenerationContext], st.SearchStrategy[list[Step]]]] = {
+    "queue.add": queue_steps.adding,
+    "queue.addBulk": queue_steps.adding_bulk,
+    "queue.upsertJobScheduler": queue_steps.scheduling,
+    "flow.add": queue_steps.adding_flow,
+    "flow.addBulk": queue_steps.adding_flows,
+    "flow.getFlow": queue_steps.asking_about_a_flow,
+    "worker.getNextJob": job_steps.claiming,
+    "worker.checkStalled": job_steps.checking_stalled,
+    "worker.extendLocks": job_steps.renewing_all,
+    "worker.rateLimit": queue_steps.limiting,
 }
 """Operations on a queue as a whole that have a strategy of their own."""
 
+StepsTowards = Callable[[st.DrawFn, GenerationContext], list[Step]]
+
+LONG_MS = 60_000
+"""Longer than any rate limit: afterwards a worker gets a job again."""
+
+_FIVE = st.sampled_from(range(5))
+
+
+class CallCombination(msgspec.Struct, frozen=True, order=True):
+    """An operation, the state of what it is called on, and one option or argument of the call."""
+
+    op: str
+    state: str
+    option: str = NO_OPTION
+
+    @property
+    def pair(self) -> OperationAndState:
+        """Operation and state."""
+        return self.op, self.state
+
+
+@dataclass
+class PairCoverage:
+    """What was tried so far, with numbers: `compared` is what was not only generated, but played and compared, too.
+
+    Only `generated` decides where to go next: what is generated must not depend on what clients do.
+    """
+
+    compared: Counter[CallCombination] = field(default_factory=Counter)
+    generated: Counter[CallCombination] = field(default_factory=Counter)
+    generated_pairs: Counter[OperationAndState] = field(default_factory=Counter)
+
+    def count_generated(self, found: Collection[CallCombination]) -> int:
+        """Count the combinations of a step that was generated; returns how many of them are new."""
+        new = sum(combination not in self.generated for combination in found)
+        self.generated.update(found)
+        self.generated_pairs.update({combination.pair for combination in found})
+        return new
+
+    def count_compared(self, found: Collection[CallCombination]) -> None:
+        """Count the combinations of a step after which both systems were compared."""
+        self.compared.update(found)
+
+    @property
+    def pairs(self) -> set[OperationAndState]:
+        """Operations with states that were compared."""
+        return {combination.pair for combination in self.compared}
+
+    def never_tried(self, operations: Collection[str]) -> list[OperationAndState]:
+        """Legal pairs of operation and state that did not occur. `operations`: what all clients declare."""
+        tried = self.pairs
+        return [pair for pair in legal_pairs(operations) if pair not in tried]
+
+    def worth_trying(self, operations: Collection[str]) -> tuple[OperationAndState, ...]:
+        """Legal pairs that were seldom or never generated."""
+        return tuple(pair for pair in legal_pairs(operations) if self.generated_pairs[pair] < OFTEN_ENOUGH)
+
+
+def legal_pairs(operations: Collection[str]) -> list[OperationAndState]:
+    """Every pair of operation and state: a call in the wrong state is legal, too, and has to be refused alike."""
+    about_jobs = [(op, state) for op in JOB_OPS if op in operations for state in JOB_STATES]
+    return about_jobs + [(op, state) for op in QUEUE_OPS if op in operations for state in QUEUE_STATES]
+
+
+def combinations(step: Step, queue_state: PredictedQueue) -> Iterator[CallCombination]:
+    """The combinations that a step stands for. `queue_state`: the state of its queue before it."""
+    state = _state(step, queue_state)
+    options = sorted(set(_options(step.op))) if isinstance(step, CallStep) else []
+    if isinstance(step, CallStep) and step.cut:
+        options.append(f"cut={step.cut}")
+    for option in options or [NO_OPTION]:
+        yield CallCombination(step.name, state, option)
+
+
+def _state(step: Step, queue_state: PredictedQueue) -> str:
+    if isinstance(step, FaultStep) and step.job:
+        return queue_state.state_of(step.job)
+    if isinstance(step, CallStep) and step.name in JOB_OPS:
+        return queue_state.state_of(getattr(step.op, "job", ""))
+    return QUEUE_STATES[queue_state.paused]
+
+
+def _options(op: Op[Any]) -> Iterator[str]:
+    match op:
+        case queue.Add():
+            yield from _named(op.opts)
+        case queue.AddBulk():
+            yield from (name for job in op.jobs for name in _named(job.opts))
+        case flow.AddFlow():
+            yield from _in_flow(op.flow)
+        case flow.AddFlows():
+            yield from (name for tree in op.flows for name in _in_flow(tree))
+        case flow.UpsertJobScheduler():
+            yield from (*_named(op.repeat), *(f"template.{name}" for name in op.opts or {}))
+        case lifecycle.Open():
+            yield from (f"{op.role}.{name}" for name in op.options)
+        case _:
+            yield from _arguments(op)
+
+
+def _in_flow(node: flow.FlowJob) -> Iterator[str]:
+    yield from _named(node.opts)
+    for child in node.children:
+        yield from (f"child.{name}" for name in _in_flow(child))
+
+
+def _named(options: dict[str, Any]) -> Iterator[str]:
+    """Names of options; those that hold options themselves by what is in them."""
+    for name, value in options.items():
+        inner = sorted(value) if isinstance(value, dict) and name in {"deduplication", "removeOnComplete"} else []
+        yield ".".join([name, "+".join(inner)]) if inner else name
+
+
+def _arguments(op: Op[Any]) -> Iterable[str]:
+    """Arguments of few values, with the value: these are the ways in which a call can go."""
+    for field_info in msgspec.structs.fields(op):
+        value = getattr(op, field_info.name)
+        if isinstance(value, bool) or field_info.name in {"type", "state"}:
+            yield f"{field_info.name}={value}".lower()
+
 
 @st.composite
-def exploring(draw: st.DrawFn, scene: Scene) -> list[Step]:
+def exploring(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """One step: the pair where its state is there, else what leads to it.
 
-    Before the pair, idle workers now and then take the markers: if the call brings work, it has to leave a new one.
+    A job is led into the state step by step, from where the sequence is when each step is drawn: what other steps did
+    meanwhile helps or hinders, and the next step makes the best of it.
+
+    Before the pair, idle workers now and then take the markers: if the call adds work, it has to leave a new one.
     """
-    goals = scene.goals()
-    aimed = [pair for pair in goals if scene.aim and _same_state(pair, scene.aim)] or goals
-    at_hand = [pair for pair in aimed if _at_hand(scene, pair)]
-    pair: Pair = draw(st.sampled_from(at_hand or aimed))
+    goals = context.goals()
+    aimed = [pair for pair in goals if context.aim and _same_state(pair, context.aim)] or goals
+    at_hand = [pair for pair in aimed if _at_hand(context, pair)]
+    pair: OperationAndState = draw(st.sampled_from(at_hand or aimed))
     if not at_hand:
-        return _towards(draw, scene, pair)
-    asleep: list[Step] = [FaultStep("wake", MAIN)] if draw(_RARELY) > 2 else []
-    return [*asleep, *_tried(draw, scene, pair)]
+        return _towards(draw, context, pair)
+    idle: list[Step] = [FaultStep("wake", MAIN)] if draw(_FIVE) > 2 else []
+    return [*idle, *_call_of_pair(draw, context, pair)]
 
 
-def _same_state(one: Pair, other: Pair) -> bool:
-    return one[1] == other[1] and (one[0] in JOB_OPS) == (other[0] in JOB_OPS)
+def _same_state(pair: OperationAndState, other: OperationAndState) -> bool:
+    return pair[1] == other[1] and (pair[0] in JOB_OPS) == (other[0] in JOB_OPS)
 
 
-def _at_hand(scene: Scene, pair: Pair) -> bool:
+def _at_hand(context: GenerationContext, pair: OperationAndState) -> bool:
     """Whether a job is in this state now, or the queue."""
     op, state = pair
-    main = scene.queue(MAIN)
+    main = context.queue(MAIN)
     if op not in JOB_OPS:
         return main.paused != (state == RUNNING)
     return state == MISSING or bool(main.in_states({state}))
 
 
-def _tried(draw: st.DrawFn, scene: Scene, pair: Pair) -> list[Step]:
-    """The call itself."""
+def _call_of_pair(draw: st.DrawFn, context: GenerationContext, pair: OperationAndState) -> list[Step]:
+    """The call of the pair, on a job in its state or on the queue."""
     op, state = pair
-    if op in WHOLE:
-        steps: list[Step] = draw(WHOLE[op](scene))
+    if op in QUEUE_STRATEGIES:
+        steps: list[Step] = draw(QUEUE_STRATEGIES[op](context))
         return steps
-    whole = {**controlling.CONTROLS, **controlling.MAINTENANCE, **controlling.QUESTIONS}
-    if op in whole:
-        return scene.producer(draw, MAIN, whole[op](draw))
-    job = draw(st.sampled_from(scene.queue(MAIN).in_states({state}) or [NOBODY]))
-    if op in working.ON_A_HELD_JOB:
-        token = scene.queue(MAIN).tokens.get(job, TOKENS[0])
-        return scene.worker(draw, MAIN, working.ON_A_HELD_JOB[op](draw, scene, job, token))
-    return scene.producer(draw, MAIN, {**editing.CHANGES, **editing.QUESTIONS}[op](draw, scene, job))
+    if op in QUEUE_MAKERS:
+        return context.producer(draw, MAIN, QUEUE_MAKERS[op](draw))
+    job = draw(st.sampled_from(context.queue(MAIN).in_states({state}) or [NO_SUCH_JOB]))
+    if op in job_steps.HELD_JOB_CALLS:
+        token = context.queue(MAIN).tokens.get(job, TOKENS[0])
+        return context.worker(draw, MAIN, job_steps.HELD_JOB_CALLS[op](draw, context, job, token))
+    return context.producer(draw, MAIN, JOB_MAKERS[op](draw, context, job))
 
 
-def _towards(draw: st.DrawFn, scene: Scene, pair: Pair) -> list[Step]:
-    """What brings a job, or the queue, nearer to the state; another job where that takes a call that is left out."""
+def _towards(draw: st.DrawFn, context: GenerationContext, pair: OperationAndState) -> list[Step]:
+    """What leads a job, or the queue, towards the state; another job where that takes a call that is left out."""
     op, state = pair
-    whole = _running if state == RUNNING else _paused
-    steps = (TOWARDS[state] if op in JOB_OPS else whole)(draw, scene)
-    possible = all(step.opens or scene.can(step.name) for step in steps if isinstance(step, CallStep))
-    return steps if possible else _added(draw, scene)
+    towards_queue_state = _running if state == RUNNING else _paused
+    steps = (TOWARDS[state] if op in JOB_OPS else towards_queue_state)(draw, context)
+    possible = all(step.opens or context.can(step.name) for step in steps if isinstance(step, CallStep))
+    return steps if possible else _added(draw, context)
 
 
-def _on_main(draw: st.DrawFn, scene: Scene, op: Op[Any]) -> list[Step]:
-    return scene.producer(draw, MAIN, op)
+def _on_main(draw: st.DrawFn, context: GenerationContext, op: Op[Any]) -> list[Step]:
+    return context.producer(draw, MAIN, op)
 
 
-def _added(draw: st.DrawFn, scene: Scene, **opts: Any) -> list[Step]:
-    return _on_main(draw, scene, queue.Add(name="job", opts=opts))
+def _added(draw: st.DrawFn, context: GenerationContext, **opts: Any) -> list[Step]:
+    return _on_main(draw, context, queue.Add(name="job", opts=opts))
 
 
-def _running(draw: st.DrawFn, scene: Scene) -> list[Step]:
-    return _on_main(draw, scene, queue.Resume())
+def _running(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    return _on_main(draw, context, queue.Resume())
 
 
-def _paused(draw: st.DrawFn, scene: Scene) -> list[Step]:
-    return _on_main(draw, scene, queue.Pause())
+def _paused(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    return _on_main(draw, context, queue.Pause())
 
 
-def _waiting(draw: st.DrawFn, scene: Scene) -> list[Step]:
-    return _running(draw, scene) if scene.queue(MAIN).paused else _added(draw, scene)
+def _waiting(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    return _running(draw, context) if context.queue(MAIN).paused else _added(draw, context)
 
 
-def _waiting_paused(draw: st.DrawFn, scene: Scene) -> list[Step]:
-    return _added(draw, scene) if scene.queue(MAIN).paused else _paused(draw, scene)
+def _waiting_paused(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    return _added(draw, context) if context.queue(MAIN).paused else _paused(draw, context)
 
 
-def _active(draw: st.DrawFn, scene: Scene) -> list[Step]:
+def _active(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """A claim gets nothing while a limit holds: then the clock goes on, or the limit on concurrency goes away."""
-    main = scene.queue(MAIN)
+    main = context.queue(MAIN)
     if main.paused or not main.in_states({"wait", "prioritized"}):
-        return _waiting(draw, scene)
-    hindrance = draw(_RARELY)
-    if hindrance == 4 and scene.frozen:
+        return _waiting(draw, context)
+    hindrance = draw(_FIVE)
+    if hindrance == 4 and context.frozen:
         return [ClockStep(LONG_MS)]
-    if hindrance == 3 and scene.can("queue.removeGlobalConcurrency"):
-        return _on_main(draw, scene, queue.RemoveGlobalConcurrency())
-    return scene.worker(draw, MAIN, worker.GetNextJob(token=TOKENS[0]))
+    if hindrance == 3 and context.can("queue.removeGlobalConcurrency"):
+        return _on_main(draw, context, queue.RemoveGlobalConcurrency())
+    return context.worker(draw, MAIN, worker.GetNextJob(token=TOKENS[0]))
 
 
-def _finished(op: type[Op[Any]], **arguments: Any) -> Towards:
+def _finished(op: type[Op[Any]], **arguments: Any) -> StepsTowards:
     """Towards a state that a worker puts the jobs into that it holds."""
 
-    def towards(draw: st.DrawFn, scene: Scene) -> list[Step]:
-        main = scene.queue(MAIN)
+    def towards(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+        main = context.queue(MAIN)
         held = [job for job in main.in_states({"active"}) if job in main.tokens]
         if not held:
-            return _active(draw, scene)
-        return scene.worker(draw, MAIN, op(job=held[0], token=main.tokens[held[0]], **arguments))
+            return _active(draw, context)
+        return context.worker(draw, MAIN, op(job=held[0], token=main.tokens[held[0]], **arguments))
 
     return towards
 
 
-TOWARDS: dict[str, Towards] = {
+TOWARDS: dict[str, StepsTowards] = {
     "wait": _waiting,
     "paused": _waiting_paused,
-    "prioritized": lambda draw, scene: _added(draw, scene, priority=1),
-    "delayed": lambda draw, scene: _added(draw, scene, delay=LONG_MS),
+    "prioritized": lambda draw, context: _added(draw, context, priority=1),
+    "delayed": lambda draw, context: _added(draw, context, delay=LONG_MS),
     "active": _active,
     "completed": _finished(worker.MoveToCompleted),
     "failed": _finished(worker.MoveToFailed, message="boom", unrecoverable=True),
-    "waiting-children": lambda draw, scene: draw(producing.adding_parent(scene)),
+    "waiting-children": lambda draw, context: draw(queue_steps.adding_parent(context)),
 }
 """The next step towards a job in each state. A job that does not exist needs none."""

@@ -1,1 +1,1 @@
-"""The defects, one module per area of the ledger."""
+"""The defects, one module per subject."""

@@ -176,3 +176,13 @@ def before_duplicates(damage: Damage) -> None:
 def nameless(damage: Damage) -> None:
     """The option deduplication without an id is taken, and has no effect."""
     damage.replace(options, "_validate_deduplication", lambda _options: None)
+
+
+@mutant("late.owner-unknown", kills=("dedup.owner",))
+def owner_unknown(damage: Damage) -> None:
+    """Nobody is told who owns a deduplication id."""
+
+    async def nobody(_queue: Queue, _deduplication_id: str) -> None:
+        return None
+
+    damage.replace(Queue, "getDeduplicationJobId", nobody)

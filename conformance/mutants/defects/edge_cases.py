@@ -1,10 +1,13 @@
-"""Unusual texts, ids and bytes that are changed, refused or lost on their way."""
+"""Unusual texts, ids, bytes and JSON that are changed, refused or lost on their way."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
+import struct
 import unicodedata
+from collections.abc import Callable
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
@@ -12,7 +15,9 @@ from conformance.mutants.registry import mutant
 from conformance.reference_impl.connection import connection as connection_module
 from conformance.reference_impl.encoding import js_json, packing
 from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.jobs import job as job_module
 from conformance.reference_impl.jobs import moves, options
+from conformance.reference_impl.jobs.record import JobRecord
 from conformance.reference_impl.queues.base import QueueBase
 from conformance.reference_impl.queues.schedulers import QueueSchedulers
 from conformance.reference_impl.scripts import move as scripts_move
@@ -35,7 +40,7 @@ def null_ends_text(damage: Damage) -> None:
 def basic_plane_only(damage: Damage) -> None:
     """Characters beyond U+FFFF are lost."""
     damage.around(
-        js_json, "js_string", lambda healthy: lambda text: healthy("".join(one for one in text if one <= "\uffff"))
+        js_json, "js_string", lambda healthy: lambda text: healthy("".join(char for char in text if char <= "\uffff"))
     )
 
 
@@ -43,7 +48,9 @@ def basic_plane_only(damage: Damage) -> None:
 def reason_printable(damage: Damage) -> None:
     """Only printable characters of a failure's message are stored."""
     damage.around(
-        moves, "message_of", lambda healthy: lambda error: "".join(one for one in healthy(error) if one.isprintable())
+        moves,
+        "message_of",
+        lambda healthy: lambda error: "".join(char for char in healthy(error) if char.isprintable()),
     )
 
 
@@ -181,7 +188,7 @@ def ill_formed_dropped(damage: Damage) -> None:
 
 
 def _texts(reply: Any, errors: str) -> list[str]:
-    return [each.decode("utf-8", errors) if isinstance(each, bytes) else str(each) for each in reply]
+    return [item.decode("utf-8", errors) if isinstance(item, bytes) else str(item) for item in reply]
 
 
 @mutant("edge.large-result-lost", kills=("edge.large",))
@@ -218,3 +225,101 @@ def size_limit_excluded(damage: Damage) -> None:
         return validate_size
 
     damage.around(options, "_validate_size", broken)
+
+
+def _edit_data(damage: Damage, change: Callable[[Any], Any]) -> None:
+    """Change the data of every job that is read."""
+
+    def broken(read: Function) -> Function:
+        def read_record(fields: Any, job_id: str) -> JobRecord:
+            record: JobRecord = read(fields, job_id)
+            record.data = change(record.data)
+            return record
+
+        return read_record
+
+    damage.around(job_module, "read_record", broken)
+
+
+@mutant("edge.empty-is-nothing", kills=("edge.json-round-trip",))
+def empty_is_nothing(damage: Damage) -> None:
+    """Data that is empty, zero or false is read as an empty object."""
+    _edit_data(damage, lambda data: data or {})
+
+
+@mutant("edge.dangerous-keys-dropped", kills=("edge.json-round-trip",))
+def dangerous_keys_dropped(damage: Damage) -> None:
+    """A key that means something in JavaScript is left out."""
+    _edit_data(
+        damage,
+        lambda data: {key: data[key] for key in data if key != "__proto__"} if isinstance(data, dict) else data,
+    )
+
+
+@mutant("edge.keys-as-numbers", kills=("edge.json-round-trip",))
+def keys_as_numbers(damage: Damage) -> None:
+    """Keys that look like whole numbers are read as numbers."""
+    _edit_data(
+        damage,
+        lambda data: (
+            {str(int(key)) if key.isdigit() else key: data[key] for key in data} if isinstance(data, dict) else data
+        ),
+    )
+
+
+@mutant("edge.first-key-wins", kills=("edge.json-round-trip",))
+def first_key_wins(damage: Damage) -> None:
+    """Of a key that is there twice the first value counts."""
+    first_wins = json.JSONDecoder(object_pairs_hook=lambda pairs: dict(reversed(pairs)))
+
+    def parse(text: str) -> Any:
+        return first_wins.decode(text)
+
+    damage.replace(js_json, "parse", parse)
+
+
+@mutant("edge.lone-surrogates-replaced", kills=("edge.json-round-trip",))
+def lone_surrogates_replaced(damage: Damage) -> None:
+    """Half a surrogate pair is written as the replacement character."""
+    damage.around(js_json, "js_string", lambda healthy: lambda text: healthy(js_json.well_formed(text)))
+
+
+@mutant("edge.infinity-written", kills=("edge.numbers",))
+def infinity_written(damage: Damage) -> None:
+    """A number beyond all doubles is written as `Infinity`."""
+
+    def broken(write: Function) -> Function:
+        def js_number(value: float) -> str:
+            text: str = write(value)
+            return "Infinity" if text == "null" else text
+
+        return js_number
+
+    damage.around(js_json, "js_number", broken)
+
+
+@mutant("edge.single-precision", kills=("edge.numbers",))
+def single_precision(damage: Damage) -> None:
+    """Fractions are kept with 24 bits only."""
+    damage.around(js_json, "js_number", lambda healthy: lambda value: healthy(_rounded(value)))
+
+
+def _rounded(value: float) -> float:
+    if isinstance(value, int) or not 1e-3 < abs(value) < 1e3:
+        return value
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded
+
+
+@mutant("edge.depth-limited", kills=("edge.nesting",))
+def depth_limited(damage: Damage) -> None:
+    """A result of more than a hundred levels is stored as null."""
+
+    def broken(stringify: Function) -> Function:
+        def stringify_flat(value: Any) -> str:
+            text: str = stringify(value)
+            return text if max(text.count("["), text.count("{")) <= 100 else "null"
+
+        return stringify_flat
+
+    damage.around(js_json, "stringify", broken)

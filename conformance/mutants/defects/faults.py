@@ -1,19 +1,31 @@
-"""Clients that break with the network, with Redis, or with other clients."""
+"""Clients that break with the network, with Redis and what it has evicted, or with other clients."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.connection.connection import is_connection_problem
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queues.events import QueueEvents
+from conformance.reference_impl.queues.getters import QueueGetters
+from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.scripts.move import Fetched, MoveScripts
 from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
 from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.fetching import Fetcher
 from conformance.reference_impl.workers.locks import LockKeeper
+from conformance.reference_impl.workers.schedules import Schedules
 from conformance.reference_impl.workers.stalled import StalledChecker
+
+_JOB_EXISTS: Final = 'command[1] == "EXISTS" and command[2] == KEYS[12]'
+"""Lua condition: moveToFinished looks whether the job that ends has a hash."""
 
 
 @mutant("faults.nobody-checks", kills=("chaos.crash",))
@@ -80,7 +92,7 @@ def renews_at_the_last_moment(damage: Damage) -> None:
         worker: WorkerBase = vars(keeper)["_worker"]
         while True:
             await asyncio.sleep(worker.opts["lockDuration"] * 0.9 / 1000)
-            held = [one.job for one in vars(keeper)["_held"].values()]
+            held = [held_job.job for held_job in vars(keeper)["_held"].values()]
             if held:
                 await vars(LockKeeper)["_renew"](keeper, held)
 
@@ -112,3 +124,203 @@ def takes_into_memory(damage: Damage) -> None:
         'if command[1] == "RPOPLPUSH" then return send("RPOP", command[2]) end',
     )
     damage.commands("moveToFinished", 'if command[1] == "LREM" then send(unpack(command)) return 1 end')
+
+
+@mutant("eviction.recovers-one", kills=("chaos.eviction",))
+def recovers_one(damage: Damage) -> None:
+    """A stalled check recovers one job, however many have lost their locks, and forgets the others."""
+    damage.commands(
+        "moveStalledJobsToWait",
+        "if command[1] == 'LREM' then if memory.done then return 0 end memory.done = true end",
+    )
+
+
+@mutant("eviction.remembers-the-check", kills=("eviction.throttles",))
+def remembers_the_check(damage: Damage) -> None:
+    """A client keeps the interval of the stalled check in its own memory."""
+    last: dict[int, float] = {}
+
+    def remembering(check: Function) -> Function:
+        async def move_stalled(scripts: MoveScripts) -> list[str]:
+            interval_s = vars(scripts)["_owner"].opts["stalledInterval"] / 1000
+            if time.monotonic() - last.get(id(scripts), -interval_s) < interval_s:
+                return []
+            last[id(scripts)] = time.monotonic()
+            recovered: list[str] = await check(scripts)
+            return recovered
+
+        return move_stalled
+
+    damage.around(MoveScripts, "move_stalled_jobs_to_wait", remembering)
+
+
+@mutant("eviction.makes-up-a-name", kills=("eviction.hash.waiting",))
+def makes_up_a_name(damage: Damage) -> None:
+    """A claim gives a job without hash a name."""
+    damage.commands(
+        "moveToActive",
+        'if command[1] == "HMSET" and send("HEXISTS", command[2], "name") == 0 '
+        'then send("HSET", command[2], "name", "unknown") end',
+    )
+
+
+@mutant("eviction.skips-the-nameless", kills=("eviction.hash.waiting",))
+def skips_the_nameless(damage: Damage) -> None:
+    """A claimed job that has no name is dropped, and stays in `active`."""
+
+    def dropping(claim: Function) -> Function:
+        async def move_to_active(scripts: MoveScripts, token: str) -> Fetched:
+            fetched: Fetched = await claim(scripts, token)
+            return fetched if fetched.fields is None or "name" in fetched.fields else Fetched()
+
+        return move_to_active
+
+    damage.around(MoveScripts, "move_to_active", dropping)
+
+
+@mutant("eviction.finishes-the-missing", kills=("eviction.hash.active", "lifecycle.complete.missing"))
+def finishes_the_missing(damage: Damage) -> None:
+    """A job whose hash is gone is finished all the same."""
+    damage.commands("moveToFinished", f"if {_JOB_EXISTS} then return 1 end")
+
+
+@mutant("eviction.error-ends-worker", kills=("eviction.worker-goes-on",))
+def error_ends_worker(damage: Damage) -> None:
+    """A worker stops at the first error that is not its processor's."""
+
+    def stopping(report: Function) -> Function:
+        def report_and_stop(worker: WorkerBase, error: BaseException) -> None:
+            report(worker, error)
+            worker.paused = True
+
+        return report_and_stop
+
+    damage.around(WorkerBase, "report", stopping)
+
+
+@mutant("eviction.keeps-silent", kills=("eviction.worker-goes-on",))
+def keeps_silent(damage: Damage) -> None:
+    """A worker tells nobody that it could not finish a job."""
+    damage.replace(WorkerBase, "report", lambda _worker, _error: None)
+
+
+@mutant("eviction.hides-holes", kills=("eviction.reported",))
+def hides_holes(damage: Damage) -> None:
+    """Jobs without hash are left out of what is read."""
+
+    def without_holes(read: Function) -> Function:
+        async def get_jobs(queue: QueueGetters, types: Sequence[str], *args: Any) -> list[Job]:
+            return [job for job in await read(queue, types, *args) if job is not None]
+
+        return get_jobs
+
+    damage.around(QueueGetters, "getJobs", without_holes)
+
+
+@mutant("eviction.remembers-the-pause", kills=("eviction.meta",))
+def remembers_the_pause(damage: Damage) -> None:
+    """A queue answers from memory whether it is paused."""
+    paused: set[str] = set()
+
+    def noting(pause: Function) -> Function:
+        async def pause_and_note(queue: Queue) -> None:
+            await pause(queue)
+            paused.add(queue.keys.base)
+
+        return pause_and_note
+
+    async def is_paused(queue: Queue) -> bool:
+        return queue.keys.base in paused
+
+    damage.around(Queue, "pause", noting)
+    damage.replace(Queue, "isPaused", is_paused)
+
+
+@mutant("eviction.needs-a-marker", kills=("eviction.marker",))
+def needs_a_marker(damage: Damage) -> None:
+    """A worker looks for jobs only when a marker tells it to."""
+
+    def patient(_healthy: Function) -> Function:
+        async def fetch(fetcher: Fetcher, token: str, *, block: bool) -> Job | None:
+            worker: WorkerBase = vars(fetcher)["_worker"]
+            if block or not vars(fetcher).get("woken"):
+                vars(fetcher)["woken"] = await worker.blocking_connection.command(
+                    "BZPOPMIN", worker.keys.key("marker"), 60
+                )
+            move: Callable[[str], Awaitable[Job | None]] = vars(Fetcher)["_move_to_active"].__get__(fetcher)
+            return await move(token)
+
+        return fetch
+
+    damage.around(Fetcher, "fetch", patient)
+
+
+@mutant("eviction.reader-ends", kills=("eviction.events",))
+def reader_ends(damage: Damage) -> None:
+    """A reader of events stops when the stream it reads is not the one it began with."""
+
+    def faithful(tell: Function) -> Function:
+        def tell_while_it_grows(reader: QueueEvents, fields: dict[str, Any], entry_id: str) -> None:
+            seen = vars(reader).setdefault("seen", SimpleNamespace(added=0))
+            seen.added += fields.get("event") == "added"
+            if fields.get("jobId") in (None, str(seen.added)) and seen.added > 1:
+                return
+            tell(reader, fields, entry_id)
+
+        return tell_while_it_grows
+
+    damage.around(QueueEvents, "_tell", faithful)
+
+
+@mutant("eviction.finds-free-ids", kills=("eviction.counters",))
+def finds_free_ids(damage: Damage) -> None:
+    """Adding a job passes over ids that are taken, where Node does not."""
+    damage.commands(
+        "addStandardJob",
+        'if command[1] == "INCR" and on(command, "id") then local id = send(unpack(command)) '
+        'while send("EXISTS", string.sub(command[2], 1, -3) .. id) == 1 do id = send(unpack(command)) end '
+        "return id end",
+    )
+
+
+@mutant("eviction.finishes-the-lost", kills=("eviction.containers",))
+def finishes_the_lost(damage: Damage) -> None:
+    """A job that is not in `active` is finished all the same."""
+    damage.commands("moveToFinished", 'if command[1] == "LREM" then send(unpack(command)) return 1 end')
+
+
+@mutant("eviction.releases-the-lost", kills=("eviction.flow",))
+def releases_the_lost(damage: Damage) -> None:
+    """A parent whose hash is gone is released by its last child."""
+    damage.commands("moveToFinished", f'if command[1] == "EXISTS" and not ({_JOB_EXISTS}) then return 1 end')
+
+
+@mutant("eviction.runs-the-last-iteration", kills=("eviction.scheduler",))
+def runs_the_last_iteration(damage: Damage) -> None:
+    """An iteration is run although the next one could not be made."""
+
+    def careless(_healthy: Function) -> Function:
+        async def continue_from(schedules: Schedules, job: Job) -> bool:
+            with contextlib.suppress(Exception):
+                await vars(Schedules)["_try_often"](schedules, job)
+            return True
+
+        return continue_from
+
+    damage.around(Schedules, "continue_from", careless)
+
+
+@mutant("eviction.full-is-fine", kills=("eviction.refused",))
+def full_is_fine(damage: Damage) -> None:
+    """An add that Redis has refused is answered as if it had been taken."""
+
+    def optimistic(add: Function) -> Function:
+        async def add_somehow(queue: Queue, name: str, data: Any, opts: Any = None) -> Any:
+            try:
+                return await add(queue, name, data, opts)
+            except Exception:  # noqa: BLE001 - that is the defect
+                return SimpleNamespace(id="0")
+
+        return add_somehow
+
+    damage.around(Queue, "add", optimistic)

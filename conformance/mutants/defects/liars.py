@@ -12,8 +12,8 @@ from conformance.reference_impl.queues.base import QueueBase
 from conformance.reference_impl.queues.queue import Queue
 
 
-class Memory:
-    """What a queue object has been told, by queue: its jobs in order, and whether it was paused."""
+class RememberedAnswers:
+    """What a queue object was given, by queue: its jobs in order, and whether it was paused."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, dict[str, Job]] = {}
@@ -23,9 +23,9 @@ class Memory:
         return self._jobs.setdefault(id(queue), {})
 
 
-def _remembering(damage: Damage) -> Memory:
+def _remembering(damage: Damage) -> RememberedAnswers:
     """Let the client remember what it adds."""
-    memory = Memory()
+    memory = RememberedAnswers()
 
     def broken(add: Function) -> Function:
         async def add_job(queue: Queue, *args: Any) -> Job:

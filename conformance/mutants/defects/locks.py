@@ -1,16 +1,24 @@
-"""Locks that do not hold, or hold the wrong worker back."""
+"""Locks that hold nobody or the wrong worker back, and stalled jobs recovered at the wrong time, wrongly or never."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.protocol.keys import STALLED_CHECK
 from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.workers.base import WorkerBase
 from conformance.reference_impl.workers.locks import LockKeeper
+from conformance.reference_impl.workers.stalled import StalledChecker
 
 _FOREIGN_LOCK_IS_OWN = (
     'if command[1] == "GET" and on(command, "lock") then local token = send(unpack(command)) return %s end'
 )
 _OWN_TOKEN = 'cmsgpack.unpack(ARGV[8])["token"]'
+_STALLED_CHECK = "moveStalledJobsToWait"
+_MARKS_STAY = 'if command[1] == "SREM" then return 0 end'
 
 
 @mutant("lock.constant-token", kills=("lock.token",))
@@ -98,3 +106,222 @@ def kept_by_retry(damage: Damage) -> None:
 def never_renewed(damage: Damage) -> None:
     """A worker does not renew the locks of its running jobs."""
     damage.replace(LockKeeper, "start", lambda _keeper: None)
+
+
+@mutant("late.renewed-together-suspected", kills=("stalled.forgotten",))
+def renewed_together_suspected(damage: Damage) -> None:
+    """Jobs whose locks are renewed in one call stay marked as possibly stalled."""
+    damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
+
+
+@mutant("lock.renewed-late", kills=("lock.renewal.in-time",))
+def renewed_late(damage: Damage) -> None:
+    """A worker renews a lock only when most of its time has passed."""
+
+    def broken(due: Function) -> Function:
+        def due_late(keeper: LockKeeper, interval_ms: float) -> Any:
+            return due(keeper, interval_ms * 2.6)
+
+        return due_late
+
+    damage.around(LockKeeper, "_due", broken)
+
+
+@mutant("lock.lost-for-good", kills=("lock.lost.handler-goes-on",))
+def lost_for_good(damage: Damage) -> None:
+    """A worker that could not renew a lock once never tries again."""
+
+    def tell_and_forget(keeper: LockKeeper, job_ids: list[str], _error: Exception) -> None:
+        for job_id in job_ids:
+            vars(keeper)["_held"].pop(job_id, None)
+
+    damage.replace(LockKeeper, "_tell_failure", tell_and_forget)
+
+
+@mutant("lock.lost-stops-worker", kills=("lock.lost.handler-goes-on",))
+def lost_stops_worker(damage: Damage) -> None:
+    """A worker that could not renew a lock takes no other job."""
+
+    def tell_and_stop(keeper: LockKeeper, _job_ids: list[str], _error: Exception) -> None:
+        worker: WorkerBase = vars(keeper)["_worker"]
+        worker.paused = True
+
+    damage.replace(LockKeeper, "_tell_failure", tell_and_stop)
+
+
+@mutant("lock.renewal-revives", kills=("lock.lost.handler-goes-on",))
+def renewal_revives(damage: Damage) -> None:
+    """A worker makes a lock anew that is gone."""
+    damage.commands(
+        "extendLocks", 'if command[1] == "GET" then return send(unpack(command)) or cmsgpack.unpack(ARGV[2])[1] end'
+    )
+
+
+@mutant("stalled.busy-unchecked", kills=("stalled.independent",))
+def busy_unchecked(damage: Damage) -> None:
+    """A worker does no stalled check while it runs a job."""
+
+    def broken(check: Function) -> Function:
+        async def check_when_idle(checker: StalledChecker) -> list[str]:
+            keeper: LockKeeper = vars(vars(checker)["_worker"])["_locks"]
+            recovered: list[str] = [] if vars(keeper)["_held"] else await check(checker)
+            return recovered
+
+        return check_when_idle
+
+    damage.around(StalledChecker, "check", broken)
+
+
+@mutant("stalled.checked-rarely", kills=("stalled.recovery-time",))
+def checked_rarely(damage: Damage) -> None:
+    """A worker leaves out most of its stalled checks."""
+
+    def broken(run: Function) -> Function:
+        async def run_after_a_while(checker: StalledChecker) -> None:
+            worker: WorkerBase = vars(checker)["_worker"]
+            await asyncio.sleep(worker.opts["stalledInterval"] * 6 / 1000)
+            await run(checker)
+
+        return run_after_a_while
+
+    damage.around(StalledChecker, "_run", broken)
+
+
+@mutant("stalled.third-check", kills=("stalled.recovery-time",))
+def third_check(damage: Damage) -> None:
+    """A check only puts back what two checks before it have marked."""
+    damage.commands(
+        "moveStalledJobsToWait",
+        'if command[1] == "SMEMBERS" then local found = {} '
+        "for _, job in ipairs(send(unpack(command))) do "
+        'if send("HINCRBY", KEYS[4] .. ":seen", job, 1) > 1 then found[#found + 1] = job end end return found end',
+    )
+
+
+@mutant("stalled.first-check", kills=("stalled.two-checks", "stalled.race.one-outcome"))
+def first_check(damage: Damage) -> None:
+    """The first check that sees a job without lock recovers it."""
+    damage.commands(
+        _STALLED_CHECK,
+        'if command[1] == "SMEMBERS" then '
+        'for _, job in ipairs(send("LRANGE", KEYS[3], 0, -1)) do send("SADD", KEYS[1], job) end end',
+    )
+
+
+@mutant("stalled.never-marked", kills=("stalled.two-checks",))
+def never_marked(damage: Damage) -> None:
+    """A check does not remember what was active."""
+    damage.commands(_STALLED_CHECK, 'if command[1] == "SADD" then return 0 end')
+
+
+@mutant("stalled.locks-ignored", kills=("stalled.locked-is-left", "stalled.race.one-outcome"))
+def locks_ignored(damage: Damage) -> None:
+    """A check recovers jobs that a worker still holds."""
+    damage.commands(_STALLED_CHECK, 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')
+
+
+@mutant("stalled.runs-last", kills=("stalled.runs-next",))
+def runs_last(damage: Damage) -> None:
+    """A recovered job goes behind those that wait."""
+    damage.commands(_STALLED_CHECK, 'if command[1] == "RPUSH" then command[1] = "LPUSH" end')
+
+
+@mutant("stalled.uncounted", kills=("stalled.counter", "interop.stalled"))
+def uncounted(damage: Damage) -> None:
+    """A recovery is not counted."""
+    damage.commands(_STALLED_CHECK, 'if command[1] == "HINCRBY" then return 1 end')
+
+
+@mutant("stalled.counts-as-attempt", kills=("job.hash.attempts-made",), by=("stalled/a_recovered_job_runs_next",))
+def counts_as_attempt(damage: Damage) -> None:
+    """A recovery counts as an attempt too."""
+    damage.commands(_STALLED_CHECK, 'if command[1] == "HINCRBY" then send("HINCRBY", command[2], "atm", 1) end')
+
+
+@mutant("stalled.silent", kills=("stalled.events",))
+def silent(damage: Damage) -> None:
+    """There is no event `stalled`."""
+    damage.commands(_STALLED_CHECK, 'if event(command) == "stalled" then return "0-0" end')
+
+
+@mutant("stalled.no-prev", kills=("event.waiting",), by=("stalled/a_recovered_job_runs_next",))
+def no_prev(damage: Damage) -> None:
+    """Event `waiting` of a recovered job does not tell that it was active."""
+    damage.commands(_STALLED_CHECK, 'if event(command) == "waiting" then drop(command, "prev") end')
+
+
+@mutant("stalled.unthrottled", kills=("stalled.throttle",))
+def unthrottled(damage: Damage) -> None:
+    """Every check works, however short ago the last one was."""
+    damage.commands(_STALLED_CHECK, f'if command[1] == "EXISTS" and on(command, "{STALLED_CHECK}") then return 0 end')
+
+
+@mutant("stalled.throttled-for-good", kills=("stalled.throttle",))
+def throttled_for_good(damage: Damage) -> None:
+    """The throttle does not expire, so that only one check is ever made."""
+    damage.commands(
+        _STALLED_CHECK, f'if command[1] == "SET" and on(command, "{STALLED_CHECK}") then drop(command, "PX") end'
+    )
+
+
+@mutant("stalled.forgiven-for-ever", kills=("stalled.limit",))
+def forgiven_for_ever(damage: Damage) -> None:
+    """`maxStalledCount` has no effect."""
+    damage.argument(_STALLED_CHECK, 0, lambda _limit: 1_000_000)
+
+
+@mutant("stalled.limit-off-by-one", kills=("stalled.limit",))
+def limit_off_by_one(damage: Damage) -> None:
+    """A job is given up when it has stalled as often as `maxStalledCount` says."""
+    damage.argument(_STALLED_CHECK, 0, lambda limit: limit - 1)
+
+
+@mutant("stalled.check-late", kills=("stalled.check-at-start",))
+def check_late(damage: Damage) -> None:
+    """A worker does its first check an interval after its start."""
+
+    def broken(start: Function) -> Function:
+        async def start_later(checker: StalledChecker) -> None:
+            worker: WorkerBase = vars(checker)["_worker"]
+
+            async def sleep_first() -> None:
+                await asyncio.sleep(worker.opts["stalledInterval"] / 1000)
+                await start(checker)
+
+            vars(checker)["_task"] = asyncio.create_task(sleep_first())
+
+        return start_later
+
+    damage.around(StalledChecker, "start", broken)
+
+
+@mutant("stalled.answers-nothing", kills=("stalled.two-checks",))
+def answers_nothing(damage: Damage) -> None:
+    """A check recovers jobs but does not tell which."""
+
+    def broken(check: Function) -> Function:
+        async def move_stalled(scripts: MoveScripts) -> list[str]:
+            await check(scripts)
+            return []
+
+        return move_stalled
+
+    damage.around(MoveScripts, "move_stalled_jobs_to_wait", broken)
+
+
+@mutant("stalled.finished-suspected", kills=("stalled.forgotten",))
+def finished_suspected(damage: Damage) -> None:
+    """A finished job stays marked as possibly stalled."""
+    damage.commands("moveToFinished", _MARKS_STAY)
+
+
+@mutant("stalled.retried-suspected", kills=("stalled.forgotten",))
+def retried_suspected(damage: Damage) -> None:
+    """A job that waits for its next attempt stays marked as possibly stalled."""
+    damage.commands("retryJob", _MARKS_STAY)
+
+
+@mutant("stalled.renewed-suspected", kills=("stalled.forgotten",))
+def renewed_suspected(damage: Damage) -> None:
+    """A job whose lock is renewed stays marked as possibly stalled."""
+    damage.commands("extendLock", _MARKS_STAY)

@@ -55,7 +55,9 @@ def _sweeps_after(damage: Damage, script: str, name: str) -> None:
             reply = await run(runner, call)
             if call.name == script:
                 await asyncio.sleep(_THOUGHT_S)
-                [base] = (one for one in (*call.keys, *call.arguments) if isinstance(one, str) and one.endswith(":"))
+                [base] = (
+                    text for text in (*call.keys, *call.arguments) if isinstance(text, str) and text.endswith(":")
+                )
                 await runner.connection.command("DEL", base + name)
             return reply
 

@@ -1,4 +1,4 @@
-"""Scripts that are called in a wrong way, which may leave everything in Redis as it should be."""
+"""Scripts that are called in a wrong way, and keys that a cluster spreads."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.protocol.keys import QueueKeys
 from conformance.reference_impl import errors
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.scripts import base
@@ -108,3 +109,38 @@ def one_refusal_for_all(damage: Damage) -> None:
         return lambda _code, **details: script_error(-1, **details)
 
     damage.replace(base, "script_error", broken(errors.script_error))
+
+
+@mutant("cluster.untagged-key", kills=("cluster.tagged-works",), needs="cluster")
+def untagged_key(damage: Damage) -> None:
+    """One key of one script loses its braces."""
+
+    def edit(call: ScriptCall) -> ScriptCall:
+        *others, marker = call.keys
+        return ScriptCall(call.name, [*others, marker.replace("{", "").replace("}", "")], call.arguments)
+
+    damage.calls("promote", edit)
+
+
+@mutant("cluster.braces-of-its-own", kills=("cluster.untagged-spreads",), needs="cluster")
+def braces_of_its_own(damage: Damage) -> None:
+    """Where the user has written no braces the client adds them, and nobody else finds the queue."""
+
+    def base(keys: QueueKeys) -> str:
+        given = f"{keys.prefix}:{keys.queue}"
+        return f"{given}:" if "{" in given else f"{{{given}}}:"
+
+    damage.replace(QueueKeys, "base", property(base))
+
+
+@mutant("cluster.flow-in-pieces", kills=("cluster.flow-in-one-slot",), needs="cluster")
+def flow_in_pieces(damage: Damage) -> None:
+    """The jobs of a flow are added one after the other."""
+
+    def broken(_healthy: Function) -> Function:
+        async def run_transaction(runner: ScriptRunner, calls: Any) -> list[Any]:
+            return [await runner.run(call) for call in calls]
+
+        return run_transaction
+
+    damage.around(ScriptRunner, "run_transaction", broken)

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections import deque
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
 
-from conformance.observe.tap.actions import Ended, before_send, pass_reply, write_in_pieces
-from conformance.observe.tap.cluster import Addresses
-from conformance.observe.tap.flight import Flight
-from conformance.observe.tap.frames import CommandParser
-from conformance.observe.tap.outlet import Outlet
-from conformance.observe.tap.pairing import Pairing
-from conformance.observe.tap.recording import Recording
-from conformance.observe.tap.reply_frames import ReplyParser
-from conformance.observe.tap.rules import Rule, RuleBook
-from conformance.observe.tap.transactions import Due, Transactions, has_run
+from conformance.observe.tap.cluster import ClusterAddresses
+from conformance.observe.tap.frames import CommandParser, ReplyParser
+from conformance.observe.tap.interference import ConnectionEnded, before_send, pass_reply, write_in_pieces
+from conformance.observe.tap.pairing import ReplyPairing, Transactions, has_run
+from conformance.observe.tap.recording import Recording, TappedCommand
+from conformance.observe.tap.rules import DueRule, RuleBook, TapRule
+from conformance.observe.tap.socket_writer import SocketWriter
+
+UNIX = "unix:"
 
 
 class Conversation:
@@ -39,32 +39,32 @@ class Conversation:
         *,
         rules: RuleBook,
         recording: Recording,
-        addresses: Addresses,
+        addresses: ClusterAddresses,
     ) -> None:
         loop = asyncio.get_running_loop()
         self.number = number
         self.node = node
         self.name = ""
         self.violation = ""
-        self.to_redis = Outlet(loop, half_close=True)
-        self.to_client = Outlet(loop)
+        self.to_redis = SocketWriter(loop, half_close=True)
+        self.to_client = SocketWriter(loop)
         self._rules = rules
         self._recording = recording
         self._addresses = addresses
         self._commands = CommandParser()
         self._replies = ReplyParser()
-        self._pairing = Pairing()
+        self._pairing = ReplyPairing()
         self._transactions = Transactions()
-        self._waiting: deque[Flight] = deque()
+        self._waiting: deque[TappedCommand] = deque()
+        self._claimed: list[TapRule] | None = None
+        """The rules that are due at the first waiting command; None until it has been looked at, for that counts it."""
         self._withheld: list[bytes] = []
         self._withholding = False
-        self._guarded: tuple[Flight, list[Due]] | None = None
+        self._guarded: tuple[TappedCommand, list[DueRule]] | None = None
         self._task: asyncio.Task[None] | None = None
         self._client_ended = False
         self._redis_ended = False
         self.is_cut = False
-
-    # What comes in
 
     def from_client(self, data: bytes) -> None:
         """Bytes of the client: cut them into commands, and let them pass as the rules say."""
@@ -75,7 +75,8 @@ class Conversation:
                 self._arrived(raw, args)
             data = self._after_violation(self._commands) if self._commands.violation is not None else b""
         if data:
-            self._waiting.append(Flight(data, (), self.number, self.node))  # Redis itself shall say what is wrong
+            # Redis itself shall say what is wrong.
+            self._waiting.append(TappedCommand(data, (), self.number, self.node))
         self._advance()
 
     def from_redis(self, data: bytes) -> None:
@@ -102,7 +103,7 @@ class Conversation:
         self._client_ended = True
         unread = self._commands.unread
         if unread and self._commands.violation is None:
-            self._waiting.append(Flight(unread, (), self.number, self.node))
+            self._waiting.append(TappedCommand(unread, (), self.number, self.node))
         self._advance()
 
     def redis_ended(self) -> None:
@@ -135,43 +136,43 @@ class Conversation:
         self.to_client.abort()
 
     def silence(self) -> None:
-        """Let nothing out on either side. As many `speak` are needed."""
+        """Let nothing out on either side. As many `unsilence` are needed."""
         self.to_redis.stop()
         self.to_client.stop()
 
-    def speak(self) -> None:
+    def unsilence(self) -> None:
         """Let out what `silence` has kept back."""
         self.to_redis.go()
         self.to_client.go()
 
-    # What goes out
-
     def _arrived(self, raw: bytes, args: tuple[bytes, ...]) -> None:
-        flight = Flight(raw, args, self.number, self.node)
-        flight.in_flight = len(self._pairing.awaited) + len(self._waiting)
-        self._transactions.arrived(flight)
-        self._recording.open(flight)
-        if flight.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"SETNAME":
+        command = TappedCommand(raw, args, self.number, self.node)
+        command.in_flight = len(self._pairing.awaited) + len(self._waiting)
+        self._transactions.arrived(command)
+        self._recording.open(command)
+        if command.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"SETNAME":
             self.name = args[2].decode("utf-8", "replace")
-        self._waiting.append(flight)
+        self._waiting.append(command)
 
     def _advance(self) -> None:
         """Send what may go; stop at a command at which a rule is due."""
         if self.is_cut:
             return
         out: list[bytes] = []
+        # Behind a guarded command nothing is sent: if it is cut at its reply, the commands after it must not have run.
         while self._waiting and self._task is None and self._guarded is None:
-            flight = self._waiting[0]
-            if flight.due is None:
-                flight.due = self._rules.claim(flight) if self._rules.rules and flight.args else []
-            before = [rule for rule in flight.due if rule.trigger.phase == "before-send"] if flight.due else []
+            command = self._waiting[0]
+            if self._claimed is None:
+                self._claimed = self._rules.claim(command) if self._rules.rules and command.args else []
+            before = [rule for rule in self._claimed if rule.trigger.phase == "before-send"]
             if before:
+                # Not while Redis still has something to answer: the phase promises that all before it is answered.
                 if not self._pairing.awaited and not out:
-                    self._start(self._before(flight, before))
+                    self._start(self._before(command, before))
                 break
-            out.append(flight.raw)
-            self._sending(flight)
-            self._waiting.popleft()
+            out.append(command.raw)
+            self._sending(command)
+            self._forget_first_waiting()
         if out:
             self.to_redis.write(out[0] if len(out) == 1 else b"".join(out))
             if self._waiting and not self._pairing.awaited:
@@ -179,29 +180,30 @@ class Conversation:
         if self._client_ended and not self._waiting:
             self.to_redis.finish()
 
-    def _sending(self, flight: Flight) -> None:
+    def _sending(self, command: TappedCommand) -> None:
         """The command goes to Redis now. Rules for the reply of a queued command are due at EXEC."""
-        flight.sent_s = time.monotonic()
-        flight.fate = "sent"
-        flight.raw = b""
-        after = [rule for rule in flight.due or () if rule.trigger.phase != "before-send"]
-        due = self._transactions.rules_due(flight, after) if after or flight.name == "EXEC" else []
-        if self._pairing.sent(flight) and due:
-            self._guarded = (flight, due)
+        command.sent_s = time.monotonic()
+        command.fate = "sent"
+        command.raw = b""
+        after = [rule for rule in self._claimed or () if rule.trigger.phase != "before-send"]
+        due = self._transactions.rules_due(command, after) if after or command.name == "EXEC" else []
+        if self._pairing.sent(command) and due:
+            self._guarded = (command, due)
 
     def _replied(self, raw: bytes) -> bytes:
-        """Take note of a reply; what of it may go to the client now (nothing if it is withheld)."""
-        flight, last = self._pairing.pair(raw)
-        if flight is not None:
-            raw = self._addresses.rewritten(flight, raw)
-            flight.answered(raw)
-            for known in self._transactions.answered(flight, raw):
+        """Take note of a reply, and return what of it may go to the client now (nothing if it is withheld)."""
+        command, last = self._pairing.pair(raw)
+        if command is not None:
+            raw = self._addresses.rewritten(command, raw)
+            command.answered(raw)
+            for known in self._transactions.answered(command, raw):
                 if known.answer is not None and known.answer.head.startswith(b"-NOSCRIPT"):
                     self._rules.uncount(known)
-            if last and self._guarded is not None and self._guarded[0] is flight:
+            if last and self._guarded is not None and self._guarded[0] is command:
                 due, self._guarded = self._guarded[1], None
-                due = [each for each in due if has_run(each.flight)]
+                due = [due_rule for due_rule in due if has_run(due_rule.command)]
                 if due and not self.is_cut:
+                    # From now on, not when the task begins: replies that come before would overtake this one.
                     self._withholding = True
                     self._start(pass_reply(raw, due, self))
                     return b""
@@ -217,15 +219,13 @@ class Conversation:
         else:
             self.to_client.write(data)
 
-    # Rules
-
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.get_running_loop().create_task(self._carry_through(work))
-        self._task.add_done_callback(_tell_failure)
+        self._task.add_done_callback(_report_failure)
 
     async def _carry_through(self, work: Coroutine[Any, Any, None]) -> None:
         """Do what rules want, then go on; unless that was the end of the connection."""
-        with contextlib.suppress(Ended):
+        with contextlib.suppress(ConnectionEnded):
             await work
         self._task = None
         if self.is_cut:
@@ -237,20 +237,23 @@ class Conversation:
         self._advance()
         self._end_when_done()
 
-    async def _before(self, flight: Flight, rules: list[Rule]) -> None:
-        answer, chunks = await before_send(rules, flight, self)
-        if answer is None:
-            raw = flight.raw
-            self._sending(flight)
+    async def _before(self, command: TappedCommand, rules: list[TapRule]) -> None:
+        reply, chunks = await before_send(rules, command, self)
+        if reply is None:
+            raw = command.raw
+            self._sending(command)
             await write_in_pieces(self.to_redis, raw, chunks)
         else:
-            self._transactions.not_sent(flight)
-            flight.answered(answer, "answered-by-tap")
-            self.to_client.write(answer)
+            self._transactions.not_sent(command)
+            command.answered(reply, "answered-by-tap")
+            self.to_client.write(reply)
         if not self.is_cut:
-            self._waiting.popleft()
+            self._forget_first_waiting()
 
-    # The end
+    def _forget_first_waiting(self) -> None:
+        """The first command waits no more, and with it go the rules that it was claimed by."""
+        self._waiting.popleft()
+        self._claimed = None
 
     def _end_when_done(self) -> None:
         if self.is_cut:
@@ -261,9 +264,9 @@ class Conversation:
 
     def _lose(self) -> None:
         """Whatever has no reply yet will have none."""
-        for flight in (*self._pairing.awaited, *self._waiting):
-            if flight.fate in {"waiting", "sent"}:
-                flight.fate = "lost"
+        for command in (*self._pairing.awaited, *self._waiting):
+            if command.fate in {"waiting", "sent"}:
+                command.fate = "lost"
         self._recording.changed()
 
     def _after_violation(self, parser: CommandParser | ReplyParser) -> bytes:
@@ -271,7 +274,125 @@ class Conversation:
         return parser.unread
 
 
-def _tell_failure(task: asyncio.Task[None]) -> None:
+def _report_failure(task: asyncio.Task[None]) -> None:
     """An error in the kit's own code must not look like a silent connection."""
     if not task.cancelled() and (error := task.exception()) is not None:
         task.get_loop().call_exception_handler({"message": "a rule could not be carried out", "exception": error})
+
+
+class ClientSide(asyncio.Protocol):
+    """The socket of the client. Makes the connection to Redis when the client has made its own."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        tls: ssl.SSLContext | None,
+        *,
+        refuse: bool,
+        on_end: Callable[[Conversation], None],
+    ) -> None:
+        self._conversation = conversation
+        self._tls = tls
+        self._refuse = refuse
+        self._on_end = on_end
+        self._transport: asyncio.Transport | None = None
+        self._redis = RedisSide(conversation, self)
+        self._connecting: asyncio.Task[None] | None = None
+        self._lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._conversation.to_client.connect(self._transport)
+        if self._refuse:
+            self._conversation.cut(reset=True)
+        else:
+            self._connecting = asyncio.get_running_loop().create_task(self._connect())
+
+    def data_received(self, data: bytes) -> None:
+        """The client has sent something."""
+        self._conversation.from_client(data)
+
+    def eof_received(self) -> bool:
+        """The client sends no more. It may still read."""
+        self._conversation.client_ended()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        del exc
+        self._lost = True
+        self._conversation.to_client.drop()
+        self._conversation.client_ended()
+        self.end_if_both_lost()
+
+    def pause_writing(self) -> None:
+        """The client does not read: nor does the tap, so that Redis sees it."""
+        self._redis.set_reading(False)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._redis.set_reading(True)
+
+    def set_reading(self, wanted: bool) -> None:
+        """Read from the client, or let it wait."""
+        if self._transport is not None:
+            self._transport.resume_reading() if wanted else self._transport.pause_reading()
+
+    def end_if_both_lost(self) -> None:
+        """Report to the tap when nothing is left of the connection."""
+        if self._lost and (self._redis.lost or self._refuse):
+            self._on_end(self._conversation)
+
+    async def _connect(self) -> None:
+        """Reach Redis; a client whose Redis cannot be reached is sent away."""
+        loop = asyncio.get_running_loop()
+        node = self._conversation.node
+        try:
+            if node.startswith(UNIX):
+                await loop.create_unix_connection(lambda: self._redis, node.removeprefix(UNIX), ssl=self._tls)
+            else:
+                host, _, port = node.rpartition(":")
+                await loop.create_connection(lambda: self._redis, host.strip("[]"), int(port), ssl=self._tls)
+        except OSError:
+            self._redis.connection_lost(None)
+
+
+class RedisSide(asyncio.Protocol):
+    """The socket to Redis."""
+
+    def __init__(self, conversation: Conversation, client: ClientSide) -> None:
+        self.lost = False
+        self._conversation = conversation
+        self._client = client
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Redis is there."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._conversation.to_redis.connect(self._transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Redis has sent something."""
+        self._conversation.from_redis(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Redis is gone, or was never there."""
+        del exc
+        self.lost = True
+        self._conversation.to_redis.drop()
+        self._conversation.redis_ended()
+        self._client.end_if_both_lost()
+
+    def pause_writing(self) -> None:
+        """Redis does not read: nor does the tap, so that the client sees it."""
+        self._client.set_reading(False)
+
+    def resume_writing(self) -> None:
+        """Redis reads again."""
+        self._client.set_reading(True)
+
+    def set_reading(self, wanted: bool) -> None:
+        """Read from Redis, or let it wait."""
+        if self._transport is not None:
+            self._transport.resume_reading() if wanted else self._transport.pause_reading()

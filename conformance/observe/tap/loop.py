@@ -18,7 +18,7 @@ Answer = TypeVar("Answer")
 
 
 class LoopThread:
-    """Runs from its construction until `stop`. `failures`: errors that nobody else was told."""
+    """Runs from its construction until `stop`. `failures`: errors that reached nobody else."""
 
     def __init__(self, name: str) -> None:
         self.failures: list[str] = []
@@ -32,7 +32,7 @@ class LoopThread:
         return _result(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """Call something in the loop, and answer what it answers. Raises what it raises."""
+        """Call something in the loop, and return what it returns. Raises what it raises."""
         answer: concurrent.futures.Future[Answer] = concurrent.futures.Future()
 
         def work() -> None:
@@ -66,7 +66,7 @@ def _result(answer: concurrent.futures.Future[Answer]) -> Answer:
     try:
         return answer.result(DEADLINE_S)
     except concurrent.futures.TimeoutError:
-        if answer.done():
+        if answer.done():  # then it is not the loop that was late: what was asked for has itself timed out
             raise
         raise EnvironmentProblem(
             f"the tap did not react within {DEADLINE_S:g} s", hint="is this machine overloaded?"

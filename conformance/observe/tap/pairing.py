@@ -1,4 +1,4 @@
-"""Which reply answers which command, on one connection.
+"""Which reply belongs to which command on one connection, in and outside of transactions.
 
 Redis answers in order, one frame per command, with these exceptions: pushes of RESP3 and messages of RESP2
 subscriptions answer nothing; (un)subscribing is confirmed once per channel, in RESP3 by pushes; after MONITOR come
@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from conformance.observe.tap.flight import Flight
-from conformance.observe.tap.resp import decode, plain
+from conformance.observe.tap.recording import TappedCommand
+from conformance.observe.tap.resp import decode, encode, plain, value_of
+from conformance.observe.tap.rules import DueRule, TapRule
 
 _SUBSCRIBING = frozenset({"SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"})
 _UNSUBSCRIBING = frozenset({"UNSUBSCRIBE", "PUNSUBSCRIBE", "SUNSUBSCRIBE"})
@@ -22,45 +23,45 @@ _MONITOR_LINE = re.compile(rb"\+\d+\.\d+ \[")
 _PUSH, _ARRAY, _ERROR, _LINE = b">*-+"
 
 
-class Pairing:
+class ReplyPairing:
     """The commands that wait for replies. `switched_off`: CLIENT REPLY OFF is in force."""
 
     def __init__(self) -> None:
-        self.awaited: deque[Flight] = deque()
+        self.awaited: deque[TappedCommand] = deque()
         self.switched_off = False
         self._skip_next = False
         self._monitoring = False
         self._channels: dict[str, set[bytes]] = {name: set() for name in _SUBSCRIBING}
         self._special = False
 
-    def sent(self, flight: Flight) -> bool:
+    def sent(self, command: TappedCommand) -> bool:
         """Note that a command goes to Redis; whether a reply will come."""
-        if self._is_silent(flight):
+        if self._is_silent(command):
             return False
-        if flight.name in _CONFIRMED or flight.name in {"MONITOR", "RESET"}:
+        if command.name in _CONFIRMED or command.name in {"MONITOR", "RESET"}:
             self._special = True
-        self.awaited.append(flight)
+        self.awaited.append(command)
         return True
 
-    def pair(self, raw: bytes) -> tuple[Flight | None, bool]:
+    def pair(self, raw: bytes) -> tuple[TappedCommand | None, bool]:
         """The command that a reply belongs to (None: to no command), and whether it is the last one for it."""
         if self._special or raw[0] == _PUSH:
             return self._pair_special(raw)
         return (self.awaited.popleft(), True) if self.awaited else (None, False)
 
-    def _is_silent(self, flight: Flight) -> bool:
-        args = flight.args
+    def _is_silent(self, command: TappedCommand) -> bool:
+        args = command.args
         if not args:
             return True
         skipped, self._skip_next = self._skip_next, False
-        if flight.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"REPLY":
+        if command.name == "CLIENT" and len(args) > 2 and args[1].upper() == b"REPLY":
             mode = args[2].upper()
             self.switched_off = mode == b"OFF" or (self.switched_off and mode != b"ON")
             self._skip_next = mode == b"SKIP"
             return mode in {b"OFF", b"SKIP"}
         return skipped or self.switched_off
 
-    def _pair_special(self, raw: bytes) -> tuple[Flight | None, bool]:
+    def _pair_special(self, raw: bytes) -> tuple[TappedCommand | None, bool]:
         """Pair on a connection that has subscribed, or that monitors."""
         word = _first_word(raw)
         if raw[0] == _ARRAY and word in _MESSAGES and any(self._channels.values()):
@@ -79,7 +80,7 @@ class Pairing:
             self._channels = {name: set() for name in _SUBSCRIBING}
         return self.awaited.popleft(), True
 
-    def _confirm(self, head: Flight, raw: bytes) -> tuple[Flight, bool]:
+    def _confirm(self, head: TappedCommand, raw: bytes) -> tuple[TappedCommand, bool]:
         """One channel of an (un)subscription is confirmed; without channels all are, or there is one confirmation."""
         subscribing = head.name in _SUBSCRIBING
         channels = self._channels[head.name if subscribing else head.name.replace("UNSUB", "SUB")]
@@ -97,3 +98,86 @@ class Pairing:
 def _first_word(raw: bytes) -> bytes:
     match = _FIRST_WORD.match(raw)
     return match[1] if match else b""
+
+
+class Transactions:
+    """Which commands belong to which MULTI of a connection (numbered from 1), and what EXEC says about each of them."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._open = False
+        self._queued: dict[int, list[TappedCommand]] = {}
+        self._due: dict[int, list[DueRule]] = {}
+
+    def arrived(self, command: TappedCommand) -> None:
+        """Note to which transaction a new command belongs."""
+        if self._open:
+            command.transaction = self._number
+            if command.name in {"EXEC", "DISCARD", "RESET"}:
+                self._open = False
+            elif command.args and command.name != "MULTI":
+                self._queued[self._number].append(command)
+        elif command.name == "MULTI":
+            self._open = True
+            self._number += 1
+            self._queued[self._number] = []
+            command.transaction = self._number
+
+    def rules_due(self, command: TappedCommand, rules: list[TapRule]) -> list[DueRule]:
+        """The rules that are due when the reply to this command comes: those of queued commands are at EXEC."""
+        due = [DueRule(rule, command) for rule in rules]
+        number = command.transaction
+        if number is None:
+            return due
+        if _is_queued(command):
+            self._due.setdefault(number, []).extend(due)
+            return []
+        queued = self._due.pop(number, []) if command.name != "MULTI" else []
+        return queued + due if command.name == "EXEC" else due
+
+    def answered(self, command: TappedCommand, raw: bytes) -> list[TappedCommand]:
+        """The commands whose result is known by this reply, each with its part of it."""
+        number = command.transaction
+        if number is None:
+            return [command]
+        if _is_queued(command):
+            if raw.startswith(b"+QUEUED"):
+                return []
+            self.not_sent(command)
+            return [command]
+        if command.name == "MULTI":
+            return [command]
+        queued = self._queued.pop(number, [])
+        if command.name == "EXEC":
+            _share_out(queued, raw)
+        if command.name != "EXEC":
+            for queued_command in queued:
+                queued_command.fate = "discarded"
+        return [*queued, command]
+
+    def not_sent(self, command: TappedCommand) -> None:
+        """Redis will never see this command: EXEC has no result for it."""
+        if command.transaction is not None and command.transaction in self._queued:
+            queued = self._queued[command.transaction]
+            self._queued[command.transaction] = [other for other in queued if other is not command]
+
+
+def has_run(command: TappedCommand) -> bool:
+    """Whether a command has been executed: Redis knew the script, and EXEC was not aborted."""
+    return (
+        command.fate == "answered" and command.answer is not None and not command.answer.head.startswith(b"-NOSCRIPT")
+    )
+
+
+def _is_queued(command: TappedCommand) -> bool:
+    return command.transaction is not None and command.name not in {"MULTI", "EXEC", "DISCARD", "RESET"}
+
+
+def _share_out(queued: list[TappedCommand], raw: bytes) -> None:
+    """Give every queued command its part of the reply to EXEC, or all of it when it says that nothing ran."""
+    results = value_of(decode(raw)).items
+    for index, command in enumerate(queued):
+        if results is not None and index < len(results):
+            command.answered(encode(results[index]))
+        else:
+            command.answered(raw, "discarded")

@@ -1,4 +1,4 @@
-"""All that crossed the wire, one record per command. Safe to read from any thread."""
+"""What crossed the wire: one record per command, with what became of it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,173 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-from conformance.observe.tap.flight import Flight
-from conformance.observe.tap.names import ScriptNames
-from conformance.observe.tap.records import KEPT_ARGUMENT_BYTES, CommandRecord
+from conformance.observe.tap.commands import ScriptNames, digest_of, may_block, meaning_of, name_of, without_secrets
+
+Fate: TypeAlias = Literal["waiting", "sent", "answered", "answered-by-tap", "discarded", "lost"]
+"""`waiting`: not sent to Redis yet. `sent`: no reply yet. `answered`: by Redis. `answered-by-tap`: an error of a rule
+instead; Redis has never seen the command if `sent_s` is None. `discarded`: queued in a transaction that was not
+executed. `lost`: the connection ended first; Redis may have seen the command unless `sent_s` is None."""
 
 KEPT_COMMANDS = 200_000
+KEPT_ARGUMENT_BYTES = 64 * 1024
+"""What is kept of one word of a command; nothing of BullMQ but users' data is longer."""
+KEPT_REPLY_BYTES = 4096
+KEPT_SCRIPT_REPLY_BYTES = 64 * 1024
+"""A script that claims a job answers all its fields before the id, a failed job's stack traces among them."""
+_SHOWN_BYTES = 60
+
+_SECRETIVE = frozenset({"AUTH", "HELLO", "CONFIG", "ACL"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplyRecord:
+    """What Redis answered: the first bytes as they came, and the size of it all. `at_s`: `time.monotonic()`."""
+
+    head: bytes
+    size: int
+    at_s: float
+
+    @property
+    def error(self) -> str | None:
+        """The text of an error, None for any other reply."""
+        if self.head[:1] == b"-":
+            return self.head[1:].split(b"\r\n", 1)[0].decode("utf-8", "replace")
+        if self.head[:1] == b"!":
+            return self.head.partition(b"\r\n")[2].removesuffix(b"\r\n").decode("utf-8", "replace")
+        return None
+
+    @property
+    def error_code(self) -> str | None:
+        """First word of an error (`NOSCRIPT`, `MOVED`, `ERR`), None for any other reply."""
+        return self.error.split(" ", 1)[0] if self.error else None
+
+    def __str__(self) -> str:
+        """Short, for people."""
+        return short_text(self.head.replace(b"\r\n", b" ").rstrip()) + ("..." if self.size > len(self.head) else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRecord:
+    """One command of a client.
+
+    `sequence` counts all commands of a tap from 1 in the order of their arrival, `connection` its connections from 1,
+    `node` is the address that the connection leads to. Times are `time.monotonic()` seconds. `args` is the whole
+    command, name first; `clipped`: some word was too long and only its beginning is kept. `digest` and `script` (the
+    name, None for an unknown script) are of EVAL and EVALSHA. `transaction` numbers the MULTI of the connection that
+    the command belongs to (MULTI and EXEC included); the `reply` of a queued command is its part in that of EXEC.
+    `in_flight`: how many commands before it on the connection had no reply yet; more than 0 is a pipeline.
+    """
+
+    sequence: int
+    connection: int
+    node: str
+    arrived_s: float
+    sent_s: float | None
+    name: str
+    args: tuple[bytes, ...]
+    clipped: bool
+    keys: tuple[bytes, ...]
+    argv: tuple[bytes, ...]
+    digest: str | None
+    script: str | None
+    transaction: int | None
+    in_flight: int
+    blocking: bool
+    fate: Fate
+    reply: ReplyRecord | None
+
+    def __str__(self) -> str:
+        """One line."""
+        what = f"{self.name} {self.script}" if self.script else " ".join(short_text(word) for word in self.args[:4])
+        answer = self.reply if self.reply is not None else self.fate
+        return f"#{self.sequence} ({self.connection}) {what} -> {answer}"
+
+
+def short_text(word: bytes) -> str:
+    """A word of a command for people: its beginning, as Python would write it."""
+    text = repr(word[:_SHOWN_BYTES])[2:-1]
+    return text if len(word) <= _SHOWN_BYTES else f"{text}..."
+
+
+class TappedCommand:
+    """A command on its way; what the loop of the tap knows and changes. `record` is what others may see of it."""
+
+    __slots__ = (
+        "answer",
+        "args",
+        "arrived_s",
+        "clipped",
+        "confirmations",
+        "connection",
+        "digest",
+        "fate",
+        "in_flight",
+        "name",
+        "node",
+        "raw",
+        "sent_s",
+        "sequence",
+        "transaction",
+    )
+
+    def __init__(self, raw: bytes, args: tuple[bytes, ...], connection: int, node: str) -> None:
+        self.raw = raw
+        self.name = name_of(args)
+        self.digest = digest_of(self.name, args)
+        self.args = args
+        self.clipped = False
+        self.connection = connection
+        self.node = node
+        self.sequence = 0
+        self.arrived_s = time.monotonic()
+        self.sent_s: float | None = None
+        self.transaction: int | None = None
+        self.in_flight = 0
+        self.fate: Fate = "waiting"
+        self.answer: ReplyRecord | None = None
+        self.confirmations: int | None = None
+
+    def clip(self, kept_bytes: int) -> None:
+        """Keep so many bytes of each word."""
+        if len(self.raw) > kept_bytes:
+            self.clipped = any(len(word) > kept_bytes for word in self.args)
+            self.args = tuple(word[:kept_bytes] for word in self.args)
+
+    def answered(self, raw: bytes, fate: Fate = "answered") -> None:
+        """Note the reply."""
+        kept = KEPT_SCRIPT_REPLY_BYTES if self.digest else KEPT_REPLY_BYTES
+        self.answer = ReplyRecord(head=raw[:kept], size=len(raw), at_s=time.monotonic())
+        self.fate = fate
+
+    def record(self, scripts: Mapping[str, str]) -> CommandRecord:
+        """The command as it is now. `scripts`: names by SHA-1."""
+        meaning = meaning_of(self.args, self.digest, scripts)
+        return CommandRecord(
+            sequence=self.sequence,
+            connection=self.connection,
+            node=self.node,
+            arrived_s=self.arrived_s,
+            sent_s=self.sent_s,
+            name=self.name,
+            args=without_secrets(self.name, self.args),
+            clipped=self.clipped,
+            keys=meaning.keys,
+            argv=without_secrets(self.name, self.args)[1:] if self.name in _SECRETIVE else meaning.argv,
+            digest=self.digest,
+            script=meaning.script,
+            transaction=self.transaction,
+            in_flight=self.in_flight,
+            blocking=may_block(self.name, self.args),
+            fate=self.fate,
+            reply=self.answer,
+        )
+
 
 Matching: TypeAlias = Callable[[CommandRecord], bool]
+"""A condition that a command has to meet."""
 
 
 class NotSeen(TimeoutError):
@@ -39,27 +197,27 @@ class Recording:
         """Names by SHA-1."""
         self.names = ScriptNames(self.scripts, texts or {})
         self.dropped = 0
-        self._flights: list[Flight] = []
+        self._commands: list[TappedCommand] = []
         self._last = 0
         self._changed = threading.Condition()
         self._waiting = 0
 
-    def open(self, flight: Flight) -> None:
+    def open(self, command: TappedCommand) -> None:
         """Number a command and keep it. Called by the loop of the tap only."""
         self._last += 1
-        flight.sequence = self._last
-        flight.clip(self._kept_bytes)
-        self._flights.append(flight)
-        self.names.learn(flight.name, flight.args, flight.digest)
-        if len(self._flights) > KEPT_COMMANDS:
+        command.sequence = self._last
+        command.clip(self._kept_bytes)
+        self._commands.append(command)
+        self.names.learn(command.name, command.args, command.digest)
+        if len(self._commands) > KEPT_COMMANDS:
             gone = KEPT_COMMANDS // 10
-            del self._flights[:gone]
+            del self._commands[:gone]
             self.dropped += gone
         if self._waiting:
             self.changed()
 
     def changed(self) -> None:
-        """Tell those who wait that there is something new. Called by the loop of the tap only."""
+        """Wake those who wait, because there is something new. Called by the loop of the tap only."""
         if self._waiting:
             with self._changed:
                 self._changed.notify_all()
@@ -67,7 +225,7 @@ class Recording:
     def forget(self, *, upto: int | None = None) -> None:
         """Drop all commands so far, or those up to a number; the numbering goes on. Called by the tap's loop only."""
         last = self._last if upto is None else upto
-        del self._flights[: bisect_right(self._flights, last, key=lambda flight: flight.sequence)]
+        del self._commands[: bisect_right(self._commands, last, key=lambda command: command.sequence)]
         self.dropped = 0
 
     def mark(self) -> int:
@@ -76,9 +234,9 @@ class Recording:
 
     def commands(self, *, after: int = 0, where: Matching | None = None) -> tuple[CommandRecord, ...]:
         """The commands in the order of their arrival, as they are now."""
-        flights = self._flights[:]
-        newer = bisect_right(flights, after, key=lambda flight: flight.sequence)
-        records = (flight.record(self.scripts) for flight in flights[newer:])
+        commands = self._commands[:]  # at once: the loop of the tap appends and drops meanwhile
+        newer = bisect_right(commands, after, key=lambda command: command.sequence)
+        records = (command.record(self.scripts) for command in commands[newer:])
         return tuple(record for record in records if where is None or where(record))
 
     def calls(self, script: str, *, after: int = 0) -> tuple[CommandRecord, ...]:
@@ -86,12 +244,13 @@ class Recording:
         return self.commands(after=after, where=lambda record: self.names.of(record.digest) == script)
 
     def wait_for(self, where: Matching, *, deadline_ms: int, count: int = 1, after: int = 0) -> CommandRecord:
-        """Wait until so many commands match (a reply may be part of the condition), and answer the last of them.
+        """Wait until so many commands match (a reply may be part of the condition), and return the last of them.
 
         Raises NotSeen with the newest commands after `deadline_ms`.
         """
         ends = time.monotonic() + deadline_ms / 1000
         with self._changed:
+            # Counted before the first look: a command that arrives between that look and `wait` would wake nobody.
             self._waiting += 1
             try:
                 while len(found := self.commands(after=after, where=where)) < count:
@@ -105,5 +264,5 @@ class Recording:
 
     def tail(self, after: int = 0, lines: int = 15) -> str:
         """The newest commands, one per line, for messages."""
-        shown_ones = self.commands(after=after)[-lines:]
-        return "last seen:\n" + "\n".join(f"  {record}" for record in shown_ones) if shown_ones else "nothing was seen"
+        newest = self.commands(after=after)[-lines:]
+        return "last seen:\n" + "\n".join(f"  {record}" for record in newest) if newest else "nothing was seen"

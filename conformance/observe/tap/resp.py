@@ -37,11 +37,6 @@ class Reply:
     items: tuple[Reply, ...] | None = None
     streamed: bool = False
 
-    @property
-    def is_error(self) -> bool:
-        """Whether this is an error of RESP2 or RESP3."""
-        return self.kind in {b"-", b"!"}
-
 
 def decode(raw: bytes) -> Reply:
     """Read one complete frame. Raises ProtocolViolation if it is not exactly one."""

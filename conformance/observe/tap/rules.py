@@ -19,13 +19,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from conformance.observe.tap.flight import Flight
-from conformance.observe.tap.recording import NotSeen, Recording
-from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.recording import CommandRecord, NotSeen, Recording, TappedCommand
 from conformance.problems import UsageProblem
 
-Phase: TypeAlias = Literal["before-send", "after-execute", "mid-reply"]
-PHASES: tuple[Phase, ...] = ("before-send", "after-execute", "mid-reply")
+TriggerPhase: TypeAlias = Literal["before-send", "after-execute", "mid-reply"]
+PHASES: tuple[TriggerPhase, ...] = ("before-send", "after-execute", "mid-reply")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,7 @@ class Trigger:
     script: str | None = None
     command: str | None = None
     call: int | None = 1
-    phase: Phase = "before-send"
+    phase: TriggerPhase = "before-send"
     connection: int | None = None
     where: Callable[[CommandRecord], bool] | None = None
     reply_bytes: int | None = None
@@ -55,15 +53,15 @@ class Trigger:
         if self.phase not in PHASES:
             raise UsageProblem(f"there is no phase {self.phase!r}", hint=f"the phases are {', '.join(PHASES)}")
 
-    def matches(self, flight: Flight, recording: Recording) -> bool:
+    def matches(self, command: TappedCommand, recording: Recording) -> bool:
         """Whether a command is one of those meant."""
-        if self.command is not None and flight.name != self.command.upper():
+        if self.command is not None and command.name != self.command.upper():
             return False
-        if self.script is not None and recording.names.of(flight.digest) != self.script:
+        if self.script is not None and recording.names.of(command.digest) != self.script:
             return False
-        if self.connection is not None and flight.connection != self.connection:
+        if self.connection is not None and command.connection != self.connection:
             return False
-        return bool(flight.args) and (self.where is None or self.where(flight.record(recording.scripts)))
+        return bool(command.args) and (self.where is None or self.where(command.record(recording.scripts)))
 
     def __str__(self) -> str:
         """For messages."""
@@ -73,7 +71,7 @@ class Trigger:
 
 @dataclass(frozen=True)
 class Watch:
-    """Do nothing; the barrier tells when it happened."""
+    """Do nothing; the barrier shows when it happened."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ class Chunks:
 Action: TypeAlias = Watch | Hold | Delay | Cut | Error | BlackHole | Chunks
 
 
-class Reached:
+class RuleOccurrences:
     """The moments at which a rule took effect. Safe to use from any thread."""
 
     def __init__(self, trigger: Trigger, recording: Recording) -> None:
@@ -138,7 +136,7 @@ class Reached:
         return tuple(self._commands)
 
     def wait(self, deadline_ms: int, *, times: int = 1) -> CommandRecord:
-        """Wait until it has for the n-th time, and answer the command. Raises NotSeen with what was seen instead."""
+        """Wait until it has for the n-th time, and return the command. Raises NotSeen with what was seen instead."""
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._commands) >= times, deadline_ms / 1000):
                 raise NotSeen(
@@ -157,7 +155,7 @@ class Reached:
 class Barrier:
     """What a scenario holds of a rule: wait until it is `reached`, then `release` what it holds."""
 
-    def __init__(self, reached: Reached, release: Callable[[], None]) -> None:
+    def __init__(self, reached: RuleOccurrences, release: Callable[[], None]) -> None:
         self.reached = reached
         self._release = release
 
@@ -166,40 +164,40 @@ class Barrier:
         self._release()
 
 
-class Rule:
+class TapRule:
     """A trigger and its action while they are in force. Lives in the loop of the tap, except for its barrier."""
 
     def __init__(self, trigger: Trigger, action: Action, recording: Recording) -> None:
         _refuse_nonsense(trigger, action, recording.scripts)
         self.trigger = trigger
         self.action = action
-        self.reached = Reached(trigger, recording)
-        self._fired_at: Flight | None = None
+        self.reached = RuleOccurrences(trigger, recording)
+        self._fired_at: TappedCommand | None = None
         self._recording = recording
         self._counted: set[int] = set()
         self._held: set[asyncio.Future[None]] = set()
         self._healed = False
 
-    def claims(self, flight: Flight) -> bool:
+    def claims(self, command: TappedCommand) -> bool:
         """Count a command; whether the action is due at it."""
-        if not self.trigger.matches(flight, self._recording):
+        if not self.trigger.matches(command, self._recording):
             return False
-        self._counted.add(flight.sequence)
+        self._counted.add(command.sequence)
         return self.trigger.call is None or len(self._counted) == self.trigger.call
 
-    def uncount(self, flight: Flight) -> None:
+    def uncount(self, command: TappedCommand) -> None:
         """A command that may have been counted did not run after all. It counts where it was acted upon."""
-        if self._fired_at is not flight:
-            self._counted.discard(flight.sequence)
+        if self._fired_at is not command:
+            self._counted.discard(command.sequence)
 
-    def note(self, flight: Flight) -> None:
-        """Tell the scenario that the action is in effect."""
-        self._fired_at = flight
-        self.reached.note(flight.record(self._recording.scripts))
+    def note(self, command: TappedCommand) -> None:
+        """Let the scenario know that the action is in effect."""
+        self._fired_at = command
+        self.reached.note(command.record(self._recording.scripts))
 
     async def wait(self, ms: float | None) -> None:
         """Wait until released or healed, at most `ms`."""
-        if self._healed:
+        if self._healed:  # before this command came to its action: nobody would release it any more
             return
         future = asyncio.get_running_loop().create_future()
         self._held.add(future)
@@ -220,29 +218,37 @@ class Rule:
         self.release()
 
 
+@dataclass(frozen=True, slots=True)
+class DueRule:
+    """A rule whose action is due when `command` has run."""
+
+    rule: TapRule
+    command: TappedCommand
+
+
 class RuleBook:
     """The rules in force, in the order in which they were set. Used by the loop of the tap only."""
 
     def __init__(self) -> None:
-        self.rules: tuple[Rule, ...] = ()
+        self.rules: tuple[TapRule, ...] = ()
 
-    def add(self, rule: Rule) -> None:
+    def add(self, rule: TapRule) -> None:
         """Put a rule into force."""
         self.rules = (*self.rules, rule)
 
-    def remove(self, rule: Rule) -> None:
+    def remove(self, rule: TapRule) -> None:
         """Take a rule away and release what it holds."""
-        self.rules = tuple(each for each in self.rules if each is not rule)
+        self.rules = tuple(other for other in self.rules if other is not rule)
         rule.heal()
 
-    def claim(self, flight: Flight) -> list[Rule]:
+    def claim(self, command: TappedCommand) -> list[TapRule]:
         """The rules whose action is due at this command."""
-        return [rule for rule in self.rules if rule.claims(flight)]
+        return [rule for rule in self.rules if rule.claims(command)]
 
-    def uncount(self, flight: Flight) -> None:
+    def uncount(self, command: TappedCommand) -> None:
         """Forget a call that Redis answered with NOSCRIPT, in the counts of all rules that it matched."""
         for rule in self.rules:
-            rule.uncount(flight)
+            rule.uncount(command)
 
 
 def _refuse_nonsense(trigger: Trigger, action: Action, scripts: Mapping[str, str]) -> None:

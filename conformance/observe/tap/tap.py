@@ -19,15 +19,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self, TypeVar
 
-from conformance.observe.tap.cluster import Addresses, NoAddresses
-from conformance.observe.tap.conditions import Conditions
-from conformance.observe.tap.conversation import Conversation
+from conformance.observe.tap.cluster import ClusterAddresses, NoClusterAddresses
+from conformance.observe.tap.conversation import ClientSide, Conversation
+from conformance.observe.tap.interference import TapConditions
 from conformance.observe.tap.loop import LoopThread
-from conformance.observe.tap.outlet import Link
-from conformance.observe.tap.recording import Recording
-from conformance.observe.tap.records import KEPT_ARGUMENT_BYTES
-from conformance.observe.tap.rules import Action, Barrier, Rule, RuleBook, Trigger
-from conformance.observe.tap.sides import ClientSide
+from conformance.observe.tap.recording import KEPT_ARGUMENT_BYTES, Recording
+from conformance.observe.tap.rules import Action, Barrier, RuleBook, TapRule, Trigger
+from conformance.observe.tap.socket_writer import RedisLink
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 HOST = "127.0.0.1"
@@ -71,12 +69,12 @@ class Tap:
         self._cluster = cluster or len(nodes) > 1
         self._tls = tls
         self._rules = RuleBook()
-        self._addresses: Addresses = NoAddresses()
+        self._addresses: ClusterAddresses = NoClusterAddresses()
         self._ports: list[int] = []
         self._servers: list[asyncio.Server] = []
         self._live: dict[int, Conversation] = {}
         self._connections = 0
-        self._conditions = Conditions(self._live)
+        self._conditions = TapConditions(self._live)
         self._loop: LoopThread | None = None
 
     @property
@@ -128,7 +126,7 @@ class Tap:
 
         Raises UsageProblem for a trigger or an action that can never happen.
         """
-        rule = Rule(trigger, action, self.recording)
+        rule = TapRule(trigger, action, self.recording)
         self._do(partial(self._rules.add, rule))
         try:
             yield Barrier(rule.reached, partial(self._do, rule.release))
@@ -136,7 +134,7 @@ class Tap:
             self._do(partial(self._rules.remove, rule))
 
     @contextlib.contextmanager
-    def link(self, link: Link, *, connection: int | None = None) -> Iterator[None]:
+    def link(self, link: RedisLink, *, connection: int | None = None) -> Iterator[None]:
         """Make all connections (or one of them) slow for the duration of the block, new ones too."""
         entry = (link, connection)
         self._do(partial(self._conditions.slow_down, entry))
@@ -153,12 +151,13 @@ class Tap:
         try:
             yield
         finally:
-            self._do(partial(self._conditions.speak, silence))
+            self._do(partial(self._conditions.unsilence, silence))
 
     @contextlib.contextmanager
     def outage(self, *, reset: bool = True) -> Iterator[None]:
         """Cut all connections, and reset new ones at once, for the duration of the block."""
         refusal = object()
+        # Refuse before the cut, and in one turn of the loop: a client that reconnects at once must not get in.
         self._do(partial(self._conditions.refuse, refusal), partial(self._cut, None, reset))
         try:
             yield
@@ -186,21 +185,22 @@ class Tap:
         """The open connections, oldest first."""
         return self._ask(
             lambda: tuple(
-                ConnectionView(number=each.number, node=each.node, name=each.name, violation=each.violation)
-                for each in self._live.values()
+                ConnectionView(
+                    number=open_one.number, node=open_one.node, name=open_one.name, violation=open_one.violation
+                )
+                for open_one in self._live.values()
             )
         )
 
-    # In the loop
-
     async def _listen(self) -> None:
+        """Like everything from here to `_shut_down`, this runs in the loop of the tap."""
         loop = asyncio.get_running_loop()
         for node in self.nodes:
             server = await loop.create_server(partial(self._accept, node), HOST, 0)
             self._servers.append(server)
             self._ports.append(server.sockets[0].getsockname()[1])
         if self._cluster:
-            self._addresses = Addresses(dict(zip(self.nodes, self.addresses, strict=True)))
+            self._addresses = ClusterAddresses(dict(zip(self.nodes, self.addresses, strict=True)))
 
     def _accept(self, node: str) -> ClientSide:
         self._connections += 1
@@ -208,7 +208,7 @@ class Tap:
             self._connections, node, rules=self._rules, recording=self.recording, addresses=self._addresses
         )
         self._live[conversation.number] = conversation
-        self._conditions.greet(conversation)
+        self._conditions.apply_to_new(conversation)
         return ClientSide(conversation, self._tls, refuse=self._conditions.refuses, on_end=self._gone)
 
     def _gone(self, conversation: Conversation) -> None:
@@ -235,9 +235,7 @@ class Tap:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # transports close in the next turn of the loop
-
-    # From other threads
+        await asyncio.sleep(0)  # transports close in the next turn of the loop, and it must not be stopped before
 
     def _ask(self, question: Callable[[], Answer]) -> Answer:
         if self._loop is None:

@@ -2,7 +2,7 @@
 
 Usage: python record.py FOLDER_WITH_NODE_MODULES REDIS_PORT
 
-Runs `states.mjs` four times on an empty Redis of your own: twice with the real clock, twice with a frozen one.
+Runs `states.mjs` four times on an empty Redis of your own: twice with the real clock, twice with a frozen difference.
 """
 
 from __future__ import annotations

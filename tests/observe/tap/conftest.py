@@ -14,7 +14,7 @@ import pytest
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY
 from conformance.driver.process import ChildProcess
-from conformance.observe.tap.reply_frames import ReplyParser
+from conformance.observe.tap.frames import ReplyParser
 from conformance.observe.tap.resp import decode, encode_command, plain
 from conformance.observe.tap.tap import Tap
 from conformance.servers import Server, open_server

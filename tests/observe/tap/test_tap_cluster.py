@@ -11,8 +11,8 @@ import redis as redis_py
 from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY
 from conformance.driver.process import ChildProcess
-from conformance.observe.tap.cluster import Addresses
-from conformance.observe.tap.flight import Flight
+from conformance.observe.tap.cluster import ClusterAddresses
+from conformance.observe.tap.recording import TappedCommand
 from conformance.observe.tap.rules import Hold, Trigger
 from conformance.observe.tap.tap import Tap
 from conformance.protocol.slots import slot_of
@@ -70,9 +70,11 @@ def test_a_real_cluster_client_stays_on_the_tap(cluster: Server, cluster_tap: Ta
         for number in range(60):
             client.set(f"k{number}", number)
         assert {client.get(f"k{number}") for number in range(60)} == {b"%d" % number for number in range(60)}
-    sets = cluster_tap.recording.commands(where=lambda each: each.name == "SET")
-    assert {each.args[1] for each in sets if each.reply and not each.reply.error} >= {b"k%d" % n for n in range(60)}
-    assert {each.node for each in sets} == set(cluster.nodes)
+    sets = cluster_tap.recording.commands(where=lambda record: record.name == "SET")
+    assert {record.args[1] for record in sets if record.reply and not record.reply.error} >= {
+        b"k%d" % n for n in range(60)
+    }
+    assert {record.node for record in sets} == set(cluster.nodes)
     assert cluster.own
 
 
@@ -95,7 +97,9 @@ def test_node_works_in_a_cluster_behind_the_tap(cluster: Server, cluster_tap: Ta
     finally:
         node_driver.call(REGISTRY["reset"](), deadline_ms=20_000)
         cluster.remove_prefix(prefix)
-    assert not [each for each in cluster_tap.recording.commands() if each.reply and each.reply.error_code == "MOVED"]
+    assert not [
+        record for record in cluster_tap.recording.commands() if record.reply and record.reply.error_code == "MOVED"
+    ]
 
 
 def _finish(node: Node, job: str) -> Any:
@@ -104,11 +108,11 @@ def _finish(node: Node, job: str) -> Any:
     return in_background(lambda: node.do("worker.moveToCompleted", "w", job=job, token="t"))
 
 
-def flight(*words: bytes, node: str = "127.0.0.1:7001") -> Flight:
-    return Flight(b"", words, 1, node)
+def sent_command(*words: bytes, node: str = "127.0.0.1:7001") -> TappedCommand:
+    return TappedCommand(b"", words, 1, node)
 
 
-ADDRESSES = Addresses({"127.0.0.1:7001": "127.0.0.1:9001", "127.0.0.1:7002": "127.0.0.1:9002"})
+ADDRESSES = ClusterAddresses({"127.0.0.1:7001": "127.0.0.1:9001", "127.0.0.1:7002": "127.0.0.1:9002"})
 
 
 @pytest.mark.parametrize(
@@ -123,16 +127,16 @@ ADDRESSES = Addresses({"127.0.0.1:7001": "127.0.0.1:9001", "127.0.0.1:7002": "12
     ],
 )
 def test_redirections_are_rewritten_and_nothing_else(before: bytes, after: bytes) -> None:
-    assert ADDRESSES.rewritten(flight(b"GET", b"k"), before) == after
+    assert ADDRESSES.rewritten(sent_command(b"GET", b"k"), before) == after
 
 
 def test_nodes_that_are_not_known_stay_as_they_are() -> None:
     slots = b"*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$8\r\n10.0.0.9\r\n:7001\r\n"
-    assert ADDRESSES.rewritten(flight(b"CLUSTER", b"SLOTS"), slots) == slots
-    assert ADDRESSES.rewritten(flight(b"CLUSTER", b"INFO"), b"$1\r\nx\r\n") == b"$1\r\nx\r\n"
+    assert ADDRESSES.rewritten(sent_command(b"CLUSTER", b"SLOTS"), slots) == slots
+    assert ADDRESSES.rewritten(sent_command(b"CLUSTER", b"INFO"), b"$1\r\nx\r\n") == b"$1\r\nx\r\n"
     empty_host = b"*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$0\r\n\r\n:7001\r\n"
     rewritten = b"*1\r\n*3\r\n:0\r\n:9\r\n*2\r\n$9\r\n127.0.0.1\r\n:9001\r\n"
-    assert ADDRESSES.rewritten(flight(b"CLUSTER", b"SLOTS"), empty_host) == rewritten
+    assert ADDRESSES.rewritten(sent_command(b"CLUSTER", b"SLOTS"), empty_host) == rewritten
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis as redis_py
 
-from conformance.observe.tap.outlet import Link
 from conformance.observe.tap.recording import NotSeen
 from conformance.observe.tap.resp import encode_command
 from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
+from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.servers import Server
@@ -51,7 +52,7 @@ def test_a_real_client_works_in_both_protocols(tap: Tap, redis: Any, protocol: i
             listener.unsubscribe()
             listener.punsubscribe()
             assert _kinds(listener, 3) == ["unsubscribe", "unsubscribe", "punsubscribe"]
-    assert not [each for each in tap.recording.commands() if each.fate != "answered"]
+    assert not [record for record in tap.recording.commands() if record.fate != "answered"]
 
 
 def test_big_values_in_both_directions(tap: Tap, wire: Wire, redis: Any) -> None:
@@ -70,7 +71,7 @@ def test_a_long_reply_of_a_script_is_kept_whole(tap: Tap, wire: Wire) -> None:
     wire.ask("EVAL", "return {string.rep('x', 30000), 'id'}", "0")
     wire.ask("SET", "long", "x" * 30_000)
     wire.ask("GET", "long")
-    script, _, plain = (each.reply for each in tap.recording.commands())
+    script, _, plain = (record.reply for record in tap.recording.commands())
     assert script is not None
     assert plain is not None
     assert script.head.endswith(b"$2\r\nid\r\n")
@@ -81,7 +82,7 @@ def test_a_long_reply_of_a_script_is_kept_whole(tap: Tap, wire: Wire) -> None:
 def test_a_client_that_does_not_read_is_not_read_for(tap: Tap, wire: Wire, redis: Any) -> None:
     redis.set("big", BIG)
     wire.socket.sendall(encode_command(["GET", "big"]) * 8)
-    tap.recording.wait_for(lambda each: each.fate == "answered", deadline_ms=DEADLINE_MS)
+    tap.recording.wait_for(lambda record: record.fate == "answered", deadline_ms=DEADLINE_MS)
     assert [len(wire.reply()) for _ in range(8)] == [len(BIG)] * 8
 
 
@@ -89,7 +90,7 @@ def test_a_client_that_does_not_read_is_not_read_for(tap: Tap, wire: Wire, redis
 def test_blocking_commands_block_their_own_connection_only(tap: Tap, redis: Any, words: list[str]) -> None:
     with Wire(tap.address) as blocked, Wire(tap.address) as other:
         blocked.send(*words)
-        command = tap.recording.wait_for(lambda each: each.blocking, deadline_ms=DEADLINE_MS)
+        command = tap.recording.wait_for(lambda record: record.blocking, deadline_ms=DEADLINE_MS)
         assert command.keys == (words[1].encode() if words[0] == "BZPOPMIN" else b"s",)
         assert other.ask("PING") == b"PONG"
         eventually(lambda: redis.info("clients")["blocked_clients"] == 1, lambda: redis.info("clients"))
@@ -105,7 +106,7 @@ def test_a_blocked_client_that_leaves_is_gone_from_redis(tap: Tap, redis: Any) -
     redis.zadd("z", {"m": 1})
     assert redis.zcard("z") == 1
     eventually(lambda: not tap.connections(), tap.connections)
-    assert [each.fate for each in tap.recording.commands()] == ["lost"]
+    assert [record.fate for record in tap.recording.commands()] == ["lost"]
 
 
 def test_unsubscribing_from_everything_is_one_command(wire: Wire, tap: Tap) -> None:
@@ -114,7 +115,7 @@ def test_unsubscribing_from_everything_is_one_command(wire: Wire, tap: Tap) -> N
     assert [wire.reply()[0] for _ in range(2)] == [b"subscribe"] * 2
     assert [wire.reply()[0] for _ in range(3)] == [b"unsubscribe"] * 3
     assert wire.reply() == b"PONG"
-    assert [each.fate for each in tap.recording.commands()] == ["answered"] * 4
+    assert [record.fate for record in tap.recording.commands()] == ["answered"] * 4
 
 
 def test_pushes_of_resp3_do_not_answer_commands(wire: Wire, tap: Tap, redis: Any) -> None:
@@ -139,7 +140,15 @@ def test_replies_that_are_switched_off_are_not_waited_for(wire: Wire, tap: Tap) 
     for words in (["CLIENT", "REPLY", "OFF"], ["SET", "a", "2"], ["CLIENT", "REPLY", "ON"], ["GET", "a"]):
         wire.send(*words)
     assert [wire.reply(), wire.reply()] == [b"OK", b"2"]
-    assert [each.reply is None for each in tap.recording.commands()] == [True, True, False, True, True, False, False]
+    assert [record.reply is None for record in tap.recording.commands()] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_monitor_lines_answer_nothing(wire: Wire, tap: Tap, redis: Any) -> None:
@@ -147,13 +156,13 @@ def test_monitor_lines_answer_nothing(wire: Wire, tap: Tap, redis: Any) -> None:
     redis.set("seen", 1)
     while b'"seen"' not in (line := wire.reply()):
         assert line
-    assert [each.fate for each in tap.recording.commands()] == ["answered"]
+    assert [record.fate for record in tap.recording.commands()] == ["answered"]
 
 
 def test_inline_and_empty_commands(wire: Wire, tap: Tap) -> None:
     wire.socket.sendall(b"\r\n*0\r\nSET k 'a b'\r\nGET k\r\n")
     assert [wire.reply(), wire.reply()] == [b"OK", b"a b"]
-    assert [each.args for each in tap.recording.commands(where=lambda each: bool(each.args))] == [
+    assert [record.args for record in tap.recording.commands(where=lambda record: bool(record.args))] == [
         (b"SET", b"k", b"a b"),
         (b"GET", b"k"),
     ]
@@ -163,7 +172,7 @@ def test_what_is_no_resp_reaches_redis_which_says_so(wire: Wire, tap: Tap) -> No
     wire.socket.sendall(encode_command(["PING"]) + b"*1\r\n!oops\r\nmore")
     assert wire.reply() == b"PONG"
     assert b"Protocol error: expected '$', got '!'" in wire.rest()
-    assert [each.name for each in tap.recording.commands()] == ["PING"]
+    assert [record.name for record in tap.recording.commands()] == ["PING"]
 
 
 def test_half_closed_clients_get_their_answers(wire: Wire) -> None:
@@ -228,33 +237,33 @@ def test_records_say_what_was_sent_and_what_came_back(wire: Wire, tap: Tap) -> N
     for words in (["MULTI"], ["SET", "k", "v"], ["LPUSH", "k", "x"], ["EXEC"], ["BADCOMMAND"]):
         wire.ask(*words)
     records = tap.recording.commands()
-    assert [each.transaction for each in records] == [None] * 3 + [1] * 4 + [None]
-    replies = {each.name: each.reply for each in records if each.reply is not None}
+    assert [record.transaction for record in records] == [None] * 3 + [1] * 4 + [None]
+    replies = {record.name: record.reply for record in records if record.reply is not None}
     assert replies["SET"].head == b"+OK\r\n"
     assert replies["LPUSH"].error_code == "WRONGTYPE"
     assert replies["BADCOMMAND"].error is not None
-    assert b"secret" not in b" ".join(word for each in records for word in (*each.args, *each.argv))
-    assert [each.sequence for each in records] == list(range(1, 9))
-    assert [each.sequence for each in tap.recording.commands(after=6)] == [7, 8]
-    assert [(each.number, each.name) for each in tap.connections()] == [(1, "someone")]
-    assert all(each.sent_s is not None and each.sent_s >= each.arrived_s for each in records)
+    assert b"secret" not in b" ".join(word for record in records for word in (*record.args, *record.argv))
+    assert [record.sequence for record in records] == list(range(1, 9))
+    assert [record.sequence for record in tap.recording.commands(after=6)] == [7, 8]
+    assert [(connection.number, connection.name) for connection in tap.connections()] == [(1, "someone")]
+    assert all(record.sent_s is not None and record.sent_s >= record.arrived_s for record in records)
 
 
 def test_waiting_for_a_command(wire: Wire, tap: Tap) -> None:
     waiting = in_background(
         lambda: tap.recording.wait_for(
-            lambda each: each.name == "ECHO" and each.reply is not None, deadline_ms=DEADLINE_MS, count=2
+            lambda record: record.name == "ECHO" and record.reply is not None, deadline_ms=DEADLINE_MS, count=2
         )
     )
     assert [wire.ask("ECHO", word) for word in ("a", "b")] == [b"a", b"b"]
     assert waiting().args == (b"ECHO", b"b")
     with pytest.raises(NotSeen, match=r"0 of 1 commands within 20 ms; last seen:\n.*ECHO a"):
-        tap.recording.wait_for(lambda each: each.name == "GET", deadline_ms=20)
+        tap.recording.wait_for(lambda record: record.name == "GET", deadline_ms=20)
 
 
 def test_latency_is_added_in_both_directions(tap: Tap, wire: Wire) -> None:
     wire.ask("PING")
-    with tap.link(Link(latency_ms=30)):
+    with tap.link(RedisLink(latency_ms=30)):
         started = time.monotonic()
         assert wire.ask("PING") == b"PONG"
         assert time.monotonic() - started >= 0.06
@@ -267,14 +276,14 @@ def test_bandwidth_and_packets(tap: Tap, redis: Any) -> None:
     redis.set("k", "x" * 20_000)
     with Wire(tap.address) as fast, Wire(tap.address) as slow:
         assert fast.ask("PING") == slow.ask("PING") == b"PONG"
-        with tap.link(Link(bytes_per_s=200_000), connection=2):
+        with tap.link(RedisLink(bytes_per_s=200_000), connection=2):
             started = time.monotonic()
             assert len(slow.ask("GET", "k")) == 20_000
             assert time.monotonic() - started >= 0.1
             started = time.monotonic()
             assert len(fast.ask("GET", "k")) == 20_000
             assert time.monotonic() - started < 0.1
-        with tap.link(Link(chunk_bytes=1)):
+        with tap.link(RedisLink(chunk_bytes=1)):
             assert len(fast.ask("GETRANGE", "k", 0, 200)) == 201
 
 
@@ -365,4 +374,58 @@ def test_a_tap_needs_a_usable_address(server: Server) -> None:
 def test_a_link_must_let_something_through() -> None:
     for wrong in ({"latency_ms": -1.0}, {"bytes_per_s": 0}, {"chunk_bytes": 0}):
         with pytest.raises(UsageProblem):
-            Link(**wrong)
+            RedisLink(**wrong)
+
+
+def test_healing_ends_what_is_in_force(tap: Tap, wire: Wire) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(tap.when(Trigger(command="GET", call=None), Hold()))
+        stack.enter_context(tap.link(RedisLink(latency_ms=60_000)))
+        stack.enter_context(tap.silence())
+        tap.heal()
+        assert wire.ask("GET", "nothing") is None
+        assert wire.ask("PING") == b"PONG"
+    assert wire.ask("GET", "nothing") is None
+
+
+def test_what_is_held_goes_on(tap: Tap, wire: Wire) -> None:
+    with tap.when(Trigger(command="ECHO"), Hold()) as barrier:
+        wire.send("ECHO", "late")
+        barrier.reached.wait(5000)
+        tap.heal()
+        assert wire.reply() == b"late"
+
+
+def test_after_an_outage_new_connections_are_let_in(tap: Tap) -> None:
+    with tap.outage():
+        with pytest.raises((OSError, EOFError)), Wire(tap.address) as refused:
+            refused.ask("PING")
+        tap.heal()
+        with Wire(tap.address) as again:
+            assert again.ask("PING") == b"PONG"
+    with Wire(tap.address) as after:
+        assert after.ask("PING") == b"PONG"
+
+
+def test_forgetting_drops_the_records_and_counts_on(tap: Tap, wire: Wire) -> None:
+    wire.ask("PING")
+    tap.forget()
+    assert tap.recording.commands() == ()
+    wire.ask("PING")
+    assert [command.sequence for command in tap.recording.commands()] == [2]
+
+
+def test_forgetting_up_to_a_command_keeps_the_later_ones(tap: Tap, wire: Wire) -> None:
+    for _ in range(3):
+        wire.ask("PING")
+    tap.forget(upto=2)
+    assert [command.sequence for command in tap.recording.commands()] == [3]
+    tap.forget(upto=2)
+    assert [command.sequence for command in tap.recording.commands(after=2)] == [3]
+
+
+def test_a_tap_that_is_closed_can_be_healed(tap: Tap) -> None:
+    tap.close()
+    tap.heal()
+    tap.forget()
+    assert tap.failures == ()

@@ -1,4 +1,4 @@
-"""What docs/tap.md shows runs, and what goes wrong inside the tap is told."""
+"""What docs/tap.md shows runs, and what goes wrong inside the tap is reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.observe.tap.records import CommandRecord
+from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.rules import Hold, Trigger
 from conformance.observe.tap.tap import Tap
 from conformance.servers import Server

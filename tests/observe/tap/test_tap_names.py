@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from conformance.mutants.lua_filter import filtered
-from conformance.observe.tap.names import ScriptNames, script_with_keys
+from conformance.mutants.damage import filtered
+from conformance.observe.tap.commands import ScriptNames, script_with_keys
 from conformance.protocol.script_calls import SCRIPT_CALLS
 from conformance.reference_impl.scripts.official import official_scripts
 
@@ -57,7 +57,7 @@ def test_what_is_like_no_official_script_has_no_name(text: str, texts: Mapping[s
 
 @pytest.mark.parametrize("name", SCRIPT_CALLS)
 def test_the_keys_never_tell_a_wrong_name(name: str) -> None:
-    """Scripts with the same keys cannot be told apart."""
+    """Scripts with the same keys cannot be distinguished."""
     assert script_with_keys(_keys(name)) in {name, None}
 
 

@@ -75,7 +75,7 @@ def test_cut_once_the_client_repeats_the_call(
             finishing()
     assert state(redis, node, active_job) == "completed"
     calls = tap.recording.calls("moveToFinished")
-    assert next(each.fate for each in calls) == ("answered" if runs else "lost")
+    assert next(record.fate for record in calls) == ("answered" if runs else "lost")
     assert len(calls) == 2
     assert calls[0].connection != calls[1].connection
 
@@ -110,7 +110,7 @@ def test_the_second_job_of_a_bulk_is_cut_off(tap: Tap, node: Node, redis: Any) -
     node.open("q", "queue")
     node.do("queue.add", name="loads the script")
     with tap.when(Trigger(script="addStandardJob", call=2), Hold()) as barrier:
-        adding = in_background(lambda: node.do("queue.addBulk", jobs=[{"name": each} for each in "abc"]))
+        adding = in_background(lambda: node.do("queue.addBulk", jobs=[{"name": name} for name in "abc"]))
         assert barrier.reached.wait(DEADLINE_MS).in_flight == 1
         assert redis.llen(f"{node.prefix}:q:wait") == 2
         barrier.release()
@@ -131,11 +131,13 @@ def test_a_flow_is_held_after_its_transaction(tap: Tap, node: Node, redis: Any) 
 def test_an_idle_worker_that_was_cut_off_comes_back(tap: Tap, node: Node) -> None:
     node.open("q", "queue")
     node.open("w", "worker", processor="echo", options={"runRetryDelay": 100})
-    blocked = tap.recording.wait_for(lambda each: each.name == "BZPOPMIN", deadline_ms=DEADLINE_MS)
+    blocked = tap.recording.wait_for(lambda record: record.name == "BZPOPMIN", deadline_ms=DEADLINE_MS)
     tap.cut(blocked.connection)
-    eventually(lambda: blocked.connection not in {each.number for each in tap.connections()}, tap.connections)
+    eventually(
+        lambda: blocked.connection not in {connection.number for connection in tap.connections()}, tap.connections
+    )
     tap.recording.wait_for(
-        lambda each: each.name == "BZPOPMIN" and each.connection != blocked.connection, deadline_ms=DEADLINE_MS
+        lambda record: record.name == "BZPOPMIN" and record.connection != blocked.connection, deadline_ms=DEADLINE_MS
     )
     node.do("queue.add", name="n")
     node.wait("w", "completed")

@@ -7,13 +7,14 @@ from typing import Any
 
 import hiredis
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conformance.observe.tap.frames import MAX_BULK_BYTES, CommandParser
-from conformance.observe.tap.inline import split_inline
-from conformance.observe.tap.reply_frames import ReplyParser
+from conformance.observe.tap.frames import MAX_BULK_BYTES, CommandParser, ReplyParser, split_inline
 from conformance.observe.tap.resp import ProtocolViolation, Reply, decode, encode, encode_command, plain, value_of
+from conformance.servers import Server
+
+from .conftest import Wire
 
 LINE = st.binary(max_size=20).map(lambda text: text.replace(b"\r", b"").replace(b"\n", b""))
 NUMBER = st.integers().map(lambda number: str(number).encode())
@@ -119,7 +120,7 @@ def test_no_bytes_are_lost_and_nothing_is_raised_whatever_comes(chunks: list[byt
 def test_values_are_those_that_hiredis_reads(value: Any) -> None:
     def write(value: Any) -> bytes:
         if isinstance(value, list):
-            return b"*%d\r\n" % len(value) + b"".join(write(each) for each in value)
+            return b"*%d\r\n" % len(value) + b"".join(write(record) for record in value)
         if isinstance(value, int):
             return b":%d\r\n" % value
         return b"$-1\r\n" if value is None else b"$%d\r\n%b\r\n" % (len(value), value)
@@ -147,7 +148,7 @@ def test_a_value_of_16_mib_in_small_pieces() -> None:
     found = [command for start in range(0, len(raw), 4096) for command in commands.feed(raw[start : start + 4096])]
     assert found[0].args[2] == value
     frame = b"$%d\r\n%b\r\n" % (len(value), value)
-    assert [each for at in range(0, len(frame), 4096) for each in replies.feed(frame[at : at + 4096])] == [frame]
+    assert [record for at in range(0, len(frame), 4096) for record in replies.feed(frame[at : at + 4096])] == [frame]
 
 
 @pytest.mark.parametrize(
@@ -197,3 +198,24 @@ def test_decoding_needs_exactly_one_frame(bad: bytes) -> None:
 )
 def test_inline_words_are_those_of_redis(line: bytes, words: tuple[bytes, ...]) -> None:
     assert split_inline(line) == words
+
+
+TEXT = st.text(alphabet="ab \t\"'\\xn4", max_size=14)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=TEXT)
+def test_inline_words_agree_with_a_real_redis(server: Server, text: str) -> None:
+    line = b"ECHO " + text.encode()
+    with Wire(server.nodes[0]) as wire:
+        wire.socket.sendall(line + b"\r\n")
+        raw = wire.raw_reply()
+    try:
+        words = split_inline(line)
+    except ProtocolViolation:
+        assert raw.startswith(b"-ERR Protocol error")
+        return
+    if len(words) == 2:
+        assert plain(decode(raw)) == words[1]
+    else:
+        assert b"wrong number of arguments" in raw

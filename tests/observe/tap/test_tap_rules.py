@@ -71,7 +71,7 @@ def test_cut_before_send(tap: Tap, wire: Wire, redis: Any) -> None:
     assert redis.get("k") is None
     eventually(lambda: not tap.connections(), tap.connections)
     assert len(barrier.reached.commands) == 1
-    assert [(each.name, each.fate, each.sent_s) for each in tap.recording.commands()] == [("SET", "lost", None)]
+    assert [(record.name, record.fate, record.sent_s) for record in tap.recording.commands()] == [("SET", "lost", None)]
 
 
 def test_cut_after_execute(tap: Tap, wire: Wire, redis: Any) -> None:
@@ -220,7 +220,7 @@ def test_a_pipeline_is_cut_exactly_there(tap: Tap, wire: Wire, redis: Any) -> No
         wire.socket.sendall(b"".join(encode_command(["RPUSH", "l", number]) for number in range(5)))
         assert wire.rest() == b":1\r\n:2\r\n"
     assert redis.lrange("l", 0, -1) == [b"0", b"1", b"2"]
-    fates = [(each.fate, each.sent_s is not None) for each in tap.recording.commands()]
+    fates = [(record.fate, record.sent_s is not None) for record in tap.recording.commands()]
     assert fates == [("answered", True)] * 3 + [("lost", False)] * 2
 
 
@@ -255,7 +255,9 @@ def test_what_did_not_run_in_a_transaction_triggers_nothing(tap: Tap, wire: Wire
         wire.ask("INCR", "a")
         wire.ask(end)
         assert wire.ask("PING") == b"PONG"
-    assert [each.fate for each in tap.recording.commands(where=lambda each: each.name == "INCR")] == ["discarded"]
+    assert [record.fate for record in tap.recording.commands(where=lambda record: record.name == "INCR")] == [
+        "discarded"
+    ]
 
 
 LUA = "return redis.call('INCR', KEYS[1])"

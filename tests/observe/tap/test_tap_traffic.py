@@ -10,8 +10,7 @@ import msgpack
 import pytest
 
 from conformance.checkers.traffic import ALL_CHECKS, check_traffic
-from conformance.observe.tap.flight import Flight
-from conformance.observe.tap.records import CommandRecord, Fate, ReplyRecord
+from conformance.observe.tap.recording import CommandRecord, Fate, ReplyRecord, TappedCommand
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.protocol.script_calls import SCRIPT_CALLS
@@ -44,12 +43,12 @@ def command(
 ) -> CommandRecord:
     """A command as the tap would have recorded it, answered at the time of its number."""
     args = tuple(word if isinstance(word, bytes) else str(word).encode() for word in words)
-    flight = Flight(b"", args, connection, "127.0.0.1:1")
-    flight.sequence, flight.arrived_s, flight.transaction = sequence, float(sequence), transaction
-    flight.fate = fate
+    command = TappedCommand(b"", args, connection, "127.0.0.1:1")
+    command.sequence, command.arrived_s, command.transaction = sequence, float(sequence), transaction
+    command.fate = fate
     if fate == "answered":
-        flight.answer = ReplyRecord(head=reply, size=len(reply), at_s=sequence + 0.5)
-    return flight.record(NAMES)
+        command.answer = ReplyRecord(head=reply, size=len(reply), at_s=sequence + 0.5)
+    return command.record(NAMES)
 
 
 def call(script: str, keys: Words, argv: Words, **more: Any) -> CommandRecord:
@@ -124,8 +123,8 @@ GOOD: dict[str, list[CommandRecord]] = {
         command("EVAL", "return 1", 0, sequence=3),
     ],
     "a text for each of two NOSCRIPTs": [
-        *(command("EVALSHA", ONE, 0, sequence=one, reply=b"-NOSCRIPT No matching script.\r\n") for one in (1, 2)),
-        *(command("EVAL", "return 1", 0, sequence=one) for one in (3, 4)),
+        *(command("EVALSHA", ONE, 0, sequence=number, reply=b"-NOSCRIPT No matching script.\r\n") for number in (1, 2)),
+        *(command("EVAL", "return 1", 0, sequence=number) for number in (3, 4)),
     ],
     "text again where the first was lost": [
         command("EVAL", "return 1", 0, sequence=1, fate="lost"),
@@ -255,9 +254,13 @@ def test_wrong_commands_are_found_by_their_check(name: str) -> None:
     check, text, commands = BAD[name]
     found = check_traffic(commands, cluster=True)
     assert check in {violation.check for violation in found}, found
-    assert any(text in f"{each.where} {each.message}" for each in found if each.check == check), list(map(str, found))
+    assert any(text in f"{violation.where} {violation.message}" for violation in found if violation.check == check), (
+        list(map(str, found))
+    )
     assert not [
-        each for each in check_traffic(commands, cluster=True, switched_off={check: "shown"}) if each.check == check
+        violation
+        for violation in check_traffic(commands, cluster=True, switched_off={check: "shown"})
+        if violation.check == check
     ]
 
 
@@ -352,10 +355,10 @@ def test_node_itself_breaks_no_rule(tap: Tap, node: Node) -> None:
     node.prefix = f"{{{node.prefix}}}"
     work_of_every_kind(node)
     commands = tap.recording.commands()
-    called = {each.script for each in commands if each.script}
+    called = {record.script for record in commands if record.script}
     assert len(called) >= 30, sorted(SCRIPT_CALLS.keys() - called)
     assert [str(violation) for violation in check_traffic(commands, cluster=True)] == []
-    assert not [str(each) for each in commands if each.digest and not each.script]
+    assert not [str(record) for record in commands if record.digest and not record.script]
 
 
 def test_node_after_a_script_flush_breaks_no_rule(tap: Tap, node: Node, redis: Any) -> None:
@@ -364,5 +367,5 @@ def test_node_after_a_script_flush_breaks_no_rule(tap: Tap, node: Node, redis: A
     redis.script_flush()
     node.do("queue.add", name="b")
     calls = eventually(lambda: tap.recording.calls("addStandardJob")[2:], tap.recording.tail)
-    assert [each.name for each in calls] == ["EVAL"]
+    assert [record.name for record in calls] == ["EVAL"]
     assert check_traffic(tap.recording.commands()) == []

@@ -8,16 +8,26 @@ from dataclasses import fields, is_dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
-from conformance.observe.canonical import Context, Rule, canonicalise
-from conformance.observe.rules.lifetimes import DEDUPLICATION_TTL, LIMITER_TTL, LOCK_TTL, STALLED_CHECK_TTL
-from conformance.observe.rules.names import GENERATED_UUIDS, LOCK_TOKEN, OWN_PREFIX
-from conformance.observe.rules.texts import STACK_TRACE_TEXT, STREAM_IDS
+from conformance.observe.canonical import canonicalise
+from conformance.observe.canonical_rules import (
+    DEDUPLICATION_TTL,
+    GENERATED_UUIDS,
+    LIMITER_TTL,
+    LOCK_TOKEN,
+    LOCK_TTL,
+    OWN_PREFIX,
+    STACK_TRACE_TEXT,
+    STALLED_CHECK_TTL,
+    STREAM_IDS,
+    CanonicalContext,
+    CanonicalRule,
+)
 from conformance.observe.tables import TABLES, Snapshot
 
 from .side import Seen
 from .traffic import Sent
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[CanonicalRule, ...] = (
     OWN_PREFIX,
     GENERATED_UUIDS,
     LOCK_TOKEN,
@@ -35,7 +45,7 @@ SHOWN = 3
 ABSENT = "nothing"
 
 
-def compare(oracle: Seen, reference: Seen, context: Context) -> list[str]:
+def compare(oracle: Seen, reference: Seen, context: CanonicalContext) -> list[str]:
     """Every difference as a line; empty where the two clients cannot be told apart."""
     return [
         *compare_answers(oracle.answers, reference.answers),
@@ -44,7 +54,7 @@ def compare(oracle: Seen, reference: Seen, context: Context) -> list[str]:
     ]
 
 
-def compare_snapshots(oracle: Snapshot, reference: Snapshot, context: Context) -> list[str]:
+def compare_snapshots(oracle: Snapshot, reference: Snapshot, context: CanonicalContext) -> list[str]:
     """Rows of all tables, compared as they stand after the rules."""
     expected, actual = (canonicalise(each, RULES, context) for each in (oracle, reference))
     lines: list[str] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.observe.canonical import Context
+from conformance.observe.canonical_rules import CanonicalContext
 
 PREFIX = "<prefix>"
 """Stands for a side's own key prefix, in arguments, answers and commands alike."""
@@ -67,12 +67,12 @@ class Case:
 
     name: str
     steps: tuple[Step, ...]
-    context: Context = field(default_factory=Context)
+    context: CanonicalContext = field(default_factory=CanonicalContext)
 
 
 def case(name: str, *steps: Step, **lifetimes: int) -> Case:
     """Make a row; `lifetimes` are fields of `Context` (ms)."""
-    return Case(name, steps, Context(**lifetimes))
+    return Case(name, steps, CanonicalContext(**lifetimes))
 
 
 def on(handle: str, op: str, **args: Any) -> Do:

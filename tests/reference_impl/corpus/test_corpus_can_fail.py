@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.observe.canonical import Context
+from conformance.observe.canonical_rules import CanonicalContext
 
 from .comparing import compare_answers, compare_snapshots, compare_traffic
 from .side import Seen
@@ -92,5 +92,5 @@ def differing(oracle: Seen, reference: Seen) -> tuple[bool, bool, bool]:
     return (
         bool(compare_answers(oracle.answers, reference.answers)),
         bool(compare_traffic(oracle.traffic, reference.traffic)),
-        bool(compare_snapshots(oracle.snapshot, reference.snapshot, Context())),
+        bool(compare_snapshots(oracle.snapshot, reference.snapshot, CanonicalContext())),
     )

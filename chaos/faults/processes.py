@@ -1,0 +1,235 @@
+"""Faults of the client's processes: killed, frozen, or with a clock that is off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+
+from chaos.faults.base import ChaosSystem, fault
+from chaos.processes import ClientProcess
+from chaos.workload import MAIN, WorkloadMix
+from conformance.driver.ops.queue import IsPaused
+from conformance.driver.ops.worker import IsWorkerRunning
+from conformance.observe.tap.recording import NotSeen
+from conformance.observe.tap.rules import Hold, Trigger, TriggerPhase
+from conformance.servers.waiting import wait_until
+
+REACH_MS = 3000
+"""A busy worker, or producer, calls its scripts more often than that."""
+A_WHILE_MS = 100
+WORKER_AWAY_MS = 300
+HOUR_MS = 3_600_000
+NO_DUE_TIMES = WorkloadMix(weights={"plain": 20, "prioritized": 6, "retries": 6, "fails": 3, "slow": 2, "narrow": 6})
+"""A clock that is an hour ahead would delay a job by an hour, which is right and takes too long."""
+BULKS = WorkloadMix(weights={"bulk": 5, "plain": 1})
+FLOWS = WorkloadMix(weights={"flow": 5, "plain": 1})
+SLOW_JOBS = WorkloadMix(weights={"slow": 4, "plain": 10})
+
+
+def victim(system: ChaosSystem) -> ClientProcess:
+    """A worker's process, by the seed."""
+    return system.random.choice(system.workers).process
+
+
+def _in_the_middle_of_a_job(system: ChaosSystem) -> ClientProcess:
+    """Of the worker whose job runs longest, as soon as one has run for a while; if that does not come, of any."""
+
+    def runs_for_a_while() -> bool:
+        # A worker between two jobs holds no lock, which could expire while it stands still.
+        return min(worker.running_since_ms for worker in system.workers) < system.recorder.now_ms() - A_WHILE_MS
+
+    if not wait_until(runs_for_a_while, deadline_s=REACH_MS / 1000):
+        return victim(system)
+    return min(system.workers, key=lambda worker: worker.running_since_ms).process
+
+
+@contextmanager
+def _killed_at(
+    system: ChaosSystem, process: ClientProcess, trigger: Trigger, *, resume_ms: float | None = None
+) -> Iterator[None]:
+    """Kill a process while a command is exactly there, and put another in its place at the end."""
+    with system.window(process.name, resume_ms=resume_ms):
+        # Held there until the kill: without that, the command would go on while the signal is on its way.
+        with process.tap.when(trigger, Hold()) as barrier:
+            with suppress(NotSeen):  # nothing of the kind is asked for: dying idle, or in between, is a fault too
+                barrier.reached.wait(REACH_MS)
+            process.kill()
+        try:
+            yield
+        finally:
+            process.start()
+
+
+def _worker_killed_at(system: ChaosSystem, script: str, phase: TriggerPhase) -> AbstractContextManager[None]:
+    trigger = Trigger(script=script, phase=phase)
+    return _killed_at(system, victim(system), trigger, resume_ms=system.stall_ms)
+
+
+def _producer_killed_at(system: ChaosSystem, trigger: Trigger) -> AbstractContextManager[None]:
+    return _killed_at(system, system.random.choice(system.producers).process, trigger)
+
+
+@fault("worker.kill", group="workers", hold_ms=200, times=3)
+@contextmanager
+def kill_worker(system: ChaosSystem) -> Iterator[None]:
+    """A worker process dies at a moment of chance (SIGKILL), and another takes its place."""
+    process = victim(system)
+    with system.window(process.name, resume_ms=system.stall_ms):
+        process.kill()
+        try:
+            yield
+            system.pause(WORKER_AWAY_MS)
+        finally:
+            process.start()
+
+
+@fault("worker.kill-claiming", group="workers", hold_ms=200, times=2)
+@contextmanager
+def kill_claiming(system: ChaosSystem) -> Iterator[None]:
+    """A worker dies when Redis has given it a job and it does not know yet: before its first renewal."""
+    with _worker_killed_at(system, "moveToActive", "after-execute"):
+        yield
+
+
+@fault("worker.kill-finishing", group="workers", hold_ms=200, times=2)
+@contextmanager
+def kill_finishing(system: ChaosSystem) -> Iterator[None]:
+    """A worker dies while its finish is on the way, which Redis has not seen."""
+    with _worker_killed_at(system, "moveToFinished", "before-send"):
+        yield
+
+
+@fault("worker.kill-finished", group="workers", hold_ms=200, times=2)
+@contextmanager
+def kill_finished(system: ChaosSystem) -> Iterator[None]:
+    """A worker dies when Redis has finished its job and handed out the next, and it does not know yet."""
+    with _worker_killed_at(system, "moveToFinished", "after-execute"):
+        yield
+
+
+@fault("worker.kill-renewing", group="workers", hold_ms=200, times=2, mix=SLOW_JOBS)
+@contextmanager
+def kill_renewing(system: ChaosSystem) -> Iterator[None]:
+    """A worker dies in the middle of a job, while it renews its locks."""
+    with _worker_killed_at(system, "extendLocks", "before-send"):
+        yield
+
+
+@fault("worker.kill-all", group="workers", hold_ms=500, times=2)
+@contextmanager
+def kill_all_workers(system: ChaosSystem) -> Iterator[None]:
+    """All workers die at once."""
+    with system.window("all workers", resume_ms=system.stall_ms):
+        for worker in system.workers:
+            worker.process.kill()
+        try:
+            yield
+        finally:
+            for worker in system.workers:
+                worker.process.start()
+
+
+@fault("worker.freeze", group="workers", hold_ms=4500, times=1)
+@contextmanager
+def freeze_worker(system: ChaosSystem) -> Iterator[None]:
+    """A worker stands still (SIGSTOP) until its locks have expired, and goes on: its late finishes must be refused."""
+    process = _in_the_middle_of_a_job(system)
+    with system.window(process.name, resume_ms=system.stall_ms):
+        process.freeze()
+        try:
+            yield
+        finally:
+            process.thaw()
+
+
+@fault("producer.kill", group="producers", hold_ms=200, times=3)
+@contextmanager
+def kill_producer(system: ChaosSystem) -> Iterator[None]:
+    """A producer dies at a moment of chance, and another takes its place."""
+    process = system.random.choice(system.producers).process
+    with system.window(process.name):
+        process.kill()
+        try:
+            yield
+        finally:
+            process.start()
+
+
+@fault("producer.kill-in-bulk", group="producers", hold_ms=200, times=2, mix=BULKS)
+@contextmanager
+def kill_in_bulk(system: ChaosSystem) -> Iterator[None]:
+    """A producer dies inside addBulk: some of its jobs are there, and nobody knows which."""
+    where = Trigger(phase="after-execute", where=lambda record: (record.script or "").startswith("add"), call=3)
+    with _producer_killed_at(system, where):
+        yield
+
+
+@fault("producer.kill-in-flow", group="producers", hold_ms=200, times=2, mix=FLOWS)
+@contextmanager
+def kill_in_flow(system: ChaosSystem) -> Iterator[None]:
+    """A producer dies inside a flow, before its EXEC: nothing of the flow may be there."""
+    with _producer_killed_at(system, Trigger(command="EXEC", phase="before-send")):
+        yield
+
+
+@fault("producer.kill-after-flow", group="producers", hold_ms=200, times=2, mix=FLOWS)
+@contextmanager
+def kill_after_flow(system: ChaosSystem) -> Iterator[None]:
+    """A producer dies when Redis has stored its flow, and it does not know yet."""
+    with _producer_killed_at(system, Trigger(command="EXEC", phase="after-execute")):
+        yield
+
+
+@contextmanager
+def _skewed(system: ChaosSystem, process: ClientProcess, steps: tuple[float, ...], handle: str) -> Iterator[None]:
+    """Set a process's clock off, in steps one after the other; right it at the end."""
+    tick = IsWorkerRunning() if handle.startswith("worker") else IsPaused()
+    worst = max(steps, key=abs)
+    with system.window(process.name, skew_ms=worst, resume_ms=system.stall_ms):
+        for step in steps:
+            process.set_skew(step, handle, tick)
+            system.pause(600)
+        try:
+            yield
+        finally:
+            process.reset_clock()
+
+
+@fault("clock.worker-ahead", group="clocks", hold_ms=1000, times=1)
+@contextmanager
+def worker_ahead(system: ChaosSystem) -> Iterator[None]:
+    """A worker's clock is 3 s ahead: it promotes early by as much, and no more."""
+    with _skewed(system, victim(system), (3000,), f"worker-{MAIN}"):
+        yield
+
+
+@fault("clock.worker-behind", group="clocks", hold_ms=1000, times=1)
+@contextmanager
+def worker_behind(system: ChaosSystem) -> Iterator[None]:
+    """A worker's clock is 3 s behind."""
+    with _skewed(system, victim(system), (-3000,), f"worker-{MAIN}"):
+        yield
+
+
+@fault("clock.producer-ahead", group="clocks", hold_ms=1000, times=1)
+@contextmanager
+def producer_ahead(system: ChaosSystem) -> Iterator[None]:
+    """A producer's clock is 2 s ahead: its delayed jobs are due later by as much."""
+    with _skewed(system, system.producers[0].process, (2000,), f"queue-{MAIN}"):
+        yield
+
+
+@fault("clock.worker-hour-ahead", group="clocks", hold_ms=1000, times=1, mix=NO_DUE_TIMES)
+@contextmanager
+def worker_hour_ahead(system: ChaosSystem) -> Iterator[None]:
+    """A worker's clock is an hour ahead."""
+    with _skewed(system, victim(system), (HOUR_MS,), f"worker-{MAIN}"):
+        yield
+
+
+@fault("clock.worker-jumps", group="clocks", hold_ms=500, times=1, mix=NO_DUE_TIMES)
+@contextmanager
+def worker_jumps(system: ChaosSystem) -> Iterator[None]:
+    """A worker's clock jumps an hour ahead, back by two, and then is right again."""
+    with _skewed(system, victim(system), (HOUR_MS, -HOUR_MS), f"worker-{MAIN}"):
+        yield

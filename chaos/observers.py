@@ -1,0 +1,294 @@
+"""What the kit observes of a run beside the client: event streams, backlog, rest, memory, a machine that starves."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Self
+
+from redis.exceptions import RedisClusterException, RedisError
+
+from chaos.recorder import HistoryRecorder
+from chaos.topologies import Topology
+from conformance.checkers.histories.end_state import waiting_for_good
+from conformance.checkers.histories.history import History, MachineStarved, ResourceSample, StreamEventLine
+from conformance.observe.reader import read_snapshot
+from conformance.observe.tables import Snapshot
+from conformance.servers.connection import Client
+from conformance.servers.waiting import wait_until
+
+BLOCK_MS = 100
+BATCH = 1000
+END_OF_MS = 0.999
+"""Redis cuts its times off to whole ms. At the end of its ms, an entry never stands before what has caused it."""
+RETRY_S = 0.1
+SAMPLE_MS = 250
+CATCH_UP_S = 10.0
+STATES = ("wait", "paused", "active", "delayed", "prioritized", "waiting-children")
+LOOK_S = 0.05
+TICK_S = 0.05
+STARVED_MS = 400.0
+"""A thread that only sleeps and comes back this much late was not let run: nor was anybody else."""
+PERIOD_S = 1.0
+STARVED_SHARE = 0.7
+"""Who wanted to run for so much of a period, and was not let, may lose a lock by it."""
+KIT = "kit"
+MOST_GROWTH = 1.5
+LEAST_GROWTH_BYTES = 32 * 1024 * 1024
+"""Less than this is no growth: caches fill, heaps are not given back at once."""
+FEWEST_SAMPLES = 20
+
+
+class BackgroundThread(ABC):
+    """Something that runs in a thread of its own while a block is entered."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        """Set when it has to come to its end."""
+        self._thread = threading.Thread(target=self.run, daemon=True, name=type(self).__name__)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop, and wait for the end."""
+        self.stop()
+
+    def stop(self) -> None:
+        """The same; may be called again."""
+        self.ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @abstractmethod
+    def run(self) -> None:
+        """Work until `ended` is set."""
+
+
+class QueueObserver(BackgroundThread):
+    """Records every entry of the queues' streams, and now and then the lengths of what waits."""
+
+    def __init__(self, topology: Topology, recorder: HistoryRecorder, prefix: str, queues: tuple[str, ...]) -> None:
+        super().__init__()
+        self._topology = topology
+        self._recorder = recorder
+        self._prefix = prefix
+        self._queues = queues
+        self._last = dict.fromkeys(queues, "0-0")
+        self._sampled_ms = 0.0
+
+    def catch_up(self) -> bool:
+        """Wait until everything that is in the streams now has been recorded; whether that worked in time."""
+        with self._topology.connect() as client:
+            untyped: Any = client
+            ends = {queue: untyped.xrevrange(self._key(queue), count=1) for queue in self._queues}
+        wanted = {queue: entries[0][0].decode() for queue, entries in ends.items() if entries}
+        return wait_until(
+            lambda: all(_number(self._last[queue]) >= _number(entry) for queue, entry in wanted.items()),
+            deadline_s=CATCH_UP_S,
+        )
+
+    def _key(self, queue: str) -> str:
+        return f"{self._prefix}:{queue}:events"
+
+    def run(self) -> None:
+        """Work until the end."""
+        while not self.ended.is_set():
+            with suppress(RedisError, RedisClusterException, OSError), self._topology.connect(timeout_s=2.0) as client:
+                while not self.ended.is_set():
+                    self._read(client)
+                    self._sample(client)
+            self.ended.wait(RETRY_S)
+
+    def _read(self, client: Client) -> None:
+        untyped: Any = client
+        streams = {self._key(queue): self._last[queue] for queue in self._queues}
+        for key, entries in untyped.xread(streams, count=BATCH, block=BLOCK_MS) or ():
+            queue = key.decode().rsplit(":", 2)[1]
+            for entry, fields in entries:
+                self._record(queue, entry.decode(), fields)
+
+    def _record(self, queue: str, entry: str, raw: dict[bytes, bytes]) -> None:
+        fields = {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in raw.items()}
+        self._last[queue] = entry
+        self._recorder.put(
+            StreamEventLine(
+                at_ms=self._recorder.of_unix_ms(int(entry.partition("-")[0]) + END_OF_MS),
+                queue=queue,
+                entry=entry,
+                name=fields.pop("event", ""),
+                job=fields.pop("jobId", ""),
+                fields=fields,
+            )
+        )
+
+    def _sample(self, client: Client) -> None:
+        now = self._recorder.now_ms()
+        if now - self._sampled_ms >= SAMPLE_MS:
+            self._sampled_ms = now
+            self._recorder.put(ResourceSample(at_ms=now, backlog=backlog(client, self._prefix, self._queues)))
+
+
+def backlog(client: Client, prefix: str, queues: tuple[str, ...]) -> dict[str, int]:
+    """How many jobs are in each state that is no end, over all queues. Raises redis errors."""
+    untyped: Any = client
+    pipeline = untyped.pipeline(transaction=False) if not hasattr(client, "get_nodes") else untyped.pipeline()
+    for queue in queues:
+        for state in STATES:
+            length = pipeline.llen if state in {"wait", "paused", "active"} else pipeline.zcard
+            length(f"{prefix}:{queue}:{state}")
+    lengths = pipeline.execute()
+    return {
+        state: total
+        for offset, state in enumerate(STATES)
+        if (total := sum(int(length) for length in lengths[offset :: len(STATES)]))
+    }
+
+
+def _number(entry: str) -> tuple[int, int]:
+    milliseconds, _, sequence = entry.partition("-")
+    return int(milliseconds), int(sequence or 0)
+
+
+@dataclass(frozen=True)
+class Quiescence:
+    """Whether everything ended in time, and otherwise what was seen last."""
+
+    reached: bool
+    seen: str = ""
+
+
+def wait_for_quiescence(
+    topology: Topology, prefix: str, queues: tuple[str, ...], running: Callable[[], int], *, deadline_s: float
+) -> Quiescence:
+    """Wait until no job is in a state from which it could go on, and no processor runs.
+
+    Nobody adds jobs any more when this is called. From empty containers nothing can come, so one look at them that
+    finds nothing, with no processor running, is a proof.
+    """
+    ends = time.monotonic() + deadline_s
+    seen = "nothing could be read"
+    while time.monotonic() < ends:
+        try:
+            with topology.connect(timeout_s=5.0) as client:
+                left = backlog(client, prefix, queues)
+                at_rest = not running() and (not left or _waits_for_good(client, prefix, left))
+        except (RedisError, RedisClusterException, OSError) as error:
+            seen = f"Redis cannot be read: {error}"
+        else:
+            if at_rest:
+                return Quiescence(reached=True)
+            seen = ", ".join(f"{state} {count}" for state, count in left.items()) or f"{running()} processors run"
+        time.sleep(LOOK_S)
+    return Quiescence(reached=False, seen=seen)
+
+
+def _waits_for_good(client: Client, prefix: str, left: dict[str, int]) -> bool:
+    """Whether the jobs left are parents of failed children, which nothing will ever release."""
+    if left.keys() != {"waiting-children"}:
+        return False
+    return left["waiting-children"] == len(waiting_for_good(read_snapshot(client, prefix)))
+
+
+def final_snapshot(topology: Topology, prefix: str) -> Snapshot:
+    """Everything under the prefix. Raises EnvironmentProblem where Redis cannot be read."""
+    with topology.connect() as client:
+        return read_snapshot(client, prefix)
+
+
+class StarvationMonitor(BackgroundThread):
+    """Notices when the machine lets nobody run, so that no client is blamed for it."""
+
+    def __init__(self, recorder: HistoryRecorder) -> None:
+        super().__init__()
+        self._recorder = recorder
+
+    def run(self) -> None:
+        """Work until the end."""
+        last = self._recorder.now_ms()
+        while not self.ended.wait(TICK_S):
+            now = self._recorder.now_ms()
+            if now - last > STARVED_MS:
+                self._recorder.put(MachineStarved(at_ms=now, since_ms=last))
+            last = now
+
+
+def resident_bytes(pid: int) -> int | None:
+    """Resident memory of a process; None where that cannot be told (it is gone, or the system has no /proc)."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def waited_to_run_s(pid: int) -> float | None:
+    """For how long in its life the first thread of a process was ready and not let run; None where nobody can tell."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+class ProcessMonitor(BackgroundThread):
+    """Samples once a second, in a thread: memory, and `starved` where the machine is so busy that a client may be late.
+
+    `pids`: asked every time, because processes come and go.
+    """
+
+    def __init__(self, recorder: HistoryRecorder, pids: Callable[[], Mapping[str, int]]) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._pids = pids
+        self._waited: dict[int, float] = {}
+
+    def run(self) -> None:
+        """Work until the end."""
+        last_ms = self._recorder.now_ms()
+        while not self.ended.wait(PERIOD_S):
+            pids, now_ms = self._pids(), self._recorder.now_ms()
+            share = max(map(self._newly_waited_s, pids.values()), default=0.0) * 1000 / (now_ms - last_ms)
+            if share > STARVED_SHARE:
+                self._recorder.put(MachineStarved(at_ms=now_ms, since_ms=last_ms))
+            last_ms = now_ms
+            found = {name: resident_bytes(pid) for name, pid in {KIT: os.getpid(), **pids}.items()}
+            memory = {name: size for name, size in found.items() if size is not None}
+            self._recorder.put(ResourceSample(at_ms=self._recorder.now_ms(), memory=memory))
+
+    def _newly_waited_s(self, pid: int) -> float:
+        """Since it was last asked for; nothing for a process that was not seen before."""
+        before, after = self._waited.get(pid), waited_to_run_s(pid)
+        if after is None:
+            return 0.0
+        self._waited[pid] = after
+        return 0.0 if before is None else after - before
+
+
+def growth(history: History) -> dict[str, str]:
+    """Processes of the client whose memory grew, with how much. The kit keeps the history, and is not judged.
+
+    The median of the last fifth is compared with that of the second; a process with few samples is not judged.
+    """
+    sizes: dict[str, list[int]] = {}
+    for line in history.lines:
+        if isinstance(line, ResourceSample):
+            for name, size in line.memory.items():
+                sizes.setdefault(name, []).append(size)
+    found = {}
+    for name, series in sizes.items():
+        if name == KIT or len(series) < FEWEST_SAMPLES:
+            continue
+        fifth = len(series) // 5
+        before, after = median(series[fifth : 2 * fifth]), median(series[-fifth:])
+        if after > before * MOST_GROWTH and after - before > LEAST_GROWTH_BYTES:
+            found[name] = f"{before / 2**20:.0f} MiB to {after / 2**20:.0f} MiB"
+    return found

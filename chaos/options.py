@@ -1,0 +1,109 @@
+"""The options of chaos runs: one frozen object, which is passed on whole."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from chaos.faults.base import Fault
+from chaos.redis_servers import Persistence
+from chaos.topologies import TopologyName
+from chaos.workload import WorkloadMix
+from conformance.environment.clients import Launch
+
+DRAIN_DEADLINE_S = 45.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChaosOptions:
+    """What to run, and on what.
+
+    `faults`: those of one run, or of a whole suite (see `runs`): `together` in one run, by the seed (a soak), else one
+    run for each. `crash_points`: also break every script at its three points. `duration_ms` is a least time: every
+    fault gets its turn. `hold_ms`: how long each fault is kept on, and `rounds`: how often it comes, None for the
+    fault's own. `mix`: the workload, None for that of the faults. `pause_ms`: between two calls of a producer.
+    `partner`: the client of the last worker, where it is another one: two clients, or two versions, share the queues.
+    `image`: run the workers in containers of this image instead of by the client's command. `redis`: `binary:PATH`,
+    `container[:IMAGE]`, or empty for the program on PATH. `out`: folder of history and results, None for nowhere.
+    `command`: the command line that asked for all this, for the results file.
+    """
+
+    client: Launch
+    faults: Sequence[Fault]
+    topology: TopologyName = "single"
+    duration_ms: float = 0
+    hold_ms: float | None = None
+    rounds: int | None = None
+    seed: int = 0
+    redis: str = ""
+    out: Path | None = None
+    together: bool = False
+    crash_points: bool = False
+    partner: Launch | None = None
+    command: Sequence[str] = ()
+    workers: int = 2
+    producers: int = 1
+    pause_ms: float = 15
+    mix: WorkloadMix | None = None
+    drain_s: float = DRAIN_DEADLINE_S
+    image: str = ""
+
+    def runs(self) -> Iterator[ChaosOptions]:
+        """The options of each run of a suite; none where only crash points were asked for."""
+        if self.crash_points and not self.faults:
+            return
+        for faults in [self.faults] if self.together or not self.faults else [[fault] for fault in self.faults]:
+            name = "together" if len(faults) > 1 else faults[0].name if faults else "no-fault"
+            out = self.out / name if self.out is not None else None
+            yield replace(self, faults=faults, topology=topology_for(self.topology, faults), out=out)
+
+    @property
+    def worker_clients(self) -> list[Launch]:
+        """The client of each worker."""
+        clients = [self.client] * self.workers
+        return clients if self.partner is None else [*clients[:-1], self.partner]
+
+    @property
+    def persistence(self) -> Persistence:
+        """How Redis has to keep its data: as the first fault wants that cares."""
+        return next((fault.persistence for fault in self.faults if fault.persistence != "none"), "none")
+
+    @property
+    def workload_mix(self) -> WorkloadMix:
+        """What was asked for, or a fault's own; of several faults only clocks insist: nothing may be delayed then."""
+        insisting = (fault for fault in self.faults if len(self.faults) == 1 or fault.group == "clocks")
+        own = (fault.mix for fault in insisting if fault.mix != WorkloadMix())
+        return self.mix or next(own, WorkloadMix())
+
+    @property
+    def drain_deadline_s(self) -> float:
+        """How long draining may take: the shortest that options or a fault ask for."""
+        return min(self.drain_s, DRAIN_DEADLINE_S, *(fault.drain_s for fault in self.faults))
+
+    @property
+    def reproduce(self) -> str:
+        """The command that runs the same once more."""
+        words = ["bullmq-conformance", "chaos", "--faults", ",".join(fault.name for fault in self.faults) or "none"]
+        words += ["--topology", self.topology, "--seed", str(self.seed)]
+        words += ["--together"] if self.together else []
+        words += ["--duration", f"{self.duration_ms / 1000:g}s"] if self.duration_ms else []
+        words += ["--hold", f"{self.hold_ms / 1000:g}s"] if self.hold_ms is not None else []
+        words += ["--redis", self.redis] if self.redis else []
+        words += ["--partner", self.partner.name] if self.partner is not None else []
+        named = self.client.name in {"reference", "node"} or not self.client.command
+        return shlex.join([*words, "--client", self.client.name] if named else [*words, "--", *self.client.command])
+
+    @property
+    def reproduce_crash_points(self) -> str:
+        """The command that tries all crash points once more."""
+        return shlex.join(["bullmq-conformance", "chaos", "--crash-points", "--client", self.client.name])
+
+
+def topology_for(wanted: TopologyName, faults: Sequence[Fault]) -> TopologyName:
+    """The topology that was asked for, unless a fault has another home."""
+    for fault in faults:
+        if wanted not in fault.topologies:
+            return fault.topologies[0]
+    return wanted

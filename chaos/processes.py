@@ -1,0 +1,218 @@
+"""The processes of the client under test, on this machine or in containers: each a driver behind a tap of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from conformance.driver.connection import HANDSHAKE_DEADLINE_MS, DriverBroken
+from conformance.driver.messages import RedisAddress
+from conformance.driver.ops.base import Op
+from conformance.driver.ops.lifecycle import Close, Open, Reset
+from conformance.driver.process import ChildProcess
+from conformance.environment.clients import Launch
+from conformance.observe.tap.tap import Tap
+from conformance.servers.waiting import wait_until
+
+Answer = TypeVar("Answer")
+
+OPEN_DEADLINE_MS = 30_000
+CALL_DEADLINE_MS = 45_000
+"""Longer than any fault: what a client does while Redis is away is not hurried."""
+TICK_MS = 20
+LABEL = "bullmq-conformance-chaos=1"
+ENGINE_DEADLINE_S = 120
+"""Engines that copy the whole image for every container (storage driver vfs) take long."""
+
+
+class ClientProcess:
+    """One process: a driver. `open_handles` opens its handles, at its start and after each restart."""
+
+    handshake_ms = HANDSHAKE_DEADLINE_MS
+    """How long a start may take."""
+
+    def __init__(self, name: str, launch: Launch, tap: Tap, *, mode: str, seed: int) -> None:
+        self.name = name
+        self.tap = tap
+        self.launch = launch
+        self.open_handles: Callable[[ClientProcess], None] = lambda _process: None
+        self._address = RedisAddress(mode="cluster" if mode == "cluster" else "standalone", nodes=list(tap.addresses))
+        self._seed = seed
+        self._connection: ChildProcess | None = None
+        self._skew: _SkewedClock | None = None
+        self._handles: list[str] = []
+
+    @property
+    def connection(self) -> ChildProcess:
+        """The driver as it is now; it may have ended."""
+        assert self._connection is not None, "the process was not started"
+        return self._connection
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process is there."""
+        return self._connection is not None and self._connection.alive
+
+    @property
+    def pid(self) -> int:
+        """Of the driver, and of its process group."""
+        return self.connection.pid
+
+    def start(self) -> None:
+        """Start the process and open its handles. Raises DriverBroken."""
+        self._connection = ChildProcess.start(
+            self.launch.command,
+            seed=self._seed,
+            env=self.launch.environment,
+            handshake_deadline_ms=self.handshake_ms,
+        )
+        self._handles = []
+        self.open_handles(self)
+
+    def restart_if_dead(self) -> None:
+        """Start it again if it has ended."""
+        if not self.alive:
+            self.start()
+
+    def open(self, handle: str, role: str, queue: str, prefix: str, **more: Any) -> None:
+        """Open a handle at this process's own tap. Raises what `call` raises."""
+        op = Open(role=role, queue=queue, prefix=prefix, redis=self._address, **more)  # type: ignore[arg-type]
+        self.connection.call(op, handle=handle, deadline_ms=OPEN_DEADLINE_MS)
+        self._handles.append(handle)
+
+    def call(self, op: Op[Answer], handle: str | None) -> Answer:
+        """Carry out an operation. Raises as `DriverConnection.call`."""
+        return self.connection.call(op, handle=handle, deadline_ms=CALL_DEADLINE_MS)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group."""
+        self.connection.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP to the whole process group."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT, if it is still there."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGCONT)
+
+    def set_skew(self, skew_ms: float, handle: str, tick: Op[Any]) -> None:
+        """Let its clock run this much ahead of (or behind) the machine's, set anew every 20 ms."""
+        if self._skew is None:
+            self._skew = _SkewedClock(self, handle, tick)
+        self._skew.skew_ms = skew_ms
+
+    def reset_clock(self) -> None:
+        """Let its clock run as the machine's: its handles are closed as users do, and opened anew."""
+        if self._skew is None:
+            return
+        self._skew.stop()
+        self._skew = None
+        for handle in self._handles:
+            self.call(Close(), handle)
+        self._handles = []
+        self.call(Reset(), None)
+        self.open_handles(self)
+
+    def close(self) -> None:
+        """End it, whatever state it is in."""
+        if self._skew is not None:
+            self._skew.stop()
+        if self._connection is not None:
+            self.thaw()
+            self._connection.kill()
+
+
+class _SkewedClock:
+    """Drivers can only let their clock stand still: it is set so often that it seems to run."""
+
+    def __init__(self, process: ClientProcess, handle: str, tick: Op[Any]) -> None:
+        self.skew_ms = 0.0
+        self._process, self._handle, self._tick = process, handle, tick
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="skewed clock")
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(TICK_MS / 1000):
+            now = int(time.time() * 1000 + self.skew_ms)
+            with suppress(DriverBroken):
+                self._process.connection.call(self._tick, handle=self._handle, now_ms=now, deadline_ms=20_000)
+
+
+class ContainerProcess(ClientProcess):
+    """A driver in a container that shares the network of this machine, and so reaches its tap at 127.0.0.1."""
+
+    handshake_ms = ENGINE_DEADLINE_S * 1000
+
+    def __init__(self, name: str, launch: Launch, tap: Tap, *, mode: str, seed: int, image: str) -> None:
+        super().__init__(name, launch, tap, mode=mode, seed=seed)
+        self._image = image
+        self._container = ""
+        self._started = False
+
+    def start(self) -> None:
+        """Start a new container. Raises DriverBroken."""
+        self._container, self._started = f"bullmq-chaos-{secrets.token_hex(6)}", False
+        run = [
+            "docker",
+            "run",
+            "--rm",
+            "--interactive",
+            "--network",
+            "host",
+            "--name",
+            self._container,
+            "--label",
+            LABEL,
+        ]
+        self.launch = Launch(self.launch.name, [*run, self._image])
+        super().start()
+        self._started = True
+
+    def kill(self) -> None:
+        """`docker kill`: the client has no time for anything."""
+        self._engine("kill")
+        super().kill()
+
+    def freeze(self) -> None:
+        """`docker pause`."""
+        self._engine("pause")
+
+    def thaw(self) -> None:
+        """`docker unpause`."""
+        self._engine("unpause")
+
+    def close(self) -> None:
+        """Remove the container, whatever state it is in."""
+        super().close()
+        if self._started:
+            self._engine("rm", "--force")
+        elif self._container:
+            # The engine may still be about to make it, although nobody waits for it any more.
+            wait_until(lambda: self._engine("rm", "--force"), deadline_s=ENGINE_DEADLINE_S, step_s=0.5)
+
+    def _engine(self, *words: str) -> bool:
+        """One command about this container; whether the engine carried it out: one that is gone needs nothing."""
+        with suppress(subprocess.TimeoutExpired):
+            done = subprocess.run(
+                ["docker", *words, self._container],
+                check=False,
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=ENGINE_DEADLINE_S,
+            )
+            return done.returncode == 0
+        return False

@@ -1,0 +1,394 @@
+"""The results file: one JSON line per run (or crash point), each finding explained where Node itself does the same."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from chaos.crash_points import CrashResult
+from chaos.observers import growth
+from chaos.options import ChaosOptions
+from conformance.checkers.histories.base import CheckResult, HistoryFinding
+from conformance.checkers.histories.evidence import Evidence
+from conformance.checkers.histories.history import History, HistoryLine, ResourceSample, StreamEventLine, encode
+from conformance.observe.tables import Snapshot
+from conformance.problems import EnvironmentProblem, UsageProblem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """Globs over client, invariant and fault (or crash point), and a regular expression found in the message."""
+
+    client: str
+    check: str
+    where: str
+    message: str
+    reason: str
+    row: str
+
+
+UNCHECKED_FLOW = (
+    "FlowProducer.add resolves without looking at the replies inside EXEC: a refused flow seems to be added"
+)
+FORGOTTEN_SCRIPTS = f"{UNCHECKED_FLOW} (NOSCRIPT: this Redis has forgotten the scripts, or never had them)"
+RESENT = "ioredis sends commands whose reply was lost again after it has reconnected (autoResendUnfulfilledCommands)"
+PAUSES = "BullMQ lets ioredis pause for min(e^n, 20000) ms, at least 1 s, before attempt n to reconnect"
+
+REFUSING = (
+    "redis.readonly",
+    "redis.misconf",
+    "redis.oom",
+    "redis.busy",
+    "evict.volatile-*",  # nothing that expires is left to evict: OOM
+    "replica.promote",  # a primary that has become a replica: READONLY
+    "sentinel.failover",
+)
+"""Faults during which Redis takes MULTI and refuses the scripts inside."""
+WITHOUT_SCRIPTS = ("redis.script-flush", "cluster.migrate-slot", "cluster.failover", "cluster.kill-primary")
+"""Faults after which a server has no scripts, and ioredis thinks it has. The reference sends such flows again."""
+LOSING_REPLIES = (
+    "network.outage-all",
+    "network.reset",
+    "network.truncate",
+    "redis.kill-*",
+    "redis.away-20s",
+    "redis.loading",
+    "redis.cut-aof",
+    "redis.restore-older-copy",
+    "redis.client-kill",
+    "redis.maxclients",
+    "redis.noauth",
+    "docker.*",
+    "replica.promote",
+    "replica.kill-primary",
+    "sentinel.failover",
+    "cluster.kill-primary",
+    "add*Job after-execute cut",
+    "add*Job mid-reply cut",
+)
+"""Faults and crash points that break the connection of a producer, perhaps between a command and its reply."""
+
+EXPLANATIONS: tuple[Explanation, ...] = (
+    *(
+        Explanation(
+            client="*",
+            check="durability",
+            where=where,
+            message=r"^acknowledged by flow\.add, and gone$",
+            reason=UNCHECKED_FLOW,
+            row="chaos.flow-refused-unnoticed",
+        )
+        for where in REFUSING
+    ),
+    *(
+        Explanation(
+            client="node",
+            check="durability",
+            where=where,
+            message=r"^acknowledged by flow\.add, and gone$",
+            reason=FORGOTTEN_SCRIPTS,
+            row="chaos.flow-refused-unnoticed",
+        )
+        for where in WITHOUT_SCRIPTS
+    ),
+    *(
+        Explanation(
+            client="node",
+            check="indeterminate",
+            where=where,
+            message=r"^queue\.add(Bulk)? was answered (ok|info), and there are 2 such jobs$",
+            reason=RESENT,
+            row="chaos.node-resends",
+        )
+        for where in LOSING_REPLIES
+    ),
+    *(
+        Explanation(
+            client="node",
+            check=check,
+            where="redis.away-20s",
+            message=message,
+            reason=PAUSES,
+            row="chaos.node-reconnect-pause",
+        )
+        for check, message in (
+            ("progress", r"when redis\.away-20s was healed; work went on after: \d+ ms$"),
+            ("timing", r"^promoted \d+ ms after it was due"),
+        )
+    ),
+)
+
+
+def explanation_of(client: str, check: str, where: str, message: str) -> Explanation | None:
+    """The explanation of a finding, if there is one."""
+    for explanation in EXPLANATIONS:
+        fits = fnmatchcase(client, explanation.client) and fnmatchcase(where, explanation.where)
+        if fits and explanation.check == check and re.search(explanation.message, message):
+            return explanation
+    return None
+
+
+FILE = "results.jsonl"
+LINES_SHOWN = 14
+FINDINGS_SHOWN = 20
+BUCKET_MS = 250.0
+
+CellVerdict = Literal["ok", "fail", "unknown", "explained"]
+
+
+class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding with the lines of the history that show it; `explained`: the reason, where Node does the same."""
+
+    message: str
+    job: str = ""
+    lines: list[str] = []
+    explained: str = ""
+    row: str = ""
+
+
+class InvariantCell(msgspec.Struct, frozen=True, kw_only=True):
+    """What an invariant says of a run. `examined` 0: the run had nothing of the kind."""
+
+    verdict: CellVerdict
+    examined: int
+    findings: list[FindingRow] = []
+    reasons: list[str] = []
+    facts: dict[str, float] = {}
+
+
+class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
+    """When a fault was on, ms."""
+
+    fault: str
+    target: str
+    began_ms: float
+    ended_ms: float
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """What went on, in steps of `step_ms`: jobs ended per step, their median latency (ms), and the backlog."""
+
+    step_ms: float = BUCKET_MS
+    throughput: list[int] = []
+    latency_ms: list[float | None] = []
+    backlog: list[tuple[float, int]] = []
+    memory: list[tuple[float, dict[str, int]]] = []
+    windows: list[WindowRow] = []
+
+
+class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
+    """One run. `name`: the faults, or the crash point. `reached`: False where the client never came to the point."""
+
+    name: str
+    kind: Literal["faults", "crash"]
+    client: str
+    topology: str = "single"
+    seed: int = 0
+    seconds: float = 0
+    jobs: int = 0
+    reproduce: str = ""
+    reached: bool = True
+    cells: dict[str, InvariantCell]
+    timeline: Timeline | None = None
+    errors: dict[str, list[str]] = {}
+    growth: dict[str, str] = {}
+    """Processes of the client whose memory grew."""
+
+    @property
+    def failed(self) -> list[str]:
+        """The invariants that do not hold, explanations aside; and `memory`."""
+        broken = [name for name, cell in self.cells.items() if cell.verdict == "fail"]
+        return [*broken, "memory"] if self.growth else broken
+
+
+class ResultsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="chaos-results"):
+    """What the file is about."""
+
+    format: int = 1
+    started: str = ""
+    command: str = ""
+    environment: dict[str, str] = {}
+
+
+class ResultsFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
+    """All results are there."""
+
+    results: int
+
+
+_DECODER: msgspec.json.Decoder[ResultsHeader | ResultRow | ResultsFooter] = msgspec.json.Decoder(
+    ResultsHeader | ResultRow | ResultsFooter
+)
+
+
+@dataclass(frozen=True)
+class ChaosResult:
+    """What came of a run. `errors`: what the workers' error listeners were told last, by process."""
+
+    options: ChaosOptions
+    history: History
+    snapshot: Snapshot
+    judgements: list[CheckResult]
+    errors: Mapping[str, list[str]]
+
+    @property
+    def failed(self) -> list[CheckResult]:
+        """The judgements that speak against the client."""
+        return [judgement for judgement in self.judgements if judgement.verdict == "fail"]
+
+
+def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
+    """What is kept of a run."""
+    options = result.options
+    client, faults = options.client.name, [fault.name for fault in options.faults]
+    return ResultRow(
+        name=", ".join(faults) or "no fault",
+        kind="faults",
+        client=client,
+        topology=options.topology,
+        seed=options.seed,
+        seconds=round(seconds, 2),
+        jobs=len(result.snapshot.jobs),
+        reproduce=options.reproduce,
+        cells={judgement.check: _cell(judgement, client, faults) for judgement in result.judgements},
+        timeline=timeline_of(result.history),
+        growth=growth(result.history),
+        errors={name: errors[-5:] for name, errors in result.errors.items() if errors},
+    )
+
+
+def crash_result_row(result: CrashResult, *, client: str, seconds: float, reproduce: str = "") -> ResultRow:
+    """What is kept of a crash point."""
+    return ResultRow(
+        name=str(result.where),
+        kind="crash",
+        client=client,
+        seconds=round(seconds, 2),
+        reproduce=reproduce,
+        reached=result.reached,
+        cells={judgement.check: _cell(judgement, client, [str(result.where)]) for judgement in result.judgements},
+    )
+
+
+def _cell(judgement: CheckResult, client: str, where: Sequence[str]) -> InvariantCell:
+    rows = [_finding_row(judgement.check, finding, client, where) for finding in judgement.findings]
+    unexplained = [row for row in rows if not row.explained]
+    verdict: CellVerdict = judgement.verdict
+    if rows and not unexplained:
+        verdict = "explained"
+    return InvariantCell(
+        verdict=verdict,
+        examined=judgement.examined,
+        findings=(unexplained + [row for row in rows if row.explained])[:FINDINGS_SHOWN],
+        reasons=list(judgement.reasons),
+        facts={name: round(number, 1) for name, number in judgement.facts.items()},
+    )
+
+
+def _finding_row(check: str, finding: HistoryFinding, client: str, where: Sequence[str]) -> FindingRow:
+    explanations = (explanation_of(client, check, place, finding.message) for place in where)
+    explanation = next(filter(None, explanations), None)
+    return FindingRow(
+        message=finding.message,
+        job=finding.job,
+        lines=[encode(line).decode().strip() for line in _ends_of(finding.lines)],
+        explained=explanation.reason if explanation else "",
+        row=explanation.row if explanation else "",
+    )
+
+
+def _ends_of(lines: Sequence[HistoryLine]) -> Sequence[HistoryLine]:
+    """The ends of a long slice: mostly the beginning tells what it is, and the end what is wrong."""
+    if len(lines) <= LINES_SHOWN:
+        return lines
+    return (*lines[: LINES_SHOWN // 2], *lines[-LINES_SHOWN // 2 :])
+
+
+def timeline_of(history: History) -> Timeline:
+    """The run in steps of a quarter of a second."""
+    evidence = Evidence(history)
+    end = max((line.at_ms for line in history.lines), default=0.0)
+    steps = int(end // BUCKET_MS) + 1
+    throughput = [0] * steps
+    latencies: list[list[float]] = [[] for _ in range(steps)]
+    for story in evidence.jobs:
+        waiting: float | None = None
+        for event in story.events:
+            if event.name == "waiting":
+                waiting = event.at_ms
+            elif event.name in {"completed", "failed"}:
+                _count(event, waiting, throughput, latencies)
+    samples = [line for line in history.lines if isinstance(line, ResourceSample)]
+    return Timeline(
+        throughput=throughput,
+        latency_ms=[round(sorted(step)[len(step) // 2], 1) if step else None for step in latencies],
+        backlog=[(line.at_ms, sum(line.backlog.values())) for line in samples if not line.memory],
+        memory=[(line.at_ms, line.memory) for line in samples if line.memory],
+        windows=[
+            WindowRow(
+                fault=window.fault,
+                target=window.target,
+                began_ms=window.began_ms,
+                ended_ms=end if math.isinf(window.ended_ms) else window.ended_ms,
+            )
+            for window in evidence.windows
+        ],
+    )
+
+
+def _count(event: StreamEventLine, waiting: float | None, throughput: list[int], latencies: list[list[float]]) -> None:
+    step = max(int(event.at_ms // BUCKET_MS), 0)
+    throughput[step] += 1
+    if waiting is not None:
+        latencies[step].append(event.at_ms - waiting)
+
+
+class ResultsFile:
+    """Writes results as they come."""
+
+    def __init__(self, path: Path, header: ResultsHeader) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.open("wb")
+        except OSError as error:
+            raise EnvironmentProblem(f"cannot write {path}: {error.strerror}", hint="choose another --out") from error
+        self._count = 0
+        self._write(header)
+
+    def put(self, result: ResultRow) -> None:
+        """One more."""
+        self._count += 1
+        self._write(result)
+
+    def finish(self) -> None:
+        """Write the footer and close."""
+        self._write(ResultsFooter(results=self._count))
+        self._file.close()
+
+    def _write(self, row: ResultsHeader | ResultRow | ResultsFooter) -> None:
+        self._file.write(msgspec.json.encode(row) + b"\n")
+        self._file.flush()
+
+
+def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
+    """Header, results, and whether the file is complete. Raises UsageProblem for what is no results file."""
+    try:
+        rows = [_DECODER.decode(row) for row in path.read_bytes().splitlines()]
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageProblem(f"{path} is no file of chaos results: {error}") from error
+    if not rows or not isinstance(rows[0], ResultsHeader):
+        raise UsageProblem(f"{path} has no header")
+    results = [row for row in rows if isinstance(row, ResultRow)]
+    return rows[0], results, isinstance(rows[-1], ResultsFooter)
+
+
+def any_failed(results: Iterable[ResultRow]) -> bool:
+    """Whether anything speaks against a client."""
+    return any(result.failed or not result.reached for result in results)

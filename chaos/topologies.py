@@ -1,0 +1,366 @@
+"""The arrangements of Redis servers that a run may use: one alone, a primary with its replica, sentinels, a cluster."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import redis
+
+from chaos.redis_servers import ContainerServer, Persistence, RedisProcess, RedisServer, Relay
+from conformance.observe.tap.tap import Tap
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.protocol.slots import slot_of
+from conformance.servers.binary import Binary, any_binary, binary_at
+from conformance.servers.cluster import slot_ranges
+from conformance.servers.connection import Client, connect, send
+from conformance.servers.ports import HOST
+from conformance.servers.setting import Address, AnyBinary, BinaryAt, Container, parse_setting
+from conformance.servers.waiting import wait_until
+from conformance.upstream.manifest import load_manifest
+
+LINK_DEADLINE_S = 20.0
+SENTINELS = 3
+QUORUM = 2
+GROUP = "chaos"
+SENTINEL_LOOK_S = 0.1
+PRIMARIES = 3
+FORM_DEADLINE_S = 60.0
+CLUSTER_LOOK_S = 0.05
+
+TopologyName: TypeAlias = Literal["single", "replica", "sentinel", "cluster"]
+
+
+@dataclass
+class Topology:
+    """Servers, and where clients find them.
+
+    `nodes`: what taps are put in front of. `primary`: where a client of one server finds the data now. `pair`,
+    `cluster_nodes`: what faults of that topology need.
+    """
+
+    name: TopologyName
+    servers: list[RedisServer]
+    nodes: list[str]
+    primary: Callable[[], RedisServer]
+    cluster: bool = False
+    pair: ReplicaPair | None = None
+    cluster_nodes: ChaosCluster | None = None
+
+    def connect(self, *, timeout_s: float = 10.0) -> Client:
+        """A client of the kit's own, past all taps. Raises redis errors."""
+        if self.cluster:
+            alive = [server.node for server in self.servers if server.running]
+            return connect(Address(mode="cluster", nodes=alive), timeout_s=timeout_s)
+        return self.primary().connect(timeout_s=timeout_s)
+
+    def new_tap(self, texts: Mapping[str, str]) -> Tap:
+        """A tap for one process. `texts`: the official scripts by name, to know changed ones by likeness."""
+        names = {entry.sha1: name for name, entry in load_manifest().scripts.items()}
+        return Tap(*self.nodes, scripts=names, texts=texts, cluster=self.cluster)
+
+
+@contextmanager
+def single(server: RedisServer) -> Iterator[Topology]:
+    """Run one server for the duration of the block. Raises EnvironmentProblem."""
+    try:
+        server.start()
+        yield Topology("single", [server], [server.node], lambda: server)
+    finally:
+        server.close()
+
+
+class ReplicaPair:
+    """Two servers and the relay in front of the one that is the primary now."""
+
+    def __init__(self, servers: list[RedisProcess], relay: Relay) -> None:
+        self.servers = servers
+        self.relay = relay
+
+    @property
+    def primary(self) -> RedisProcess:
+        """Where the relay leads."""
+        return next(server for server in self.servers if server.node == self.relay.target)
+
+    @property
+    def replica(self) -> RedisProcess:
+        """The other one."""
+        return next(server for server in self.servers if server is not self.primary)
+
+    def promote(self) -> None:
+        """Make the replica the primary, and lead everybody there."""
+        chosen = self.replica
+        with chosen.connect() as client:
+            send(client, "REPLICAOF", "NO", "ONE")
+        self.relay.point_at(chosen.node)  # only now: a replica would refuse their writes
+
+    def follow(self) -> None:
+        """Make the other server a replica of the primary, and wait until it has all of the data."""
+        primary, replica = self.primary, self.replica
+        with replica.connect() as client:
+            send(client, "REPLICAOF", HOST, primary.port)
+            wait_for_link(client)
+
+
+def wait_for_link(client: redis.Redis) -> None:
+    """Wait until a replica has the data of its primary. Raises EnvironmentProblem."""
+
+    def linked() -> bool:
+        facts = client.info("replication")
+        return facts.get("master_link_status") == "up" and not facts.get("master_sync_in_progress")
+
+    if not wait_until(linked, deadline_s=LINK_DEADLINE_S):
+        raise EnvironmentProblem(f"a replica did not get its data within {LINK_DEADLINE_S:g} s")
+
+
+@contextmanager
+def replica(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
+    """Run both for the duration of the block. Raises EnvironmentProblem."""
+    with ExitStack() as stack:
+        pair = _pair(binary, persistence, stack)
+        yield Topology(
+            "replica",
+            list(pair.servers),
+            [pair.relay.address],
+            lambda: pair.primary,
+            pair=pair,
+        )
+
+
+@contextmanager
+def sentinel(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
+    """Run both and three sentinels, which fail over by themselves. Raises EnvironmentProblem."""
+    with ExitStack() as stack:
+        pair = _pair(binary, persistence, stack)
+        sentinels = [RedisProcess(binary, mode="sentinel") for _ in range(SENTINELS)]
+        for process in sentinels:
+            stack.callback(process.close)
+            (process.folder / "sentinel.conf").write_text(_sentinel_config(pair.primary))
+            process.start()
+        stack.enter_context(_following(pair, sentinels))
+        _wait_until_all_know(sentinels)
+        yield Topology(
+            "sentinel",
+            list(pair.servers),
+            [pair.relay.address],
+            lambda: pair.primary,
+            pair=pair,
+        )
+
+
+def _pair(binary: Binary, persistence: Persistence, stack: ExitStack) -> ReplicaPair:
+    servers = [RedisProcess(binary, persistence=persistence) for _ in range(2)]
+    for server in servers:
+        stack.callback(server.close)
+        server.start()
+    pair = ReplicaPair(servers, stack.enter_context(Relay(servers[0].node)))
+    pair.follow()
+    return pair
+
+
+def _sentinel_config(primary: RedisProcess) -> str:
+    return "\n".join(
+        (
+            f"sentinel monitor {GROUP} {HOST} {primary.port} {QUORUM}",
+            f"sentinel down-after-milliseconds {GROUP} 600",
+            f"sentinel failover-timeout {GROUP} 3000",
+            f"sentinel parallel-syncs {GROUP} 1",
+            "",
+        )
+    )
+
+
+@contextmanager
+def _following(pair: ReplicaPair, sentinels: list[RedisProcess]) -> Iterator[None]:
+    """Lead clients to where the sentinels say that the data is."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(SENTINEL_LOOK_S):
+            for process in sentinels:
+                with suppress(redis.RedisError), process.connect(timeout_s=1.0) as client:
+                    host, port = send(client, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", GROUP)
+                    node = f"{host.decode()}:{port.decode()}"
+                    if node != pair.relay.target and any(node == server.node for server in pair.servers):
+                        pair.relay.point_at(node)
+                    break
+
+    thread = threading.Thread(target=follow, daemon=True, name="sentinel follower")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _wait_until_all_know(sentinels: list[RedisProcess]) -> None:
+    """Sentinels find each other, and the replica, through the primary; before that they cannot fail over."""
+
+    def knows(process: RedisProcess) -> bool:
+        with suppress(redis.RedisError), process.connect(timeout_s=2.0) as client:
+            facts = send(client, "SENTINEL", "MASTER", GROUP)
+            pairs = dict(zip(facts[::2], facts[1::2], strict=False)) if isinstance(facts, list) else facts
+            text = {_text(name): _text(value) for name, value in pairs.items()}
+            return int(text["num-other-sentinels"]) == SENTINELS - 1 and int(text["num-slaves"]) >= 1
+        return False
+
+    if not wait_until(
+        lambda: all(knows(process) for process in sentinels), deadline_s=LINK_DEADLINE_S, step_s=SENTINEL_LOOK_S
+    ):
+        raise EnvironmentProblem(f"the sentinels did not find each other within {LINK_DEADLINE_S:g} s")
+
+
+class ChaosCluster:
+    """The nodes of a cluster, and who owns what now."""
+
+    def __init__(self, servers: list[RedisProcess]) -> None:
+        self.servers = servers
+
+    def id_of(self, server: RedisServer) -> str:
+        """The node's own id."""
+        with server.connect() as client:
+            return _text(send(client, "CLUSTER", "MYID"))
+
+    def owner(self, key: str) -> RedisProcess:
+        """The primary of a key's slot, as most living nodes see it. Raises EnvironmentProblem if nobody is."""
+        slot = slot_of(key.encode())
+        for server in self.servers:
+            try:
+                with server.connect(timeout_s=2.0) as client:
+                    ranges = send(client, "CLUSTER", "SLOTS")
+            except redis.RedisError:
+                continue
+            for first, last, primary, *_ in ranges:
+                found = self._at(int(primary[1]))
+                if int(first) <= slot <= int(last) and found is not None and found.running:
+                    return found
+        raise EnvironmentProblem(f"no node of the cluster owns slot {slot}")
+
+    def replica_of(self, server: RedisProcess) -> RedisProcess:
+        """A replica of a primary. Raises EnvironmentProblem if it has none."""
+        own = self.id_of(server)
+        with server.connect() as client:
+            lines = [_text(line) for line in send(client, "CLUSTER", "REPLICAS", own)]
+        ports = [int(line.split()[1].split("@")[0].rpartition(":")[2]) for line in lines]
+        for port in ports:
+            found = self._at(port)
+            if found is not None and found.running:
+                return found
+        raise EnvironmentProblem(f"the node at port {server.port} has no replica")
+
+    def _at(self, port: int) -> RedisProcess | None:
+        return next((server for server in self.servers if server.port == port), None)
+
+    def healthy(self) -> bool:
+        """Whether every node sees all slots served, and nobody failing."""
+        return all(_is_whole(server, len(self.servers)) for server in self.servers)
+
+
+@contextmanager
+def cluster(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
+    """Run it for the duration of the block. Raises EnvironmentProblem if it does not come up."""
+    with ExitStack() as stack:
+        servers = [RedisProcess(binary, persistence=persistence, mode="cluster") for _ in range(2 * PRIMARIES)]
+        for server in servers:
+            stack.callback(server.close)
+            server.start()
+        nodes = ChaosCluster(servers)
+        _form(nodes)
+        yield Topology(
+            "cluster",
+            list(servers),
+            [server.node for server in servers],
+            lambda: nodes.servers[0],
+            cluster=True,
+            cluster_nodes=nodes,
+        )
+
+
+def _form(nodes: ChaosCluster) -> None:
+    primaries, replicas = nodes.servers[:PRIMARIES], nodes.servers[PRIMARIES:]
+    for epoch, (server, slots) in enumerate(zip(primaries, slot_ranges(PRIMARIES), strict=True), 1):
+        with server.connect() as client:
+            send(client, "CLUSTER ADDSLOTSRANGE", slots.start, slots.stop - 1)
+            send(client, "CLUSTER SET-CONFIG-EPOCH", epoch)
+    first = nodes.servers[0]
+    for server in nodes.servers[1:]:
+        with server.connect() as client:
+            send(client, "CLUSTER MEET", HOST, first.port)
+    _insist(lambda: all(_known(server) == len(nodes.servers) for server in nodes.servers), "nodes did not meet")
+    for primary, replica in zip(primaries, replicas, strict=True):
+        with replica.connect() as client:
+            send(client, "CLUSTER REPLICATE", nodes.id_of(primary))
+    _insist(nodes.healthy, "the cluster did not form")
+    _insist(lambda: all(_is_linked(replica) for replica in replicas), "the replicas did not get their data")
+
+
+def _insist(condition: Callable[[], bool], problem: str) -> None:
+    if not wait_until(condition, deadline_s=FORM_DEADLINE_S, step_s=CLUSTER_LOOK_S):
+        raise EnvironmentProblem(f"{problem} within {FORM_DEADLINE_S:g} s")
+
+
+def _cluster_info(server: RedisProcess) -> dict[str, str]:
+    try:
+        with server.connect(timeout_s=2.0) as client:
+            reply = send(client, "CLUSTER", "INFO")
+    except redis.RedisError:
+        return {}
+    if isinstance(reply, dict):
+        return {_text(name): _text(value) for name, value in reply.items()}
+    return dict(line.split(":", 1) for line in _text(reply).splitlines() if ":" in line)
+
+
+def _known(server: RedisProcess) -> int:
+    return int(_cluster_info(server).get("cluster_known_nodes", 0))
+
+
+def _is_whole(server: RedisProcess, known: int) -> bool:
+    info = _cluster_info(server)
+    whole = info.get("cluster_state") == "ok" and info.get("cluster_slots_fail") == "0"
+    return whole and info.get("cluster_slots_pfail") == "0" and info.get("cluster_known_nodes") == str(known)
+
+
+def _is_linked(server: RedisProcess) -> bool:
+    with server.connect(timeout_s=2.0) as client:
+        facts = client.info("replication")
+    return bool(facts.get("role") == "slave" and facts.get("master_link_status") == "up")
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@contextmanager
+def open_topology(name: TopologyName, redis: str, persistence: Persistence) -> Iterator[Topology]:
+    """Run the servers for the duration of the block.
+
+    `redis`: `binary:PATH`, `container[:IMAGE]`, or empty for the program on PATH. Raises a Problem.
+    """
+    wanted = parse_setting(redis)
+    if isinstance(wanted, Container):
+        if name != "single":
+            raise UsageProblem(f"topology {name} runs on local processes only", hint="leave --redis away")
+        opened: AbstractContextManager[Topology] = single(ContainerServer(wanted.image, persistence))
+    elif isinstance(wanted, AnyBinary | BinaryAt):
+        binary = binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(lambda _text: None)
+        opened = _on_processes(name, binary, persistence)
+    else:
+        raise UsageProblem(f"chaos cannot hurt a Redis given as {redis!r}", hint="use binary:PATH or container[:IMAGE]")
+    with opened as topology:
+        yield topology
+
+
+def _on_processes(name: TopologyName, binary: Binary, persistence: Persistence) -> AbstractContextManager[Topology]:
+    match name:
+        case "single":
+            return single(RedisProcess(binary, persistence=persistence))
+        case "replica":
+            return replica(binary, persistence)
+        case "sentinel":
+            return sentinel(binary, persistence)
+        case "cluster":
+            return cluster(binary, persistence)

@@ -1,1 +1,0 @@
-"""The arrangements of Redis servers that a run may use, on local processes."""

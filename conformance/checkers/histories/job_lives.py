@@ -1,0 +1,273 @@
+"""The life of a job: why it runs again, whose finish counts, its counters, its transitions, its children."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from conformance.checkers.base import SnapshotView
+from conformance.checkers.histories.base import (
+    NO_REST,
+    NO_SNAPSHOT,
+    CheckStatistics,
+    HistoryCheck,
+    HistoryFinding,
+    Undecided,
+)
+from conformance.checkers.histories.evidence import Evidence, JobHistory
+from conformance.checkers.histories.history import RunEnded, ScriptLine, StreamEventLine
+from conformance.observe.tables import parsed_json
+
+NO_LOCK_CHECK = "0"
+"""The token with which a script does not look at the lock (upstream `includes/removeLock.lua`)."""
+ENDING = frozenset({"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"})
+ROUNDING_MS = 2
+"""An event stands at the end of its ms, and a fault may be healed in the same."""
+FINAL = frozenset({"completed", "failed"})
+PUTS_ITSELF_BACK = frozenset({"waits", "delays"})
+"""Kinds of job whose processor moves them out of active without ending the attempt."""
+ALLOWED: Mapping[str, frozenset[str]] = {
+    "added": frozenset({""}),
+    "waiting": frozenset({"added", "delayed", "active", "failed", "completed", "waiting-children"}),
+    "delayed": frozenset({"added", "active", "delayed"}),
+    "waiting-children": frozenset({"added", "active"}),
+    "active": frozenset({"waiting"}),
+    "completed": frozenset({"active"}),
+    "failed": frozenset({"active"}),
+    "removed": frozenset({"added", "waiting", "delayed", "active", "failed", "completed", "waiting-children"}),
+}
+"""From which states an event may lead; the event's name is the state after it."""
+CONTAINERS: Mapping[str, frozenset[str]] = {
+    "waiting": frozenset({"wait", "paused", "prioritized"}),
+    "removed": frozenset(),
+}
+"""Where a job is after the event; by default in the container of the event's name."""
+
+
+def _duplicate_runs(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """A job runs again only after its run has failed, or after it has stalled while some fault could explain that."""
+    for job in evidence.certain():
+        statistics.count()
+        yield from _unreasonable_runs(evidence, job)
+        begun, claimed = len(job.starts), sum(event.name == "active" for event in job.events)
+        if begun > claimed > 0:
+            message = f"{begun} runs began, and Redis told of {claimed} claims"
+            yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
+
+
+def _unreasonable_runs(evidence: Evidence, job: JobHistory) -> Iterator[HistoryFinding]:
+    """Walk through the life of a job with the reason, if any, why it may be claimed once more."""
+    claimed: StreamEventLine | None = None
+    reason = "added"
+    for line in job.lines:
+        if isinstance(line, RunEnded) and line.outcome != "complete":
+            reason = line.outcome
+        elif isinstance(line, StreamEventLine) and line.name == "stalled" and claimed is not None:
+            if not evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS):
+                message = "stalled, although no fault has touched its worker"
+                yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
+            reason = "stalled"
+        elif isinstance(line, StreamEventLine) and line.name == "waiting" and line.fields.get("prev") in FINAL:
+            reason = "retried"
+        elif isinstance(line, StreamEventLine) and line.name == "active":
+            if not reason and not (
+                claimed is not None and evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS)
+            ):
+                message = "claimed again, although its run had neither failed nor stalled"
+                yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
+            claimed, reason = line, ""
+
+
+def _tokens(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """Only who claimed a job last can end its run; who is refused changes nothing; the value is that of the last run.
+
+    Calls that were on their way at the same time are not judged by their order.
+    """
+    seen = False
+    for job in evidence.certain():
+        scripts = [line for line in job.lines if isinstance(line, ScriptLine)]
+        if not scripts:
+            continue
+        seen = True
+        statistics.count()
+        yield from _foreign_ends(job, scripts)
+        yield from _unsent_ends(job, scripts)
+    if not seen:
+        yield Undecided("nothing was recorded on the wire")
+
+
+def _foreign_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[HistoryFinding]:
+    holder: ScriptLine | None = None
+    for line in scripts:
+        if line.claimed == job.id and line.accepted:
+            holder = line
+        elif holder and line.job == job.id and line.accepted and line.script in ENDING and line.token:
+            foreign = line.token not in {holder.token, NO_LOCK_CHECK}
+            if foreign and line.sent_ms is not None and line.sent_ms > holder.at_ms:
+                message = f"{line.script} of {line.token} was accepted, although {holder.token} had claimed the job"
+                yield HistoryFinding(message=message, job=job.label, lines=(holder, line))
+
+
+def _unsent_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[HistoryFinding]:
+    """Every end that Redis tells of has a call that was accepted, or whose answer nobody has seen."""
+    ends = [event for event in job.events if event.name in FINAL]
+    calls = [line for line in scripts if line.script == "moveToFinished" and line.job == job.id]
+    possible = [line for line in calls if line.accepted or line.fate not in {"answered", "answered-by-tap"}]
+    if len(ends) > len(possible):
+        message = f"Redis tells of {len(ends)} ends, and {len(possible)} calls can have brought them about"
+        yield HistoryFinding(message=message, job=job.label, lines=(*calls, *ends))
+    for event in ends:
+        value = parsed_json(event.fields.get("returnvalue"))
+        token = value.get("token") if isinstance(value, dict) else None
+        if token and token not in {line.token for line in possible}:
+            message = f"the value is that of {token}, whose finish was not accepted"
+            yield HistoryFinding(message=message, job=job.label, lines=(*calls, event))
+
+
+def _counters(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """`ats`, `stc` and `atm` of a job are the claims, stalls and ended attempts that Redis told of."""
+    if evidence.snapshot is None:
+        yield NO_SNAPSHOT
+        return
+    if not evidence.at_rest:
+        yield NO_REST
+        return
+    hashes = {(job.queue, job.id): job for job in evidence.snapshot.jobs}
+    for job in evidence.certain():
+        stored, events = hashes.get((job.queue, job.id)), job.events
+        if stored is None or not events or events[0].name != "added":
+            continue
+        statistics.count()
+        claims = sum(event.name == "active" for event in events)
+        stalls = sum(event.name == "stalled" for event in events)
+        least, most = _attempts(job, stalls)
+        for field, low, high in (("ats", claims, claims), ("stc", stalls, stalls), ("atm", least, most)):
+            number = stored.number(field) or 0
+            if not low <= number <= high:
+                expected = f"{low}" if low == high else f"{low} to {high}"
+                message = f"{field} is {number:g}, and Redis told of {expected}"
+                yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
+
+
+def _attempts(job: JobHistory, stalls: int) -> tuple[int, int]:
+    """How many attempts ended, at least and at most: a job that asked to be put back has not ended its attempt."""
+    ended = sum(event.name in FINAL for event in job.events)
+    back = sum(_is_return(event, before) for before, event in zip(job.events, job.events[1:], strict=False))
+    most = ended + back - stalls
+    asked_for = job.planned is not None and job.planned.kind in PUTS_ITSELF_BACK
+    return (ended if asked_for else most), most
+
+
+def _is_return(event: StreamEventLine, before: StreamEventLine) -> bool:
+    """Whether the event brings a job back from active."""
+    if event.name == "waiting":
+        return event.fields.get("prev") == "active"
+    return event.name == "delayed" and before.name in {"active", "progress"}
+
+
+RUN_CHECKS = (
+    HistoryCheck(name="duplicate-runs", predicate=_duplicate_runs),
+    HistoryCheck(name="tokens", predicate=_tokens),
+    HistoryCheck(name="counters", predicate=_counters),
+)
+
+
+def _events(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """The events of a job tell transitions that exist, each from where the last one led, and the end agrees with them.
+
+    A `stalled` follows directly upon the return to wait that it tells of.
+    """
+    view = SnapshotView(evidence.snapshot) if evidence.snapshot is not None and evidence.at_rest else None
+    if view is None:
+        yield Undecided("the last events could not be compared with a snapshot")
+    for job in evidence.certain():
+        if not job.events:
+            continue
+        statistics.count()
+        yield from _check_transitions(job)
+        if view is not None:
+            yield from _check_end(job, view)
+
+
+def _check_transitions(job: JobHistory) -> Iterator[HistoryFinding]:
+    state = "" if job.events[0].name == "added" else "?"
+    before: StreamEventLine | None = None
+    for event in job.events:
+        if event.name == "stalled" and (before is None or before.fields.get("prev") != "active"):
+            yield HistoryFinding(message="`stalled` without a return to wait", job=job.label, lines=tuple(job.events))
+        if event.name not in ALLOWED:
+            continue
+        prev = event.fields.get("prev")
+        if state != "?" and state not in ALLOWED[event.name]:
+            message = f"`{event.name}` of a job that is {state or 'not there'}"
+            yield HistoryFinding(message=message, job=job.label, lines=tuple(job.events))
+        elif event.name == "waiting" and prev and state not in {"?", prev}:
+            message = f"`waiting` from {prev}, and the job was {state}"
+            yield HistoryFinding(message=message, job=job.label, lines=tuple(job.events))
+        state, before = event.name, event
+
+
+def _check_end(job: JobHistory, view: SnapshotView) -> Iterator[HistoryFinding]:
+    transitions = [event.name for event in job.events if event.name in ALLOWED]
+    states = view.states.get((job.queue, job.id), [])
+    if not transitions or len(states) != 1 or transitions[-1] == "added":
+        return
+    expected = CONTAINERS.get(transitions[-1], frozenset({transitions[-1]}))
+    if states[0] not in expected:
+        message = f"the last event is `{transitions[-1]}`, and the job is in {states[0]}"
+        yield HistoryFinding(message=message, job=job.label, lines=tuple(job.events[-3:]))
+
+
+def _parents(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
+    """A parent leaves waiting-children exactly once, not before its last child has completed, and knows all of them."""
+    families: dict[str, list[str]] = {}
+    for planned in evidence.planned.values():
+        if planned.parent:
+            families.setdefault(planned.parent, []).append(planned.name)
+    for parent, children in families.items():
+        jobs = [job for name in (parent, *children) for job in evidence.by_name.get(name, [])]
+        parents = evidence.by_name.get(parent, [])
+        if len(parents) != 1 or any(evidence.may_be_lost(job) for job in jobs):
+            continue
+        statistics.count()
+        yield from _release(parents[0], [job for job in jobs if job is not parents[0]], len(children))
+        yield from _processed(evidence, parents[0], children)
+
+
+def _release(parent: JobHistory, children: list[JobHistory], expected: int) -> Iterator[HistoryFinding]:
+    releases = [
+        event for event in parent.events if event.name == "waiting" and event.fields.get("prev") == "waiting-children"
+    ]
+    ends = [event for child in children for event in child.events if event.name == "completed"]
+    lines = tuple(sorted((*releases, *ends), key=lambda event: event.at_ms))
+    if len(releases) > 1:
+        yield HistoryFinding(message=f"left waiting-children {len(releases)} times", job=parent.label, lines=lines)
+    elif releases and sum(_was_done(child, releases[0].at_ms) for child in children) < expected:
+        yield HistoryFinding(
+            message=f"left before its {expected} children had completed", job=parent.label, lines=lines
+        )
+    elif not releases and len(ends) == expected and any(event.name == "waiting-children" for event in parent.events):
+        yield HistoryFinding(message="still waits, and all its children have completed", job=parent.label, lines=lines)
+
+
+def _was_done(child: JobHistory, at_ms: float) -> bool:
+    """Whether it had completed by then, or was about to: one script stores its end and releases the parent."""
+    return any(
+        line.at_ms <= at_ms
+        for line in child.lines
+        if (isinstance(line, StreamEventLine) and line.name == "completed")
+        or (isinstance(line, RunEnded) and line.outcome == "complete")
+    )
+
+
+def _processed(evidence: Evidence, parent: JobHistory, children: list[str]) -> Iterator[HistoryFinding]:
+    """A completed parent has the values of all its children."""
+    if evidence.snapshot is None or not any(event.name == "completed" for event in parent.events):
+        return
+    rows = [row for row in evidence.snapshot.dependencies if (row.queue, row.parent) == (parent.queue, parent.id)]
+    values = sum(row.kind == "processed" for row in rows)
+    if rows and values != len(children):
+        message = f"has {values} values of its {len(children)} children"
+        yield HistoryFinding(message=message, job=parent.label, lines=tuple(parent.events))
+
+
+TRANSITION_CHECKS = (HistoryCheck(name="events", predicate=_events), HistoryCheck(name="parents", predicate=_parents))

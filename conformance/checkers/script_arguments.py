@@ -1,0 +1,240 @@
+"""Keys and arguments of recorded calls of scripts: what belongs where, which numbers Lua and Redis can bear. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgpack
+
+from conformance.checkers.base import ViolationDetail, is_plausible_ms
+from conformance.observe.tap.recording import CommandRecord, short_text
+from conformance.protocol.script_calls import SCRIPT_CALLS, ScriptCall
+
+MAX_EXACT = 2**53
+"""Lua's numbers are doubles: above this, neighbours become equal."""
+LONGEST_BLOCK_S = 3600.0
+"""A blocking call for longer than this holds up the end of a client; BullMQ waits at most 10 s."""
+MOST_SLOTS = 9
+"""Entries of the first argument of the add scripts."""
+
+_NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+_ADDS = frozenset({"addStandardJob", "addDelayedJob", "addPrioritizedJob", "addParentJob"})
+_OPTIONAL_SLOTS = {4: "parent key", 5: "parent dependencies key", 6: "parent", 7: "repeat job key", 8: "dedup key"}
+_COMPUTED_BY_SCRIPT = {("addJobScheduler", 6): frozenset({"delay"}), ("updateJobScheduler", 4): frozenset({"delay"})}
+"""Numbers in packed arguments that may be NaN, because the script overwrites them."""
+
+
+def located(command: CommandRecord, part: str, message: str) -> ViolationDetail:
+    """A finding about one command: `call.<script or command>.<part>` at its first key."""
+    what = command.script or command.name
+    key = short_text(command.keys[0]) if command.keys else f"connection {command.connection}"
+    return ViolationDetail(where=f"call.{what}.{part}", key=key, message=f"#{command.sequence} {what}: {message}")
+
+
+def layout_of(call: CommandRecord) -> ScriptCall:
+    """How this official script is called."""
+    return SCRIPT_CALLS[call.script or ""]
+
+
+# Keys
+
+
+def base_of(call: CommandRecord) -> bytes | None:
+    """`PREFIX:QUEUE:` as most of the KEYS with a fixed name say; None where there is no such key."""
+    bases = [
+        key.removesuffix(name.encode())
+        for key, names in zip(call.keys, layout_of(call).keys, strict=True)
+        for name in names.split("|")
+        if name and "<" not in name and key.endswith(b":" + name.encode())
+    ]
+    bases += [
+        key
+        for key, names in zip(call.keys, layout_of(call).keys, strict=True)
+        if names == "<base>" and key[-1:] == b":"
+    ]
+    return max(bases, key=bases.count) if bases else None
+
+
+def fits(key: bytes, names: str, base: bytes | None) -> bool:
+    """Whether a key is one of those that may be there."""
+    return any(_fits_one(key, name, base) for name in names.split("|"))
+
+
+def _fits_one(key: bytes, name: str, base: bytes | None) -> bool:
+    if not name:
+        return not key
+    if base is None and "<" not in name:
+        return False  # if it were right, it would have shown the base
+    if base is None:
+        # No key of the call has a fixed name: at least a prefix, a queue and an id are there.
+        return key.count(b":") >= 2 and key.endswith(name.replace("<job>", "").encode() if "<job>" in name else b"")
+    if name == "<base>":
+        return key == base
+    if not key.startswith(base):
+        return False
+    rest = key[len(base) :]
+    if name == "<any>":
+        return bool(rest)
+    suffix = name.removeprefix("<job>").encode()
+    return rest.endswith(suffix) and len(rest) > len(suffix) if "<job>" in name else rest == name.encode()
+
+
+def bases_in_arguments(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
+    """Every `PREFIX:QUEUE:` among the arguments, and where it stands."""
+    for index, (kind, word) in enumerate(kinds(call), 1):
+        if kind == "base":
+            yield f"argv[{index}]", word
+    if call.script in _ADDS and call.argv:
+        packed = unpacked(call.argv[0])
+        if isinstance(packed, list) and packed and isinstance(packed[0], str):
+            yield "argv[1][1]", packed[0].encode("utf-8", "surrogateescape")
+
+
+# Arguments
+
+
+def kinds(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
+    """Arguments with their kinds; those that there should not be have none."""
+    layout = layout_of(call)
+    expected = [*layout.args, *(layout.more for _ in call.argv[len(layout.args) :])]
+    return zip(expected, call.argv, strict=False)
+
+
+def too_few(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+    """Calls with too few arguments."""
+    for call in calls:
+        if len(call.argv) < len(layout_of(call).args):
+            yield located(call, "argv", f"{len(call.argv)} arguments instead of {len(layout_of(call).args)}")
+
+
+def surplus(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+    """Calls with arguments that the script does not read."""
+    for call in calls:
+        layout = layout_of(call)
+        if len(call.argv) > len(layout.args) and not layout.more:
+            yield located(call, "argv", f"{len(call.argv)} arguments instead of {len(layout.args)}")
+
+
+def out_of_range(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+    """Arguments, and numbers in packed arguments, that are not what their kind allows."""
+    for call in calls:
+        for index, (kind, word) in enumerate(kinds(call), 1):
+            problem = _problem(kind, word)
+            if problem:
+                yield located(call, f"argv[{index}]", f"{short_text(word)} {problem}")
+            elif kind.startswith("packed") and word:
+                allowed = _COMPUTED_BY_SCRIPT.get((call.script or "", index), frozenset())
+                for name, number in _bad_numbers(unpacked(word), allowed):
+                    yield located(call, f"argv[{index}]", f"{name} is {number}")
+
+
+def blocking_badly(commands: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+    """Blocking commands that wait for no proper time, or for far too long."""
+    for command in commands:
+        problem = _blocks_badly(command)
+        if problem:
+            yield located(command, "timeout", problem)
+
+
+def _problem(kind: str, word: bytes) -> str:
+    """What is wrong with an argument of this kind; empty if nothing is."""
+    if kind.endswith("?") and not word:
+        return ""
+    kind = kind.rstrip("?")
+    if kind == "flag":
+        return "" if word in {b"", b"0", b"1"} else "is neither 1 nor 0"
+    if kind == "push":
+        return "" if word in {b"LPUSH", b"RPUSH"} else "is neither LPUSH nor RPUSH"
+    if kind not in {"now", "time", "number", "integer", "count", "duration"}:
+        return ""
+    if not _NUMBER.fullmatch(word) or not math.isfinite(float(word)):
+        return "is not a finite number"
+    number = float(word)
+    if kind in {"time", "number"}:
+        return ""
+    if number != int(number) or abs(number) > MAX_EXACT:
+        return "is not a whole number that a double can hold"
+    if kind == "now":
+        return "" if is_plausible_ms(number) else "is not a time in Unix ms"
+    if number < {"count": 0, "duration": 1}.get(kind, -MAX_EXACT):
+        return "is too small"
+    return ""
+
+
+def _bad_numbers(value: Any, allowed: frozenset[str], name: str = "it") -> Iterator[tuple[str, Any]]:
+    """Numbers that Lua cannot bear, with the name that they have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        if name not in allowed:
+            yield name, value
+    elif isinstance(value, int) and abs(value) > MAX_EXACT:
+        yield name, value
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            yield from _bad_numbers(member, allowed, str(key))
+    elif isinstance(value, list):
+        for index, member in enumerate(value, 1):
+            yield from _bad_numbers(member, allowed, f"entry {index}")
+
+
+def _blocks_badly(command: CommandRecord) -> str:
+    args = command.args
+    if command.name in {"BZPOPMIN", "BZPOPMAX", "BLPOP", "BRPOP"} and len(args) > 2:
+        if not _NUMBER.fullmatch(args[-1]) or not 0 <= float(args[-1]) <= LONGEST_BLOCK_S:
+            return f"{short_text(args[-1])} is no time in s from 0 to {LONGEST_BLOCK_S:.0f}"
+    elif command.name in {"XREAD", "XREADGROUP"} and command.blocking:
+        upper = [word.upper() for word in args]
+        after = args[upper.index(b"BLOCK") + 1] if upper.index(b"BLOCK") + 1 < len(args) else b""
+        if not after.isdigit() or int(after) > LONGEST_BLOCK_S * 1000:
+            return f"{short_text(after)} is no time in ms from 0 to {LONGEST_BLOCK_S * 1000:.0f}"
+    return ""
+
+
+# Packed arguments
+
+
+def unpacked(word: bytes) -> Any:
+    """The msgpack value of an argument; None if it is none (or the value is nil)."""
+    try:
+        return msgpack.unpackb(word, raw=False, strict_map_key=False, unicode_errors="surrogateescape")
+    except (ValueError, msgpack.exceptions.UnpackException, msgpack.exceptions.ExtraData):
+        return None
+
+
+def badly_packed(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+    """Packed arguments that are no msgpack, and slots of added jobs that must not be empty texts."""
+    for call in calls:
+        for index, (kind, word) in enumerate(kinds(call), 1):
+            if kind.startswith("packed") and not (kind.endswith("?") and not word):
+                clipped = call.clipped  # what was not kept cannot be judged
+                if not clipped and not isinstance(unpacked(word), list | dict):
+                    yield located(call, f"argv[{index}]", f"{short_text(word)} is no msgpack array or map")
+        if call.script in _ADDS and call.argv:
+            yield from _bad_slots(call, unpacked(call.argv[0]))
+
+
+def _bad_slots(call: CommandRecord, slots: Any) -> Iterator[ViolationDetail]:
+    if not isinstance(slots, list):
+        return
+    if not 4 <= len(slots) <= MOST_SLOTS:
+        yield located(call, "argv[1]", f"{len(slots)} entries instead of {MOST_SLOTS}")
+    for index, name in _OPTIONAL_SLOTS.items():
+        if index < len(slots) and slots[index] == "":
+            yield located(call, f"argv[1][{index + 1}]", f"the {name} is an empty text instead of nil")
+
+
+__all__ = [
+    "badly_packed",
+    "base_of",
+    "bases_in_arguments",
+    "blocking_badly",
+    "fits",
+    "layout_of",
+    "located",
+    "out_of_range",
+    "surplus",
+    "too_few",
+    "unpacked",
+]

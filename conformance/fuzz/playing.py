@@ -1,0 +1,244 @@
+"""Playing one sequence: every step on both systems at once, then a look at Redis, then what is different now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
+
+from conformance.fuzz.comparing import (
+    Completion,
+    KnownDifferences,
+    StateObservation,
+    StepDifference,
+    completion_differences,
+    state_differences,
+    unchanged,
+)
+from conformance.fuzz.keyspace import RedisKeyspace
+from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
+from conformance.observe.tap.recording import CommandRecord
+from conformance.observe.tap.rules import Cut, Trigger, TriggerPhase
+from conformance.observe.tap.tap import Tap
+from conformance.participants.clock import ParticipantClock
+
+REWIND_AFTER_S, TOO_LATE_S = 1.0, 8.0
+"""Redis's own clock cannot be stopped, but times to live can be given back what has passed. They are multiples of 10 s,
+as most steps of the clock are: a second more or less decides nothing, eight seconds in a single step may."""
+
+ObservedPair: TypeAlias = tuple[StateObservation, StateObservation]
+"""The states of both systems at one instant, the expected one first."""
+
+
+class SystemUnderTest(Protocol):
+    """One of the two systems that are compared: a client, clients that take turns, or the model."""
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of its keys."""
+        ...
+
+    def perform(self, step: CallStep, now_ms: int | None) -> Completion:
+        """Make one call; never raises for what a client does."""
+        ...
+
+    def endure(self, step: ClockStep | FaultStep) -> None:
+        """Let a step of the clock or a fault happen to whatever state this system has outside Redis."""
+        ...
+
+
+class ConnectionCutter(Protocol):
+    """Cuts the client's connections."""
+
+    def at_script(self, phase: TriggerPhase) -> AbstractContextManager[Callable[[], bool]]:
+        """Inside the block, the connection of the next script call breaks; yields a test whether it has."""
+        ...
+
+
+@dataclass(frozen=True)
+class TapConnectionCutter:
+    """Cuts at the tap."""
+
+    tap: Tap
+
+    @contextmanager
+    def at_script(self, phase: TriggerPhase) -> Iterator[Callable[[], bool]]:
+        """Inside the block, the connection of the next script call breaks; yields a test whether it has."""
+        with self.tap.when(Trigger(where=_is_script, phase=phase), Cut()) as barrier:
+            yield lambda: bool(barrier.reached.commands)
+
+
+def _is_script(command: CommandRecord) -> bool:
+    return command.digest is not None
+
+
+@dataclass
+class SequencePlayer:
+    """Plays one sequence on two systems.
+
+    `known`: what is not new; `prefixes`: those in Redis; `kill_connections` disconnects both clients. `live` is False
+    as soon as nothing can be compared any more, and `why_over` says why.
+    """
+
+    expected: SystemUnderTest
+    actual: SystemUnderTest
+    observe: Callable[[], ObservedPair]
+    keyspace: RedisKeyspace
+    clock: ParticipantClock
+    pool: Executor
+    prefixes: Sequence[str]
+    kill_connections: Callable[[], None]
+    known: KnownDifferences = field(default_factory=KnownDifferences)
+    live: bool = True
+    why_over: str = ""
+    differences: list[StepDifference] = field(default_factory=list)
+    """Everything that is different at present."""
+    observed: ObservedPair | None = None
+    """The last look at both systems."""
+    cutter: ConnectionCutter | None = None
+    """Cuts the client's connection at a command, where something stands between it and Redis."""
+    _why_last_step: str = ""
+    """Why the step that is being taken is the last one; empty where it is not."""
+    _killed: bool = False
+    """Whether connections were killed in this sequence."""
+    _completed_since: set[str] = field(default_factory=set)
+    """Handles of the client that have completed a call since then."""
+    _held_at: float = field(default_factory=time.monotonic)
+
+    def perform(self, step: Step) -> list[StepDifference]:
+        """Take one step and return what is different now and was not before, known classes included.
+
+        A sequence that is over takes no more steps: then nothing is returned.
+        """
+        if not self.live:
+            return []
+        self._hold_time()
+        found = self._take(step)
+        if not self.live:
+            return found
+        before = self.differences
+        found += self._new_differences(step)
+        # Asked after the look: what expired while the step ran would pass for a difference of the client.
+        if time.monotonic() - self._held_at > TOO_LATE_S and self.clock.frozen:
+            self.end("a step took so long that times to live tell nothing any more")
+            self.differences = before
+            return []
+        if any(not difference.group.harmless for difference in found):
+            self.end("the two sides are no longer in the same state")
+        elif self._why_last_step:
+            self.end(self._why_last_step)
+        return found
+
+    def news(self, found: Sequence[StepDifference]) -> list[StepDifference]:
+        """Those differences that are not known yet."""
+        return [difference for difference in found if not self.known.covers(difference)]
+
+    def end(self, why: str) -> None:
+        """From here on, nothing that the two systems do can be compared."""
+        self.live, self.why_over = False, why
+
+    def _hold_time(self) -> None:
+        """Where time stands still, let it stand still in Redis as well."""
+        passed = time.monotonic() - self._held_at
+        if self.clock.frozen and passed > REWIND_AFTER_S:
+            self.keyspace.rewind(self.prefixes, int(passed * 1000))
+            # By what was given back, not to the time now: what passes meanwhile would be lost to the keys.
+            self._held_at += passed
+
+    def _new_differences(self, step: Step) -> list[StepDifference]:
+        """Look at both systems: what is different now and was not at the last look."""
+        last, self.observed = self.observed, self.observe()
+        if last is not None and all(map(unchanged, last, self.observed)):
+            return []
+        before = {difference.spot for difference in self.differences}
+        self.differences = state_differences(step.name, *self.observed, frozen=self.clock.frozen)
+        return [difference for difference in self.differences if difference.spot not in before]
+
+    def _take(self, step: Step) -> list[StepDifference]:
+        if isinstance(step, CallStep):
+            return self._cut_call(step, step.cut) if step.cut else self._call(step)
+        for system in (self.expected, self.actual):
+            system.endure(step)
+        match step:
+            case ClockStep():
+                self.clock.pass_ms(step.ms)
+                self.keyspace.age(self.prefixes, step.ms)
+            case FaultStep(fault="delete-lock"):
+                self.keyspace.delete([f"{prefix}:{step.queue}:{step.job}:lock" for prefix in self.prefixes])
+            case FaultStep(fault="wake"):
+                self.keyspace.delete([f"{prefix}:{step.queue}:marker" for prefix in self.prefixes])
+            case FaultStep(fault="script-flush"):
+                self.keyspace.flush_scripts()
+            case FaultStep():
+                self.kill_connections()
+                self._killed = True
+                self._completed_since.clear()
+        return []
+
+    def _call(self, step: CallStep) -> list[StepDifference]:
+        now_ms = self.clock.call_ms()
+        # Both at once: one after the other, the times to live that they set would be apart by a whole call.
+        invocation = self.pool.submit(self.expected.perform, step, now_ms)
+        actual = self.actual.perform(step, now_ms)
+        expected = invocation.result()
+        if why := _incomparable(expected, actual) or self._undecided_by_kill(step, actual):
+            self.end(why)
+            return []
+        return self._completion_differences(step, expected, actual)
+
+    def _undecided_by_kill(self, step: CallStep, actual: Completion) -> str:
+        """Why this call may be undecided: it was the first on a connection that had been killed; empty otherwise."""
+        first = self._killed and step.handle not in self._completed_since
+        self._completed_since.add(step.handle)
+        return "the connection was killed just before the call" if first and actual.status == "info" else ""
+
+    def _cut_call(self, step: CallStep, phase: TriggerPhase) -> list[StepDifference]:
+        """Make the call, cut off; return what the completions show. The states are compared afterwards.
+
+        Only the client is cut. Whether the oracle makes the call as well follows from what has become of the client's:
+        a call of which nobody knows whether it happened must have happened at most once.
+        """
+        if self.cutter is None:
+            self.end("nothing stands between the client and Redis that could cut its connection")
+            return []
+        now_ms, whole = self.clock.call_ms(), replace(step, cut="")
+        with self.cutter.at_script(phase) as was_cut:
+            actual = self.actual.perform(whole, now_ms)
+            cut = was_cut()
+        undecided = cut and actual.status == "info"
+        # The oracle waits for this look: if it made a call that the client's Redis never saw, it would be ahead.
+        if undecided and phase == "before-send" and not self._happened_after_all(step):
+            return []
+        expected = self.expected.perform(whole, now_ms)
+        if why := _incomparable(expected, replace(actual, status="ok") if undecided else actual):
+            self.end(why)
+            return []
+        if phase == "before-send":
+            self._why_last_step = "the client made the call after all"
+        elif cut and not undecided and actual.status != "broken":
+            # Node does so, too (chaos.node-resends): it may have happened twice.
+            self.end("the client sent again what had been answered")
+            return []
+        return [] if undecided else self._completion_differences(step, expected, actual)
+
+    def _happened_after_all(self, step: CallStep) -> bool:
+        """Whether a call has changed something that Redis never saw on the connection that was cut."""
+        before = self.differences
+        if not self._new_differences(step):
+            return False
+        self.differences, self.observed = before, None  # the next look compares again
+        return True
+
+    def _completion_differences(self, step: CallStep, expected: Completion, actual: Completion) -> list[StepDifference]:
+        prefixes = self.expected.prefix, self.actual.prefix
+        return completion_differences(step.name, expected, actual, prefixes, frozen=self.clock.frozen)
+
+
+def _incomparable(expected: Completion, actual: Completion) -> str:
+    """Why nothing can be said about the client after these two completions; empty where something can."""
+    if expected.status in {"info", "broken", "unsupported"}:
+        return f"the oracle itself did not give an answer: {expected.message}"
+    return actual.message if actual.status == "unsupported" else ""

@@ -1,0 +1,172 @@
+"""Replay files: a sequence that shows a difference, small enough to read, complete enough to be played by anyone."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from conformance.fuzz.comparing import DifferenceClass, KnownDifferences, StepDifference
+from conformance.fuzz.steps import Mode, Step, as_record, from_record
+from conformance.fuzz.target import FuzzTarget
+from conformance.problems import UsageProblem
+
+FORMAT = 1
+ReplayClock = Literal["frozen", "running"]
+
+
+class ReplayHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first line.
+
+    `title`: one sentence for people. `requirement`: the ledger row that the difference speaks against, where somebody
+    has found that out. `client`: who showed it, with its version. `clock`: whether time stood still. `beside`: classes
+    of differences that were known already and may be met on the way; they do not count when the file is played.
+    `without`: invariants that the oracle itself breaks here, with reasons, for the scenario that the file becomes.
+    """
+
+    replay: int = FORMAT
+    title: str
+    requirement: str = ""
+    kit: str
+    bullmq: str
+    mode: Mode
+    clock: ReplayClock
+    seed: int
+    client: str
+    version: str = ""
+    beside: list[DifferenceClass] = []
+    without: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A file's content. `differences` are what the last step shows."""
+
+    header: ReplayHeader
+    steps: tuple[Step, ...]
+    differences: tuple[StepDifference, ...] = ()
+
+    @property
+    def groups(self) -> frozenset[DifferenceClass]:
+        """The classes that the file is about."""
+        return frozenset(difference.group for difference in self.differences)
+
+
+@dataclass(frozen=True)
+class PlayedStep:
+    """One step, and what was different after it that was not before. `beside`: what the file says not to count."""
+
+    step: Step
+    differences: tuple[StepDifference, ...] = ()
+    beside: tuple[StepDifference, ...] = ()
+
+
+@dataclass(frozen=True)
+class Playback:
+    """What a file showed. `unplayed`: why the rest of the steps says nothing about the client; empty if they all do."""
+
+    steps: tuple[PlayedStep, ...]
+    unplayed: str = ""
+
+    @property
+    def fails(self) -> bool:
+        """Whether the client differs from the oracle in a way that counts."""
+        return any(played.differences for played in self.steps)
+
+    def shows(self, replay: Replay) -> bool:
+        """Whether one of the differences is of a class that the file is about."""
+        return any(difference.group in replay.groups for played in self.steps for difference in played.differences)
+
+
+def play_back(target: FuzzTarget, replay: Replay) -> Playback:
+    """Play the file until the two systems go apart, or to its end."""
+    player = target.begin(KnownDifferences(set(replay.header.beside)))
+    played: list[PlayedStep] = []
+    try:
+        for step in replay.steps:
+            found = player.perform(step)
+            news = player.news(found)
+            beside = tuple(difference for difference in found if difference not in news)
+            played.append(PlayedStep(step, tuple(news), beside))
+            if not player.live:
+                break
+    finally:
+        target.end(player)
+    decided = player.live or any(taken.differences or taken.beside for taken in played)
+    return Playback(tuple(played), "" if decided else player.why_over)
+
+
+def write_replay(replay: Replay, path: Path) -> None:
+    """Write the file. Raises UsageProblem where that is not possible."""
+    records: list[dict[str, Any]] = [_without_empty(msgspec.to_builtins(replay.header))]
+    records += [as_record(step) for step in replay.steps]
+    if replay.differences:
+        records[-1]["differs"] = [_difference_record(difference) for difference in replay.differences]
+    text = "".join(f"{msgspec.json.encode(record).decode()}\n" for record in records)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise UsageProblem(f"cannot write {path}: {error.strerror}", hint="choose another --out") from error
+
+
+def file_name(group: DifferenceClass) -> str:
+    """A name for the file of a finding."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", f"{group.op}-{group.where}-{group.kind}").strip("-")[:100] + ".jsonl"
+
+
+def read_replay(path: Path) -> Replay:
+    """Read a file. Raises UsageProblem, naming the line, for one that is no replay file."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise UsageProblem(f"cannot read {path}: {reason}", hint="name a replay file (.jsonl)") from error
+    if not lines:
+        raise UsageProblem(f"{path} is empty", hint="name a replay file (.jsonl)")
+    header = _header(path, lines[0])
+    steps: list[Step] = []
+    differences: list[StepDifference] = []
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            record = _record(line)
+            step = from_record(record)
+            steps.append(step)
+            differences += [_difference(step.name, differs) for differs in record.get("differs", [])]
+        except (ValueError, TypeError) as error:
+            raise UsageProblem(f"{path}, line {number}: {error}", hint="docs/fuzz.md tells what a step is") from error
+    return Replay(header, tuple(steps), tuple(differences))
+
+
+def _header(path: Path, line: str) -> ReplayHeader:
+    try:
+        header = msgspec.convert(_record(line), ReplayHeader)
+    except ValueError as error:
+        raise UsageProblem(f"{path}, line 1: it is no header of a replay file: {error}") from error
+    if header.replay != FORMAT:
+        raise UsageProblem(f"{path} has format {header.replay}, this kit reads {FORMAT}", hint="update the kit")
+    return header
+
+
+def _record(line: str) -> dict[str, Any]:
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("a line is one JSON object")  # noqa: TRY004 - what reads it catches one kind of error
+    return record
+
+
+def _without_empty(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in record.items() if value not in ("", [], {})}
+
+
+def _difference_record(difference: StepDifference) -> dict[str, str]:
+    fields = {name: getattr(difference, name) for name in ("where", "kind", "key", "expected", "actual")}
+    return {name: value for name, value in fields.items() if value} | {"severity": difference.severity}
+
+
+def _difference(op: str, record: Any) -> StepDifference:
+    return msgspec.convert({"key": "", "expected": "", "actual": "", **record, "op": op}, StepDifference)

@@ -1,0 +1,97 @@
+"""The drivers that are fuzzed, on one Redis: the oracle, and the client at its tap."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import msgspec
+
+from conformance.driver.messages import Capability
+from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
+from conformance.environment.prepare import EnvironmentOptions, prepare
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.servers.server import Server
+
+
+@dataclass
+class FuzzedDrivers:
+    """One Redis, the oracle, and the client at its tap. `client` is None where only the oracle takes part.
+
+    `close` at last. Raises UsageProblem for a Redis cluster.
+    """
+
+    server: Server
+    oracle: RestartableDriver
+    client: RestartableDriver | None
+
+    def __post_init__(self) -> None:
+        if self.server.mode == "cluster":
+            raise UsageProblem(
+                "fuzz needs a single Redis", hint="give another --redis; a cluster cannot be read at once"
+            )
+        self.redis = self.server.connect()
+        self.address = self.server.for_drivers
+        self.client_point = place_tap(self.server, {}) if self.client else TapPoint(self.address, None)
+
+    @property
+    def drivers(self) -> list[RestartableDriver]:
+        """The drivers that take part."""
+        return [self.oracle, self.client] if self.client else [self.oracle]
+
+    @property
+    def frozen(self) -> bool:
+        """Whether time stands still for all clients and moves by steps of the clock only."""
+        return self._all_can("clock")
+
+    @property
+    def exact_data(self) -> bool:
+        """Whether JSON texts reach Redis as they are sent."""
+        return self._all_can("raw-data")
+
+    @property
+    def breaks_redis(self) -> bool:
+        """Whether scripts may be forgotten and connections cut: only on a Redis that nobody else uses."""
+        return self.server.own
+
+    @property
+    def cuts(self) -> bool:
+        """Whether the client's connection can be cut at a command.
+
+        Only where its time stands still: a client with a clock of its own may try again behind the kit's back for long.
+        """
+        return self.client_point.tap is not None and self.frozen
+
+    @property
+    def operations(self) -> frozenset[str]:
+        """What all clients declare."""
+        return frozenset.intersection(*(frozenset(driver.living().ready.ops) for driver in self.drivers))
+
+    def kill_connections(self) -> None:
+        """Cut every connection to Redis but the kit's own. Raises EnvironmentProblem on a Redis that others use."""
+        if not self.breaks_redis:
+            raise EnvironmentProblem("connections are cut on a Redis of the kit's own only", hint="leave --redis away")
+        self.redis.client_kill_filter(_type="normal", skipme=True)
+
+    def close(self) -> None:
+        """End the drivers, the tap and the connection."""
+        for driver in self.drivers:
+            driver.close()
+        self.client_point.close()
+        self.redis.close()
+
+    def _all_can(self, capability: Capability) -> bool:
+        return all(capability in driver.living().ready.capabilities for driver in self.drivers)
+
+
+def prepare_drivers(options: EnvironmentOptions, stack: ExitStack, *, oracle_alone: bool) -> FuzzedDrivers:
+    """Everything that fuzzing needs; Redis ends with `stack`, the drivers are closed by the caller.
+
+    `oracle_alone`: no client takes part, whatever `options` say. Raises a Problem that says what is wrong with the
+    options or the environment.
+    """
+    if oracle_alone:
+        options = msgspec.structs.replace(options, client="node", command=())
+    environment = stack.enter_context(prepare(options, prove=True))
+    client = None if oracle_alone else RestartableDriver(environment.client, 0)
+    return FuzzedDrivers(environment.server, RestartableDriver(environment.oracle, 0), client)

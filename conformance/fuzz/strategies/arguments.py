@@ -1,0 +1,261 @@
+"""Arguments of calls: JSON texts and options, valid ones, odd ones, and ones that have to be refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import strategies as st
+
+Options = dict[str, Any]
+
+PLAIN_TEXTS = ("{}", '{"n":1}', "null", '"text"', "[]", "0", "true")
+"""What most jobs carry; the simplest first, because shrinking goes that way."""
+
+TROUBLEMAKERS = (
+    '{"__proto__":{"polluted":true}}',
+    '{"constructor":{"prototype":{"x":1}}}',
+    '{"1":"a","2":"b","01":"c","-1":"d","x":0}',
+    '{"0":3,"4294967294":1,"4294967295":2}',
+    '{"true":1,"null":2,"undefined":3,"NaN":4}',
+    '{"":0," ":1}',
+    '{"toJSON":1,"length":2,"hasOwnProperty":3}',
+    '{"\u00e9":1,"e\u0301":2}',
+    "9007199254740991",
+    "9007199254740993",
+    "-9007199254740993",
+    "18446744073709551616",
+    "1e+21",
+    "1e-7",
+    "5e-324",
+    "1.7976931348623157e+308",
+    "0.1",
+    "123456789012345680",
+    '"\\ud800"',
+    '"\\udfff\\ud800"',
+    '["\\ud83d","\\ude00"]',
+    '"\\u0000"',
+    '"\\u001f\\b\\f\\n\\r\\t\\"\\\\/"',
+    '"\u007f\u0080\u2028\u2029\ufeff"',
+    '"\U0001f389\U0002070e\U000e0001\U0010ffff"',
+    '{"a":null,"b":[null,[],{}]}',
+    "[" * 60 + "]" * 60,
+    '{"k":' * 40 + "1" + "}" * 40,
+    json.dumps("x" * 3000),
+)
+"""Texts as `JSON.stringify` writes them, so that a client which parses and writes them again must give the same."""
+
+INEXACT_TEXTS = (
+    "-0",
+    "-0.0",
+    "1.0",
+    "1E2",
+    "1e400",
+    ' { "spaced" : 1 } ',
+    '{"twice":1,"twice":2}',
+    '"\\u00e9\\/"',
+    "0.30000000000000004000",
+    '{"b":1,"a":2,"1":3}',
+    '{"4294967294":1,"4294967295":2,"0":3}',
+)
+"""Texts that `JSON.stringify` would write otherwise: only for clients that pass a text through byte for byte."""
+
+_SCALARS: st.SearchStrategy[Any] = st.one_of(
+    st.integers(-(2**53), 2**53),
+    st.booleans(),
+    st.none(),
+    st.text(st.characters(exclude_categories=()), max_size=8),
+)
+_JSON_VALUES = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(st.text("abc:_{}é\U0001f389", max_size=3), inner, max_size=4)
+    ),
+    max_leaves=6,
+)
+
+
+def as_javascript_writes(value: Any) -> str:
+    """A value as `JSON.stringify` writes it; lone surrogates as lower-case escapes."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # pairs become one character
+    return "".join(f"\\u{ord(sign):04x}" if "\ud800" <= sign <= "\udfff" else sign for sign in text)
+
+
+_ANY_JSON = _JSON_VALUES.map(as_javascript_writes)
+_NORMAL = st.sampled_from(PLAIN_TEXTS * 6 + TROUBLEMAKERS) | _ANY_JSON
+_EXACT = st.sampled_from(PLAIN_TEXTS * 6 + TROUBLEMAKERS + INEXACT_TEXTS) | _ANY_JSON
+
+
+def json_texts(*, exact: bool) -> st.SearchStrategy[str]:
+    """JSON texts. `exact`: also those that only survive where a text is passed through byte for byte."""
+    return _EXACT if exact else _NORMAL
+
+
+KEPT: tuple[Any, ...] = (1, True, {"count": 1}, 2, {"age": 20, "count": 1}, {"age": 20}, False, 0, {"count": 0}, -1)
+"""Values of removeOnComplete and removeOnFail. Ages are in seconds."""
+
+BACKOFFS: tuple[Any, ...] = (
+    20_000,
+    {"type": "fixed", "delay": 20_000},
+    {"type": "exponential", "delay": 20_000},
+    {"type": "fixed"},
+    0,
+)
+
+_OPTION_VALUES: dict[str, tuple[Any, ...]] = {
+    "delay": (20_000, 60_000, 0, 4_102_444_800_000),
+    "priority": (1, 2, 0, 2_097_152, 10),
+    "lifo": (True, True, False),
+    "attempts": (2, 3, 2, 3, 1, 0),
+    "backoff": BACKOFFS,
+    "removeOnComplete": KEPT,
+    "removeOnFail": KEPT,
+    "keepLogs": (1, 2, 0),
+    "jobId": ("a", "b", "c", "d-é", "job.1", "0x1", ""),
+    "timestamp": (1_699_999_000_000, 1_700_000_050_000, 0),
+    "stackTraceLimit": (1, 0, 2),
+    "sizeLimit": (10, 2, 100_000),
+    "custom": ("x", 1.5, [1, 2], {"nested": {"deep": True}}),
+    "telemetry": ({"metadata": "m"}, {"metadata": "m", "omitContext": True}, {"omitContext": True}),
+}
+"""Values of each option, the simplest first."""
+
+_REFUSED: tuple[Options, ...] = (
+    {"priority": 2_097_153},
+    {"priority": -1},
+    {"priority": 1.5},
+    {"jobId": "12"},
+    {"jobId": "a:b"},
+    {"jobId": "0"},
+    {"deduplication": {}},
+    {"delay": -5},
+    {"attempts": -1},
+)
+DEDUPLICATION_IDS = ("d1", "d2")
+DEDUPLICATIONS: tuple[Options, ...] = (
+    {},
+    {"ttl": 20_000},
+    {"ttl": 20_000, "extend": True},
+    {"ttl": 20_000, "replace": True},
+    {"ttl": 20_000, "extend": True, "replace": True},
+    {"replace": True},
+    {"ttl": 0},
+)
+
+FAILURES = (
+    "failParentOnFailure",
+    "continueParentOnFailure",
+    "ignoreDependencyOnFailure",
+    "removeDependencyOnFailure",
+)
+"""What a child's failure does to its parent: at most one of them."""
+
+_FEW_KEPT: tuple[tuple[Options, ...], ...] = (
+    ({"removeOnComplete": 1},),
+    ({"removeOnFail": 1},),
+    ({"removeOnComplete": 2, "removeOnFail": 2},),
+    ({"removeOnComplete": {"age": 20, "count": 1}},),
+)
+
+_OFTEN = {"delay": 4, "attempts": 6, "priority": 3, "removeOnComplete": 4, "removeOnFail": 4, "lifo": 4}
+"""Options that lead a job another way come more often than those that are only stored."""
+
+_NAMES = st.sampled_from([name for name in _OPTION_VALUES for _ in range(_OFTEN.get(name, 1))])
+_ONE_OF = {name: st.sampled_from(values) for name, values in _OPTION_VALUES.items()}
+_REFUSALS = st.sampled_from(_REFUSED)
+_DEDUPLICATION = st.tuples(st.sampled_from(DEDUPLICATION_IDS), st.sampled_from(DEDUPLICATIONS))
+_KIND = st.sampled_from(("none",) * 5 + ("one",) * 8 + ("some",) * 6 + ("dedup",) * 3 + ("debounce", "refused"))
+_FAILURE = st.sampled_from(("",) * 3 + FAILURES)
+_MEASURE = st.sampled_from(range(10))
+_FEW = st.lists(_NAMES, min_size=2, max_size=4).map(dict.fromkeys)
+
+
+@st.composite
+def job_options(draw: st.DrawFn) -> Options:
+    """JobsOptions of a job without parent."""
+    match draw(_KIND):
+        case "one":
+            name = draw(_NAMES)
+            return {name: draw(_ONE_OF[name])}
+        case "some":
+            return {name: draw(_ONE_OF[name]) for name in draw(_FEW)}
+        case "dedup" | "debounce" as kind:
+            return draw(deduplicated("deduplication" if kind == "dedup" else "debounce"))
+        case "refused":
+            return dict(draw(_REFUSALS))
+    return {}
+
+
+@st.composite
+def favoured_options(draw: st.DrawFn, favourites: tuple[Options, ...]) -> Options:
+    """Mostly one of the sequence's own favourites, sometimes none, sometimes anything."""
+    measure = draw(_MEASURE)
+    if measure < 3 or not favourites:
+        return {}
+    if measure > 7:
+        return draw(job_options())
+    return dict(draw(st.sampled_from(favourites)))
+
+
+@st.composite
+def favourites(draw: st.DrawFn) -> tuple[Options, ...]:
+    """The favourites of a sequence. Now and then all of them keep few jobs: that takes several which end alike."""
+    if draw(_MEASURE) > 7:
+        return draw(st.sampled_from(_FEW_KEPT))
+    return tuple(draw(st.lists(job_options(), min_size=1, max_size=3)))
+
+
+@st.composite
+def deduplicated(draw: st.DrawFn, option: str = "deduplication") -> Options:
+    """Options with a deduplication, sometimes with a delay, which is what replacing needs."""
+    identity, more = draw(_DEDUPLICATION)
+    delay = {"delay": 20_000} if draw(st.booleans()) else {}
+    return {option: {"id": identity, **more}, **delay}
+
+
+@st.composite
+def node_options(draw: st.DrawFn, job_id: str, favourites: tuple[Options, ...], *, child: bool) -> Options:
+    """Options of a node of a flow. It always has an id, because generated ones are random."""
+    options = draw(favoured_options(favourites))
+    options = {name: value for name, value in options.items() if name not in {"deduplication", "debounce", "jobId"}}
+    failure = draw(_FAILURE) if child else ""
+    return {"jobId": job_id} | options | ({failure: True} if failure else {})
+
+
+WORKER_OPTIONS: tuple[Options, ...] = (
+    {},
+    {"name": "worker"},
+    {"lockDuration": 60_000},
+    {"maxStalledCount": 0},
+    {"maxStalledCount": 2},
+    {"limiter": {"max": 1, "duration": 20_000}},
+    {"limiter": {"max": 2, "duration": 60_000}},
+    {"metrics": {"maxDataPoints": 2}},
+    {"removeOnComplete": {"count": 1}},
+    {"removeOnFail": {"count": 0}},
+    {"removeOnComplete": {"age": 20}, "removeOnFail": {"age": 20}},
+    {"stalledInterval": 60_000},
+)
+QUEUE_OPTIONS: tuple[Options, ...] = (
+    {},
+    {"defaultJobOptions": {"attempts": 2}},
+    {"defaultJobOptions": {"removeOnComplete": True, "priority": 1}},
+    {"skipMetasUpdate": True},
+)
+REPEATS: tuple[Options, ...] = (
+    {"every": 20_000},
+    {"every": 60_000, "limit": 2},
+    {"every": 20_000, "immediately": True},
+    {"every": 20_000, "startDate": 1_700_000_100_000},
+    {"every": 20_000, "endDate": 1_700_000_090_000},
+    {"pattern": "*/20 * * * * *"},
+    {"pattern": "0 0 12 * * *", "tz": "Europe/Berlin"},
+    {"pattern": "0 */5 * * * *", "limit": 1},
+    {"every": 20_000, "offset": 7000},
+    {"every": 20_000, "pattern": "* * * * * *"},
+    {},
+    {"pattern": "not a pattern"},
+    {"every": 0},
+)
+TEMPLATES: tuple[Options, ...] = ({}, {"attempts": 2}, {"priority": 1}, {"removeOnComplete": True}, {"delay": 20_000})

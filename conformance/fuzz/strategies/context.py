@@ -1,0 +1,117 @@
+"""Everything that generation may look at: the state, the open handles, and what both clients declare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+
+from conformance.driver.ops import Op, lifecycle
+from conformance.fuzz.prediction import PredictedQueue, SequenceState
+from conformance.fuzz.steps import Caller, CallStep, Step, opening
+from conformance.fuzz.strategies.arguments import QUEUE_OPTIONS, WORKER_OPTIONS
+
+OperationAndState: TypeAlias = tuple[str, str]
+"""An operation, and the state of the job (or queue) that it is called on."""
+
+MAIN, OTHER = "q", "r"
+"""The queues of a sequence: most happens in the first; children of flows may live in the second."""
+
+QUEUE_OF = {
+    "queue-1": MAIN,
+    "queue-2": MAIN,
+    "queue-r": OTHER,
+    "worker-1": MAIN,
+    "worker-2": MAIN,
+    "worker-r": OTHER,
+    "flow": "",
+}
+"""Every handle, with its queue: two producers and two workers on the main queue, one of each on the other."""
+
+TOKENS = ("token-1", "token-2")
+NO_SUCH_JOB = "no-such-job"
+
+_PRODUCERS = {MAIN: st.sampled_from(("queue-1",) * 3 + ("queue-2",)), OTHER: st.just("queue-r")}
+_WORKERS = {MAIN: st.sampled_from(("worker-1",) * 3 + ("worker-2",)), OTHER: st.just("worker-r")}
+_QUEUES = st.sampled_from((MAIN,) * 5 + (OTHER,))
+_TURNS: st.SearchStrategy[Caller] = st.sampled_from(("client", "oracle"))
+_PLAIN_MOSTLY = st.sampled_from((False, False, False, True))
+_WORKER_OPTIONS, _QUEUE_OPTIONS = st.sampled_from(WORKER_OPTIONS[1:]), st.sampled_from(QUEUE_OPTIONS[1:])
+
+
+@dataclass
+class GenerationContext:
+    """What strategies are given. `operations`: what both clients declare."""
+
+    operations: frozenset[str]
+    frozen: bool = True
+    exact_data: bool = True
+    takes_turns: bool = False
+    breaks_redis: bool = True
+    cuts: bool = True
+    """Whether the client's connection can be cut at a command."""
+    state: SequenceState = field(default_factory=SequenceState)
+    opened: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Options of the open handles by name."""
+    now_ms: int = 0
+    holders: dict[str, tuple[Caller, str]] = field(default_factory=dict)
+    """In interop: who claimed a job last, and on which handle."""
+    favourites: tuple[dict[str, Any], ...] = ()
+    """Job options that come again and again in this sequence, so that they meet."""
+    untried: tuple[OperationAndState, ...] = ()
+    """What the campaign had not tried when the round began: within a round, equal choices are equal steps."""
+    tried: set[OperationAndState] = field(default_factory=set)
+    """What this sequence has tried."""
+    aim: OperationAndState | None = None
+    """Of the untried pairs, those about this one's state are tried first."""
+
+    def can(self, *operations: str) -> bool:
+        """Whether both clients declare all of these."""
+        return self.operations.issuperset(operations)
+
+    def queue(self, name: str) -> PredictedQueue:
+        """The state of one queue."""
+        return self.state.queue(name)
+
+    def goals(self) -> list[OperationAndState]:
+        """Pairs of operation and state that are worth trying."""
+        return [pair for pair in self.untried if pair not in self.tried]
+
+    def any_queue(self, draw: st.DrawFn) -> str:
+        """A queue: mostly the main one."""
+        name: str = draw(_QUEUES)
+        return name
+
+    def producer(self, draw: st.DrawFn, queue: str, op: Op[Any]) -> list[Step]:
+        """A call on a Queue object of that queue, which is made if it is not there yet."""
+        handle: str = draw(_PRODUCERS[queue])
+        return self._on(draw, handle, "queue", op)
+
+    def worker(self, draw: st.DrawFn, queue: str, op: Op[Any]) -> list[Step]:
+        """The same on a manual worker.
+
+        In interop, a job is finished by who has claimed it: the job as a client remembers it from its claim decides
+        about attempts and stack traces, and that differs by right.
+        """
+        holder = self.holders.get(getattr(op, "job", ""))
+        if self.takes_turns and holder is not None and QUEUE_OF[holder[1]] == queue:
+            return [CallStep(holder[1], op, holder[0])]
+        handle: str = draw(_WORKERS[queue])
+        return self._on(draw, handle, "worker", op)
+
+    def flow(self, draw: st.DrawFn, op: Op[Any]) -> list[Step]:
+        """The same on the FlowProducer."""
+        return self._on(draw, "flow", "flow", op)
+
+    def _on(self, draw: st.DrawFn, handle: str, role: lifecycle.Role, op: Op[Any]) -> list[Step]:
+        call = CallStep(handle, op, draw(_TURNS) if self.takes_turns else "client")
+        if handle in self.opened:
+            return [call]
+        return [opening(handle, role, QUEUE_OF[handle], **self._new_options(draw, role)), call]
+
+    def _new_options(self, draw: st.DrawFn, role: lifecycle.Role) -> dict[str, Any]:
+        if role == "flow" or not draw(_PLAIN_MOSTLY):
+            return {}
+        options: dict[str, Any] = draw(_WORKER_OPTIONS if role == "worker" else _QUEUE_OPTIONS)
+        return options

@@ -1,0 +1,225 @@
+"""Steps about a whole queue: producing jobs, flows and schedulers, control, maintenance, limits and questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from conformance.driver.ops import Op, flow, queue, worker
+from conformance.fuzz.steps import PREFIX, Step
+from conformance.fuzz.strategies.arguments import (
+    DEDUPLICATION_IDS,
+    REPEATS,
+    TEMPLATES,
+    favoured_options,
+    json_texts,
+    node_options,
+)
+from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, GenerationContext
+
+QueueOpMaker = Callable[[st.DrawFn], Op[Any]]
+_NAMES = st.sampled_from(("job",) * 6 + ("é\U0001f389", "", "a:b", "x" * 200, "__proto__", "0"))
+_BULKS = st.integers(1, 3)
+_REPEATS, _TEMPLATES = st.sampled_from(REPEATS), st.sampled_from(TEMPLATES)
+_SCHEDULERS = st.sampled_from(("s1", "s2"))
+_CHILD_COUNT = st.sampled_from((1, 1, 2, 2, 3, 0))
+_CHILD_QUEUES = st.sampled_from((MAIN, MAIN, OTHER))
+_TWELVE = st.sampled_from(range(12))
+_LEVELS = st.sampled_from((1, 1, 1, 2))
+_COUNTS = st.sampled_from((1000, 1, 2))
+_DEDUP_IDS = st.sampled_from(DEDUPLICATION_IDS)
+_SCHEDULER_IDS = st.sampled_from(("s1", "s2", "no-such"))
+_LIMITS = st.sampled_from((20_000, 60_000))
+_TYPES = ("waiting", "active", "delayed", "prioritized", "completed", "failed", "waiting-children", "paused", "wait")
+_TYPE_LISTS = st.sampled_from(
+    (*((job_type,) for job_type in _TYPES), ("waiting", "delayed"), ("completed", "failed"), _TYPES)
+)
+_CLEANED: st.SearchStrategy[Any] = st.sampled_from(
+    ("completed", "failed", "delayed", "wait", "active", "paused", "prioritized")
+)
+_STARTS, _ENDS = st.sampled_from((0, 1, -2)), st.sampled_from((-1, 0, 1, 5))
+_FLAGS = st.booleans()
+_DEPTHS = st.sampled_from((10, 1, 2))
+
+
+@st.composite
+def adding(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """Queue.add; now and then as the child of a job that exists."""
+    where = context.any_queue(draw)
+    opts = draw(favoured_options(context.favourites))
+    parents = context.queue(MAIN).in_states({"waiting-children", "active", "wait"})
+    if parents and draw(_TWELVE) == 11 and not opts.keys() & {"deduplication", "debounce"}:
+        opts = opts | {"parent": {"id": draw(st.sampled_from(parents)), "queue": f"{PREFIX}:{MAIN}"}}
+    op = queue.Add(name=draw(_NAMES), data_raw=draw(json_texts(exact=context.exact_data)), opts=opts)
+    return context.producer(draw, where, op)
+
+
+@st.composite
+def adding_bulk(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """Queue.addBulk."""
+    data, options = json_texts(exact=context.exact_data), favoured_options(context.favourites)
+    jobs = [queue.NewJob(name=draw(_NAMES), data_raw=draw(data), opts=draw(options)) for _ in range(draw(_BULKS))]
+    return context.producer(draw, context.any_queue(draw), queue.AddBulk(jobs=jobs))
+
+
+@st.composite
+def adding_flow(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """FlowProducer.add, or addBulk of two."""
+    if draw(_TWELVE) > 9 and context.can("flow.addBulk"):
+        return draw(adding_flows(context))
+    return context.flow(draw, flow.AddFlow(flow=_tree(draw, context, 0, draw(_LEVELS))))
+
+
+@st.composite
+def adding_flows(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """FlowProducer.addBulk of two."""
+    return context.flow(draw, flow.AddFlows(flows=[_tree(draw, context, number, 1) for number in (0, 1)]))
+
+
+@st.composite
+def adding_parent(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """A plain flow of two jobs: the parent waits for its child."""
+    root = f"f{_free_number(context)}"
+    child = flow.FlowJob(name="node", queue=MAIN, opts={"jobId": f"{root}-1"})
+    return context.flow(
+        draw, flow.AddFlow(flow=flow.FlowJob(name="node", queue=MAIN, opts={"jobId": root}, children=[child]))
+    )
+
+
+def _tree(draw: st.DrawFn, context: GenerationContext, number: int, levels: int) -> flow.FlowJob:
+    root = f"f{_free_number(context) + number}"
+    return msgspec.convert(_node(draw, context, MAIN, root, levels, child=False), flow.FlowJob)
+
+
+def _free_number(context: GenerationContext) -> int:
+    """A number that no flow has yet; the ids of flows are `f1`, their children's `f1-1`, and so on."""
+    known = [job for queue_name in (MAIN, OTHER) for job in context.queue(queue_name).jobs if job.startswith("f")]
+    numbers = [int(text) for job in known if (text := job[1:].partition("-")[0]).isdigit()]
+    return max(numbers, default=0) + 1
+
+
+def _node(
+    draw: st.DrawFn, context: GenerationContext, where: str, job_id: str, levels: int, *, child: bool
+) -> dict[str, Any]:
+    children = [
+        _node(draw, context, draw(_CHILD_QUEUES), f"{job_id}-{number}", levels - 1, child=True)
+        for number in range(1, draw(_CHILD_COUNT) + 1 if levels else 1)
+    ]
+    return {
+        "name": "node",
+        "queue": where,
+        "data_raw": "{}",
+        "opts": draw(node_options(job_id, context.favourites, child=child)),
+        "children": children,
+    }
+
+
+@st.composite
+def scheduling(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """Queue.upsertJobScheduler, new or changed."""
+    template = draw(_TEMPLATES)
+    op = flow.UpsertJobScheduler(
+        id=draw(_SCHEDULERS), repeat=draw(_REPEATS), name="tick", data_raw='{"t":1}', opts=template or None
+    )
+    return context.producer(draw, MAIN, op)
+
+
+QUEUE_CONTROLS: dict[str, QueueOpMaker] = {
+    "queue.pause": lambda _: queue.Pause(),
+    "queue.resume": lambda _: queue.Resume(),
+    "queue.setGlobalConcurrency": lambda draw: queue.SetGlobalConcurrency(concurrency=draw(st.sampled_from((1, 2)))),
+    "queue.removeGlobalConcurrency": lambda _: queue.RemoveGlobalConcurrency(),
+    "queue.setGlobalRateLimit": lambda draw: queue.SetGlobalRateLimit(
+        max=draw(st.sampled_from((1, 2))), duration_ms=draw(_LIMITS)
+    ),
+    "queue.removeGlobalRateLimit": lambda _: queue.RemoveGlobalRateLimit(),
+    "queue.rateLimit": lambda draw: queue.SetRateLimit(expire_ms=draw(_LIMITS)),
+    "queue.removeRateLimitKey": lambda _: queue.RemoveRateLimitKey(),
+    "queue.removeDeduplicationKey": lambda draw: queue.RemoveDeduplicationKey(id=draw(_DEDUP_IDS)),
+    "queue.removeJobScheduler": lambda draw: flow.RemoveJobScheduler(id=draw(_SCHEDULER_IDS)),
+}
+"""Calls that change how a queue works, by operation."""
+
+QUEUE_MAINTENANCE: dict[str, QueueOpMaker] = {
+    "queue.drain": lambda draw: queue.Drain(delayed=draw(_FLAGS)),
+    "queue.clean": lambda draw: queue.Clean(
+        grace_ms=draw(st.sampled_from((0, 20_000, 1))), limit=draw(st.sampled_from((0, 1, 2))), type=draw(_CLEANED)
+    ),
+    "queue.retryJobs": lambda draw: queue.RetryJobs(
+        count=draw(_COUNTS),
+        state=draw(st.sampled_from(("failed", "completed"))),
+        timestamp=draw(st.sampled_from((None, None, 1_700_000_010_000))),
+    ),
+    "queue.promoteJobs": lambda draw: queue.PromoteJobs(count=draw(_COUNTS)),
+    "queue.trimEvents": lambda draw: queue.TrimEvents(max_length=draw(st.sampled_from((0, 1, 5)))),
+    "queue.obliterate": lambda draw: queue.Obliterate(force=draw(_FLAGS)),
+}
+"""Calls that change many jobs at once, by operation."""
+
+QUEUE_QUESTIONS: dict[str, QueueOpMaker] = {
+    "queue.getJobs": lambda draw: queue.GetJobs(
+        types=list(draw(_TYPE_LISTS)), start=draw(_STARTS), end=draw(_ENDS), asc=draw(_FLAGS)
+    ),
+    "queue.getJobCounts": lambda draw: queue.GetJobCounts(types=list(draw(_TYPE_LISTS))),
+    "queue.getJobCountByTypes": lambda draw: queue.GetJobCountByTypes(types=list(draw(_TYPE_LISTS))),
+    "queue.count": lambda _: queue.CountPending(),
+    "queue.getCountsPerPriority": lambda _: queue.GetCountsPerPriority(priorities=[0, 1, 2]),
+    "queue.isPaused": lambda _: queue.IsPaused(),
+    "queue.isMaxed": lambda _: queue.IsMaxed(),
+    "queue.getGlobalConcurrency": lambda _: queue.GetGlobalConcurrency(),
+    "queue.getGlobalRateLimit": lambda _: queue.GetGlobalRateLimit(),
+    "queue.getRateLimitTtl": lambda draw: queue.GetRateLimitTtl(max_jobs=draw(st.sampled_from((None, 1, 2)))),
+    "queue.getMetrics": lambda draw: queue.GetMetrics(type=draw(st.sampled_from(("completed", "failed")))),
+    "queue.getDeduplicationJobId": lambda draw: queue.GetDeduplicationJobId(id=draw(_DEDUP_IDS)),
+    "queue.getJobScheduler": lambda draw: flow.GetJobScheduler(id=draw(_SCHEDULER_IDS)),
+    "queue.getJobSchedulers": lambda draw: flow.GetJobSchedulers(asc=draw(_FLAGS)),
+    "queue.getJobSchedulersCount": lambda _: flow.GetJobSchedulersCount(),
+    "queue.getVersion": lambda _: queue.GetVersion(),
+}
+"""Calls that only ask about a queue, by operation."""
+
+QUEUE_OP_WEIGHTS = {"queue.pause": 4, "queue.resume": 3, "queue.getJobs": 3, "queue.clean": 2, "queue.retryJobs": 2}
+"""How often an operation is chosen, in relation to the others of its kind."""
+
+
+@st.composite
+def controlling(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """One change of how a queue works."""
+    return _on_a_queue(draw, context, QUEUE_CONTROLS)
+
+
+@st.composite
+def maintaining(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """One change of many jobs."""
+    return _on_a_queue(draw, context, QUEUE_MAINTENANCE)
+
+
+@st.composite
+def asking_about_a_queue(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """One question about a queue, or about a flow."""
+    parents = context.queue(MAIN).parents
+    if parents and context.can("flow.getFlow") and draw(st.sampled_from(range(8))) == 7:
+        return draw(asking_about_a_flow(context))
+    return _on_a_queue(draw, context, QUEUE_QUESTIONS)
+
+
+@st.composite
+def asking_about_a_flow(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """FlowProducer.getFlow."""
+    parent = next(iter(context.queue(MAIN).parents), NO_SUCH_JOB)
+    return context.flow(draw, flow.GetFlow(job=parent, queue=MAIN, depth=draw(_DEPTHS)))
+
+
+@st.composite
+def limiting(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """Worker.rateLimit."""
+    return context.worker(draw, MAIN, worker.WorkerRateLimit(expire_ms=draw(_LIMITS)))
+
+
+def _on_a_queue(draw: st.DrawFn, context: GenerationContext, makers: dict[str, QueueOpMaker]) -> list[Step]:
+    declared = [name for name in makers if context.can(name)]
+    op = makers[draw(st.sampled_from([name for name in declared for _ in range(QUEUE_OP_WEIGHTS.get(name, 1))]))](draw)
+    return context.producer(draw, context.any_queue(draw), op)

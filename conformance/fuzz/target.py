@@ -1,0 +1,203 @@
+"""What sequences are played on: the oracle beside a client, beside clients that take turns, or beside the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.messages import RedisAddress
+from conformance.driver.ops import lifecycle
+from conformance.environment.drivers import RestartableDriver
+from conformance.environment.prepare import EnvironmentOptions
+from conformance.fuzz.comparing import Completion, KnownDifferences
+from conformance.fuzz.keyspace import RedisKeyspace
+from conformance.fuzz.playing import ObservedPair, SequencePlayer, SystemUnderTest, TapConnectionCutter
+from conformance.fuzz.prediction import SequenceModel
+from conformance.fuzz.setup import FuzzedDrivers, prepare_drivers
+from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Mode, addressed
+from conformance.observe.tables import Snapshot
+from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
+
+CALL_DEADLINE_MS = 10_000
+
+ALONE = "alone-"
+"""Prefix of the oracle's handles on its own prefix: in interop, one driver has those and the handles of its turns."""
+
+STREAM_ID = "0-1"
+"""Stands for the ids of stream entries, which are Redis's time: the model has none."""
+
+
+@dataclass
+class DriverUnderTest:
+    """A client behind its driver, on one prefix. `handles` tells apart two systems that share one driver."""
+
+    driver: RestartableDriver
+    address: RedisAddress
+    prefix: str
+    handles: str = ""
+
+    def perform(self, step: CallStep, now_ms: int | None) -> Completion:
+        """Make one call; never raises for what a client does."""
+        op, handle = addressed(step.op, self.prefix, self.address), self.handles + step.handle
+        try:
+            value = self.driver.living().call(op, handle=handle, deadline_ms=CALL_DEADLINE_MS, now_ms=now_ms)
+        except OperationFailed as failure:
+            return Completion("fail", code=failure.error.code, message=failure.error.message)
+        except OperationIndeterminate as unknown:
+            return Completion("info", code=unknown.error.code, message=unknown.error.message)
+        except OperationUnsupported as refusal:
+            return Completion("unsupported", message=str(refusal))
+        except DriverBroken as broken:
+            return Completion("broken", message=str(broken))
+        return Completion("ok", msgspec.to_builtins(value))
+
+    def endure(self, step: ClockStep | FaultStep) -> None:
+        """Do nothing: all that a driver's client has is in Redis, or lives on."""
+
+
+@dataclass
+class AlternatingClients:
+    """Client and oracle on one prefix; each step says whose turn it is."""
+
+    client: DriverUnderTest
+    oracle: DriverUnderTest
+
+    @property
+    def prefix(self) -> str:
+        """The shared prefix."""
+        return self.client.prefix
+
+    def perform(self, step: CallStep, now_ms: int | None) -> Completion:
+        """Let the client make the call whose turn it is. Both make every client object, for when their turn comes."""
+        if step.opens or isinstance(step.op, lifecycle.Close):
+            completions = [client.perform(step, now_ms) for client in (self.oracle, self.client)]
+            return next((completion for completion in completions if completion.status != "ok"), completions[0])
+        return (self.client if step.by == "client" else self.oracle).perform(step, now_ms)
+
+    def endure(self, step: ClockStep | FaultStep) -> None:
+        """Do nothing, as each of the two."""
+
+
+@dataclass
+class ModelUnderTest:
+    """The model in the place of a client. It has no keys in Redis; `observe` returns its state."""
+
+    model: SequenceModel = field(default_factory=SequenceModel)
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the model's keys."""
+        return self.model.prefix
+
+    def perform(self, step: CallStep, now_ms: int | None) -> Completion:
+        """How the model says that the call completes."""
+        assert now_ms is not None, "the oracle has a clock"
+        completion = self.model.follow(step, now_ms)
+        if completion is None or not self.model.certain:
+            return Completion("unsupported", message="the model does not know what comes of this")
+        return completion
+
+    def endure(self, step: ClockStep | FaultStep) -> None:
+        """Let a step of the clock or a fault happen to the model."""
+        self.model.follow(step, 0)
+
+    def observe(self) -> ModelObservation:
+        """The model's state as it would be seen in Redis."""
+        snapshot = self.model.snapshot()
+        events = tuple(replace(event, id=STREAM_ID) for event in snapshot.events)
+        return ModelObservation(replace(snapshot, events=events))
+
+
+@dataclass(frozen=True)
+class ModelObservation:
+    """The state of the model."""
+
+    snapshot: Snapshot
+    modelled = True
+    """It is in no Redis."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Never equal to that of a state in Redis: the canonical rules have to compare."""
+        return ""
+
+    @property
+    def times_left(self) -> Mapping[str, int]:
+        """Times to live in ms by key without prefix."""
+        rows = self.snapshot
+        found = {f"{row.queue}:{row.job}:lock": row.ttl_ms for row in rows.locks}
+        found |= {f"{row.queue}:de:{row.id}": row.ttl_ms for row in rows.deduplications}
+        found |= {f"{row.queue}:{row.name}": row.ttl_ms for row in (*rows.limiters, *rows.stalled_checks)}
+        return {key: int(ttl) for key, ttl in found.items() if not isinstance(ttl, str) and ttl >= 0}
+
+
+@dataclass
+class FuzzTarget:
+    """Where one sequence is played after the other. `end` each before the next begins, and `close` at last."""
+
+    drivers: FuzzedDrivers
+    mode: Mode = "differential"
+
+    def __post_init__(self) -> None:
+        self._keyspace = RedisKeyspace(self.drivers.redis)
+        self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="fuzz")
+
+    def begin(self, known: KnownDifferences | None = None) -> SequencePlayer:
+        """A new sequence on fresh prefixes."""
+        drivers = self.drivers
+        expected, actual = self._systems()
+        prefixes = [expected.prefix] if isinstance(actual, ModelUnderTest) else [expected.prefix, actual.prefix]
+
+        def observe() -> ObservedPair:
+            dumps = self._keyspace.dump(*prefixes)
+            return dumps[0], actual.observe() if isinstance(actual, ModelUnderTest) else dumps[1]
+
+        clock: ParticipantClock = FrozenClock() if drivers.frozen else RunningClock()
+        drivers.client_point.begin()
+        tap = drivers.client_point.tap
+        return SequencePlayer(
+            expected,
+            actual,
+            observe,
+            self._keyspace,
+            clock,
+            self._pool,
+            prefixes,
+            drivers.kill_connections,
+            known or KnownDifferences(),
+            cutter=TapConnectionCutter(tap) if tap is not None else None,
+        )
+
+    def end(self, player: SequencePlayer) -> None:
+        """Close what the sequence opened and remove what it left."""
+        # The clients first: one that is still open might write again what has been removed.
+        list(self._pool.map(RestartableDriver.reset, self.drivers.drivers))
+        self._keyspace.clear(player.prefixes)
+
+    def close(self) -> None:
+        """End the drivers and all connections."""
+        self._pool.shutdown()
+        self.drivers.close()
+
+    def _systems(self) -> tuple[SystemUnderTest, SystemUnderTest]:
+        """What is expected, and what is under test."""
+        drivers, fresh_prefix = self.drivers, self.drivers.server.fresh_prefix
+        alone = DriverUnderTest(drivers.oracle, drivers.address, fresh_prefix(), ALONE)
+        if drivers.client is None:
+            return alone, ModelUnderTest()
+        client = DriverUnderTest(drivers.client, drivers.client_point.address, fresh_prefix())
+        if self.mode == "differential":
+            return alone, client
+        return alone, AlternatingClients(client, DriverUnderTest(drivers.oracle, drivers.address, client.prefix))
+
+
+def open_target(options: EnvironmentOptions, stack: ExitStack, mode: Mode) -> FuzzTarget:
+    """A target that ends with `stack`. Raises a Problem that says what is wrong with the options or the environment."""
+    target = FuzzTarget(prepare_drivers(options, stack, oracle_alone=mode == "model"), mode)
+    stack.callback(target.close)
+    return target

@@ -1,0 +1,150 @@
+"""The ledger as a whole: what scenarios and mutants cover of it, and all of it as a page. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from conformance.ledger.loader import REQUIREMENT_SET, STATUSES, Ledger, Requirement, Status
+
+MISSING_SCENARIO = "no scenario"
+MISSING_MUTANT = "no mutant"
+MISSING_CLAIM = "claim without row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AreaCoverage:
+    """Numbers of one area. `with_scenario` and `with_mutant` count rows, like `by_status`."""
+
+    area: str
+    by_status: Mapping[Status, int]
+    with_scenario: int
+    with_mutant: int
+    missing_scenarios: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are in all."""
+        return sum(self.by_status.values())
+
+
+@dataclass(frozen=True, order=True)
+class CoverageGap:
+    """Something that is missing: `kind` is one of the `MISSING_` words, `id` a row or a claim, `why` may be empty."""
+
+    kind: str
+    id: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class LedgerCoverage:
+    """The whole ledger, by area, and everything that is missing."""
+
+    areas: tuple[AreaCoverage, ...]
+    gaps: tuple[CoverageGap, ...]
+
+
+def coverage_of(
+    ledger: Ledger,
+    claims: Collection[str],
+    scenarios: Mapping[str, Collection[str]],
+    mutants: Mapping[str, Collection[str]],
+) -> LedgerCoverage:
+    """Compute the coverage. `scenarios` and `mutants` are names by row id; every one of `claims` needs a row."""
+    areas = tuple(_area_coverage(area, ledger, scenarios, mutants) for area in ledger.areas)
+    return LedgerCoverage(areas, tuple(sorted(_gaps(ledger, claims, scenarios, mutants))))
+
+
+def _area_coverage(
+    area: str, ledger: Ledger, scenarios: Mapping[str, Collection[str]], mutants: Mapping[str, Collection[str]]
+) -> AreaCoverage:
+    rows = [row for row in ledger.values() if row.area == area]
+    return AreaCoverage(
+        area=area,
+        by_status={status: sum(row.status == status for row in rows) for status in STATUSES},
+        with_scenario=sum(bool(scenarios.get(row.id)) for row in rows),
+        with_mutant=sum(bool(mutants.get(row.id)) for row in rows),
+        missing_scenarios=sum(_wants_scenario(row, scenarios) for row in rows),
+    )
+
+
+def _gaps(
+    ledger: Ledger,
+    claims: Collection[str],
+    scenarios: Mapping[str, Collection[str]],
+    mutants: Mapping[str, Collection[str]],
+) -> Iterator[CoverageGap]:
+    reached = ledger.by_claim()
+    yield from (CoverageGap(MISSING_CLAIM, claim) for claim in claims if claim not in reached)
+    for row in ledger.values():
+        if _wants_scenario(row, scenarios):
+            yield CoverageGap(MISSING_SCENARIO, row.id, row.reason)
+        elif scenarios.get(row.id) and not mutants.get(row.id):
+            yield CoverageGap(MISSING_MUTANT, row.id)
+
+
+def _wants_scenario(row: Requirement, scenarios: Mapping[str, Collection[str]]) -> bool:
+    return (row.examined or row.lacks_scenario) and not scenarios.get(row.id)
+
+
+INTRODUCTION = f"""\
+# Requirements
+
+Made by `bullmq-conformance ledger page`; the source is `conformance/ledger/`, and a test says when this page is stale.
+
+Every rule that the kit knows about clients of BullMQ {REQUIREMENT_SET}, by its stable id. `MUST` fails a run, `SHOULD`
+warns, `MAY` informs. What becomes of a rule is its status:
+
+- **tested**: a scenario looks at it.
+- **disputed**: the written specification and real BullMQ say different things; both are given. Where another client can
+  see it in Redis, what BullMQ does is the requirement; where only the library's user sees it, the specification is.
+  `bullmq-conformance explain ID --prove` shows what BullMQ does.
+- **client-only**: only the user of one library sees it, so it is not the kit's to judge.
+- **untestable**: no scenario looks at it, for the reason given; `scenario missing` means that one could.
+
+Claims are the numbered statements of the specification (`conformance/ledger/claims.txt`); each belongs to one rule.
+`bullmq-conformance explain ID` takes the id of a rule or of a claim, and also names scenarios.
+"""
+
+
+def requirements_page(ledger: Ledger) -> str:
+    """The whole page as Markdown."""
+    return "\n".join([INTRODUCTION, *_contents(ledger), *_areas(ledger)]).rstrip("\n") + "\n"
+
+
+def _contents(ledger: Ledger) -> Iterator[str]:
+    yield "| area | rules | " + " | ".join(STATUSES) + " |"
+    yield "|---|---:|" + "---:|" * len(STATUSES)
+    for area, title in ledger.areas.items():
+        rows = [row for row in ledger.values() if row.area == area]
+        counts = [sum(row.status == status for row in rows) for status in STATUSES]
+        yield f"| [{title}](#{_anchor(title)}) | {len(rows)} | " + " | ".join(map(str, counts)) + " |"
+    yield ""
+
+
+def _areas(ledger: Ledger) -> Iterator[str]:
+    for area, title in ledger.areas.items():
+        yield f"## {title}\n"
+        for row in ledger.values():
+            if row.area == area:
+                yield from _rule(row)
+
+
+def _rule(row: Requirement) -> Iterator[str]:
+    yield f"### {row.id}\n"
+    yield f"{row.level}, {row.status}. {row.statement}\n"
+    facts = {
+        "The specification": row.paper,
+        f"BullMQ {REQUIREMENT_SET}": row.oracle,
+        "No scenario" if row.status != "client-only" else "Not judged": row.reason,
+        "Stated in": row.source,
+        "Claims": ", ".join(row.claims),
+    }
+    yield from (f"- {name}: {text}" for name, text in facts.items() if text)
+    yield ""
+
+
+def _anchor(title: str) -> str:
+    kept = "".join(letter for letter in title.lower() if letter.isalnum() or letter in " -")
+    return kept.replace(" ", "-")

@@ -1,1 +1,0 @@
-"""The comparisons of single tables; `conformance.observe.diff` puts them together."""

@@ -1,0 +1,192 @@
+"""How interference is carried out: the actions of rules on one connection, and what holds on all connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from conformance.observe.tap.recording import TappedCommand
+from conformance.observe.tap.rules import BlackHole, Chunks, Cut, Delay, DueRule, Error, Hold, TapRule
+from conformance.observe.tap.socket_writer import RedisLink, SocketWriter
+
+
+class ConnectionEnded(Exception):
+    """The connection is at its end; there is nothing more to do on it."""
+
+
+class TappedConnection(Protocol):
+    """What interference needs of a connection; `number` counts the connections of a tap."""
+
+    number: int
+    to_redis: SocketWriter
+    to_client: SocketWriter
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it was ended meanwhile, by this rule or by anybody."""
+        ...
+
+    def cut(self, *, reset: bool) -> None:
+        """End both sides."""
+        ...
+
+    def silence(self) -> None:
+        """Let nothing out on either side."""
+        ...
+
+    def unsilence(self) -> None:
+        """Let out what `silence` has kept back."""
+        ...
+
+
+async def before_send(
+    rules: list[TapRule], command: TappedCommand, connection: TappedConnection
+) -> tuple[bytes | None, Chunks | None]:
+    """Do what is due before a command is sent; return the reply instead of Redis's, if any, or else how to send it.
+
+    Raises ConnectionEnded when the connection has ended meanwhile.
+    """
+    chunks: Chunks | None = None
+    for rule in rules:
+        chunks = rule.action if isinstance(rule.action, Chunks) else chunks
+        reply = await _carry_out(rule, command, connection)
+        if reply is not None:
+            return reply, None
+    return None, chunks
+
+
+async def pass_reply(raw: bytes, due: list[DueRule], connection: TappedConnection) -> None:
+    """Do what is due when a command has run, and pass the reply on to the client in between. Raises ConnectionEnded."""
+    chunks: Chunks | None = None
+    in_order = sorted(due, key=lambda due_rule: due_rule.rule.trigger.phase)  # after-execute is first, also by its name
+    for due_rule in in_order:
+        trigger, action = due_rule.rule.trigger, due_rule.rule.action
+        if trigger.phase == "mid-reply":
+            middle = _middle(raw, trigger.reply_bytes)
+            await write_in_pieces(connection.to_client, raw[:middle], chunks)
+            raw = raw[middle:]
+        chunks = action if isinstance(action, Chunks) else chunks
+        raw = await _carry_out(due_rule.rule, due_rule.command, connection) or raw
+    await write_in_pieces(connection.to_client, raw, chunks)
+
+
+def _middle(raw: bytes, wanted: int | None) -> int:
+    """Where to split a reply: at least one byte goes, and at least one stays."""
+    return max(1, min(len(raw) - 1, len(raw) // 2 if wanted is None else wanted))
+
+
+async def _carry_out(rule: TapRule, command: TappedCommand, connection: TappedConnection) -> bytes | None:
+    """Do what a rule wants (`Chunks` aside), and return the reply that it puts in the place of Redis's, if any."""
+    reply = await _act(rule, command, connection)
+    if connection.is_cut:  # while the action waited, perhaps by another rule: nothing may be written any more
+        raise ConnectionEnded
+    return reply
+
+
+async def _act(rule: TapRule, command: TappedCommand, connection: TappedConnection) -> bytes | None:
+    action = rule.action
+    if isinstance(action, Cut):
+        connection.cut(reset=action.reset)
+        rule.note(command)
+        return None
+    if isinstance(action, BlackHole):
+        await _black_hole(rule, command, connection)
+        return None
+    rule.note(command)
+    if isinstance(action, Hold):
+        await rule.wait(None)
+    elif isinstance(action, Delay):
+        await rule.wait(action.ms)
+    elif isinstance(action, Error):
+        return b"-" + action.text.encode().replace(b"\r", b" ").replace(b"\n", b" ") + b"\r\n"
+    return None
+
+
+async def _black_hole(rule: TapRule, command: TappedCommand, connection: TappedConnection) -> None:
+    connection.silence()
+    rule.note(command)
+    try:
+        await rule.wait(None)
+    finally:
+        connection.unsilence()
+
+
+async def write_in_pieces(writer: SocketWriter, data: bytes, chunks: Chunks | None) -> None:
+    """Write at once, or piece by piece with the loop (and the network) in between."""
+    if chunks is None:
+        writer.write(data)
+        return
+    for start in range(0, len(data), chunks.size):
+        writer.write(data[start : start + chunks.size])
+        await asyncio.sleep(chunks.pause_ms / 1000)
+
+
+class TapConditions:
+    """In force on the connections in `live`, and those given to `apply_to_new`. Taking back twice does nothing."""
+
+    def __init__(self, live: Mapping[int, TappedConnection]) -> None:
+        self._live = live
+        self._links: list[tuple[RedisLink, int | None]] = []
+        self._silences: list[object] = []
+        self._refusals: list[object] = []
+
+    @property
+    def refuses(self) -> bool:
+        """Whether new connections are reset at once."""
+        return bool(self._refusals)
+
+    def apply_to_new(self, connection: TappedConnection) -> None:
+        """Put a new connection under what is in force, before its first byte can pass."""
+        self._apply_links()
+        for _ in self._silences:
+            connection.silence()
+
+    def slow_down(self, entry: tuple[RedisLink, int | None]) -> None:
+        """Make all connections slow, or the one with this number."""
+        self._links.append(entry)
+        self._apply_links()
+
+    def speed_up(self, entry: tuple[RedisLink, int | None]) -> None:
+        """Take a slow link back."""
+        _discard(self._links, entry)
+        self._apply_links()
+
+    def silence(self, silence: object) -> None:
+        """Let nothing pass."""
+        self._silences.append(silence)
+        for connection in list(self._live.values()):
+            connection.silence()
+
+    def unsilence(self, silence: object) -> None:
+        """Take a silence back."""
+        if silence in self._silences:
+            self._silences.remove(silence)
+            for connection in list(self._live.values()):
+                connection.unsilence()
+
+    def refuse(self, refusal: object) -> None:
+        """Reset new connections."""
+        self._refusals.append(refusal)
+
+    def admit(self, refusal: object) -> None:
+        """Take a refusal back."""
+        _discard(self._refusals, refusal)
+
+    def heal(self) -> None:
+        """Take everything back."""
+        self._refusals.clear()
+        self._links.clear()
+        self._apply_links()
+        for silence in list(self._silences):
+            self.unsilence(silence)
+
+    def _apply_links(self) -> None:
+        for connection in self._live.values():
+            chosen = [link for link, number in self._links if number in {None, connection.number}]
+            connection.to_redis.link = connection.to_client.link = chosen[-1] if chosen else None
+
+
+def _discard(entries: list[Any], entry: object) -> None:
+    if entry in entries:
+        entries.remove(entry)

@@ -1,0 +1,152 @@
+"""The way out to one socket: in order, if need be slowed down, cut into pieces, stopped for a while, or reset."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import deque
+from dataclasses import dataclass
+
+from conformance.problems import UsageProblem
+
+_PIECE_S = 0.01
+"""Data on a slow link goes out in pieces that take this long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedisLink:
+    """How a connection is, in each direction: added latency (ms), bandwidth (bytes per s), bytes per packet."""
+
+    latency_ms: float = 0.0
+    bytes_per_s: float | None = None
+    chunk_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no link can be. Raises UsageProblem."""
+        if self.latency_ms < 0:
+            raise UsageProblem(f"a latency of {self.latency_ms} ms", hint="it must be 0 or more")
+        if any(number is not None and number <= 0 for number in (self.bytes_per_s, self.chunk_bytes)):
+            raise UsageProblem("a link lets something through", hint="use BlackHole for one that does not")
+
+    def pieces(self, data: bytes) -> list[bytes]:
+        """How data is cut on this link."""
+        sizes = [len(data), self.chunk_bytes or len(data)]
+        if self.bytes_per_s is not None:
+            sizes.append(max(1, int(self.bytes_per_s * _PIECE_S)))
+        size = min(sizes)
+        return [data[start : start + size] for start in range(0, len(data), size)] if size else []
+
+
+class SocketWriter:
+    """Writes to a transport, which may come later. `stop` keeps everything back, the end of the connection too."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, half_close: bool = False) -> None:
+        self._half_close = half_close
+        self.link: RedisLink | None = None
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._queue: deque[tuple[float, bytes | None]] = deque()
+        self._line_free_s = 0.0
+        self._stopped = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended = False
+
+    def connect(self, transport: asyncio.Transport) -> None:
+        """Begin to write."""
+        self._transport = transport
+        self._pump()
+
+    def write(self, data: bytes) -> None:
+        """Send in turn."""
+        if self._ended or not data:
+            return
+        # What waits goes first: data that is written past the queue would overtake it.
+        if self._queue or self._stopped or self.link is not None or self._transport is None:
+            self._enqueue(data)
+            self._pump()
+        else:
+            self._transport.write(data)
+
+    def finish(self) -> None:
+        """End the connection (FIN) when all that was written before has gone out.
+
+        Towards Redis only the sending half, so that what it still has to say arrives: it closes the other half itself.
+        """
+        if not self._ended:
+            self._ended = True
+            self._queue.append((self._line_free_s, None))
+            self._pump()
+
+    def reset(self) -> None:
+        """End the connection at once with RST."""
+        self.drop()
+        if self._transport is not None and not self._transport.is_closing():
+            connection = self._transport.get_extra_info("socket")
+            if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self.drop()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def drop(self) -> None:
+        """Forget what is not sent yet; nothing more goes out."""
+        self._ended = True
+        self._queue.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def stop(self) -> None:
+        """Keep everything back. Counts: as many `go` are needed."""
+        self._stopped += 1
+
+    def go(self) -> None:
+        """Let out what `stop` has kept back."""
+        self._stopped -= 1
+        self._pump()
+
+    def _enqueue(self, data: bytes) -> None:
+        link = self.link or RedisLink()
+        now = self._loop.time()
+        for piece in link.pieces(data):
+            self._line_free_s = max(now, self._line_free_s)
+            if link.bytes_per_s is not None:
+                self._line_free_s += len(piece) / link.bytes_per_s
+            self._queue.append((self._line_free_s + link.latency_ms / 1000, piece))
+
+    def _pump(self) -> None:
+        """Send what is due, and come back for the next. Pieces of a chunked link go out one per turn of the loop."""
+        if self._timer is not None or self._transport is None:
+            return
+        while self._queue and not self._stopped:
+            due, data = self._queue[0]
+            wait = due - self._loop.time()
+            if wait > 0:
+                self._timer = self._loop.call_later(wait, self._wake)
+                return
+            self._queue.popleft()
+            if data is None:
+                self._close(self._transport)
+                return
+            self._transport.write(data)
+            if self.link is not None and self.link.chunk_bytes:
+                self._timer = self._loop.call_later(0, self._wake)
+                return
+
+    def _close(self, transport: asyncio.Transport) -> None:
+        if self._half_close and transport.can_write_eof():
+            if not transport.is_closing():
+                with contextlib.suppress(OSError):  # Redis has reset the connection, and the loop has not seen it yet
+                    transport.write_eof()
+        else:
+            transport.close()
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._pump()

@@ -1,0 +1,194 @@
+"""Races between two calls: held, so that the scenario chooses which of them Redis runs first, or free and repeated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import pytest
+
+from conformance.driver.connection import OperationFailed
+from conformance.driver.ops import queue as queue_ops
+from conformance.participants.expect import Mismatch, shown
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
+
+# Held races: each interleaving is brought about once.
+
+HeldPhase: TypeAlias = Literal["before-send", "after-execute"]
+
+BEFORE_SEND: HeldPhase = "before-send"
+AFTER_EXECUTE: HeldPhase = "after-execute"
+HELD_PHASES: dict[str, HeldPhase] = {"late": BEFORE_SEND, "unheard": AFTER_EXECUTE}
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of two calls that race, and the script in which it takes effect."""
+
+    script: str
+    call: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class RaceResult:
+    """How a race went. `first`: who was first in Redis. `outcomes`: what each contender returned, or its error code."""
+
+    first: str
+    outcomes: dict[str, Any]
+
+
+def interleavings(one: str, other: str) -> pytest.MarkDecorator:
+    """Every way in which two contenders can meet, as the scenario's argument `interleaving`.
+
+    `X-late`: X has been prepared, and the other call is over before Redis sees it. `X-unheard`: Redis has run X, and
+    the other call is over before X is answered.
+    """
+    ways = [f"{contender}-{when}" for contender in (one, other) for when in HELD_PHASES]
+    return pytest.mark.parametrize("interleaving", ways)
+
+
+def interleave(client: Participant, interleaving: str, **contenders: Contender) -> RaceResult:
+    """Let two contenders, by their names, meet in one of the `interleavings`. They must use different handles."""
+    held, _, when = interleaving.rpartition("-")
+    [other] = [name for name in contenders if name != held]
+    with client.tap.hold(contenders[held].script, phase=HELD_PHASES[when]) as barrier:
+        held_call = client.meanwhile(lambda: outcome_of(contenders[held].call))
+        # A call that is made before the barrier is reached may be first or second, whatever the interleaving says.
+        barrier.wait()
+        other_outcome = outcome_of(contenders[other].call)
+        # Nothing else lets the held call end: its result would be waited for in vain.
+        barrier.release()
+        held_outcome = held_call.result()
+    return RaceResult(first=other if when == "late" else held, outcomes={held: held_outcome, other: other_outcome})
+
+
+def outcome_of(call: Callable[[], Any]) -> Any:
+    """What a call returns, or the code of its error."""
+    try:
+        return call()
+    except OperationFailed as failure:
+        return failure.error.code
+
+
+def let_arrive(queue: QueueHandle) -> None:
+    """Let a call that was begun just now arrive at the driver: calls that are made after it are answered.
+
+    Nothing says so for certain. A client that does as the scenario says does so as well if the call arrives later.
+    """
+    for _ in range(3):
+        queue.is_paused()
+
+
+# Free races: which call is first is left to the machine. What may come of it is listed; nothing else may, in any round.
+
+ROUNDS = 200
+LONGEST_HEAD_START_S = 0.001
+"""About as long as a call takes: so either client is first in many rounds."""
+
+
+@dataclass(frozen=True)
+class RacingClient:
+    """One of the two clients, with a queue and a worker of its own that is driven step by step."""
+
+    participant: Participant
+    queue: QueueHandle
+    worker: WorkerHandle
+
+    @staticmethod
+    def opened(participant: Participant) -> RacingClient:
+        """Open its queue and its worker."""
+        return RacingClient(participant, participant.queue(), participant.worker())
+
+
+@dataclass(frozen=True)
+class RaceRound:
+    """Two calls that are due at the same time, and what is observed (and cleared away) afterwards."""
+
+    first: Callable[[], Any]
+    second: Callable[[], Any]
+    observe: Callable[[], Any]
+
+
+class RoundOutcome(NamedTuple):
+    """What each of the two calls returned (or its error code), and what was observed afterwards."""
+
+    first: Any
+    second: Any
+    observed: Any
+
+
+PrepareRound: TypeAlias = Callable[[int, RacingClient, RacingClient], RaceRound]
+"""Prepares a round, by its number, for the client that makes the first call and the one that makes the second."""
+
+
+def race_repeatedly(
+    client: Participant, oracle: Participant, prepare: PrepareRound, allowed: Collection[RoundOutcome]
+) -> None:
+    """Race `ROUNDS` times; the two clients take turns at the two calls.
+
+    Raises Mismatch at an outcome that is not `allowed`, with its round and the seed.
+    """
+    racing = RacingClient.opened(client), RacingClient.opened(oracle)
+    random = Random(client.driver.seed)
+    with client.transcript.silent(), oracle.transcript.silent():
+        for number in range(1, ROUNDS + 1):
+            one, other = racing if number % 2 else racing[::-1]
+            outcome = _race(prepare(number, one, other), other.participant, random)
+            if outcome not in allowed:
+                where = f"round {number} of {ROUNDS}, first act by {one.participant.role}"
+                raise Mismatch(
+                    f"either side may be first, and nothing else happens ({where}, --seed {client.driver.seed})",
+                    expected=f"one of {shown(list(allowed))}",
+                    actual=outcome,
+                )
+
+
+def _race(prepared: RaceRound, second: Participant, random: Random) -> RoundOutcome:
+    # Without a head start the same client would nearly always be first, and only half of the outcomes would be tried.
+    head_start_s = random.uniform(-LONGEST_HEAD_START_S, LONGEST_HEAD_START_S)
+    second_call = second.meanwhile(lambda: _delayed(prepared.second, head_start_s))
+    first_outcome = _delayed(prepared.first, -head_start_s)
+    # While the second call is still on its way, what is observed is neither before nor after the race.
+    return RoundOutcome(first_outcome, second_call.result(), prepared.observe())
+
+
+def _delayed(call: Callable[[], Any], seconds: float) -> Any:
+    if seconds > 0:
+        time.sleep(seconds)
+    return outcome_of(call)
+
+
+# What contenders do, and what is observed of them.
+
+
+def claimed_id(worker: WorkerHandle, token: str = "token-1") -> str | None:
+    """Claim a job; its id, or None."""
+    job = worker.claim(token)
+    return job.id if job else None
+
+
+def drain(queue: QueueHandle) -> None:
+    """Queue.drain."""
+    queue.call(queue_ops.Drain())
+
+
+def obliterate(queue: QueueHandle) -> None:
+    """Queue.obliterate."""
+    queue.call(queue_ops.Obliterate())
+
+
+def waiting_events_of(queue: QueueHandle, job: str) -> int:
+    """How many events say that the job came to `wait`."""
+    return sum(entry["event"] == "waiting" and entry["jobId"] == job for entry in queue.redis.events())
+
+
+def place_of(queue: QueueHandle, job: str) -> str:
+    """Where a job is: its state, `gone`, or what is left of it."""
+    states, exists = queue.redis.state(job), queue.redis.exists(job)
+    if exists and len(states) == 1:
+        return states[0]
+    return "gone" if not exists and not states else f"in {shown(states)}, {'with' if exists else 'without'} hash"

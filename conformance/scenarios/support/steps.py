@@ -1,0 +1,178 @@
+"""Steps that scenarios of several areas share: filling a queue and waiting for it, flows, schedulers, rate limits."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+from conformance.driver.ops import queue as queue_ops
+from conformance.driver.ops.base import JobView
+from conformance.participants.expect import equal, holds
+from conformance.participants.handles import FlowHandle, QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
+from conformance.participants.redis_view import RedisView
+
+# Queues and their jobs.
+
+
+def fill(queue: QueueHandle, jobs: int) -> None:
+    """Add plain jobs; their ids count from 1."""
+    for number in range(1, jobs + 1):
+        queue.add(f"job {number}")
+
+
+def wait_for_finished(
+    participant: Participant, jobs: int, *, state: str = "completed", within_ms: int = 15_000
+) -> RedisView:
+    """Wait until at least so many jobs are finished."""
+    view = participant.redis()
+    participant.eventually(
+        lambda: len(view.members(state)),
+        lambda finished: finished >= jobs,
+        f"{jobs} jobs are {state}",
+        within_ms=within_ms,
+    )
+    return view
+
+
+def wait_for_all_completed(client: Participant, jobs: int) -> None:
+    """Wait until exactly so many jobs are completed."""
+    client.eventually(
+        lambda: len(client.redis().members("completed")),
+        lambda completed: completed == jobs,
+        f"all {jobs} jobs are completed",
+        within_ms=15_000,
+    )
+
+
+def echoed(client: Participant) -> str:
+    """The data of job 1, as it comes back from a processor that returns what it got."""
+    client.worker("echo")
+    view = wait_for_finished(client, 1)
+    return view.field("1", "returnvalue") or ""
+
+
+def check_stalled_again(queue: QueueHandle, worker: WorkerHandle) -> list[str]:
+    """One more stalled check, as after `stalledInterval`; ids of the jobs that it puts back."""
+    # As long as `stalled-check` lives, a check does nothing: it throttles all workers together.
+    queue.redis.delete("stalled-check")
+    return worker.check_stalled()
+
+
+def let_stall(queue: QueueHandle, worker: WorkerHandle, job: str) -> list[str]:
+    """Lose the lock of an active job, and make the two checks after which it is put back."""
+    queue.redis.delete(f"{job}:lock")
+    return check_stalled_again(queue, worker) + check_stalled_again(queue, worker)
+
+
+# Flows.
+
+
+def node(name: str, *children: dict[str, Any], queue: str = "q", **opts: Any) -> dict[str, Any]:
+    """A job of a flow whose id is its name."""
+    own = {"jobId": name, **opts}
+    return {"name": name, "queue": queue, "data_raw": json.dumps({"n": name}), "opts": own, "children": list(children)}
+
+
+def with_option(option: str) -> dict[str, Any]:
+    """The option as arguments of `node`."""
+    return {option: True}
+
+
+def open_flow_handles(client: Participant) -> tuple[FlowHandle, QueueHandle, WorkerHandle]:
+    """A flow producer, and a queue with a worker that is driven step by step."""
+    return client.flow(), client.queue(), client.worker()
+
+
+def run_next(worker: WorkerHandle, job: str, value: Any = None) -> None:
+    """Claim the next job, which must be this one, and complete it."""
+    equal(worker.claim_one().id, job, f"{job} is the next to run")
+    worker.complete(job, value)
+
+
+def children_of(queue: QueueHandle, job: str, kind: str) -> list[str]:
+    """Ids of the children in one of the keys of a parent."""
+    view = queue.redis
+    key = f"{job}:{kind}"
+    members = {"zset": view.members, "hash": lambda name: list(view.hash(name)), "set": view.set_members}
+    return sorted(member.rpartition(":")[2] for member in members.get(view.type(key), lambda _: [])(key))
+
+
+# Job schedulers.
+
+HOUR_MS = 3_600_000
+YEARLY = {"pattern": "0 0 1 1 *", "tz": "UTC"}
+
+
+def due_of(queue: QueueHandle, scheduler: str = "s") -> int:
+    """When the next job is due (Unix ms), as Redis has it."""
+    score = queue.redis.score("repeat", scheduler)
+    holds(score is not None, f"`repeat` holds the scheduler {scheduler}")
+    return int(score or 0)
+
+
+def current_job(queue: QueueHandle, scheduler: str = "s") -> str:
+    """Id of the job that is due next."""
+    return f"repeat:{scheduler}:{due_of(queue, scheduler)}"
+
+
+def required(job: JobView | None) -> JobView:
+    """Return a job that must be there."""
+    holds(job is not None, "the answer is the next job")
+    assert job is not None
+    return job
+
+
+def claim_current_job(queue: QueueHandle, worker: WorkerHandle, scheduler: str = "s") -> str:
+    """Make the scheduler's next job run now, and claim it."""
+    job = current_job(queue, scheduler)
+    if queue.redis.state(job) == ["delayed"]:
+        queue.promote(job)
+    equal(worker.claim_one().id, job, "the scheduler's job is the next to run")
+    return job
+
+
+# Rate limits.
+
+MINUTE_MS = 60_000
+FULL_WINDOW = "9007199254740991"
+"""What `rateLimit()` stores: the largest integer that JavaScript counts exactly, so that every limit is reached."""
+
+
+def limit_queue(queue: QueueHandle, most: int, duration_ms: int = MINUTE_MS) -> None:
+    """Limit the queue as a whole, in `meta`."""
+    queue.call(queue_ops.SetGlobalRateLimit(max=most, duration_ms=duration_ms))
+
+
+def apply_limit(whose: str, queue: QueueHandle, most: int, duration_ms: int = MINUTE_MS) -> dict[str, Any]:
+    """Limit the queue as a whole (`queue`), or nothing yet (`worker`). Returns the options that its workers need."""
+    if whose == "worker":
+        return {"limiter": {"max": most, "duration": duration_ms}}
+    limit_queue(queue, most, duration_ms)
+    return {}
+
+
+def end_window(redis: RedisView, client: Participant) -> None:
+    """The key has expired, and so much time has passed on the client's clock too."""
+    redis.delete("limiter")
+    client.pass_time(MINUTE_MS)
+
+
+def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None:
+    """While jobs wait, every window is used up: its first start and that of the next are `duration_ms` apart.
+
+    A window begins with the script that starts its first job. `processedOn` is from before that script, the event's
+    stamp from within it: from the one to the other no gap looks shorter than it was. Both clocks must be real. Without
+    `processedOn` a gap counts as 0 ms, and nothing is shown by no gap at all: either fails.
+    """
+    starts = [(stamp, entry["jobId"]) for stamp, entry in redis.stamped_events() if entry["event"] == "active"]
+    gaps = [
+        stamp - int(redis.field(first, "processedOn") or stamp) for (_, first), (stamp, _) in pairwise(starts[::most])
+    ]
+    holds(
+        gaps and all(gap >= duration_ms for gap in gaps),
+        f"at most {most} jobs are started per {duration_ms} ms",
+        seen=f"ms between the windows: {gaps}",
+    )
+    redis.delete("limiter")  # it is about to expire: whether it has is not for a comparison to say

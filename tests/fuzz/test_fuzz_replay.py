@@ -1,0 +1,238 @@
+"""Replay files: steps written down and read, the files of the planted defects, and the regressions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.driver.ops import flow, queue, worker
+from conformance.environment.clients import Launch
+from conformance.fuzz.comparing import DifferenceClass, StepDifference
+from conformance.fuzz.replay import Replay, ReplayHeader, file_name, play_back, read_replay, write_replay
+from conformance.fuzz.steps import (
+    CallStep,
+    ClockStep,
+    FaultStep,
+    Step,
+    as_record,
+    calls_of,
+    from_record,
+    opening,
+    step_line,
+)
+from conformance.fuzz.target import FuzzTarget
+from conformance.ledger.loader import load_ledger
+from conformance.mutants.damage import Damage
+from conformance.mutants.registry import Mutant
+from conformance.problems import UsageProblem
+from conformance.reference_impl.jobs import options
+from conformance.scenarios import test_regressions
+from conformance.servers import Server
+
+from .hunting import REPLAYS, target_for
+from .planted import HEALTHY, PLANTED
+
+CHILD = flow.FlowJob(name="c", queue="r", opts={"jobId": "f1-1"})
+STEPS: list[Step] = [
+    opening("queue-1", "queue", "q", skipMetasUpdate=True),
+    opening("worker-1", "worker", "q", name="w"),
+    CallStep("queue-1", queue.Add(name="é🎉", data_raw='"\\ud800"', opts={"delay": 5, "de": {"id": "x"}})),
+    CallStep("queue-1", queue.AddBulk(jobs=[queue.NewJob(name="a", opts={"lifo": True})]), by="oracle"),
+    CallStep("flow", flow.AddFlow(flow=flow.FlowJob(name="p", queue="q", children=[CHILD]))),
+    CallStep("worker-1", worker.MoveToFailed(job="1", token="t", message="", unrecoverable=True)),
+    CallStep("queue-1", queue.Pause()),
+    CallStep("queue-1", queue.Resume(), cut="mid-reply"),
+    ClockStep(20_000),
+    FaultStep("delete-lock", "q", "1"),
+    FaultStep("wake", "r"),
+    FaultStep("script-flush"),
+    FaultStep("disconnect"),
+]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=step_line)
+def test_a_step_survives_being_written_down(step: Step) -> None:
+    assert from_record(as_record(step)) == step
+
+
+def test_a_record_leaves_out_what_is_at_its_default() -> None:
+    assert as_record(STEPS[0]) == {
+        "call": "open",
+        "on": "queue-1",
+        "args": {"role": "queue", "queue": "q", "options": {"skipMetasUpdate": True}},
+    }
+    assert as_record(STEPS[6]) == {"call": "queue.pause", "on": "queue-1", "args": {}}
+    assert as_record(STEPS[11]) == {"fault": "script-flush"}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"call": "queue.fly", "on": "queue-1"},
+        {"call": "queue.add", "on": "queue-1", "args": {}},
+        {"call": "queue.add", "on": 5, "args": {"name": "n"}},
+        {"call": "queue.pause", "on": "queue-1", "by": "somebody"},
+        {"call": "queue.pause", "on": "queue-1", "cut": "sometime"},
+        {"clock_ms": "soon"},
+        {"fault": "earthquake"},
+    ],
+    ids=str,
+)
+def test_what_is_no_step_is_refused(record: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        from_record(record)
+
+
+def test_client_objects_do_not_count_as_calls() -> None:
+    assert calls_of(STEPS) == 6
+
+
+def test_a_step_is_shown_in_one_line() -> None:
+    assert step_line(STEPS[3]) == (
+        'queue-1 (Node): queue.addBulk(jobs=[{"name":"a","data_raw":"{}","opts":{"lifo":true}}])'
+    )
+    assert step_line(STEPS[7]) == "queue-1: queue.resume(), cut mid-reply"
+    assert step_line(ClockStep(5)) == "5 ms pass"
+    assert step_line(FaultStep("delete-lock", "q", "1")) == "delete-lock q 1"
+
+
+HEADER = ReplayHeader(
+    title="something is different",
+    requirement="add.plain.waits",
+    kit="0.1.0",
+    bullmq="5.62.0",
+    mode="interop",
+    clock="running",
+    seed=7,
+    client="somebody",
+    version="1.2",
+    beside=[DifferenceClass("open", "meta", "missing-key")],
+)
+DIFFERENCE = StepDifference("fault.disconnect", "job.delay", "wrong-value", "q:1", '"0"', '"NaN"', "breaks-others")
+
+
+def test_a_file_holds_everything(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "one.jsonl"
+    replay = Replay(HEADER, tuple(STEPS), (DIFFERENCE,))
+    write_replay(replay, path)
+    assert read_replay(path) == replay
+    assert read_replay(path).groups == {DIFFERENCE.group}
+
+
+def test_the_difference_stands_beside_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "one.jsonl"
+    write_replay(Replay(HEADER, tuple(STEPS), (DIFFERENCE,)), path)
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    assert len(lines) == 1 + len(STEPS)
+    assert [number for number, line in enumerate(lines) if "differs" in line] == [len(STEPS)]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"),
+        ("nonsense\n", "line 1: it is no header"),
+        ('{"replay":1}\n', "line 1: it is no header"),
+        ('{"replay":1,"surprise":2}\n', "line 1: it is no header"),
+        ("HEADER\n{\n", "line 2:"),
+        ('HEADER\n{"clock_ms":1}\n[]\n', "line 3: a line is one JSON object"),
+        ('HEADER\n{"call":"queue.fly"}\n', "line 2: it is no call"),
+        ('HEADER\n{"clock_ms":1,"differs":[{"where":5,"kind":"x"}]}\n', "line 2:"),
+        ('HEADER\n{"clock_ms":1,"differs":7}\n', "line 2:"),
+    ],
+)
+def test_a_bad_file_is_refused_by_line(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    write_replay(Replay(HEADER, ()), path)
+    path.write_text(text.replace("HEADER\n", path.read_text("utf-8")), "utf-8")
+    with pytest.raises(UsageProblem) as refused:
+        read_replay(path)
+    assert says in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+def test_a_file_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    write_replay(Replay(HEADER, ()), path)
+    path.write_text(path.read_text("utf-8").replace('"replay":1', '"replay":2'), "utf-8")
+    with pytest.raises(UsageProblem, match="format 2"):
+        read_replay(path)
+
+
+def test_a_missing_file_and_an_unwritable_folder_are_usage_problems(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="cannot read"):
+        read_replay(tmp_path / "none.jsonl")
+    (tmp_path / "file").write_text("", "utf-8")
+    with pytest.raises(UsageProblem, match="cannot write"):
+        write_replay(Replay(HEADER, ()), tmp_path / "file" / "one.jsonl")
+
+
+def test_the_name_of_a_file_is_harmless() -> None:
+    assert file_name(DifferenceClass("queue.add", "answer.x", "outcome ok, not other/../..")) == (
+        "queue.add-answer.x-outcome-ok-not-other-..-...jsonl"
+    )
+
+
+MOST_CALLS = 8
+PLANTED_FILES = sorted(REPLAYS.glob("*.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def healthy(server: Server, oracle: Launch) -> Iterator[FuzzTarget]:
+    with target_for(HEALTHY, server, oracle) as target:
+        yield target
+
+
+def test_there_is_one_file_for_each_defect() -> None:
+    assert len(PLANTED) == 15
+    assert {path.stem for path in PLANTED_FILES} == set(PLANTED)
+
+
+@pytest.mark.parametrize("path", PLANTED_FILES, ids=lambda path: path.stem)
+def test_the_file_is_short_and_fails_on_the_sick_client(path: Path, server: Server, oracle: Launch) -> None:
+    replay = read_replay(path)
+    assert calls_of(replay.steps) <= MOST_CALLS
+    with target_for(PLANTED[path.stem], server, oracle) as target:
+        played = play_back(target, replay)
+    assert played.fails, PLANTED[path.stem].what
+    assert played.shows(replay), [str(difference) for step in played.steps for difference in step.differences]
+    assert played.steps[-1].differences
+
+
+@pytest.mark.parametrize("path", PLANTED_FILES, ids=lambda path: path.stem)
+def test_the_file_passes_on_the_healthy_client(path: Path, healthy: FuzzTarget) -> None:
+    replay = read_replay(path)
+    played = play_back(healthy, replay)
+    assert not played.fails, [str(difference) for step in played.steps for difference in step.differences]
+    assert not played.unplayed
+    assert len(played.steps) == len(replay.steps)
+
+
+REGRESSION_FILES = sorted(test_regressions.REGRESSIONS.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", REGRESSION_FILES, ids=lambda path: path.stem)
+def test_a_file_is_a_scenario_of_its_row(path: Path) -> None:
+    replay = read_replay(path)
+    name = f"test_{path.stem.replace('-', '_')}"
+    made = getattr(test_regressions, name).scenario
+    assert made.requirements == (replay.header.requirement,)
+    assert load_ledger().row(replay.header.requirement).id == replay.header.requirement
+    assert made.title == replay.header.title
+    assert replay.differences
+    assert not any(isinstance(step, FaultStep) and step.fault == "script-flush" for step in replay.steps)
+
+
+def test_a_client_with_the_mistake_fails_the_file(server: Server, oracle: Launch) -> None:
+    def long_names(damage: Damage) -> None:
+        damage.replace(options, "encode", dict)
+
+    replay = read_replay(test_regressions.REGRESSIONS / "telemetry-options.jsonl")
+    mutant = Mutant("long-names", "Options keep their long names.", (), (), (), (), long_names)
+    with target_for(mutant, server, oracle) as target:
+        played = play_back(target, replay)
+    assert played.shows(replay)

@@ -1,0 +1,227 @@
+"""What is made of the ledger: its coverage, its page, and the verbs `ledger` and `explain` in this process."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from conformance.cli import main as cli_main
+from conformance.cli import requirements as ledger_verb
+from conformance.ledger.loader import Ledger, Requirement, Status, load_ledger
+from conformance.ledger.overview import (
+    MISSING_CLAIM,
+    MISSING_MUTANT,
+    MISSING_SCENARIO,
+    CoverageGap,
+    coverage_of,
+    requirements_page,
+)
+
+
+def requirement(name: str, status: Status = "tested", reason: str = "", claims: tuple[str, ...] = ()) -> Requirement:
+    return Requirement(
+        id=name,
+        area=name.partition(".")[0],
+        level="MUST",
+        statement="It holds.",
+        source="x.lua",
+        oracle="",
+        claims=claims,
+        owns=(),
+        status=status,
+        reason=reason,
+    )
+
+
+LEDGER = Ledger(
+    [
+        requirement("a.complete", claims=("C-1",)),
+        requirement("a.without-mutant"),
+        requirement("a.without-scenario"),
+        requirement("a.disputed", "disputed"),
+        requirement("b.planned", "untestable", "scenario missing: kill something"),
+        requirement("b.never", "untestable", "a text for readers"),
+        requirement("b.library", "client-only", "nobody else sees it"),
+        requirement("b.fact", "disputed", "a fact about upstream"),
+    ],
+    {"a": "Area A", "b": "Area B"},
+)
+SCENARIOS = {"a.complete": ["a/one"], "a.without-mutant": ["a/one"], "a.disputed": ["a/two"]}
+MUTANTS = {"a.complete": ["broken"], "a.disputed": ["broken"]}
+
+
+def test_areas_are_counted() -> None:
+    first, second = coverage_of(LEDGER, ["C-1"], SCENARIOS, MUTANTS).areas
+    assert (first.area, first.rows, first.with_scenario, first.with_mutant, first.missing_scenarios) == (
+        "a",
+        4,
+        3,
+        2,
+        1,
+    )
+    assert first.by_status == {"tested": 3, "disputed": 1, "client-only": 0, "untestable": 0}
+    assert second.by_status == {"tested": 0, "disputed": 1, "client-only": 1, "untestable": 2}
+    assert (second.rows, second.with_scenario, second.missing_scenarios) == (4, 0, 1)
+
+
+def test_everything_that_is_missing_is_listed() -> None:
+    assert coverage_of(LEDGER, ["C-1", "C-2"], SCENARIOS, MUTANTS).gaps == (
+        CoverageGap(MISSING_CLAIM, "C-2"),
+        CoverageGap(MISSING_MUTANT, "a.without-mutant"),
+        CoverageGap(MISSING_SCENARIO, "a.without-scenario"),
+        CoverageGap(MISSING_SCENARIO, "b.planned", "scenario missing: kill something"),
+    )
+
+
+def test_nothing_is_missing_from_a_complete_ledger() -> None:
+    ledger = Ledger([LEDGER.row("a.complete"), LEDGER.row("b.never")], LEDGER.areas)
+    assert coverage_of(ledger, ["C-1"], SCENARIOS, MUTANTS).gaps == ()
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "requirements.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text("utf-8") == requirements_page(load_ledger()), "run `make generate`"
+
+
+def test_every_rule_has_its_heading() -> None:
+    headings = re.findall(r"^### (\S+)$", requirements_page(load_ledger()), re.MULTILINE)
+    assert sorted(headings) == sorted(load_ledger())
+
+
+def test_both_sides_of_a_dispute_are_told() -> None:
+    row = Requirement(
+        id="a.one",
+        area="a",
+        level="SHOULD",
+        statement="It holds.",
+        source="x.lua",
+        status="disputed",
+        reason="scenario missing",
+        paper="It is so.",
+        oracle="It is otherwise.",
+        claims=("FR-1", "FR-2"),
+        owns=(),
+    )
+    page = requirements_page(Ledger([row], {"a": "What's in Area-A"}))
+    assert "| [What's in Area-A](#whats-in-area-a) | 1 | 0 | 1 | 0 | 0 |" in page
+    assert page.endswith(
+        """\
+### a.one
+
+SHOULD, disputed. It holds.
+
+- The specification: It is so.
+- BullMQ 5.62.0: It is otherwise.
+- No scenario: scenario missing
+- Stated in: x.lua
+- Claims: FR-1, FR-2
+"""
+    )
+
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Call:
+    """Runs the program and answers exit code, stdout and stderr."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["bullmq-conformance", *words])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli_main.main()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, *capfd.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, list[str]]], None]:
+    """Makes the ledger one row with one claim, and the mutants what the test says."""
+    row = load_ledger().row("lock.token")
+
+    def use(mutants: dict[str, list[str]]) -> None:
+        monkeypatch.setattr(ledger_verb, "load_ledger", lambda: Ledger([row], {"lock": "Locks"}))
+        monkeypatch.setattr(ledger_verb, "load_claims", lambda: dict.fromkeys(row.claims, "DIFFERS"))
+        monkeypatch.setattr(ledger_verb, "killed_rows", lambda: mutants)
+
+    return use
+
+
+def test_the_coverage_lists_areas_and_gaps(call: Call) -> None:
+    code, out, _ = call("ledger", "coverage")
+    assert code == 0
+    first, *lines = out.splitlines()
+    assert first.split()[:4] == ["area", "rows", "tested", "disputed"]
+    assert {line.split()[0] for line in lines[: len(load_ledger().areas)]} == set(load_ledger().areas)
+    assert lines[-1].startswith(f"{len(load_ledger())} rows, ")
+
+
+def test_strict_fails_when_something_is_missing(call: Call, small: Callable[[dict[str, list[str]]], None]) -> None:
+    small({})
+    code, out, _ = call("ledger", "coverage", "--strict")
+    assert code == 1
+    assert "no mutant: lock.token" in out
+    assert "missing: 1 x no mutant" in out
+    assert call("ledger", "coverage")[0] == 0
+
+
+def test_strict_passes_when_nothing_is_missing(call: Call, small: Callable[[dict[str, list[str]]], None]) -> None:
+    small({"lock.token": ["some.mutant"]})
+    code, out, _ = call("ledger", "coverage", "--strict")
+    assert code == 0
+    assert out.splitlines()[-1] == "1 rows, 1 with scenario, 1 with mutant; missing: nothing"
+
+
+def test_the_page_is_printed(call: Call) -> None:
+    assert call("ledger", "page") == (0, requirements_page(load_ledger()), "")
+
+
+@pytest.mark.parametrize("name", ["lock.token", "FR-2.3", "fr-2.3"])
+def test_a_row_is_explained_by_its_id_and_by_a_claim(call: Call, name: str) -> None:
+    code, out, _ = call("explain", name)
+    assert code == 0
+    assert out.startswith("lock.token  (MUST, area lock)\n")
+    for part in (
+        "status: disputed\n",
+        "the paper: ",
+        "the oracle: ",
+        "FR-2.3 (DIFFERS)",
+        "scenarios: lock/",
+        "explain lock.token --prove",
+    ):
+        assert part in out
+
+
+def test_an_excused_row_gives_its_reason(call: Call) -> None:
+    _, out, _ = call("explain", "library.worker-id")
+    assert "status: client-only: logs of one process" in out
+    assert "run them" not in out
+
+
+def test_an_unknown_claim_is_the_users_mistake(call: Call) -> None:
+    code, _, err = call("explain", "FR-2.99")
+    assert code == 2
+    assert "unknown requirement 'FR-2.99'" in err
+    assert "did you mean FR-2." in err
+
+
+def test_what_is_not_disputed_has_no_proof(call: Call) -> None:
+    code, _, err = call("explain", "add.lifo", "--prove")
+    assert code == 2
+    assert "no proof of add.lifo, which is tested" in err
+
+
+def test_a_dispute_is_proven(call: Call) -> None:
+    code, out, _ = call("explain", "FR-1.2", "--prove")
+    assert code == 0
+    assert "paper says: A higher number is a higher priority" in out
+    assert "Node 5.62.0 does: they ran in the order 0, 1, 3, 10" in out
