@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.table import Table
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import queue as queue_ops
 from conformance.environment.clients import client_names, find_toolchain
 from conformance.environment.drivers import RestartableDriver

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 BATCH: Final = 1000
 PAUSE_S: Final = 0.02
 LIBRARIES: Final = {
-    "reference": ("conformance.reference_impl.queues.queue", "conformance.reference_impl.workers.worker"),
+    "reference": ("conformance.reference_impl.queue", "conformance.reference_impl.workers.worker"),
     "official": ("bullmq", "bullmq"),
 }
 

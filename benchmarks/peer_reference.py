@@ -8,8 +8,8 @@ from typing import Any
 from redis.asyncio import Redis
 
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.queue import Queue
-from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.reference_impl.workers.worker import Worker
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 from conformance.environment.clients import ensure_python_environment
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from conformance.upstream.node import find_node
 from conformance.upstream.package import MODULES_VARIABLE, ensure_package
 
@@ -103,7 +103,7 @@ def default_names() -> list[str]:
     return [name for name in NAMES if name != FAST_REFERENCE or importlib.util.find_spec("uvloop")]
 
 
-def place_on(server: Server, port: int | None = None) -> Place:
+def place_on(server: RedisInstance, port: int | None = None) -> Place:
     """Answer a fresh prefix on this Redis, reached directly or by another port of this machine (a proxy's)."""
     host, _, own_port = server.nodes[0].rpartition(":")
     return Place(host, port or int(own_port), server.fresh_prefix())

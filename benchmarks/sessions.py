@@ -17,7 +17,7 @@ from rich.table import Table
 from benchmarks import peers
 from benchmarks.peers import Peer, Place
 from conformance.problems import Problem, UsageProblem
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 
 CONSOLE: Final = Console(stderr=True)
 
@@ -29,7 +29,7 @@ Rates = dict[str, list[float]]
 class Session:
     """A Redis and the peers that run on it."""
 
-    server: Server
+    server: RedisInstance
     peers: Sequence[Peer]
 
     def references(self) -> list[Peer]:

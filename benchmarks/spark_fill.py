@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 BATCH: Final = 5000
 FIRST_MS: Final = 1_700_000_000_000
@@ -31,7 +31,7 @@ end
 """
 
 
-def fill(server: Server, prefix: str, queue: str, jobs: int, *, shift_ms: int = 0) -> None:
+def fill(server: RedisInstance, prefix: str, queue: str, jobs: int, *, shift_ms: int = 0) -> None:
     """Put so many completed jobs into a queue, and a few others into the small one.
 
     `shift_ms`: how much later everything happened than in another fill.
@@ -67,7 +67,7 @@ def _fill_live(client: Any, prefix: str, added_ms: int) -> None:
     client.hset(f"{base}meta", mapping={"opts.maxLenEvents": 10_000, "version": "bullmq:5.62.0"})
 
 
-def plant(server: Server, prefix: str, queue: str) -> set[tuple[str, str]]:
+def plant(server: RedisInstance, prefix: str, queue: str) -> set[tuple[str, str]]:
     """Make one difference of every class; answers class and key of each."""
     base = f"{prefix}:{queue}:"
     with server.connect() as client:

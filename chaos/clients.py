@@ -26,8 +26,8 @@ from chaos.workload import (
     ProcessorBehaviour,
 )
 from conformance.checkers.histories.history import Fail, Info, Invoke, Ok, RunEnded, RunStarted
-from conformance.driver.connection import DriverBroken, EventTimeout, OperationFailed, OperationIndeterminate
-from conformance.driver.messages import Event
+from conformance.driver.errors import DriverBroken, EventTimeout, OperationFailed, OperationIndeterminate
+from conformance.driver.messages import DriverEvent
 from conformance.driver.ops.base import Ids, JobRef, JobView
 from conformance.driver.ops.flow import FlowNode
 from conformance.driver.ops.queue import SetGlobalConcurrency
@@ -240,7 +240,7 @@ class ChaosWorker:
             elif event.name == "error":
                 self.errors = [*self.errors[-ERRORS_KEPT:], str(event.args.get("message"))]
 
-    def _run_job(self, queue: str, event: Event) -> None:
+    def _run_job(self, queue: str, event: DriverEvent) -> None:
         job = msgspec.convert(event.args["job"], JobView)
         token = str(event.args.get("token"))
         about = {"process": self.process.name, "queue": queue, "job": job.id, "name": job.name, "token": token}

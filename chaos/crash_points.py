@@ -35,7 +35,7 @@ from conformance.checkers.histories.history import (
     RunPhase,
 )
 from conformance.checkers.histories.history_checks import check_history
-from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate
 from conformance.driver.ops.lifecycle import Reset
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment
@@ -43,7 +43,7 @@ from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import NotSeen
 from conformance.observe.tap.rules import PHASES, Cut, Hold, Trigger
 from conformance.observe.tap.rules import TriggerPhase as CommandPhase
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import wait_until
 
 QUEUES = (MAIN, NARROW)
 LOCK_MS = 600

@@ -21,8 +21,7 @@ from conformance.checkers.histories.end_state import waiting_for_good
 from conformance.checkers.histories.history import History, MachineStarved, ResourceSample, StreamEventLine
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
-from conformance.servers.connection import Client
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import Client, wait_until
 
 BLOCK_MS = 100
 BATCH = 1000

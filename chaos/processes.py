@@ -12,14 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from conformance.driver.connection import HANDSHAKE_DEADLINE_MS, DriverBroken
-from conformance.driver.messages import RedisAddress
+from conformance.driver.connection import HANDSHAKE_DEADLINE_MS
+from conformance.driver.errors import DriverBroken
 from conformance.driver.ops.base import Op
-from conformance.driver.ops.lifecycle import Close, Open, Reset
-from conformance.driver.process import ChildProcess
+from conformance.driver.ops.lifecycle import Close, Open, RedisAddress, Reset
+from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch
 from conformance.observe.tap.tap import Tap
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import wait_until
 
 Answer = TypeVar("Answer")
 

@@ -20,11 +20,10 @@ import redis
 from conformance.observe.tap.loop import LoopThread
 from conformance.problems import EnvironmentProblem
 from conformance.servers import guard
-from conformance.servers.binary import Binary
-from conformance.servers.connection import connect_node
-from conformance.servers.ports import HOST, free_port
-from conformance.servers.setting import DEFAULT_PORT, Address, split_node
-from conformance.servers.waiting import wait_until
+from conformance.servers.binary import ServerBinary
+from conformance.servers.connection import connect_node, wait_until
+from conformance.servers.local import HOST, free_port
+from conformance.servers.setting import DEFAULT_PORT, RedisUrl, split_node
 
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
@@ -96,7 +95,7 @@ class RedisProcess:
 
     def __init__(
         self,
-        binary: Binary,
+        binary: ServerBinary,
         *,
         persistence: Persistence = "none",
         mode: Literal["single", "cluster", "sentinel"] = "single",
@@ -123,7 +122,7 @@ class RedisProcess:
 
     def connect(self, *, timeout_s: float = 10.0) -> redis.Redis:
         """A client of this one node."""
-        return connect_node(Address(mode="standalone", nodes=[self.node]), self.node, timeout_s=timeout_s)
+        return connect_node(RedisUrl(mode="standalone", nodes=[self.node]), self.node, timeout_s=timeout_s)
 
     def start(self, *, wait: bool = True) -> None:
         """Start with what is in the folder. Raises EnvironmentProblem with the end of the log."""
@@ -226,7 +225,7 @@ class ContainerServer:
 
     def connect(self, *, timeout_s: float = 10.0) -> redis.Redis:
         """A client of it."""
-        return connect_node(Address(mode="standalone", nodes=[self.node]), self.node, timeout_s=timeout_s)
+        return connect_node(RedisUrl(mode="standalone", nodes=[self.node]), self.node, timeout_s=timeout_s)
 
     def start(self, *, wait: bool = True) -> None:
         """Start it the first time, or once more with the data that it has. Raises EnvironmentProblem."""

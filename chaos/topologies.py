@@ -13,13 +13,11 @@ import redis
 from chaos.redis_servers import ContainerServer, Persistence, RedisProcess, RedisServer, Relay
 from conformance.observe.tap.tap import Tap
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.protocol.slots import slot_of
-from conformance.servers.binary import Binary, any_binary, binary_at
-from conformance.servers.cluster import slot_ranges
-from conformance.servers.connection import Client, connect, send
-from conformance.servers.ports import HOST
-from conformance.servers.setting import Address, AnyBinary, BinaryAt, Container, parse_setting
-from conformance.servers.waiting import wait_until
+from conformance.protocol.keys import slot_of
+from conformance.servers.binary import ServerBinary, any_binary, binary_at
+from conformance.servers.connection import Client, connect, send, wait_until
+from conformance.servers.local import HOST, slot_ranges
+from conformance.servers.setting import AnyBinary, BinaryAt, ContainerImage, RedisUrl, parse_setting
 from conformance.upstream.manifest import load_manifest
 
 LINK_DEADLINE_S = 20.0
@@ -54,7 +52,7 @@ class Topology:
         """A client of the kit's own, past all taps. Raises redis errors."""
         if self.cluster:
             alive = [server.node for server in self.servers if server.running]
-            return connect(Address(mode="cluster", nodes=alive), timeout_s=timeout_s)
+            return connect(RedisUrl(mode="cluster", nodes=alive), timeout_s=timeout_s)
         return self.primary().connect(timeout_s=timeout_s)
 
     def new_tap(self, texts: Mapping[str, str]) -> Tap:
@@ -117,7 +115,7 @@ def wait_for_link(client: redis.Redis) -> None:
 
 
 @contextmanager
-def replica(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
+def replica(binary: ServerBinary, persistence: Persistence) -> Iterator[Topology]:
     """Run both for the duration of the block. Raises EnvironmentProblem."""
     with ExitStack() as stack:
         pair = _pair(binary, persistence, stack)
@@ -131,7 +129,7 @@ def replica(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
 
 
 @contextmanager
-def sentinel(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
+def sentinel(binary: ServerBinary, persistence: Persistence) -> Iterator[Topology]:
     """Run both and three sentinels, which fail over by themselves. Raises EnvironmentProblem."""
     with ExitStack() as stack:
         pair = _pair(binary, persistence, stack)
@@ -151,7 +149,7 @@ def sentinel(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
         )
 
 
-def _pair(binary: Binary, persistence: Persistence, stack: ExitStack) -> ReplicaPair:
+def _pair(binary: ServerBinary, persistence: Persistence, stack: ExitStack) -> ReplicaPair:
     servers = [RedisProcess(binary, persistence=persistence) for _ in range(2)]
     for server in servers:
         stack.callback(server.close)
@@ -261,7 +259,7 @@ class ChaosCluster:
 
 
 @contextmanager
-def cluster(binary: Binary, persistence: Persistence) -> Iterator[Topology]:
+def cluster(binary: ServerBinary, persistence: Persistence) -> Iterator[Topology]:
     """Run it for the duration of the block. Raises EnvironmentProblem if it does not come up."""
     with ExitStack() as stack:
         servers = [RedisProcess(binary, persistence=persistence, mode="cluster") for _ in range(2 * PRIMARIES)]
@@ -341,7 +339,7 @@ def open_topology(name: TopologyName, redis: str, persistence: Persistence) -> I
     `redis`: `binary:PATH`, `container[:IMAGE]`, or empty for the program on PATH. Raises a Problem.
     """
     wanted = parse_setting(redis)
-    if isinstance(wanted, Container):
+    if isinstance(wanted, ContainerImage):
         if name != "single":
             raise UsageProblem(f"topology {name} runs on local processes only", hint="leave --redis away")
         opened: AbstractContextManager[Topology] = single(ContainerServer(wanted.image, persistence))
@@ -354,7 +352,9 @@ def open_topology(name: TopologyName, redis: str, persistence: Persistence) -> I
         yield topology
 
 
-def _on_processes(name: TopologyName, binary: Binary, persistence: Persistence) -> AbstractContextManager[Topology]:
+def _on_processes(
+    name: TopologyName, binary: ServerBinary, persistence: Persistence
+) -> AbstractContextManager[Topology]:
     match name:
         case "single":
             return single(RedisProcess(binary, persistence=persistence))

@@ -12,7 +12,7 @@ from conformance.driver.ops.queue import IsPaused
 from conformance.driver.ops.worker import IsWorkerRunning
 from conformance.observe.tap.recording import NotSeen
 from conformance.observe.tap.rules import Hold, Trigger, TriggerPhase
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import wait_until
 
 REACH_MS = 3000
 """A busy worker, or producer, calls its scripts more often than that."""

@@ -12,8 +12,7 @@ from chaos.faults.base import EVERYTHING, ChaosSystem, fault
 from chaos.faults.redis_restarts import ALONE, local_process
 from chaos.redis_servers import RedisServer
 from conformance.problems import EnvironmentProblem
-from conformance.servers.connection import send
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import send, wait_until
 
 NOWHERE = ("127.0.0.1", "1")
 """A primary that nobody can reach: nothing listens at port 1."""

@@ -11,10 +11,9 @@ from chaos.faults.base import ChaosSystem, fault
 from chaos.redis_servers import RedisServer
 from chaos.topologies import ChaosCluster, ReplicaPair
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.protocol.slots import slot_of
-from conformance.servers.connection import send
+from conformance.protocol.keys import slot_of
+from conformance.servers.connection import send, wait_until
 from conformance.servers.setting import split_node
-from conformance.servers.waiting import wait_until
 
 MOVE_DEADLINE_S = 40.0
 REPLICATION_LAG_MS = 1000

@@ -10,7 +10,7 @@ RUN if command -v node; then rm -f /kit/wheels/nodejs_bin-*; fi \
     && python3 -m venv /kit/installer \
     && /kit/installer/bin/pip install --no-cache-dir --no-index --no-deps --target /kit/packages /kit/wheels/*.whl \
     && rm -rf /kit/installer /kit/wheels \
-    && python3 -c 'from conformance.reference_impl.scripts.official import official_scripts; official_scripts()' \
+    && python3 -c 'from conformance.reference_impl.scripts.runner import official_scripts; official_scripts()' \
     && find /kit/cache/*/node_modules -mindepth 1 -maxdepth 1 ! -name bullmq -exec rm -rf {} + \
     && rm -rf /kit/cache/*/node_modules/bullmq/dist/esm
 ENTRYPOINT ["python3", "-m", "conformance.reference_impl.driver"]

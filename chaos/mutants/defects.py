@@ -23,10 +23,10 @@ from conformance.problems import UsageProblem
 from conformance.protocol.keys import WAIT
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.scripts.move import MoveScripts
-from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
-from conformance.reference_impl.workers.base import WorkerBase
-from conformance.reference_impl.workers.fetching import Fetcher
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
+from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.locks import LockKeeper
+from conformance.reference_impl.workers.worker import Worker
 
 Inflict = Callable[[Damage], None]
 
@@ -149,10 +149,10 @@ def pop_in_two_steps(damage: Damage) -> None:
 def never_reconnects(damage: Damage) -> None:
     """A worker that has lost its connection waits for ever."""
 
-    async def rest_for_ever(worker: WorkerBase, _seconds: float) -> None:
+    async def rest_for_ever(worker: Worker, _seconds: float) -> None:
         await worker.close_called.wait()
 
-    damage.replace(WorkerBase, "rest", rest_for_ever)
+    damage.replace(Worker, "rest", rest_for_ever)
 
 
 @chaos_mutant(
@@ -164,7 +164,7 @@ def repeated(damage: Damage) -> None:
     """An add whose reply is lost is sent again, although it may have happened."""
 
     def broken(run: Function) -> Function:
-        async def run_again(runner: ScriptRunner, call: ScriptCall) -> Any:
+        async def run_again(runner: ScriptRunner, call: EvalCommand) -> Any:
             try:
                 return await run(runner, call)
             except Exception as error:
@@ -227,13 +227,13 @@ def marker_not_set(damage: Damage) -> None:
     damage.commands("moveToFinished", 'if command[1] == "ZADD" and on(command, "marker") then return 1 end')
 
     def broken(timeout: Function) -> Function:
-        def block_timeout(fetcher: Fetcher, block_until: float) -> float:
+        def block_timeout(fetcher: JobFetcher, block_until: float) -> float:
             due: float = timeout(fetcher, block_until)
             return due if block_until else LONG_S
 
         return block_timeout
 
-    damage.around(Fetcher, "_block_timeout", broken)
+    damage.around(JobFetcher, "_block_timeout", broken)
 
 
 @chaos_mutant("finish.lock-kept", kills="orphans")

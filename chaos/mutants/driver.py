@@ -10,7 +10,7 @@ from conformance.mutants.damage import Damage
 from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
 from conformance.problems import Problem, UsageProblem
-from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.scripts.runner import official_scripts
 
 
 def main(arguments: Sequence[str]) -> int:

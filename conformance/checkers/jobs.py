@@ -16,7 +16,7 @@ from conformance.checkers.base import (
 )
 from conformance.observe.keyspace import LISTS, split_key
 from conformance.observe.tables import Job, as_number, parsed_json
-from conformance.protocol.scores import DELAY_FACTOR, PRIORITY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR
 
 REQUIRED = ("name", "data", "opts", "timestamp", "delay", "priority")
 TIMES = ("timestamp", "processedOn", "finishedOn")

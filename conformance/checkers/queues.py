@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, is_plausible_ms
 from conformance.observe.tables import Event, as_number
-from conformance.protocol.scores import DELAY_FACTOR, PRIORITY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR
 
 _EXACT_PRIORITY = 2**20
 """From here on scores lose their low bits, and the counter cannot be read back."""

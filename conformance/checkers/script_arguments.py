@@ -11,7 +11,7 @@ import msgpack
 
 from conformance.checkers.base import ViolationDetail, is_plausible_ms
 from conformance.observe.tap.recording import CommandRecord, short_text
-from conformance.protocol.script_calls import SCRIPT_CALLS, ScriptCall
+from conformance.protocol.scripts import SCRIPT_SIGNATURES, ScriptSignature
 
 MAX_EXACT = 2**53
 """Lua's numbers are doubles: above this, neighbours become equal."""
@@ -34,9 +34,9 @@ def located(command: CommandRecord, part: str, message: str) -> ViolationDetail:
     return ViolationDetail(where=f"call.{what}.{part}", key=key, message=f"#{command.sequence} {what}: {message}")
 
 
-def layout_of(call: CommandRecord) -> ScriptCall:
+def layout_of(call: CommandRecord) -> ScriptSignature:
     """How this official script is called."""
-    return SCRIPT_CALLS[call.script or ""]
+    return SCRIPT_SIGNATURES[call.script or ""]
 
 
 # Keys

@@ -17,8 +17,8 @@ from conformance.checkers.base import InvariantCheck, Violation, ViolationDetail
 from conformance.checkers.script_arguments import base_of, fits, layout_of, located
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
 from conformance.observe.tap.recording import CommandRecord, short_text
-from conformance.protocol.script_calls import SCRIPT_CALLS
-from conformance.protocol.slots import slot_of
+from conformance.protocol.keys import slot_of
+from conformance.protocol.scripts import SCRIPT_SIGNATURES
 
 WRITES = frozenset(
     {
@@ -63,7 +63,7 @@ class Traffic:
     @cached_property
     def calls(self) -> list[CommandRecord]:
         """Calls of official scripts."""
-        return [command for command in self.commands if command.script in SCRIPT_CALLS]
+        return [command for command in self.commands if command.script in SCRIPT_SIGNATURES]
 
     @cached_property
     def sound_calls(self) -> list[CommandRecord]:
@@ -81,7 +81,7 @@ def _key_count(traffic: Traffic) -> Iterator[ViolationDetail]:
             yield located(
                 command, "keys", f"{short_text(announced)} keys announced, {len(command.args) - 3} words follow"
             )
-        elif command.script in SCRIPT_CALLS and int(announced) != len(layout_of(command).keys):
+        elif command.script in SCRIPT_SIGNATURES and int(announced) != len(layout_of(command).keys):
             yield located(command, "keys", f"{int(announced)} keys instead of {len(layout_of(command).keys)}")
 
 

@@ -12,10 +12,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from conformance.driver.check import CheckStep, check_driver
-from conformance.driver.process import ChildProcess
-from conformance.driver.skeleton import SKELETONS, write_skeleton
-from conformance.servers import FORMS, Server, open_server
+from conformance.driver.authoring import SKELETONS, CheckStep, check_driver, write_skeleton
+from conformance.driver.transports import ChildProcess
+from conformance.servers import FORMS, RedisInstance, open_server
 from conformance.servers.connection import explained
 
 OK, NOT_OK, BROKEN = 0, 1, 3
@@ -60,7 +59,7 @@ def new(language: str, out: Path | None) -> None:
     click.echo(f"  {build}bullmq-conformance driver check -- {shlex.join(skeleton.command)}")
 
 
-def _check(command: Sequence[str], server: Server, seed: int) -> list[CheckStep]:
+def _check(command: Sequence[str], server: RedisInstance, seed: int) -> list[CheckStep]:
     prefix = server.fresh_prefix()
     with ExitStack() as stack:
         stack.enter_context(explained(server))

@@ -1,67 +1,49 @@
-"""The kit's side of one driver: calls and events, synchronous and safe to use from several threads.
-
-`ChildProcess` (driver/process.py) and `InProcess` (driver/inprocess.py) are the two transports of a `Session`.
-"""
+"""The kit's side of one driver: calls and events, synchronous and safe to use from several threads."""
 
 from __future__ import annotations
 
+import random
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from conformance.driver.errors import (
-    ConnectionClosed,
     DriverBroken,
-    DriverCrashed,
-    DriverDishonest,
+    DriverError,
     DriverHung,
-    DriverNotFound,
     EventTimeout,
     HandshakeFailed,
-    NotJson,
     OperationFailed,
     OperationIndeterminate,
     OperationUnsupported,
-    OversizedLine,
     SchemaViolation,
-    StdoutClosed,
-    StdoutPollution,
     WrongId,
 )
-from conformance.driver.lines import convert, encode
-from conformance.driver.mailbox import Mailbox
-from conformance.driver.messages import MAX_LINE_BYTES, PROTOCOL_VERSION, Call, DriverError, Event, Hello, Ready, Result
+from conformance.driver.messages import (
+    MAX_LINE_BYTES,
+    PROTOCOL_VERSION,
+    Call,
+    DriverEvent,
+    DriverLine,
+    Hello,
+    Ready,
+    Result,
+    convert,
+    decode,
+    encode,
+)
 from conformance.driver.ops.base import Nothing, Op
 from conformance.driver.ops.lifecycle import Open, Reset
 from conformance.problems import UsageProblem
 
-__all__ = [
-    "ConnectionClosed",
-    "DriverBroken",
-    "DriverConnection",
-    "DriverCrashed",
-    "DriverDishonest",
-    "DriverHung",
-    "DriverNotFound",
-    "EventTimeout",
-    "HandshakeFailed",
-    "NotJson",
-    "OperationFailed",
-    "OperationIndeterminate",
-    "OperationUnsupported",
-    "OversizedLine",
-    "SchemaViolation",
-    "Session",
-    "StdoutClosed",
-    "StdoutPollution",
-    "WrongId",
-]
-
 DEFAULT_DEADLINE_MS = 5000
 HANDSHAKE_DEADLINE_MS = 20_000
 LOG_LINES = 20
+LARGEST_ID_STEP = 9
 
 Answer = TypeVar("Answer")
 
@@ -107,15 +89,15 @@ class DriverConnection(Protocol):
         ...
 
     def wait_event(
-        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[Event], bool] | None = None
-    ) -> Event:
+        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None = None
+    ) -> DriverEvent:
         """Take the first event with one of the names for which `where` holds; others stay queued in order.
 
         Raises EventTimeout or a DriverBroken.
         """
         ...
 
-    def take_events(self, handle: str) -> list[Event]:
+    def take_events(self, handle: str) -> list[DriverEvent]:
         """All events of the handle that nobody has taken yet."""
         ...
 
@@ -132,8 +114,11 @@ class DriverConnection(Protocol):
         ...
 
 
-class Session(ABC):
-    """A `DriverConnection` without its transport: the handshake, calls, answers and what they must look like."""
+class DriverSession(ABC):
+    """A `DriverConnection` without its transport: the handshake, calls, answers and what they must look like.
+
+    `ChildProcess` and `InProcess` (transports.py) are the two transports.
+    """
 
     def __init__(self, label: str, *, seed: int) -> None:
         self.label = label
@@ -183,12 +168,12 @@ class Session(ABC):
         return self._exchange(op, args, handle, deadline_ms, None)
 
     def wait_event(
-        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[Event], bool] | None = None
-    ) -> Event:
+        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None = None
+    ) -> DriverEvent:
         """See `DriverConnection.wait_event`."""
         return self._mailbox.wait_event(handle, names, deadline_ms, where)
 
-    def take_events(self, handle: str) -> list[Event]:
+    def take_events(self, handle: str) -> list[DriverEvent]:
         """See `DriverConnection.take_events`."""
         return self._mailbox.take_events(handle)
 
@@ -227,6 +212,7 @@ class Session(ABC):
     ) -> Result:
         if self._mailbox.broken is not None:
             raise self._mailbox.broken.with_traceback(None)
+        # Open before it is sent: a driver that answers at once would otherwise be blamed for an unknown id.
         call_id = self._mailbox.open_call(op)
         line = encode(Call(id=call_id, op=op, args=args, handle=handle, deadline_ms=deadline_ms, now_ms=now_ms))
         if len(line) > MAX_LINE_BYTES:
@@ -279,3 +265,132 @@ def _other_version(version: int) -> HandshakeFailed:
         f"it speaks version {version} of the driver protocol, this kit speaks version {PROTOCOL_VERSION}",
         hint="the field `protocol` of `ready` is the version of the driver protocol, not of the client",
     )
+
+
+class Mailbox:
+    """What a driver has sent and nobody has taken yet: results by call id, events by handle. Thread-safe, no I/O.
+
+    Filled by the reader of one driver, emptied by any number of callers. As soon as the driver breaks, every caller
+    gets the same `DriverBroken`; what came before can still be taken.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._changed = threading.Condition()
+        # Ids go up by irregular steps, so that a driver that counts by itself instead of copying them is found out.
+        self._random = random.Random(seed)
+        self._last_id = 0
+        self._open: dict[int, str] = {}
+        self._results: dict[int, Result] = {}
+        self._events: dict[str, list[DriverEvent]] = {}
+        self._ready: Ready | None = None
+        self._broken: DriverBroken | None = None
+
+    @property
+    def broken(self) -> DriverBroken | None:
+        """What is wrong with the driver, if something is."""
+        return self._broken
+
+    def receive(self, line: bytes) -> None:
+        """Take in one line, without its newline. Raises DriverBroken for a line that breaks the protocol."""
+        message = decode(line)
+        with self._changed:
+            self._store(message)
+            # All of them: one waiter woken for the answer of another would leave that one waiting until its deadline.
+            self._changed.notify_all()
+
+    def break_with(self, problem: DriverBroken) -> DriverBroken:
+        """Note that the driver is unusable and wake everybody. The first problem stays; it is returned."""
+        with self._changed:
+            if self._broken is None:
+                self._broken = problem
+            self._changed.notify_all()
+            return self._broken
+
+    def activity(self) -> str:
+        """Say what the driver is busy with, for messages."""
+        with self._changed:
+            if self._ready is None:
+                return "the handshake"
+            return ", ".join(self._open.values()) or "no call"
+
+    def open_call(self, op: str) -> int:
+        """Expect the result of a call and return its id."""
+        with self._changed:
+            self._last_id += self._random.randint(1, LARGEST_ID_STEP)
+            self._open[self._last_id] = op
+            return self._last_id
+
+    def wait_ready(self, deadline_ms: int) -> Ready | None:
+        """Return the driver's first line, or None when it did not come in time. Raises DriverBroken."""
+        with self._changed:
+            self._wait(lambda: self._ready is not None, deadline_ms)
+            return self._ready
+
+    def wait_result(self, call_id: int, deadline_ms: int) -> Result | None:
+        """Return the result of a call, or None when it did not come in time. Raises DriverBroken."""
+        with self._changed:
+            self._wait(lambda: call_id in self._results, deadline_ms)
+            return self._results.pop(call_id, None)
+
+    def wait_event(
+        self, handle: str, names: Collection[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None
+    ) -> DriverEvent:
+        """Take the first matching event of a handle; all others stay, in order. Raises EventTimeout, DriverBroken."""
+
+        def position() -> int | None:
+            for index, event in enumerate(self._events.get(handle, ())):
+                if event.name in names and (where is None or where(event)):
+                    return index
+            return None
+
+        with self._changed:
+            self._wait(lambda: position() is not None, deadline_ms)
+            # Asked again under the same lock: no other caller can have taken the event in between.
+            index = position()
+            if index is None:
+                waiting = (f"{event.name} {event.args}" for event in self._events.get(handle, ()))
+                raise EventTimeout(handle, names, deadline_ms, waiting)
+            return self._events[handle].pop(index)
+
+    def take_events(self, handle: str) -> list[DriverEvent]:
+        """All events of a handle that nobody has taken yet."""
+        with self._changed:
+            return self._events.pop(handle, [])
+
+    def forget_events(self) -> None:
+        """Drop the events of every handle."""
+        with self._changed:
+            self._events.clear()
+
+    def _wait(self, arrived: Callable[[], bool], deadline_ms: int) -> None:
+        """Wait until it has arrived, the deadline (ms from now) has passed or the driver broke; raises the last."""
+        deadline = time.monotonic() + deadline_ms / 1000
+        while not arrived():
+            if self._broken is not None:
+                raise self._broken.with_traceback(None)
+            remaining = deadline - time.monotonic()
+            if remaining <= 0 or not self._changed.wait(remaining):
+                return
+
+    def _store(self, message: DriverLine) -> None:
+        if isinstance(message, Ready):
+            self._store_ready(message)
+        elif self._ready is None:
+            raise HandshakeFailed(
+                "its first line is not `ready`", hint="answer the line `hello` with `ready` before anything else"
+            )
+        elif isinstance(message, Result):
+            self._store_result(message)
+        else:
+            self._events.setdefault(message.handle, []).append(message)
+
+    def _store_ready(self, ready: Ready) -> None:
+        if self._ready is not None:
+            raise HandshakeFailed("it sent `ready` twice", hint="send `ready` once, as the answer to `hello`")
+        self._ready = ready
+
+    def _store_result(self, result: Result) -> None:
+        if result.id not in self._open:
+            raise WrongId(result.id, self._open)
+        del self._open[result.id]
+        self._results[result.id] = result

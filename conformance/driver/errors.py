@@ -7,10 +7,38 @@ the run cannot go on with it, and its text has to tell whoever wrote the driver 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
+from typing import Literal
 
-from conformance.driver.messages import DriverError, Event
+import msgspec
+
 from conformance.problems import EnvironmentProblem
+
+DriverErrorCode = Literal[
+    "missing-job",  # -1: the job hash does not exist
+    "missing-lock",  # -2
+    "wrong-state",  # -3: the job is not in the container that the operation needs
+    "pending-dependencies",  # -4
+    "missing-parent",  # -5
+    "lock-mismatch",  # -6: another token owns the lock
+    "parent-replaced",  # -7
+    "scheduler-job",  # -8: the job is the current iteration of a scheduler
+    "failed-children",  # -9
+    "scheduler-collision",  # -10 and -11
+    "invalid-argument",  # refused by the client before anything was sent to Redis
+    "job-failed",  # waitUntilFinished: the job ended as failed
+    "timeout",  # the client gave up waiting
+    "connection-lost",  # usually with definite=false
+    "other",
+]
+
+
+class DriverError(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an operation did not succeed. `definite`: the client is sure that it did not happen."""
+
+    message: str
+    code: str = "other"
+    definite: bool = True
 
 
 class OperationFailed(Exception):
@@ -41,14 +69,12 @@ class OperationIndeterminate(Exception):
 
 
 class EventTimeout(Exception):
-    """No matching event came before the deadline. `seen` are the handle's events that nobody has taken yet."""
+    """No matching event came before the deadline. `seen`: the handle's events that nobody has taken yet, as text."""
 
-    def __init__(self, handle: str, names: Collection[str], deadline_ms: int, seen: Sequence[Event]) -> None:
-        shown = ", ".join(f"{event.name} {event.args}" for event in seen) or "nothing"
+    def __init__(self, handle: str, names: Collection[str], deadline_ms: int, seen: Iterable[str]) -> None:
         wanted = " or ".join(sorted(names))
-        super().__init__(f"no event {wanted} of {handle} within {deadline_ms} ms; seen: {shown}")
+        super().__init__(f"no event {wanted} of {handle} within {deadline_ms} ms; seen: {', '.join(seen) or 'nothing'}")
         self.handle = handle
-        self.seen = list(seen)
 
 
 class DriverBroken(EnvironmentProblem):

@@ -1,18 +1,22 @@
 """The lines of the driver protocol, version 1: JSON objects, one per line, told apart by their `type`.
 
-Kit to driver: `Hello`, `Call`. Driver to kit: `Ready`, `Result`, `Event`. Field names are snake_case; operation names
-and everything inside `options` and `opts` keep BullMQ's own spelling. Every line is validated when it is read: an
+Kit to driver: `Hello`, `Call`. Driver to kit: `Ready`, `Result`, `DriverEvent`. Field names are snake_case; operation
+names and everything inside `options` and `opts` keep BullMQ's own spelling. Every line is validated when it is read: an
 unknown `type`, a missing field or a field of the wrong type is a protocol violation, unknown extra fields are ignored
 so that a driver can be newer than the kit.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from conformance.driver.errors import DriverBroken, DriverError, NotJson, SchemaViolation, StdoutPollution
+from conformance.driver.ops.lifecycle import EVENT_ARGS
+
 PROTOCOL_VERSION = 1
+
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """A longer line is refused without being parsed (bytes, the newline included)."""
 
@@ -23,23 +27,8 @@ Capability = Literal["clock", "manual-worker", "managed-worker", "cluster", "raw
 `cluster`: accepts `redis.mode` `cluster`. `raw-data`: `data_raw` reaches Redis as the exact text that was sent.
 """
 
-ErrorCode = Literal[
-    "missing-job",  # -1: the job hash does not exist
-    "missing-lock",  # -2
-    "wrong-state",  # -3: the job is not in the container that the operation needs
-    "pending-dependencies",  # -4
-    "missing-parent",  # -5
-    "lock-mismatch",  # -6: another token owns the lock
-    "parent-replaced",  # -7
-    "scheduler-job",  # -8: the job is the current iteration of a scheduler
-    "failed-children",  # -9
-    "scheduler-collision",  # -10 and -11
-    "invalid-argument",  # refused by the client before anything was sent to Redis
-    "job-failed",  # waitUntilFinished: the job ended as failed
-    "timeout",  # the client gave up waiting
-    "connection-lost",  # usually with definite=false
-    "other",
-]
+EXCERPT_CHARACTERS = 160
+Value = TypeVar("Value")
 
 
 class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,17 +56,6 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="re
     capabilities: list[str]
 
 
-class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a handle finds Redis. `nodes` are `host:port`; more than one only in mode `cluster`."""
-
-    mode: Literal["standalone", "cluster"]
-    nodes: list[str]
-    db: int = 0
-    username: str | None = None
-    password: str | None = None
-    tls: bool = False
-
-
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="call", omit_defaults=True):
     """One operation on one handle.
 
@@ -93,14 +71,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="cal
     now_ms: int | None = None
 
 
-class DriverError(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an operation did not succeed. `definite`: the client is sure that it did not happen."""
-
-    message: str
-    code: str = "other"
-    definite: bool = True
-
-
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
     """The answer to one call: `ok` it happened, `fail` it certainly did not, `info` nobody knows, `unsupported`."""
 
@@ -111,13 +81,99 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="r
     reason: str | None = None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="event"):
-    """Something that happened at a handle without being asked for; names and arguments are in `ops/events.py`."""
+class DriverEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="event"):
+    """Something that happened at a handle without being asked for; names and arguments are in `ops/lifecycle.py`."""
 
     handle: str
     name: str
     args: dict[str, Any] = {}
 
 
-KitLine = Hello | Call
-DriverLine = Ready | Result | Event
+DriverLine = Ready | Result | DriverEvent
+
+_decoder: msgspec.json.Decoder[DriverLine] = msgspec.json.Decoder(DriverLine)
+
+
+def encode(message: Hello | Call) -> bytes:
+    """One line for a driver, newline included."""
+    return msgspec.json.encode(message) + b"\n"
+
+
+def decode(line: bytes) -> DriverLine:
+    """Read one line of a driver (without its newline). Raises NotJson, StdoutPollution or SchemaViolation."""
+    text = _utf8(line)
+    if not text.lstrip().startswith("{"):
+        raise _not_an_object(text)
+    try:
+        message = _decoder.decode(line)
+    except msgspec.ValidationError as error:
+        raise SchemaViolation(_what(text), str(error), excerpt(text)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NotJson(str(error), excerpt(text)) from error
+    if isinstance(message, DriverEvent):
+        _check_event(message)
+    elif isinstance(message, Result):
+        _check_result(message, text)
+    return message
+
+
+def convert(value: Any, wanted: type[Value], what: str) -> Value:
+    """Check a decoded value against a type. Raises SchemaViolation that names the field."""
+    try:
+        return msgspec.convert(value, wanted)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise SchemaViolation(what, str(error), excerpt(_as_json(value))) from error
+
+
+def excerpt(text: str | bytes) -> str:
+    """Quote the beginning of a line, so that it can stand in a message."""
+    if isinstance(text, bytes):
+        text = text[: EXCERPT_CHARACTERS * 4].decode("utf-8", errors="backslashreplace")
+    if len(text) > EXCERPT_CHARACTERS:
+        return f"{text[:EXCERPT_CHARACTERS]!r}... ({len(text)} characters)"
+    return repr(text)
+
+
+def _utf8(line: bytes) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotJson(f"invalid UTF-8 at byte {error.start}", excerpt(line)) from error
+
+
+def _not_an_object(text: str) -> DriverBroken:
+    if _looks_like_a_log(text):
+        return StdoutPollution(excerpt(text))
+    return NotJson("it is no object" if text.strip() else "the line is empty", excerpt(text))
+
+
+def _looks_like_a_log(text: str) -> bool:
+    """Whether it is text for people: printable, with letters."""
+    shown = text.strip().replace("\t", " ").replace("\x1b", "")  # colours are still a log
+    return shown.isprintable() and any(character.isalpha() for character in shown)
+
+
+def _what(text: str) -> str:
+    """Which line it is, as far as it can be told although it does not fit the schema."""
+    for kind in ("ready", "result", "event"):
+        if f'"type":"{kind}"' in text.replace(" ", ""):
+            return f"a line of type `{kind}`"
+    return "a line on its stdout"
+
+
+def _check_result(result: Result, text: str) -> None:
+    if result.status in {"fail", "info"} and result.error is None:
+        raise SchemaViolation(f"a result with status `{result.status}`", "it needs `error`", excerpt(text))
+
+
+def _check_event(event: DriverEvent) -> None:
+    wanted = EVENT_ARGS.get(event.name)
+    if wanted is not None:
+        convert(event.args, wanted, f"the event `{event.name}` of {event.handle}")
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode("utf-8")
+    except (msgspec.MsgspecError, TypeError, RecursionError, ValueError):
+        return repr(type(value))

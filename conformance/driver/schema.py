@@ -1,6 +1,6 @@
-"""The driver protocol as one JSON Schema, for authors of drivers and for validators that are not Python.
+"""What is generated from `messages.py` and `ops/`: one JSON Schema, and the table of operations in the documentation.
 
-The file is generated from `messages.py` and `ops/` and kept in the tree:
+The schema is for authors of drivers and for validators that are not Python; both files are kept in the tree:
 
     python -m conformance.driver.schema            exit code 1 if the file or the table of operations is out of date
     python -m conformance.driver.schema --write    rewrite both
@@ -16,20 +16,43 @@ from typing import Any
 
 import msgspec
 
-from conformance.driver import operations_table
-from conformance.driver.messages import PROTOCOL_VERSION, Call, Event, Hello, Ready, Result
-from conformance.driver.ops import REGISTRY
-from conformance.driver.ops.events import EVENT_ARGS
+from conformance.driver.messages import PROTOCOL_VERSION, Call, DriverEvent, Hello, Ready, Result
+from conformance.driver.ops import REGISTRY, Op, flow, job, lifecycle, queue, worker
+from conformance.driver.ops.lifecycle import EVENT_ARGS
 
 SCHEMA_FILE = Path(str(files("conformance.driver"))) / "schema" / f"driver-v{PROTOCOL_VERSION}.json"
 REFERENCE = "#/$defs/{name}"
+PUBLISHED_NAMES = {"DriverEvent": "Event", "MetricsView": "Metrics"}
+"""What validators know by another name than the kit, whose own tree has other events and metrics beside these."""
 
 Schema = dict[str, Any]
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "driver-protocol.md"
+BEGIN = "<!-- operations: begin; written by `python -m conformance.driver.schema --write` -->"
+END = "<!-- operations: end -->"
+ORDER = [module.__name__ for module in (lifecycle, queue, job, flow, worker)]
+NONE = "-"
 
-def build() -> Schema:
+
+def main(arguments: list[str]) -> int:
+    """Write or check the generated files; returns the exit code."""
+    if arguments == ["--write"]:
+        SCHEMA_FILE.parent.mkdir(exist_ok=True)
+        SCHEMA_FILE.write_text(schema_text(), "utf-8")
+        write_page()
+        return 0
+    if arguments:
+        print("usage: python -m conformance.driver.schema [--write]", file=sys.stderr)
+        return 2
+    if schema_is_current() and page_is_current():
+        return 0
+    print("out of date: run `python -m conformance.driver.schema --write`", file=sys.stderr)
+    return 1
+
+
+def build_schema() -> Schema:
     """Build the schema: any line matches it; `operations` and `events` refer to what belongs to each name."""
-    lines: list[Any] = [Hello, Call, Ready, Result, Event]
+    lines: list[Any] = [Hello, Call, Ready, Result, DriverEvent]
     ops = [REGISTRY[name] for name in sorted(REGISTRY)]
     answers = [op.answer for op in ops]
     events = list(EVENT_ARGS.values())
@@ -40,14 +63,14 @@ def build() -> Schema:
     answer_schemas = {op.op: next(found) for op in ops}
     event_schemas = {name: next(found) for name in EVENT_ARGS}
     _depend(components["Call"], "op", args_schemas)
-    _depend(components["Event"], "name", event_schemas)
-    return {
+    _depend(components["DriverEvent"], "name", event_schemas)
+    schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:bullmq-conformance:driver:v{PROTOCOL_VERSION}",
         "title": f"A line of the BullMQ conformance driver protocol, version {PROTOCOL_VERSION}",
         "oneOf": line_schemas,
         "$defs": {
-            **{name: components[name] for name in sorted(components)},
+            **{name: components[name] for name in sorted(components, key=_published_name)},
             "KitLine": {"description": "What a driver reads.", "oneOf": line_schemas[:2]},
             "DriverLine": {"description": "What a driver writes.", "oneOf": line_schemas[2:]},
         },
@@ -56,32 +79,29 @@ def build() -> Schema:
         },
         "events": event_schemas,
     }
+    return _with_published_names(schema)
 
 
-def text() -> str:
+def _published_name(name: str) -> str:
+    return PUBLISHED_NAMES.get(name, name)
+
+
+def _with_published_names(schema: Schema) -> Schema:
+    text = json.dumps(schema)
+    for name, published in PUBLISHED_NAMES.items():
+        text = text.replace(f'"{name}"', f'"{published}"').replace(f'/{name}"', f'/{published}"')
+    renamed: Schema = json.loads(text)
+    return renamed
+
+
+def schema_text() -> str:
     """Return the content of the schema file."""
-    return json.dumps(build(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(build_schema(), indent=1, ensure_ascii=False) + "\n"
 
 
-def is_current() -> bool:
+def schema_is_current() -> bool:
     """Whether the file in the tree is what would be generated."""
-    return SCHEMA_FILE.is_file() and SCHEMA_FILE.read_text("utf-8") == text()
-
-
-def main(arguments: list[str]) -> int:
-    """Write or check the generated files; returns the exit code."""
-    if arguments == ["--write"]:
-        SCHEMA_FILE.parent.mkdir(exist_ok=True)
-        SCHEMA_FILE.write_text(text(), "utf-8")
-        operations_table.write()
-        return 0
-    if arguments:
-        print("usage: python -m conformance.driver.schema [--write]", file=sys.stderr)
-        return 2
-    if is_current() and operations_table.is_current():
-        return 0
-    print("out of date: run `python -m conformance.driver.schema --write`", file=sys.stderr)
-    return 1
+    return SCHEMA_FILE.is_file() and SCHEMA_FILE.read_text("utf-8") == schema_text()
 
 
 def _depend(line: Schema, field: str, by_name: dict[str, Schema]) -> None:
@@ -90,6 +110,41 @@ def _depend(line: Schema, field: str, by_name: dict[str, Schema]) -> None:
         {"if": {"properties": {field: {"const": name}}}, "then": {"properties": {"args": schema}}}
         for name, schema in by_name.items()
     ]
+
+
+def operations_table() -> str:
+    """Return the table as Markdown: operation, handle, arguments, answer, meaning."""
+    ops = sorted(REGISTRY.values(), key=lambda op: ORDER.index(op.__module__))
+    rows = [_row(op) for op in ops]
+    return "\n".join(["| operation | on | arguments | answer | meaning |", "|---|---|---|---|---|", *rows])
+
+
+def page_is_current() -> bool:
+    """Whether the page holds the table that would be generated."""
+    return PAGE.is_file() and _with_table(PAGE.read_text("utf-8")) == PAGE.read_text("utf-8")
+
+
+def write_page() -> None:
+    """Replace the table in the page."""
+    PAGE.write_text(_with_table(PAGE.read_text("utf-8")), "utf-8")
+
+
+def _with_table(page: str) -> str:
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{operations_table()}\n{END}{after}"
+
+
+def _row(op: type[Op[Any]]) -> str:
+    arguments = ", ".join(_field(field) for field in msgspec.structs.fields(op))
+    answer = ", ".join(f"`{name}`" for name in op.answer.__struct_fields__)
+    meaning = (op.__doc__ or "").strip().splitlines()[0].replace("|", "\\|")
+    return f"| `{op.op}` | {op.on} | {arguments or NONE} | {answer or NONE} | {meaning} |"
+
+
+def _field(field: msgspec.structs.FieldInfo) -> str:
+    """Mark an argument that may be null or at its default; it is sent all the same."""
+    return f"`{field.encode_name}`" if field.required else f"`{field.encode_name}`?"
 
 
 if __name__ == "__main__":

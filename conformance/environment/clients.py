@@ -19,10 +19,15 @@ from pathlib import Path
 import msgspec
 
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.upstream.cache import CACHE_VARIABLE, cache_root
-from conformance.upstream.locking import exclusive
-from conformance.upstream.node import Node, find_node
-from conformance.upstream.package import Package, driver_command, ensure_package
+from conformance.upstream.node import NodeBinary, find_node
+from conformance.upstream.package import (
+    CACHE_VARIABLE,
+    BullMQPackage,
+    cache_folder,
+    driver_command,
+    ensure_package,
+    exclusive_lock,
+)
 
 LAST_LINES = 6
 
@@ -64,8 +69,8 @@ def client_names() -> list[str]:
 class Toolchain:
     """What drivers are started with: Node, the pinned package, and a way to say what takes long."""
 
-    node: Node
-    package: Package
+    node: NodeBinary
+    package: BullMQPackage
     announce: Callable[[str], None]
 
     @property
@@ -121,7 +126,7 @@ def ensure_python_environment(name: str, requirements: Path, *, announce: Callab
     file written last tells a whole environment from one that was interrupted, which is made anew.
     """
     wanted = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    root = cache_root() / f"python-{name}-{wanted}"
+    root = cache_folder() / f"python-{name}-{wanted}"
     try:
         _install_once(name, requirements, root, announce)
     except OSError as error:
@@ -134,7 +139,7 @@ def ensure_python_environment(name: str, requirements: Path, *, announce: Callab
 def _install_once(name: str, requirements: Path, root: Path, announce: Callable[[str], None]) -> None:
     python, marker = root / "bin" / "python", root / "complete"
     root.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(
+    with exclusive_lock(
         root.parent / f".{root.name}.lock", on_wait=lambda: announce("waiting for another installation ...")
     ):
         if not marker.exists():

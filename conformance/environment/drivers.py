@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from conformance.driver.connection import (
-    DriverBroken,
-    DriverConnection,
-    OperationFailed,
-    OperationIndeterminate,
-    OperationUnsupported,
-)
-from conformance.driver.messages import RedisAddress
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.driver.ops import lifecycle
-from conformance.driver.process import ChildProcess
+from conformance.driver.ops.lifecycle import RedisAddress
+from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch
 from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.tap import Tap
 from conformance.problems import EnvironmentProblem
-from conformance.servers.server import Server
+from conformance.servers.opening import RedisInstance
 from conformance.servers.setting import join_node
 from conformance.upstream.manifest import load_manifest
 
@@ -60,7 +55,7 @@ class RestartableDriver:
 OVER_TLS = "Redis is reached over TLS: the client itself has to speak it, and what it says cannot be read in between"
 
 
-def reason_for_none(server: Server) -> str:
+def reason_for_none(server: RedisInstance) -> str:
     """Why there can be no taps in front of this Redis; empty where there can."""
     return OVER_TLS if server.tls else ""
 
@@ -101,7 +96,7 @@ class TapPoint:
             self.tap.close()
 
 
-def place_tap(server: Server, texts: Mapping[str, str]) -> TapPoint:
+def place_tap(server: RedisInstance, texts: Mapping[str, str]) -> TapPoint:
     """Start a tap in front of this Redis, where one can be.
 
     `texts`: the official scripts by name. Raises EnvironmentProblem if it cannot listen, redis errors of a cluster.
@@ -125,7 +120,7 @@ def _at(address: RedisAddress, tap: Tap) -> RedisAddress:
     )
 
 
-def _every_node(server: Server) -> list[str]:
+def _every_node(server: RedisInstance) -> list[str]:
     """All nodes, also those of a cluster that the user has not named: a client will be sent to each of them."""
     if server.mode == "standalone" or server.own:
         return server.nodes

@@ -17,13 +17,13 @@ from rich.console import Console
 from conformance.driver.connection import DriverConnection
 from conformance.driver.messages import Ready
 from conformance.driver.probe import probe_honesty
-from conformance.driver.process import ChildProcess
+from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import NOBODY, Launch, Toolchain, find_toolchain
 from conformance.environment.drivers import reason_for_none
 from conformance.problems import UsageProblem
 from conformance.servers import open_server
-from conformance.servers.binary import Binary, any_binary, binary_at
-from conformance.servers.server import Server
+from conformance.servers.binary import ServerBinary, any_binary, binary_at
+from conformance.servers.opening import RedisInstance
 from conformance.servers.setting import BinaryAt, parse_setting
 from conformance.upstream.scripts import load_scripts
 
@@ -72,21 +72,21 @@ class Environment:
     scripts: Mapping[str, str]
     oracle: Launch
     client: Launch
-    redis: Server | Binary
+    redis: RedisInstance | ServerBinary
     seed: int = 0
     handshakes: Mapping[str, Ready] = field(default_factory=dict)
     startup_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def server(self) -> Server:
+    def server(self) -> RedisInstance:
         """The Redis that answers."""
-        assert isinstance(self.redis, Server)
+        assert isinstance(self.redis, RedisInstance)
         return self.redis
 
     @property
-    def redis_program(self) -> Binary:
+    def redis_program(self) -> ServerBinary:
         """The program that a verb starts its own Redis with."""
-        assert isinstance(self.redis, Binary)
+        assert isinstance(self.redis, ServerBinary)
         return self.redis
 
     def launch(self, client: str) -> Launch:
@@ -138,11 +138,11 @@ def prepare(
         yield _proven(environment, watch, announce) if prove else environment
 
 
-def _server(setting: str, announce: Announce) -> AbstractContextManager[Server]:
+def _server(setting: str, announce: Announce) -> AbstractContextManager[RedisInstance]:
     return open_server(setting or None, announce=announce)
 
 
-def _program(setting: str, announce: Announce) -> AbstractContextManager[Binary]:
+def _program(setting: str, announce: Announce) -> AbstractContextManager[ServerBinary]:
     wanted = parse_setting(setting)
     return nullcontext(binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(announce))
 

@@ -11,7 +11,7 @@ from conformance.driver.messages import Capability
 from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
 from conformance.environment.prepare import EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers.server import Server
+from conformance.servers.opening import RedisInstance
 
 
 @dataclass
@@ -21,7 +21,7 @@ class FuzzedDrivers:
     `close` at last. Raises UsageProblem for a Redis cluster.
     """
 
-    server: Server
+    server: RedisInstance
     oracle: RestartableDriver
     client: RestartableDriver | None
 

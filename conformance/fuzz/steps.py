@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY, Op, lifecycle, queue
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.observe.tap.rules import TriggerPhase
 
 Mode: TypeAlias = Literal["differential", "interop", "model"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
-from conformance.driver.messages import RedisAddress
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.driver.ops import lifecycle
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.environment.drivers import RestartableDriver
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.comparing import Completion, KnownDifferences

@@ -14,7 +14,7 @@ from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Role
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.participant import Participant
-from conformance.servers.server import Server
+from conformance.servers.opening import RedisInstance
 
 ROLES: tuple[Role, ...] = ("oracle", "client")
 
@@ -27,7 +27,7 @@ class Bench:
     the taps also know scripts that are only like official ones.
     """
 
-    server: Server
+    server: RedisInstance
     oracle: RestartableDriver
     client: RestartableDriver
     scripts: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Bench:
 class BenchPlan:
     """What a process needs to open a bench; crosses to xdist workers as JSON."""
 
-    server: Server
+    server: RedisInstance
     oracle: Launch
     client: Launch
     seed: int

@@ -11,7 +11,7 @@ import msgspec
 
 from conformance.checkers import traffic
 from conformance.checkers.snapshot_checks import check_snapshot
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import lifecycle, queue
 from conformance.gate.records import Finding
 from conformance.ledger.loader import Ledger

@@ -14,7 +14,7 @@ from conformance.gate.options import RunConfig
 from conformance.gate.records import Level
 from conformance.ledger.loader import Ledger
 from conformance.participants.marks import TIERS, Scenario
-from conformance.servers.setting import Address, NewCluster, parse_setting
+from conformance.servers.setting import NewCluster, RedisUrl, parse_setting
 
 SCENARIOS = "conformance.scenarios"
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -73,7 +73,7 @@ def is_possible(scenario: Scenario, config: RunConfig) -> bool:
 
 def _is_cluster(setting: str) -> bool:
     wanted = parse_setting(setting)
-    return isinstance(wanted, NewCluster) or (isinstance(wanted, Address) and wanted.mode == "cluster")
+    return isinstance(wanted, NewCluster) or (isinstance(wanted, RedisUrl) and wanted.mode == "cluster")
 
 
 def left_out(config: RunConfig, ledger: Ledger) -> list[str]:

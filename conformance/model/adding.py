@@ -34,8 +34,8 @@ from conformance.model.order import delay_score, mark_next_delay, put_prioritize
 from conformance.model.parents import child_completed
 from conformance.model.state import ModelState, QueueState
 from conformance.model.texts import argument, cjson, lua_true, normalised_json
-from conformance.protocol.errors import DRIVER_CODES, ErrorCode
-from conformance.protocol.options import PARENT_FLAG_OPTIONS
+from conformance.protocol.job_fields import PARENT_FLAG_OPTIONS
+from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
 
 PARENT_FLAGS = {
     "failParentOnFailure": "fpof",

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
-from conformance.driver.messages import ErrorCode as DriverCode
+from conformance.driver.errors import DriverErrorCode as DriverCode
 from conformance.driver.ops import Op
 from conformance.observe.tables import Event
-from conformance.protocol.errors import DRIVER_CODES, ErrorCode
+from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
 
 
 @dataclass(frozen=True, slots=True)

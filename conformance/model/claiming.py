@@ -24,7 +24,7 @@ from conformance.model.limits import count_start, limited_for, max_starts
 from conformance.model.order import is_held_back, mark_work, promote_due, put_waiting, remove_first
 from conformance.model.schedulers import continue_schedule
 from conformance.model.state import ModelState, QueueState
-from conformance.protocol.errors import ErrorCode
+from conformance.protocol.scripts import ErrorCode
 
 NO_LOCK_TOKEN = "0"
 """A worker with this token takes no lock, and needs none."""

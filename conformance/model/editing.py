@@ -24,7 +24,7 @@ from conformance.model.order import (
 )
 from conformance.model.state import JobFields, SortedSet
 from conformance.model.texts import number_text
-from conformance.protocol.errors import ErrorCode
+from conformance.protocol.scripts import ErrorCode
 
 
 def _existing(context: CallContext, job: str) -> JobFields:

@@ -11,7 +11,7 @@ from conformance.driver.ops.base import Count
 from conformance.model.dispatch import CallContext, operation
 from conformance.model.state import ModelState, QueueState
 from conformance.observe.tables import Event
-from conformance.protocol.options import DEFAULT_MAX_EVENTS
+from conformance.protocol.job_fields import DEFAULT_MAX_EVENTS
 
 MAX_EVENTS_FIELD = "opts.maxLenEvents"
 

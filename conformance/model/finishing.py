@@ -36,7 +36,7 @@ from conformance.model.parents import child_completed, child_failed, child_vanis
 from conformance.model.removing import RetentionRule, drop_superfluous, keep_rule
 from conformance.model.state import MetricsRecord, QueueState
 from conformance.model.texts import argument
-from conformance.protocol.errors import ErrorCode
+from conformance.protocol.scripts import ErrorCode
 
 MINUTE_MS = 60_000
 FinishedState = Literal["completed", "failed"]

@@ -11,8 +11,7 @@ from conformance.model.job_objects import maybe_job, view_of
 from conformance.model.order import waiting_list
 from conformance.model.state import MetricsRecord, QueueState, list_range
 from conformance.model.texts import normalised_json, parse_int
-from conformance.protocol.job_fields import STATE_UNKNOWN, STATES, container_of
-from conformance.protocol.scores import PRIORITY_FACTOR
+from conformance.protocol.states import JOB_TYPES, PRIORITY_FACTOR, STATE_UNKNOWN, container_of
 
 PENDING_STATES = ["waiting", "paused", "delayed", "prioritized", "waiting-children"]
 STATE_ORDER = (
@@ -35,7 +34,7 @@ def state_of(queue: QueueState, job: str) -> str:
 
 def _asked_states(types: list[str]) -> list[str]:
     """No state is all of them, and `waiting` is `paused` too. Each only once."""
-    wanted = [*types, "paused"] if "waiting" in types else types or list(STATES)
+    wanted = [*types, "paused"] if "waiting" in types else types or list(JOB_TYPES)
     return list(dict.fromkeys(wanted))
 
 
@@ -195,8 +194,8 @@ def _queue_and_id(context: CallContext, key: str) -> tuple[str, str]:
 
 
 @operation(ops.GetMetrics)
-def _get_metrics(context: CallContext, op: ops.GetMetrics) -> ops.Metrics:
+def _get_metrics(context: CallContext, op: ops.GetMetrics) -> ops.MetricsView:
     record = context.queue.metrics.get(op.type, MetricsRecord())
     meta = {name: float(parse_int(record.fields.get(name)) or 0) for name in ("count", "prevTS", "prevCount")}
     points = [float(point) for point in list_range(record.points, op.start, op.end)]
-    return ops.Metrics(meta=meta, data=points, count=len(record.points))
+    return ops.MetricsView(meta=meta, data=points, count=len(record.points))

@@ -19,7 +19,7 @@ from conformance.model.dispatch import CallContext
 from conformance.model.state import QueueState
 from conformance.model.texts import js_number, normalised_json, parse_int
 from conformance.observe.keyspace import QUEUE_KEYS
-from conformance.protocol.options import (
+from conformance.protocol.job_fields import (
     ALIAS_OF_OPTION,
     CHILD_FAILURE_OPTIONS,
     OPTION_OF_ALIAS,

@@ -12,7 +12,7 @@ from conformance.model.dispatch import CallContext, operation
 from conformance.model.events import MAX_EVENTS_FIELD
 from conformance.model.job_objects import is_number
 from conformance.model.state import ModelState
-from conformance.protocol.options import DEFAULT_MAX_EVENTS
+from conformance.protocol.job_fields import DEFAULT_MAX_EVENTS
 
 ORACLE_VERSION = "bullmq:5.62.0"
 

@@ -13,7 +13,7 @@ from typing import Literal
 from conformance.model.events import emit
 from conformance.model.state import ModelState, QueueState
 from conformance.model.texts import number_text
-from conformance.protocol.scores import DELAY_FACTOR, PRIORITY_FACTOR, delayed_score
+from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR, delayed_score
 
 ListEnd = Literal["left", "right"]
 """`left`: behind all others. `right`: next to be taken."""

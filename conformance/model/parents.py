@@ -14,7 +14,7 @@ from conformance.model.events import emit
 from conformance.model.order import mark_next_delay, priority_of, put_prioritized, put_waiting
 from conformance.model.state import ModelState, QueueState
 from conformance.model.texts import number_text
-from conformance.protocol.scores import delayed_score
+from conformance.protocol.states import delayed_score
 
 
 def child_completed(state: ModelState, parent_key: str, child_key: str, returned: str, now_ms: int) -> None:

@@ -24,7 +24,7 @@ from conformance.model.order import remove_first
 from conformance.model.parents import child_vanished, delete_job_keys, leave_parent
 from conformance.model.state import ModelState, QueueState, SortedSet
 from conformance.model.texts import number_text
-from conformance.protocol.errors import ErrorCode
+from conformance.protocol.scripts import ErrorCode
 
 OPTION_OF_STATE = {"completed": "removeOnComplete", "failed": "removeOnFail"}
 KEEP_ALL = -1

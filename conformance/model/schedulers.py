@@ -31,7 +31,7 @@ from conformance.model.removing import remove_in_bulk
 from conformance.model.schedule import Schedule, check_repeat, every_next, iteration_id
 from conformance.model.state import QueueState, list_range
 from conformance.model.texts import argument, cjson, lua_true, normalised_json, number_text, parse_int
-from conformance.protocol.errors import ErrorCode
+from conformance.protocol.scripts import ErrorCode
 
 MOST_COLONS = 3
 """Iterations of schedulers with more colons in their id are taken for jobs of old versions."""

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any, Self
 
-from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner, ScriptText, ScriptTexts
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptText, ScriptTexts
 
 _FILTER = """
 local redis = (function(real)
@@ -138,14 +138,14 @@ class Damage:
         healthy = getattr(owner, name, None)
         self.replace(owner, name, wrap(healthy) if callable(healthy) else None)
 
-    def calls(self, script: str, edit: Callable[[ScriptCall], ScriptCall]) -> None:
+    def calls(self, script: str, edit: Callable[[EvalCommand], EvalCommand]) -> None:
         """Change the keys and arguments with which the client calls one script."""
 
-        def edited(call: ScriptCall) -> ScriptCall:
+        def edited(call: EvalCommand) -> EvalCommand:
             return edit(call) if call.name == script else call
 
         def broken(healthy: Function) -> Function:
-            async def run(runner: ScriptRunner, call: ScriptCall) -> Any:
+            async def run(runner: ScriptRunner, call: EvalCommand) -> Any:
                 return await healthy(runner, edited(call))
 
             return run
@@ -155,10 +155,10 @@ class Damage:
     def argument(self, script: str, index: int, change: Callable[[Any], Any]) -> None:
         """Change one argument (counted from 0, after the keys) of one script."""
 
-        def edit(call: ScriptCall) -> ScriptCall:
+        def edit(call: EvalCommand) -> EvalCommand:
             arguments = list(call.arguments)
             arguments[index] = change(arguments[index])
-            return ScriptCall(call.name, call.keys, arguments)
+            return EvalCommand(call.name, call.keys, arguments)
 
         self.calls(script, edit)
 

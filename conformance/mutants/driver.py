@@ -10,8 +10,7 @@ from conformance.mutants.damage import Damage
 from conformance.mutants.registry import Mutant, all_mutants, find_mutant
 from conformance.problems import Problem
 from conformance.reference_impl.driver.main import make_server
-from conformance.reference_impl.scripts.official import official_scripts
-from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
 
 
 def mutant_server(mutant: Mutant, damage: Damage, scripts: ScriptTexts) -> DriverServer:

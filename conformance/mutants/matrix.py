@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.inprocess import InProcess
+from conformance.driver.transports import InProcess
 from conformance.environment.clients import NOBODY, Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
@@ -32,7 +32,7 @@ from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
 from conformance.participants.marks import Scenario
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.servers.server import Server
+from conformance.servers.opening import RedisInstance
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class MutantDriver(RestartableDriver):
 class MutantRunner:
     """Where mutants meet the scenarios. One per process, because a mutant breaks code of the whole process."""
 
-    def __init__(self, server: Server, oracle: Launch, scripts: ScriptTexts) -> None:
+    def __init__(self, server: RedisInstance, oracle: Launch, scripts: ScriptTexts) -> None:
         self._scripts = scripts
         self._no_client = RestartableDriver(NOBODY, seed=0)
         texts = {name: script.text for name, script in scripts.items()}

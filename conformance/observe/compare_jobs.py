@@ -14,7 +14,7 @@ from typing import TypeAlias
 from conformance.observe.differences import Difference, compare_fields, difference, same, same_json
 from conformance.observe.keyspace import LISTS, STATES
 from conformance.observe.tables import Event, Job, Membership, Snapshot, as_number, parsed_json
-from conformance.protocol.scores import DELAY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR
 
 JobKey: TypeAlias = tuple[str, str]
 """Queue and job id."""

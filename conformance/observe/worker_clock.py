@@ -40,7 +40,7 @@ from conformance.observe.tables import (
     as_number,
     parsed_json,
 )
-from conformance.protocol.scores import DELAY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR
 
 DUE = "<timestamp + delay, or later>"
 UNTIL_OWN_TIME = "<until own time>"

@@ -13,7 +13,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from conformance.driver.connection import DriverConnection, OperationFailed
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import Op, lifecycle
 from conformance.environment.drivers import TapPoint
 from conformance.participants.clock import ParticipantClock

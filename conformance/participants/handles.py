@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from conformance.driver.connection import DriverHung, EventTimeout, OperationIndeterminate
-from conformance.driver.messages import Event
+from conformance.driver.errors import DriverHung, EventTimeout, OperationIndeterminate
+from conformance.driver.messages import DriverEvent
 from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
 from conformance.driver.ops.base import JobView
-from conformance.driver.ops.events import JobEvent, QueueEvent
+from conformance.driver.ops.lifecycle import JobEvent, QueueEvent
 from conformance.participants.caller import Caller, json_text
 from conformance.participants.expect import Mismatch
 from conformance.participants.redis_view import RedisView
@@ -50,7 +50,9 @@ class ParticipantHandle:
                 raise
             raise _never_closed(within_ms, unknown) from unknown
 
-    def _wait(self, names: set[str], what: str, within_ms: int, where: Callable[[Event], bool] | None = None) -> Event:
+    def _wait(
+        self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
+    ) -> DriverEvent:
         try:
             return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=within_ms, where=where)
         except EventTimeout as timeout:
@@ -216,7 +218,7 @@ class WorkerHandle(ParticipantHandle):
         """Processor `ask`: tell the processor how the job ends (`value_raw`, `message`, `ms`)."""
         self.call(worker.Resolve(job=job_id, outcome=outcome, **arguments))
 
-    def wait_local(self, name: str, job_id: str | None = None, *, within_ms: int = 8000) -> Event:
+    def wait_local(self, name: str, job_id: str | None = None, *, within_ms: int = 8000) -> DriverEvent:
         """The worker's own event (`completed`, `failed`, `error`, ...), for this job if one is named."""
         return self._wait(
             {name},
@@ -232,14 +234,14 @@ class EventsHandle(ParticipantHandle):
     def wait_for(self, name: str, job_id: str | None = None, *, within_ms: int = 8000) -> QueueEvent:
         """The next event of this name (and job), delivered by the client's reader."""
 
-        def matches(event: Event) -> bool:
+        def matches(event: DriverEvent) -> bool:
             seen = event.args
             return seen.get("name") == name and job_id in (None, seen.get("fields", {}).get("jobId"))
 
         event = self._wait({"queue-event"}, f"the event reader delivers {name}", within_ms, matches)
         return msgspec.convert(event.args, QueueEvent)
 
-    def next_delivery(self, *, within_ms: int = 8000) -> Event:
+    def next_delivery(self, *, within_ms: int = 8000) -> DriverEvent:
         """Whatever the reader sends next: a delivered entry. An `error` in its place is a Mismatch."""
         event = self._wait({"queue-event", "error"}, "the event reader delivers every entry of the stream", within_ms)
         if event.name == "error":

@@ -18,7 +18,7 @@ from typing import Any
 
 import redis
 
-from conformance.driver.connection import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.driver.ops import lifecycle
 from conformance.environment.drivers import TapPoint
 from conformance.participants.expect import Mismatch

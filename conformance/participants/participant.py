@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from conformance.driver.connection import OperationFailed, OperationUnsupported
+from conformance.driver.errors import OperationFailed, OperationUnsupported
 from conformance.participants.caller import Caller, Pending
 from conformance.participants.expect import Mismatch, shown
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle

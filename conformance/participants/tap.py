@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
 
-from conformance.driver.connection import OperationUnsupported
+from conformance.driver.errors import OperationUnsupported
 from conformance.observe.tap.commands import sent_text
 from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.rules import Action, BlackHole, Cut, Delay, Error, Hold, Trigger, TriggerPhase, Watch
@@ -29,7 +29,7 @@ from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
 from conformance.participants.caller import Pending
 from conformance.participants.expect import Mismatch
-from conformance.protocol.script_calls import SCRIPT_CALLS
+from conformance.protocol.scripts import SCRIPT_SIGNATURES
 
 LOOK_EVERY_MS = 50
 """How often a barrier that waits asks whether the call has come to its end without getting there."""
@@ -217,5 +217,5 @@ class ParticipantTap:
 def _script(name: str) -> str:
     """The name without the number of keys, where that is the right one; otherwise the tap will refuse it."""
     base = _KEY_COUNT.sub("", name)
-    keys = SCRIPT_CALLS[base].keys if base in SCRIPT_CALLS else ()
+    keys = SCRIPT_SIGNATURES[base].keys if base in SCRIPT_SIGNATURES else ()
     return base if name in {base, f"{base}-{len(keys)}"} else name

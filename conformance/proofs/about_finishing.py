@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import Mismatch, between, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle

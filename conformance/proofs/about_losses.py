@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.participants.expect import Mismatch, between, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.own_redis import OwnRedis, own_redis

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from conformance.driver.connection import OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.errors import OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.environment.prepare import EnvironmentOptions, prepare
 from conformance.gate.bench import Bench, BenchPlan
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger

@@ -1,4 +1,4 @@
-"""Fields of a job hash and names of job states (upstream `src/interfaces/job-json.ts`, includes of the Lua scripts)."""
+"""What a job hash holds: its fields (upstream `src/interfaces/job-json.ts`), and options under their short names."""
 
 from __future__ import annotations
 
@@ -27,30 +27,40 @@ RETURN_VALUE: Final = "returnvalue"
 FAILED_REASON: Final = "failedReason"
 STACKTRACE: Final = "stacktrace"
 NEXT_SCHEDULED_ID: Final = "nrjid"
-TELEMETRY: Final = "tm"
 
-CREATION_FIELDS: Final = (NAME, DATA, OPTS, TIMESTAMP, DELAY, PRIORITY)
-"""In every job hash, written in this order by the add scripts."""
 
-LINK_FIELDS: Final = (PARENT_KEY, PARENT, SCHEDULER_ID, DEDUPLICATION_ID)
-"""Written with the former where they apply."""
+OPTION_OF_ALIAS: Final = {
+    "de": "deduplication",
+    "fpof": "failParentOnFailure",
+    "cpof": "continueParentOnFailure",
+    "idof": "ignoreDependencyOnFailure",
+    "kl": "keepLogs",
+    "rdof": "removeDependencyOnFailure",
+}
+"""Stored name to option (upstream `src/utils/index.ts`, `optsDecodeMap`)."""
 
-STATES: Final = (
-    "active",
-    "completed",
-    "delayed",
-    "failed",
-    "paused",
-    "prioritized",
-    "waiting",
-    "waiting-children",
+ALIAS_OF_OPTION: Final = {**{option: alias for alias, option in OPTION_OF_ALIAS.items()}, "debounce": "de"}
+"""Option to stored name; `debounce` is the former name of `deduplication` and is only written."""
+
+TELEMETRY_ALIASES: Final = {"metadata": "tm", "omitContext": "omc"}
+"""Members of the option `telemetry`, stored at the top level."""
+
+CHILD_FAILURE_OPTIONS: Final = (
+    "removeDependencyOnFailure",
+    "failParentOnFailure",
+    "continueParentOnFailure",
+    "ignoreDependencyOnFailure",
 )
-"""States as users name them, in the order in which getters report all of them. `waiting` is the key `wait`."""
+"""What a child's failure does to its parent. At most one may be set; in the order in which Node's error names them."""
 
-STATE_UNKNOWN: Final = "unknown"
-"""What getState answers for a job that is in no container."""
+PARENT_FLAG_OPTIONS: Final = (
+    "failParentOnFailure",
+    "removeDependencyOnFailure",
+    "ignoreDependencyOnFailure",
+    "continueParentOnFailure",
+)
+"""The same options in the order in which their flags follow `id` and `queueKey` in the hash field `parent`."""
 
-
-def container_of(state: str) -> str:
-    """Name of the Redis key that holds the jobs of a state."""
-    return "wait" if state == "waiting" else state
+PRIORITY_LIMIT: Final = 2**21
+DEFAULT_MAX_EVENTS: Final = 10_000
+"""Length of the event stream where the queue does not say (`meta` field `opts.maxLenEvents`)."""

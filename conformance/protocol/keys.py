@@ -1,7 +1,12 @@
-"""Redis key names of a queue. All of them start with `PREFIX:QUEUE:` (upstream `src/classes/queue-keys.ts`)."""
+"""Redis key names of a queue, and the cluster slots of keys.
+
+All names start with `PREFIX:QUEUE:` (upstream `src/classes/queue-keys.ts`).
+"""
 
 from __future__ import annotations
 
+from binascii import crc_hqx
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,15 +33,6 @@ REPEAT: Final = "repeat"
 DEDUPLICATION: Final = "de"
 METRICS: Final = "metrics"
 
-LIST_CONTAINERS: Final = (WAIT, PAUSED, ACTIVE)
-"""Containers of job ids that are Redis lists."""
-
-ZSET_CONTAINERS: Final = (PRIORITIZED, DELAYED, COMPLETED, FAILED, WAITING_CHILDREN)
-"""Containers of job ids that are Redis sorted sets."""
-
-STATE_CONTAINERS: Final = (*LIST_CONTAINERS, *ZSET_CONTAINERS)
-"""A job is in exactly one of these; `stalled` is a set beside them."""
-
 LOCK: Final = "lock"
 LOGS: Final = "logs"
 DEPENDENCIES: Final = "dependencies"
@@ -44,14 +40,41 @@ PROCESSED: Final = "processed"
 FAILED_CHILDREN: Final = "failed"
 UNSUCCESSFUL: Final = "unsuccessful"
 
-JOB_SUFFIXES: Final = (LOCK, LOGS, DEPENDENCIES, PROCESSED, FAILED_CHILDREN, UNSUCCESSFUL)
-"""What may follow `PREFIX:QUEUE:ID:`. Deleting a job deletes all of them except the lock."""
+JOB_SUFFIXES: Final[Mapping[str, str]] = {
+    LOCK: "string",
+    LOGS: "list",
+    DEPENDENCIES: "set",
+    PROCESSED: "hash",
+    FAILED_CHILDREN: "hash",
+    UNSUCCESSFUL: "zset",
+}
+"""What may follow `PREFIX:QUEUE:ID:`, and its Redis type. Deleting a job deletes all of them except the lock."""
+
+OTHER_QUEUE_KEYS: Final[Mapping[str, str]] = {
+    STALLED: "set",
+    MARKER: "zset",
+    REPEAT: "zset",
+    META: "hash",
+    EVENTS: "stream",
+    ID_COUNTER: "string",
+    PRIORITY_COUNTER: "string",
+    LIMITER: "string",
+    STALLED_CHECK: "string",
+    f"{METRICS}:{COMPLETED}": "hash",
+    f"{METRICS}:{FAILED}": "hash",
+    f"{METRICS}:{COMPLETED}:data": "list",
+    f"{METRICS}:{FAILED}:data": "list",
+}
+"""What a queue has once beside its containers (`states.JOB_CONTAINERS`), and its Redis type."""
 
 EVENT_READER_SUFFIX: Final = ":qe"
 """End of the Redis connection name of a QueueEvents reader."""
 
 NAMED_WORKER_INFIX: Final = ":w:"
 """Between the queue part and the worker's own name in the name of its blocking connection."""
+
+SLOTS: Final = 16384
+"""How many slots a Redis cluster has (Redis cluster specification, "hash tags")."""
 
 
 @dataclass(frozen=True)
@@ -87,3 +110,15 @@ class QueueKeys:
     def deduplication(self, deduplication_id: str) -> str:
         """Full key that holds the id of the job which owns a deduplication id."""
         return f"{self.base}{DEDUPLICATION}:{deduplication_id}"
+
+
+def hashed_part(key: bytes) -> bytes:
+    """What decides about the slot: the text in the first `{...}` if there is some, else the whole key."""
+    start = key.find(b"{")
+    end = key.find(b"}", start + 1) if start >= 0 else -1
+    return key[start + 1 : end] if end > start + 1 else key
+
+
+def slot_of(key: bytes) -> int:
+    """The slot of a key: CRC16 (XMODEM) modulo 16384."""
+    return crc_hqx(hashed_part(key), 0) % SLOTS

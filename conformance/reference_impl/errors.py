@@ -1,10 +1,28 @@
-"""What can go wrong in the client, and the errors by which a processor says what shall become of its job."""
+"""What can go wrong in the client, what a processor may throw, and which errors are worth another attempt."""
 
 from __future__ import annotations
 
-from typing import Final
+import asyncio
+import errno
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
 
-from conformance.protocol.errors import ErrorCode, error_text
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ClusterDownError,
+    MasterDownError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from conformance.protocol.scripts import ErrorCode, error_text
 
 RATE_LIMIT_MESSAGE: Final = "bullmq:rateLimitExceeded"
 """A worker recognises a rate limit by this message alone, whatever the class of the error (upstream `worker.ts`)."""
@@ -89,13 +107,155 @@ class RateLimitError(BullMQError):
         super().__init__(message)
 
 
+class TransientError(BullMQError):
+    """Raise it in a processor, best `from` the original error: another attempt may help."""
+
+
+class PermanentError(UnrecoverableError):
+    """Raise it in a processor, best `from` the original error: fail the job now, whatever attempts are left."""
+
+
 def script_error(
     code: int, *, command: str, job: str | None = None, parent: str | None = None, state: str | None = None
 ) -> ScriptError:
-    """Answer the error for a script's negative result (upstream `src/classes/scripts.ts`, `finishedErrors`)."""
+    """Return the error for a script's negative result (upstream `src/classes/scripts.ts`, `finishedErrors`)."""
     text = error_text(code, command=command, job=job, parent=parent, state=state)
     if code == ErrorCode.FAILED_CHILDREN:
         error = FailedChildren.__new__(FailedChildren)
         ScriptError.__init__(error, code, text)
         return error
     return ScriptError(code, text)
+
+
+class ErrorCategory(StrEnum):
+    """What an error says about the next attempt."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+
+
+Classify = Callable[[BaseException], ErrorCategory | None]
+"""The user's own judgement; None leaves an error to the library."""
+
+
+@dataclass(frozen=True)
+class ErrorPolicy:
+    """How errors of processors are judged.
+
+    By default the category only appears in logs and metrics, because Node retries every error but UnrecoverableError.
+    `classify` is asked first. `unknown` is the category of errors that nobody knows. `fail_permanent`: a permanent
+    error ends the job at once; off by default, because Node would retry it.
+    """
+
+    classify: Classify | None = None
+    unknown: ErrorCategory = ErrorCategory.PERMANENT
+    fail_permanent: bool = False
+
+    def category_of(self, error: BaseException) -> ErrorCategory:
+        """Judge an error."""
+        own = self.classify(error) if self.classify is not None else None
+        return own or known_category(error) or self.unknown
+
+    def ends_the_job(self, error: BaseException) -> bool:
+        """Whether no further attempt is made, whatever attempts are left."""
+        if isinstance(error, UnrecoverableError):
+            return True
+        return self.fail_permanent and self.category_of(error) is ErrorCategory.PERMANENT
+
+
+_CLIENT_ERRORS: Final = 400
+_TOO_MANY_REQUESTS: Final = 429
+_SERVER_ERRORS: Final = 500
+_LAST_STATUS: Final = 599
+_REFUSED_LOGIN: Final = (AuthenticationError, AuthorizationError)
+"""For redis-py these are connection errors; trying again does not change a password."""
+
+_TRANSIENT_TYPES: Final[tuple[type[BaseException], ...]] = (
+    *(ConnectionError, TimeoutError, asyncio.CancelledError, MemoryError),
+    *(socket.gaierror, RedisConnectionError, RedisTimeoutError),
+    *(OutOfMemoryError, ReadOnlyError, ClusterDownError, MasterDownError, TryAgainError),
+)
+"""Network, timeouts, cancellation, and a Redis that is loading, failing over or full."""
+
+_PASSING_ERRNOS: Final = frozenset(
+    {
+        *(errno.EAGAIN, errno.EINTR, errno.EBUSY),
+        *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETRESET),
+        *(errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.ENOBUFS, errno.EMFILE, errno.ENFILE),
+    }
+)
+_DATABASE_TYPES: Final = frozenset({"OperationalError", "InterfaceError", "DeadlockDetected", "PoolTimeout"})
+"""Names that database drivers use (PEP 249) for a lost connection, a deadlock, or no connection to be had."""
+
+_PERMANENT_TYPES: Final[tuple[type[BaseException], ...]] = (
+    *(ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError),
+    *(NotImplementedError, ImportError, NameError, BullMQError),
+)
+"""Validation, parsing, configuration and plain mistakes."""
+
+
+def classify(error: BaseException) -> ErrorCategory:
+    """Judge an error by the library's rules alone; what it does not know is permanent."""
+    return known_category(error) or ErrorCategory.PERMANENT
+
+
+def known_category(error: BaseException) -> ErrorCategory | None:
+    """Judge an error, or the first of its causes (`raise ... from cause`) that the library knows."""
+    for cause in _with_causes(error):
+        for rule in _RULES:
+            category = rule(cause)
+            if category is not None:
+                return category
+    return None
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__
+
+
+def _by_wrapper(error: BaseException) -> ErrorCategory | None:
+    if isinstance(error, TransientError):
+        return ErrorCategory.TRANSIENT
+    return ErrorCategory.PERMANENT if isinstance(error, UnrecoverableError) else None
+
+
+def _by_http_status(error: BaseException) -> ErrorCategory | None:
+    """Errors of HTTP clients carry the status in one of a few attributes."""
+    status = _http_status(error)
+    if status is None:
+        return None
+    is_worth_retrying = status >= _SERVER_ERRORS or status == _TOO_MANY_REQUESTS
+    return ErrorCategory.TRANSIENT if is_worth_retrying else ErrorCategory.PERMANENT
+
+
+def _http_status(error: BaseException) -> int | None:
+    candidates: tuple[Any, ...] = (
+        getattr(error, "status_code", None),
+        getattr(error, "status", None),
+        getattr(getattr(error, "response", None), "status_code", None),
+        getattr(error, "code", None),
+    )
+    for candidate in candidates:
+        if isinstance(candidate, int) and _CLIENT_ERRORS <= candidate <= _LAST_STATUS:
+            return int(candidate)
+    return None
+
+
+def _by_type(error: BaseException) -> ErrorCategory | None:
+    if isinstance(error, _REFUSED_LOGIN):
+        return ErrorCategory.PERMANENT
+    if isinstance(error, _TRANSIENT_TYPES):
+        return ErrorCategory.TRANSIENT
+    if isinstance(error, OSError):
+        return ErrorCategory.TRANSIENT if error.errno in _PASSING_ERRNOS else ErrorCategory.PERMANENT
+    if any(kind.__name__ in _DATABASE_TYPES for kind in type(error).__mro__):
+        return ErrorCategory.TRANSIENT
+    return ErrorCategory.PERMANENT if isinstance(error, _PERMANENT_TYPES) else None
+
+
+_RULES: Final = (_by_wrapper, _by_http_status, _by_type)

@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from conformance.reference_impl.encoding.js_json import is_number
-from conformance.reference_impl.error_categories import ErrorPolicy
-from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.jobs.backoff import round_half_up
+from conformance.reference_impl.errors import ErrorPolicy, InvalidArgument
+from conformance.reference_impl.js_values import is_number, round_half_up
 
 MEGABYTE: Final = 1024 * 1024
 HOUR_MS: Final = 3_600_000
@@ -46,7 +44,7 @@ class BackoffPolicy:
     def limited(
         self, delay_ms: float, backoff: Mapping[str, Any] | None, chance: Callable[[], float] = random.random
     ) -> float:
-        """Answer the delay (ms) to use instead; delays that are no delays (0, -1) stay as they are."""
+        """Return the delay (ms) to use instead; delays that are no delays (0, -1) stay as they are."""
         if delay_ms <= 0:
             return delay_ms
         chosen = backoff or {}
@@ -86,7 +84,7 @@ class ReconnectPolicy:
 class Policy:
     """The option `policy`.
 
-    `strict_options`: refuse job options that Node takes but that mean nothing sensible (see `validation`).
+    `strict_options`: refuse job options that Node takes but that mean nothing sensible (see `jobs.options`).
     `max_payload_bytes`: limit of a job's data and options together, as JSON. `keep_logs`: log rows of a job that has no
     `keepLogs` of its own. `backoff`: limits on retry delays. `errors`: categories, and whether they decide.
     `reconnect`: pauses while Redis is away. `close_timeout_s`: how long Worker.close lets running jobs go on; None: as
@@ -119,7 +117,7 @@ SPECIFIED_JOB_OPTIONS: Final[Mapping[str, Any]] = {"attempts": 3, "backoff": {"t
 
 
 def policy_of(opts: Mapping[str, Any]) -> Policy:
-    """Answer the policy among the options of a queue or worker. Raises InvalidArgument for anything else there."""
+    """Return the policy among the options of a queue or worker. Raises InvalidArgument for anything else there."""
     chosen = opts.get("policy")
     if chosen is None:
         return DEFAULT
@@ -129,5 +127,5 @@ def policy_of(opts: Mapping[str, Any]) -> Policy:
 
 
 def spread(jitter: float, chance: Callable[[], float]) -> float:
-    """Answer a factor in `[1 - jitter, 1 + jitter)`."""
+    """Return a factor in `[1 - jitter, 1 + jitter)`."""
     return 1 - jitter + 2 * jitter * chance()

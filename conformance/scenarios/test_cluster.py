@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.handles import FlowHandle
 from conformance.participants.marks import scenario

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from conformance.driver.connection import OperationIndeterminate
+from conformance.driver.errors import OperationIndeterminate
 from conformance.observe.tap.rules import TriggerPhase
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.own_redis import own_redis

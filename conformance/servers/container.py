@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.problems import EnvironmentProblem
-from conformance.servers.connection import connect_node, explained
-from conformance.servers.setting import DEFAULT_PORT, Address
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import connect_node, explained, wait_until
+from conformance.servers.setting import DEFAULT_PORT, RedisUrl
 
 READY_DEADLINE_S = 60.0
 READY_STEP_S = 0.05
@@ -31,7 +30,7 @@ _SHOWN_LOG_LINES = 20
 
 
 @dataclass(frozen=True)
-class _Engine:
+class _ContainerEngine:
     """What the kit uses of docker and testcontainers. `errors`: everything that they raise when something is wrong."""
 
     container: Callable[[str], Any]
@@ -40,8 +39,8 @@ class _Engine:
 
 
 @contextmanager
-def container(image: str, announce: Callable[[str], None]) -> Iterator[Address]:
-    """Run a container for the duration of the block. `announce` is told before an image is fetched.
+def run_container(image: str, announce: Callable[[str], None]) -> Iterator[RedisUrl]:
+    """Run a container for the duration of the block. `announce` gets a line before an image is fetched.
 
     Raises EnvironmentProblem when the packages, the engine or the image are missing, or when Redis does not answer.
     """
@@ -59,7 +58,7 @@ def container(image: str, announce: Callable[[str], None]) -> Iterator[Address]:
         _remove(engine, redis_container, announce)
 
 
-def _engine() -> _Engine:
+def _engine() -> _ContainerEngine:
     try:
         from docker.errors import DockerException, ImageNotFound  # noqa: PLC0415 - an extra, see above
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415
@@ -68,10 +67,10 @@ def _engine() -> _Engine:
     except ValueError as error:  # testcontainers reads its variables when it is imported
         raise EnvironmentProblem(str(error), hint="correct or unset the variable TESTCONTAINERS_...") from error
     # testcontainers adds RuntimeError; OSError is what the HTTP package behind docker lets through.
-    return _Engine(DockerContainer, ImageNotFound, (DockerException, RuntimeError, OSError))
+    return _ContainerEngine(DockerContainer, ImageNotFound, (DockerException, RuntimeError, OSError))
 
 
-def _reach_engine(engine: _Engine, image: str) -> Any:
+def _reach_engine(engine: _ContainerEngine, image: str) -> Any:
     try:
         created = engine.container(image)
         _publish(created)
@@ -88,7 +87,7 @@ def _publish(created: Any) -> None:
     created.ports[f"{DEFAULT_PORT}/tcp"] = (_LOOPBACK,) if local else None
 
 
-def _announce_fetch(engine: _Engine, created: Any, announce: Callable[[str], None]) -> None:
+def _announce_fetch(engine: _ContainerEngine, created: Any, announce: Callable[[str], None]) -> None:
     try:
         created.get_docker_client().client.images.get(created.image)
     except engine.missing_image:
@@ -97,7 +96,7 @@ def _announce_fetch(engine: _Engine, created: Any, announce: Callable[[str], Non
         raise EnvironmentProblem(f"the docker engine refuses to work ({_short(error)})", hint=_ENGINE_HINT) from error
 
 
-def _start(engine: _Engine, created: Any, image: str) -> Address:
+def _start(engine: _ContainerEngine, created: Any, image: str) -> RedisUrl:
     try:
         created.start()
         host = created.get_container_host_ip()
@@ -107,10 +106,10 @@ def _start(engine: _Engine, created: Any, image: str) -> Address:
         hint = _RYUK_HINT if "ryuk" in said.lower() else f"try `docker pull {image}`, or name another image"
         raise EnvironmentProblem(f"no container of {image} could be started ({said})", hint=hint) from error
     # Node may take `localhost` for ::1, where nothing is published.
-    return Address(mode="standalone", nodes=[f"{_LOOPBACK if host == 'localhost' else host}:{port}"])
+    return RedisUrl(mode="standalone", nodes=[f"{_LOOPBACK if host == 'localhost' else host}:{port}"])
 
 
-def _wait_until_ready(created: Any, address: Address, image: str) -> None:
+def _wait_until_ready(created: Any, address: RedisUrl, image: str) -> None:
     node = address.nodes[0]
 
     def running() -> bool:
@@ -135,7 +134,7 @@ def _wait_until_ready(created: Any, address: Address, image: str) -> None:
     )
 
 
-def _switch_off_persistence(address: Address) -> None:
+def _switch_off_persistence(address: RedisUrl) -> None:
     """By command, because not every image takes arguments of redis-server."""
     node = address.nodes[0]
     with explained(address, node), connect_node(address, node) as client:
@@ -143,7 +142,7 @@ def _switch_off_persistence(address: Address) -> None:
         client.config_set("appendonly", "no")
 
 
-def _remove(engine: _Engine, created: Any, announce: Callable[[str], None]) -> None:
+def _remove(engine: _ContainerEngine, created: Any, announce: Callable[[str], None]) -> None:
     try:
         created.stop()
     except engine.errors as error:

@@ -1,35 +1,56 @@
-"""A server process of our own: on 127.0.0.1, without persistence, and gone when the kit is gone."""
+"""Redis servers of our own: processes on 127.0.0.1, single or a cluster, that do not outlive the kit."""
 
 from __future__ import annotations
 
 import atexit
 import os
+import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import redis
 
 from conformance.problems import EnvironmentProblem
-from conformance.servers.binary import Binary
-from conformance.servers.connection import connect_node
-from conformance.servers.ports import HOST, free_port
-from conformance.servers.setting import Address
-from conformance.servers.waiting import wait_until
+from conformance.protocol.keys import SLOTS
+from conformance.servers.binary import ServerBinary
+from conformance.servers.connection import connect_node, explained, read_cluster_info, send, wait_until
+from conformance.servers.setting import RedisUrl
 
+HOST = "127.0.0.1"
+
+PORTS = range(10_000, 22_768)
+"""Below the ports of outgoing connections, so that a killed server finds its port free again; + 10000 for a bus."""
+
+BUS_OFFSET = 10_000
+"""A cluster node talks to the others on its port plus this."""
+
+PORT_SAMPLE = 400
 START_DEADLINE_S = 15.0
 STOP_DEADLINE_S = 10.0
 PORT_ATTEMPTS = 20
 
 _GUARD = Path(__file__).with_name("guard.py")
-
 _PORT_TAKEN = ("already in use", "Failed listening on port")
 _SHOWN_LOG_LINES = 20
 _OTHER_HINT = "try binary:/path/to/another or a redis:// URL"
+
+FORM_DEADLINE_S = 60.0
+"""Redis itself takes 2 s: a master accepts no writes so soon after its start."""
+
+NODE_TIMEOUT_MS = 15_000
+"""Redis's own default: a node that is silent for so long counts as failed."""
+
+FORMING_NODE_TIMEOUT_MS = 1_000
+
+_NODE_TIMEOUT = "cluster-node-timeout"
+_RANGES_SINCE = (7, 0, 0)
 
 
 class LocalProcess:
@@ -38,7 +59,9 @@ class LocalProcess:
     `settings` are settings of redis.conf by name, on top of those that every server of the kit has.
     """
 
-    def __init__(self, binary: Binary, port: int, *, cluster: bool, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, binary: ServerBinary, port: int, *, cluster: bool, settings: Mapping[str, str] | None = None
+    ) -> None:
         self.binary = binary
         self.port = port
         self.folder = _new_folder()
@@ -52,9 +75,9 @@ class LocalProcess:
         atexit.register(self.stop)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> RedisUrl:
         """Where the process listens; for a cluster node, the node alone."""
-        return Address(mode="standalone", nodes=[f"{HOST}:{self.port}"])
+        return RedisUrl(mode="standalone", nodes=[f"{HOST}:{self.port}"])
 
     def log_tail(self) -> str:
         """Read the last lines that the server wrote."""
@@ -134,7 +157,7 @@ class LocalProcess:
 
 @contextmanager
 def local_process(
-    binary: Binary, *, cluster: bool = False, settings: Mapping[str, str] | None = None
+    binary: ServerBinary, *, cluster: bool = False, settings: Mapping[str, str] | None = None
 ) -> Iterator[LocalProcess]:
     """Run a server process for the duration of the block. Raises EnvironmentProblem with its log if it fails."""
     process = _launch(binary, cluster=cluster, settings=settings or {})
@@ -142,6 +165,45 @@ def local_process(
         yield process
     finally:
         process.stop()
+
+
+@contextmanager
+def local_cluster(binary: ServerBinary, masters: int) -> Iterator[RedisUrl]:
+    """Run a cluster for the duration of the block. Raises EnvironmentProblem if it does not come up."""
+    with ExitStack() as stack:
+        nodes = [stack.enter_context(local_process(binary, cluster=True)) for _ in range(masters)]
+        address = RedisUrl(mode="cluster", nodes=[f"{HOST}:{node.port}" for node in nodes])
+        with explained(address):
+            clients = [stack.enter_context(connect_node(address, node)) for node in address.nodes]
+            _share_slots(clients, by_range=binary.version >= _RANGES_SINCE)
+            with _brief_handshakes(clients):
+                _introduce(clients, nodes)
+                _wait_for_all(clients, nodes)
+        yield address
+
+
+def free_port(*, cluster: bool) -> int:
+    """Find a port that nobody listens on at this moment, and for a cluster node its bus port neither.
+
+    Raises EnvironmentProblem if all are taken.
+    """
+    for port in random.SystemRandom().sample(PORTS, k=PORT_SAMPLE):
+        if _is_free(port) and (not cluster or _is_free(port + BUS_OFFSET)):
+            return port
+    raise EnvironmentProblem(
+        f"no port between {PORTS.start} and {PORTS.stop} is free on {HOST}", hint="is something using up the ports?"
+    )
+
+
+def _is_free(port: int) -> bool:
+    with closing(socket.socket()) as probe:
+        # As Redis does: without this, a port whose last connection has just ended looks taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
 
 
 def _new_folder() -> Path:
@@ -154,7 +216,8 @@ def _new_folder() -> Path:
         ) from error
 
 
-def _launch(binary: Binary, *, cluster: bool, settings: Mapping[str, str]) -> LocalProcess:
+def _launch(binary: ServerBinary, *, cluster: bool, settings: Mapping[str, str]) -> LocalProcess:
+    # A port that was free a moment ago may be taken when the server binds it: then another one is tried.
     for _ in range(PORT_ATTEMPTS):
         process = LocalProcess(binary, free_port(cluster=cluster), cluster=cluster, settings=settings)
         try:
@@ -184,4 +247,61 @@ def _became_ready(process: LocalProcess) -> bool:
     raise EnvironmentProblem(
         f"{process.binary.source} {how}; the end of its log:\n{log}",
         hint=_OTHER_HINT,
+    )
+
+
+def slot_ranges(masters: int) -> list[range]:
+    """Cut all slots into as many runs of (almost) equal length."""
+    edges = [SLOTS * index // masters for index in range(masters + 1)]
+    return [range(start, end) for start, end in pairwise(edges)]
+
+
+def _share_slots(clients: list[redis.Redis], *, by_range: bool) -> None:
+    """Give every slot to one node. Different epochs, as if elected: equal ones would first have to be fought out."""
+    for epoch, (client, slots) in enumerate(zip(clients, slot_ranges(len(clients)), strict=True), start=1):
+        if by_range:
+            send(client, "CLUSTER ADDSLOTSRANGE", slots.start, slots.stop - 1)
+        else:
+            send(client, "CLUSTER ADDSLOTS", *slots)
+        send(client, "CLUSTER SET-CONFIG-EPOCH", epoch)
+
+
+@contextmanager
+def _brief_handshakes(clients: list[redis.Redis]) -> Iterator[None]:
+    """Let nodes give up a handshake soon for the duration of the block.
+
+    Two nodes that meet each other at the same moment may both get stuck in it until the node timeout, 15 s by default.
+    """
+    for client in clients:
+        client.config_set(_NODE_TIMEOUT, FORMING_NODE_TIMEOUT_MS)
+    yield
+    for client in clients:
+        client.config_set(_NODE_TIMEOUT, NODE_TIMEOUT_MS)
+
+
+def _introduce(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
+    """Every node meets every other, so that nobody has to wait for gossip."""
+    for index, client in enumerate(clients):
+        for other in nodes[index + 1 :]:
+            send(client, "CLUSTER MEET", HOST, other.port)
+
+
+def _wait_for_all(clients: list[redis.Redis], nodes: list[LocalProcess]) -> None:
+    if wait_until(lambda: all(_is_complete(client, len(nodes)) for client in clients), deadline_s=FORM_DEADLINE_S):
+        return
+    seen = "; ".join(
+        f"port {node.port}: {read_cluster_info(client)}" for client, node in zip(clients, nodes, strict=True)
+    )
+    raise EnvironmentProblem(
+        f"the cluster of {nodes[0].binary.source} did not form within {FORM_DEADLINE_S:g} s ({seen})",
+        hint="nodes also need their port + 10000 on 127.0.0.1",
+    )
+
+
+def _is_complete(client: redis.Redis, masters: int) -> bool:
+    info = read_cluster_info(client)
+    return (
+        info.get("cluster_state") == "ok"
+        and info.get("cluster_slots_ok") == str(SLOTS)
+        and info.get("cluster_known_nodes") == str(masters)
     )

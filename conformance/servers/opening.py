@@ -1,45 +1,111 @@
-"""The one way to a Redis: from what the user wrote to a `Server`."""
+"""The one way to a Redis: from what the user wrote to a server that answers."""
 
 from __future__ import annotations
 
+import random
+import re
+import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from conformance.servers.binary import Binary, any_binary, binary_at, bundled_binary
-from conformance.servers.cluster import local_cluster
-from conformance.servers.connection import connect_node, explained
-from conformance.servers.facts import insist_on_version, read_facts
-from conformance.servers.local import LocalProcess, local_process
-from conformance.servers.server import Server
+import redis
+
+from conformance.problems import EnvironmentProblem, Problem, UsageProblem
+from conformance.servers import connection
+from conformance.servers.binary import ServerBinary, any_binary, binary_at, bundled_binary
+from conformance.servers.connection import (
+    CLUSTER_HINT,
+    UNAVAILABLE,
+    Client,
+    ServerFacts,
+    connect_node,
+    explained,
+    insist_on_version,
+    read_cluster_info,
+    read_facts,
+)
+from conformance.servers.local import LocalProcess, local_cluster, local_process
 from conformance.servers.setting import (
-    Address,
     BinaryAt,
     BundledBinary,
-    Container,
+    ContainerImage,
     NewCluster,
+    RedisUrl,
+    join_node,
     parse_setting,
 )
-from conformance.servers.url import examine
+
+_GLOB = re.compile(r"([*?\[\]^\\-])")
+_SCAN_COUNT = 1000
+
+ANSWER_TIMEOUT_S = 5.0
+"""How long a node may take for its first answers."""
+
+_PROOF_LIFETIME_S = 60
+"""Should the kit die in the middle of the write test, Redis itself removes the key."""
+
+_TAKE = "local value = redis.call('GET', KEYS[1]); redis.call('DEL', KEYS[1]); return value"
 
 Announce = Callable[[str], None]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RedisInstance(RedisUrl):
+    """An address that answered, and what is known about it.
+
+    `source`: where it came from, for people ("redis-server 7.0.15 from PATH"). `version`: the number that clients see.
+    `settings`: the CONFIG values that matter to BullMQ, each "unavailable" if Redis does not tell. `own`: the kit
+    started it and will end it; False: it belongs to the user, and the kit touches nothing but its own prefixes.
+    """
+
+    source: str
+    version: str
+    settings: dict[str, str]
+    own: bool
+
+    def connect(self, *, timeout_s: float = connection.COMMAND_TIMEOUT_S) -> connection.Client:
+        """Make a client of the kit's own; replies are bytes. Close it (`with`) when done. Raises redis errors."""
+        return connection.connect(self, timeout_s=timeout_s)
+
+    def fresh_prefix(self, rng: random.Random | None = None) -> str:
+        """Make a key prefix that nobody uses: `bc` and 8 hex digits, in a cluster as a hash tag (`{bc0f3a9c11}`).
+
+        Leave `rng` away outside of tests: runs with equal seeds may share one Redis.
+        """
+        number = secrets.randbits(32) if rng is None else rng.getrandbits(32)
+        prefix = f"bc{number:08x}"
+        return f"{{{prefix}}}" if self.mode == "cluster" else prefix
+
+    def remove_prefix(self, prefix: str) -> int:
+        """Unlink all keys `PREFIX:...` and nothing else. Returns how many there were. Raises redis errors.
+
+        Keys are found by SCAN: what other clients write meanwhile under the prefix may stay.
+        """
+        if not prefix:
+            raise ValueError("an empty prefix would remove everything")
+        with self.connect() as client:
+            # RedisCluster scans all primaries, and sends one UNLINK per slot.
+            found = client.scan_iter(match=f"{escape_glob(prefix)}:*", count=_SCAN_COUNT)
+            return sum(client.unlink(*keys) for keys in _batches(found, _SCAN_COUNT))
+
+
 @contextmanager
-def open_server(setting: str | None, *, announce: Announce) -> Iterator[Server]:
+def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisInstance]:
     """Provide Redis for the duration of the block; what the kit started is gone afterwards.
 
-    `setting`: see `setting.FORMS`; None and "" take what this machine has. `announce` is told, in one line each, what
-    the user should know. Raises UsageProblem for a malformed setting, EnvironmentProblem when there is no usable Redis.
+    `setting`: see `setting.FORMS`; None and "" take what this machine has. `announce` gets, in one line each, what the
+    user should know. Raises UsageProblem for a malformed setting, EnvironmentProblem when there is no usable Redis.
     """
     wanted = parse_setting(setting)
-    if isinstance(wanted, Address):
+    if isinstance(wanted, RedisUrl):
         yield examine(wanted, announce)
-    elif isinstance(wanted, Container):
+    elif isinstance(wanted, ContainerImage):
         # Only here: the packages behind it are an extra of the kit.
-        from conformance.servers.container import container  # noqa: PLC0415
+        from conformance.servers.container import run_container  # noqa: PLC0415
 
-        with container(wanted.image, announce) as address:
+        with run_container(wanted.image, announce) as address:
             yield _own(address, f"container {wanted.image}")
     elif isinstance(wanted, NewCluster):
         binary = any_binary(announce)
@@ -55,7 +121,7 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[Server]:
 class PrivateServer:
     """A Redis of one's own: where it is, and the process, which can be restarted."""
 
-    server: Server
+    server: RedisInstance
     process: LocalProcess
 
 
@@ -70,7 +136,7 @@ def private_server(settings: Mapping[str, str], *, announce: Announce) -> Iterat
         yield PrivateServer(_own(process.address, binary.source), process)
 
 
-def _binary(wanted: object, announce: Announce) -> Binary:
+def _binary(wanted: object, announce: Announce) -> ServerBinary:
     if isinstance(wanted, BinaryAt):
         return binary_at(wanted.path)
     if isinstance(wanted, BundledBinary):
@@ -78,13 +144,13 @@ def _binary(wanted: object, announce: Announce) -> Binary:
     return any_binary(announce)
 
 
-def _own(address: Address, source: str) -> Server:
+def _own(address: RedisUrl, source: str) -> RedisInstance:
     """Describe a Redis that the kit has just started. Raises EnvironmentProblem if it is too old or does not answer."""
     node = address.nodes[0]
     with explained(address, node), connect_node(address, node) as client:
         facts = read_facts(client)
     insist_on_version(facts, node)
-    return Server(
+    return RedisInstance(
         mode=address.mode,
         nodes=address.nodes,
         source=source if facts.product == "Redis" else f"{source} ({facts.product})",
@@ -92,3 +158,114 @@ def _own(address: Address, source: str) -> Server:
         settings=facts.settings,
         own=True,
     )
+
+
+def examine(address: RedisUrl, announce: Callable[[str], None]) -> RedisInstance:
+    """Find out what answers at an address that the user gave, and whether BullMQ can work with it.
+
+    Raises EnvironmentProblem when it cannot be reached, refuses the login, is too old, is a replica or does not write;
+    UsageProblem when it is a cluster and the address does not say so, or the other way round.
+    """
+    facts = _first_answer(address)
+    _insist_on_mode(facts, address)
+    if facts.primary and address.mode == "standalone":
+        raise EnvironmentProblem(f"Redis at {address.nodes[0]} is a replica", hint=f"give its primary, {facts.primary}")
+    server = RedisInstance(
+        mode=address.mode,
+        nodes=address.nodes,
+        db=address.db,
+        username=address.username,
+        password=address.password,
+        tls=address.tls,
+        source=_source(address, facts),
+        version=facts.version,
+        settings=facts.settings,
+        own=False,
+    )
+    with explained(address), server.connect() as client:
+        for node in _primaries(client) or address.nodes:
+            _examine_node(address, node, announce)
+        _prove_writable(client, server)
+    return server
+
+
+def escape_glob(text: str) -> str:
+    """Write a MATCH pattern that matches this text only."""
+    return _GLOB.sub(r"\\\1", text)
+
+
+def _batches(keys: Iterator[bytes], size: int) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    for key in keys:
+        batch.append(key)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _primaries(client: Client) -> list[str]:
+    """Every node of a cluster that may hold a queue; nothing for a single server."""
+    if isinstance(client, redis.Redis):
+        return []
+    untyped: Any = client
+    return [join_node(node.host, node.port) for node in untyped.get_primaries()]
+
+
+def _examine_node(address: RedisUrl, node: str, announce: Callable[[str], None]) -> None:
+    with explained(address, node), connect_node(address, node, timeout_s=ANSWER_TIMEOUT_S) as client:
+        facts = read_facts(client)
+        insist_on_version(facts, node)
+        _warn_of_eviction(facts, node, announce)
+        state = read_cluster_info(client).get("cluster_state") if address.mode == "cluster" else "ok"
+    if state != "ok":
+        raise EnvironmentProblem(
+            f"the cluster of Redis at {node} cannot be used (cluster_state {state})", hint=CLUSTER_HINT
+        )
+
+
+def _warn_of_eviction(facts: ServerFacts, where: str, announce: Callable[[str], None]) -> None:
+    """BullMQ loses jobs when Redis evicts keys: say so, as BullMQ itself does."""
+    policy = facts.eviction_policy
+    if policy not in {"noeviction", UNAVAILABLE}:
+        announce(f"Redis at {where} has maxmemory-policy {policy}: it may evict queues; BullMQ wants noeviction")
+
+
+def _first_answer(address: RedisUrl) -> ServerFacts:
+    """Ask the nodes in turn; only one of them has to be there. Raises the Problem of the first when none answers."""
+    first: Problem | None = None
+    for node in address.nodes:
+        try:
+            with explained(address, node), connect_node(address, node, timeout_s=ANSWER_TIMEOUT_S) as client:
+                return read_facts(client)
+        except Problem as problem:
+            first = first or problem
+    assert first is not None  # an address has at least one node
+    raise first
+
+
+def _insist_on_mode(facts: ServerFacts, address: RedisUrl) -> None:
+    where = ", ".join(address.nodes)
+    if facts.mode == "sentinel":
+        raise UsageProblem(f"{where} is a Redis Sentinel", hint="give the address of the primary that it watches")
+    if facts.mode == address.mode:
+        return
+    if facts.mode == "cluster":
+        raise UsageProblem(f"Redis at {where} is part of a cluster", hint=f"write redis+cluster://{where}")
+    raise UsageProblem(f"Redis at {where} is no cluster", hint=f"write redis://{address.nodes[0]}")
+
+
+def _source(address: RedisUrl, facts: ServerFacts) -> str:
+    return address.text if facts.product == "Redis" else f"{address.text} ({facts.product})"
+
+
+def _prove_writable(client: Client, server: RedisInstance) -> None:
+    """Write a key under a prefix of our own and take it away again by a script. Raises redis errors."""
+    key = f"{server.fresh_prefix()}:write-test"
+    proof = secrets.token_hex(8)
+    client.set(key, proof, ex=_PROOF_LIFETIME_S)
+    if client.eval(_TAKE, 1, key) != proof.encode():
+        raise EnvironmentProblem(
+            f"Redis at {', '.join(server.nodes)} did not return what was written", hint="is a proxy in between?"
+        )

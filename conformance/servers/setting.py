@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
 
-from conformance.driver.messages import RedisAddress
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.problems import UsageProblem
 
 DEFAULT_PORT = 6379
@@ -30,7 +30,7 @@ _SCHEMES: dict[str, tuple[Mode, bool]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
+class RedisUrl:
     """Where a Redis listens and how to log in. `nodes` are `host:port` (`[host]:port` for IPv6).
 
     In mode `cluster` the nodes are where to start; clients find the others themselves, and `db` is 0.
@@ -92,7 +92,7 @@ class BinaryAt:
 
 
 @dataclass(frozen=True)
-class Container:
+class ContainerImage:
     """A container of this image, started by a docker engine."""
 
     image: str = DEFAULT_IMAGE
@@ -105,7 +105,7 @@ class NewCluster:
     masters: int = DEFAULT_MASTERS
 
 
-Setting = AnyBinary | BundledBinary | BinaryAt | Container | NewCluster | Address
+Setting = AnyBinary | BundledBinary | BinaryAt | ContainerImage | NewCluster | RedisUrl
 
 
 def parse_setting(text: str | None) -> Setting:
@@ -123,7 +123,7 @@ def parse_setting(text: str | None) -> Setting:
     if kind == "binary" and rest:
         return BinaryAt(rest)
     if kind == "container":
-        return Container(_image(rest)) if rest else Container()
+        return ContainerImage(_image(rest)) if rest else ContainerImage()
     if kind == "cluster":
         return NewCluster(_masters(rest)) if rest else NewCluster()
     raise UsageProblem(f"Redis setting {text!r} is not understood", hint=f"use {FORMS}")
@@ -156,7 +156,7 @@ def _masters(text: str) -> int:
     return masters
 
 
-def _address(url: str) -> Address:
+def _address(url: str) -> RedisUrl:
     # The password is never repeated in a message: only the part that is wrong is.
     try:
         parts = urlsplit(url)
@@ -177,7 +177,7 @@ def _address(url: str) -> Address:
     nodes = [_node(host) for host in hosts.split(",")]
     if mode == "standalone" and len(nodes) > 1:
         raise UsageProblem("the Redis URL names several hosts", hint="for a cluster write redis+cluster://...")
-    return Address(
+    return RedisUrl(
         mode=mode,
         nodes=nodes,
         db=_database(parts.path, mode),

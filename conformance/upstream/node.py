@@ -1,8 +1,9 @@
-"""Which Node.js runs the oracle."""
+"""Which Node.js runs the oracle, and `npm ci` in a folder with the npm that belongs to it."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -18,19 +19,43 @@ MINIMUM_MAJOR = 18
 _VERSION_TIMEOUT_S = 20
 _VERSION = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 
+NPM_TIMEOUT_S = 600
+_NPM_ERROR_LINES = 4
+_NPM_ERROR_LINE = re.compile(r"npm (?:ERR!|error)(.*)")
+_UNINFORMATIVE = (
+    "at ",
+    "errno",
+    "syscall",
+    "A complete log",
+    "/",
+    "network This is",
+    "network In most",
+    "network If you",
+    "network '",
+)
+_NPM_CLI = Path("node_modules", "npm", "bin", "npm-cli.js")
+
+_NPM_SETTINGS = {
+    "NPM_CONFIG_UPDATE_NOTIFIER": "false",
+    "NPM_CONFIG_PREFER_OFFLINE": "true",
+    # npm waits 10 s and then 60 s before it tries again; without a network that would only look like a hang.
+    "NPM_CONFIG_FETCH_RETRY_MINTIMEOUT": "500",
+    "NPM_CONFIG_FETCH_RETRY_MAXTIMEOUT": "2000",
+}
+
 Source = Literal["setting", "system", "nodejs-bin"]
 
 
 @dataclass(frozen=True)
-class Node:
-    """A Node.js that can be started. `version` has no leading `v`; `source` tells how it was found."""
+class NodeBinary:
+    """A Node.js that can be started. `version` has no leading `v`; `source` says how it was found."""
 
     path: Path
     version: str
     source: Source
 
 
-def find_node(setting: str | None = None) -> Node:
+def find_node(setting: str | None = None) -> NodeBinary:
     """Choose a Node.js: the one asked for, else the one on PATH, else the one from the PyPI package `nodejs-bin`.
 
     `setting` is a path or a command name. Raises UsageProblem if it does not name a usable Node.js, and
@@ -43,13 +68,13 @@ def find_node(setting: str | None = None) -> Node:
     if on_path:
         version = node_version(Path(on_path))
         if version and _new_enough(version):
-            return Node(Path(on_path), version, "system")
+            return NodeBinary(Path(on_path), version, "system")
         rejected = f" ({on_path} is {version or 'not a working Node.js'})"
     bundled = bundled_node()
     if bundled:
         version = node_version(bundled)
         if version and _new_enough(version):
-            return Node(bundled, version, "nodejs-bin")
+            return NodeBinary(bundled, version, "nodejs-bin")
     raise EnvironmentProblem(
         f"no Node.js {MINIMUM_MAJOR} or newer was found{rejected}",
         hint="install Node.js, or `pip install nodejs-bin`, or name one with --node PATH",
@@ -78,7 +103,7 @@ def node_version(path: Path) -> str | None:
     return ".".join(match.groups()) if match else None
 
 
-def _asked_for(setting: str) -> Node:
+def _asked_for(setting: str) -> NodeBinary:
     path = shutil.which(setting)
     if path is None:
         raise UsageProblem(f"--node {setting}: there is no such program", hint="name a Node.js binary or leave it out")
@@ -89,8 +114,83 @@ def _asked_for(setting: str) -> Node:
         raise UsageProblem(
             f"--node {setting}: version {version} is too old", hint=f"{MINIMUM_MAJOR} or newer is needed"
         )
-    return Node(Path(path), version, "setting")
+    return NodeBinary(Path(path), version, "setting")
 
 
 def _new_enough(version: str) -> bool:
     return int(version.split(".", 1)[0]) >= MINIMUM_MAJOR
+
+
+def find_npm(node: NodeBinary) -> Path:
+    """Locate npm's `npm-cli.js`: beside this Node.js, else on PATH, else the one inside `nodejs-bin`.
+
+    Raises EnvironmentProblem if there is none. Node runs the file itself: the `npm` command is a shell script on some
+    systems, and would start whatever `node` is first on PATH.
+    """
+    for binary in (node.path, bundled_node()):
+        beside = _npm_beside(binary) if binary else None
+        if beside:
+            return beside
+        if binary == node.path and (on_path := _npm_on_path()):
+            return on_path
+    raise EnvironmentProblem(
+        f"no npm was found beside {node.path} or on PATH", hint="install npm, or `pip install nodejs-bin`"
+    )
+
+
+def _npm_beside(binary: Path) -> Path | None:
+    resolved = binary.resolve()
+    candidates = (
+        resolved.parent.parent / "lib" / _NPM_CLI,
+        resolved.parent / _NPM_CLI,
+        (binary.parent / "npm").resolve(),
+    )
+    return next((path for path in candidates if path.name == _NPM_CLI.name and path.is_file()), None)
+
+
+def _npm_on_path() -> Path | None:
+    command = shutil.which("npm")
+    path = Path(command).resolve() if command else None
+    return path if path and path.name == _NPM_CLI.name else None
+
+
+def npm_ci(node: NodeBinary, folder: Path) -> None:
+    """Install exactly what `package-lock.json` in `folder` says; packages run no scripts of their own.
+
+    The lock leaves out the optional native helpers of msgpackr, so that the same files are installed on every system.
+    Raises EnvironmentProblem with npm's own words.
+    """
+    command = [str(node.path), str(find_npm(node)), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **_NPM_SETTINGS},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=NPM_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as expired:
+        raise _npm_failed(f"npm did not finish within {NPM_TIMEOUT_S} s") from expired
+    except OSError as error:
+        raise _npm_failed(f"npm could not be started: {error}") from error
+    if done.returncode != 0:
+        raise _npm_failed(f"npm ci failed: {error_summary(done.stderr or done.stdout)}")
+
+
+def error_summary(output: str) -> str:
+    """Join the error lines of npm that say what is wrong, without usage texts and where its log file is."""
+    errors = [match[1].strip() for line in output.splitlines() if (match := _NPM_ERROR_LINE.match(line))]
+    informative = [line for line in errors if line and not line.startswith(_UNINFORMATIVE)]
+    return "; ".join(informative[:_NPM_ERROR_LINES]) or output.strip()[-200:] or "it printed nothing"
+
+
+def _npm_failed(what: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        what,
+        hint="the npm registry is needed once: check the network, proxy and npm settings, "
+        "or set BULLMQ_CONFORMANCE_CACHE to a folder that was filled on another machine",
+    )

@@ -12,14 +12,13 @@ from types import MappingProxyType
 import msgspec
 
 from conformance.problems import EnvironmentProblem
-from conformance.upstream.extraction import RawScript, extract
-from conformance.upstream.manifest import MANIFEST, Manifest, load_manifest
-from conformance.upstream.node import Node
-from conformance.upstream.package import Package
+from conformance.upstream.manifest import MANIFEST, RawScript, ScriptManifest, extract_scripts, load_manifest
+from conformance.upstream.node import NodeBinary
+from conformance.upstream.package import BullMQPackage
 
 
 @dataclass(frozen=True)
-class Script:
+class OfficialScript:
     """One Lua script: its name without the key count, the number of its KEYS, its exact text, its SHA-1 for EVALSHA."""
 
     name: str
@@ -28,15 +27,17 @@ class Script:
     sha1: str
 
 
-class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+class _ScriptCache(msgspec.Struct, frozen=True, kw_only=True):
     """The cache file. `taken_from` changes when a script file of the package changes."""
 
     taken_from: str
     scripts: dict[str, RawScript]
 
 
-def load_scripts(package: Package, node: Node, *, manifest: Path = MANIFEST) -> Mapping[str, Script]:
-    """Answer all scripts of the package by name, each one verified against the manifest.
+def load_scripts(
+    package: BullMQPackage, node: NodeBinary, *, manifest: Path = MANIFEST
+) -> Mapping[str, OfficialScript]:
+    """Return all scripts of the package by name, each one verified against the manifest.
 
     Node is only needed the first time. Raises EnvironmentProblem that names the script if a text or key count is not
     as pinned, or if a script is missing or too many.
@@ -47,10 +48,10 @@ def load_scripts(package: Package, node: Node, *, manifest: Path = MANIFEST) -> 
             f"the manifest is of bullmq {expected.version}, the package is {package.version}",
             hint="write a new manifest with `python -m conformance.upstream.manifest`",
         )
-    return verified(_kept_or_extracted(package, node), expected, package.root)
+    return verified(_cached_or_extracted(package, node), expected, package.root)
 
 
-def verified(found: Mapping[str, RawScript], expected: Manifest, root: Path) -> Mapping[str, Script]:
+def verified(found: Mapping[str, RawScript], expected: ScriptManifest, root: Path) -> Mapping[str, OfficialScript]:
     """Compare scripts with the manifest. Raises EnvironmentProblem on the first one that is not as it must be."""
     for name in sorted(found.keys() ^ expected.scripts.keys()):
         wrong = "is missing" if name in expected.scripts else "is not in the manifest"
@@ -62,18 +63,21 @@ def verified(found: Mapping[str, RawScript], expected: Manifest, root: Path) -> 
         if hashlib.sha256(script.text.encode(errors="surrogatepass")).hexdigest() != entry.sha256:
             raise _refused(name, "does not have the pinned text", root)
     return MappingProxyType(
-        {name: Script(name, entry.keys, found[name].text, entry.sha1) for name, entry in expected.scripts.items()}
+        {
+            name: OfficialScript(name, entry.keys, found[name].text, entry.sha1)
+            for name, entry in expected.scripts.items()
+        }
     )
 
 
-def _kept_or_extracted(package: Package, node: Node) -> dict[str, RawScript]:
+def _cached_or_extracted(package: BullMQPackage, node: NodeBinary) -> dict[str, RawScript]:
     taken_from = _fingerprint(package.root / "node_modules" / "bullmq" / "dist" / "cjs" / "scripts")
     path = package.root / "scripts.json"
-    kept = _read_kept(path)
-    if kept is not None and kept.taken_from == taken_from:
-        return kept.scripts
-    scripts = extract(node, package.root)
-    _keep(_Kept(taken_from=taken_from, scripts=scripts), path)
+    cached = _read_cache(path)
+    if cached is not None and cached.taken_from == taken_from:
+        return cached.scripts
+    scripts = extract_scripts(node, package.root)
+    _write_cache(_ScriptCache(taken_from=taken_from, scripts=scripts), path)
     return scripts
 
 
@@ -88,18 +92,18 @@ def _fingerprint(folder: Path) -> str:
     return hashlib.sha256(repr(stats).encode()).hexdigest()
 
 
-def _read_kept(path: Path) -> _Kept | None:
+def _read_cache(path: Path) -> _ScriptCache | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Kept)
+        return msgspec.json.decode(path.read_bytes(), type=_ScriptCache)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def _keep(kept: _Kept, path: Path) -> None:
+def _write_cache(cached: _ScriptCache, path: Path) -> None:
     """Write through a second file, so that a process that reads meanwhile sees the old or the new one."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(msgspec.json.encode(kept))
+        part.write_bytes(msgspec.json.encode(cached))
         part.replace(path)
     except OSError:
         # A cache that cannot be written only costs time.

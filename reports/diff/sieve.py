@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from conformance.observe.canonical import ALL_RULES
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
-from conformance.protocol.scores import DELAY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR
 from reports.diff.columns import (
     UNKNOWN,
     Fields,

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from conformance.driver.ops.lifecycle import Close, Open
-from conformance.driver.process import ChildProcess
+from conformance.driver.transports import ChildProcess
 from conformance.problems import EnvironmentProblem
 from reports.load.result import WAITING
 from reports.load.target import Launched, Target

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate
 from conformance.problems import EnvironmentProblem, Problem
-from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers.connection import Client, connect, explain, explained
 from reports.failures import ExecutorProblem
 from reports.load.producers import Producer, Row, producer_for

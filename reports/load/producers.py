@@ -14,12 +14,12 @@ import msgspec
 from conformance.driver.ops.flow import AddFlows, FlowJob
 from conformance.driver.ops.lifecycle import Open
 from conformance.driver.ops.queue import AddBulk, NewJob
-from conformance.driver.process import ChildProcess
-from conformance.reference_impl.encoding.js_json import RawJson
-from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.driver.transports import ChildProcess
+from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.jobs import options
-from conformance.reference_impl.queues.queue import Queue
-from conformance.reference_impl.scripts.registry import NewJob as StoredJob
+from conformance.reference_impl.js_values import RawJson
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.scripts.add import AddArguments as StoredJob
 from reports.load.target import Target
 
 Row: TypeAlias = Mapping[str, Any]

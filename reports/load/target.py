@@ -8,7 +8,7 @@ from typing import Any
 
 from conformance.problems import UsageProblem
 from conformance.servers.connection import Client, connect
-from conformance.servers.setting import Address
+from conformance.servers.setting import RedisUrl
 from reports.workload.description import Workload
 
 PROGRESS = "bullmq-conformance:load"
@@ -31,7 +31,7 @@ class Launched:
 class Target:
     """A load on its way to executors. `start_ms`: when the schedule begins, Unix ms."""
 
-    address: Address
+    address: RedisUrl
     prefix: str
     workload: Workload
     start_ms: int = 0

@@ -8,8 +8,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from conformance.servers.connection import Client, connect, connect_node
-from conformance.servers.facts import read_facts
+from conformance.servers.connection import Client, connect, connect_node, read_facts
 from conformance.upstream.manifest import load_manifest
 from reports.snapshot.plan import Part, Source
 

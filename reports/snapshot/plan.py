@@ -14,7 +14,7 @@ from typing import Any
 from conformance.observe.keyspace import LISTS, QUEUE_KEYS, SORTED_SETS, glob_escaped, split_key
 from conformance.problems import UsageProblem
 from conformance.servers.connection import Client, connect, connect_node
-from conformance.servers.setting import Address, parse_setting
+from conformance.servers.setting import RedisUrl, parse_setting
 from reports.snapshot.files import power_of_two
 
 SLICE = 250_000
@@ -43,10 +43,10 @@ class Source:
     queue: str = ""
 
     @property
-    def address(self) -> Address:
+    def address(self) -> RedisUrl:
         """The address of the Redis. Raises UsageProblem where `redis` is not a URL."""
         setting = parse_setting(self.redis)
-        if not isinstance(setting, Address):
+        if not isinstance(setting, RedisUrl):
             raise UsageProblem(
                 f"{self.redis!r} is no address of a Redis", hint="a snapshot needs a URL, as in redis://127.0.0.1:6379"
             )
@@ -110,7 +110,7 @@ def plan(source: Source) -> Plan:
     )
 
 
-def nodes_of(client: Any, address: Address) -> list[str]:
+def nodes_of(client: Any, address: RedisUrl) -> list[str]:
     """Every node that holds keys: the primaries of a cluster."""
     if address.mode == "standalone":
         return address.nodes
@@ -156,7 +156,7 @@ class Keyspace:
     expires: bool
 
 
-def _keyspace(address: Address, node: str) -> Keyspace:
+def _keyspace(address: RedisUrl, node: str) -> Keyspace:
     with connect_node(address, node) as client:
         facts: Any = client.info()
         keys: Any = client.dbsize()
@@ -164,7 +164,7 @@ def _keyspace(address: Address, node: str) -> Keyspace:
     return Keyspace(node=node, keys=int(keys), used_bytes=int(facts.get("used_memory", 0)), expires=expires)
 
 
-def _scan_parts(address: Address, keyspace: Keyspace) -> Iterator[Part]:
+def _scan_parts(address: RedisUrl, keyspace: Keyspace) -> Iterator[Part]:
     # In a cluster a newer Redis counts the slot in the low bits of its cursor, so a node is one share there.
     shares = shares_for(keyspace.keys) if address.mode == "standalone" else 1
     for index in range(shares):

@@ -15,7 +15,7 @@ import hiredis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.servers.connection import connect_node
-from conformance.servers.setting import Address
+from conformance.servers.setting import RedisUrl
 
 _RECEIVE_BYTES = 1 << 20
 _WAITING = object()
@@ -24,7 +24,7 @@ _WAITING = object()
 class NodeSocket:
     """A connection to one node. Replies are as hiredis makes them: bytes, int, list, None, or `hiredis.ReplyError`."""
 
-    def __init__(self, address: Address, node: str) -> None:
+    def __init__(self, address: RedisUrl, node: str) -> None:
         self._client = connect_node(address, node)
         pool: Any = self._client.connection_pool
         self._connection = pool.get_connection()

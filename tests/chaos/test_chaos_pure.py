@@ -53,7 +53,7 @@ from conformance.driver.ops.queue import Add
 from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
 from conformance.proofs.proof import all_proofs
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import wait_until
 from tests.checkers.history_builders import completed_life, fault
 
 IMPORTED = "import sys, conformance.cli.main; sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))"

@@ -21,7 +21,7 @@ from chaos.results import result_row
 from chaos.runner import run_chaos
 from chaos.workload import WorkloadMix
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import wait_until
 
 REPEATED = CrashPoint(segment="add", script="addStandardJob", point="after-execute", hurt="cut")
 MARK = "BULLMQ_CHAOS_TEST_MARK"

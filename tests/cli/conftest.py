@@ -118,7 +118,7 @@ os._exit(0)
 
 WITHOUT_LIFO = """
 from conformance.reference_impl.driver.main import make_server
-from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.scripts.runner import official_scripts
 
 scripts = official_scripts()
 server = make_server(lambda: scripts)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.records import HIDDEN
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 
 from .cli_program import (
     ROOT,
@@ -149,7 +149,7 @@ PASSWORD = "s3cret/wörd"
 
 
 @pytest.fixture
-def guarded_redis() -> Iterator[tuple[Server, str]]:
+def guarded_redis() -> Iterator[tuple[RedisInstance, str]]:
     """A Redis that wants a password, and its URL."""
     with open_server(None, announce=lambda _line: None) as server:
         with server.connect() as client:
@@ -158,7 +158,7 @@ def guarded_redis() -> Iterator[tuple[Server, str]]:
 
 
 def test_the_password_of_redis_is_written_nowhere(
-    program: Program, guarded_redis: tuple[Server, str], tmp_path: Path
+    program: Program, guarded_redis: tuple[RedisInstance, str], tmp_path: Path
 ) -> None:
     _, url = guarded_redis
     done = program("run", "--client", "node", *ONE, "--redis", url, "--out", tmp_path / "out")

@@ -13,11 +13,11 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import Op, lifecycle
-from conformance.driver.process import ChildProcess
+from conformance.driver.ops.lifecycle import RedisAddress
+from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import ensure_python_environment
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 
 Answer = TypeVar("Answer")
 
@@ -33,7 +33,7 @@ class Bench:
     """One driver on one prefix: opens handles by role and calls operations on them."""
 
     driver: ChildProcess
-    server: Server
+    server: RedisInstance
     prefix: str = field(default_factory=lambda: f"t{next(_numbers)}")
 
     @property
@@ -65,7 +65,7 @@ def command() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=print) as server:
         yield server
 
@@ -78,7 +78,7 @@ def driver(command: list[str]) -> Iterator[ChildProcess]:
 
 
 @pytest.fixture
-def bench(driver: ChildProcess, server: Server) -> Iterator[Bench]:
+def bench(driver: ChildProcess, server: RedisInstance) -> Iterator[Bench]:
     bench = Bench(driver, server)
     bench.open("queue", "q")
     yield bench

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 
-from conformance.driver.inprocess import InProcess
-from conformance.driver.messages import RedisAddress
-from conformance.driver.process import ChildProcess
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.serve import DriverServer, Handler
-from conformance.servers import Server, open_server
+from conformance.driver.transports import ChildProcess, InProcess
+from conformance.servers import RedisInstance, open_server
 
 PRELUDE = """
 import json, os, signal, sys
@@ -93,25 +92,25 @@ def serve() -> Iterator[Serve]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     """A Redis of our own."""
     with open_server(None, announce=lambda _line: None) as opened:
         yield opened
 
 
 @pytest.fixture
-def redis(server: Server) -> Iterator[Any]:
+def redis(server: RedisInstance) -> Iterator[Any]:
     with server.connect() as client:
         yield client
 
 
 @pytest.fixture
-def address(server: Server) -> RedisAddress:
+def address(server: RedisInstance) -> RedisAddress:
     return RedisAddress(mode="standalone", nodes=list(server.nodes))
 
 
 @pytest.fixture
-def prefix(server: Server) -> Iterator[str]:
+def prefix(server: RedisInstance) -> Iterator[str]:
     fresh = server.fresh_prefix()
     yield fresh
     server.remove_prefix(fresh)

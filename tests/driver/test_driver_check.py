@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from conformance.driver.check import CheckStep, check_driver
-from conformance.driver.connection import DriverDishonest, DriverHung
-from conformance.driver.inprocess import InProcess
-from conformance.driver.messages import RedisAddress
+from conformance.driver.authoring import CheckStep, check_driver
+from conformance.driver.errors import DriverDishonest, DriverHung
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.probe import probe_honesty, probe_unknown_operations
 from conformance.driver.serve import DriverServer, Handler, OpError, Unsupported
+from conformance.driver.transports import InProcess
 
 Args = dict[str, Any]
-Break = Callable[["Honest"], None]
 
 CAPABILITIES = ["manual-worker", "managed-worker"]
 
@@ -27,7 +26,6 @@ class Honest:
 
     def __init__(self) -> None:
         self.handles: dict[str, Args] = {}
-        self.unresolved: dict[str, asyncio.Future[None]] = {}
         self.ops: dict[str, Handler] = {
             "open": self.open,
             "close": self.close,
@@ -255,7 +253,7 @@ def test_a_job_that_is_not_claimed(check: Any) -> None:
 
 
 def test_a_completion_that_is_not_in_redis(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 50)
+    monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
     seen = failing(check(replaced("worker.moveToCompleted", untrue)))
     assert list(seen) == ["manual worker"]
     assert "job 1 is not in" in seen["manual worker"]
@@ -263,7 +261,7 @@ def test_a_completion_that_is_not_in_redis(check: Any, monkeypatch: pytest.Monke
 
 
 def test_silent_workers_and_readers(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.driver.smoke.SEEN_WITHIN_MS", 50)
+    monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
 
     class Silent(Honest):
         async def wake(self, queue: str) -> None:
@@ -323,7 +321,7 @@ def test_missing_basics_fail_the_handshake_and_oddities_are_noted(check: Any) ->
 
 
 def test_a_declared_operation_that_never_answers_breaks_the_check(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conformance.driver.smoke.DEADLINE_MS", 300)
+    monkeypatch.setattr("conformance.driver.probe.DEADLINE_MS", 300)
 
     async def never(_handle: str | None, _args: Args) -> None:
         await asyncio.get_running_loop().create_future()
@@ -336,7 +334,7 @@ def test_a_declared_operation_that_never_answers_breaks_the_check(check: Any, mo
 def test_a_driver_that_cannot_be_started_is_one_broken_step(
     script: Any, address: RedisAddress, redis: Any, prefix: str
 ) -> None:
-    from conformance.driver.process import ChildProcess
+    from conformance.driver.transports import ChildProcess
 
     def start() -> ChildProcess:
         return ChildProcess.start(script("print('why', file=sys.stderr); sys.exit(4)"), seed=1)
@@ -350,7 +348,7 @@ def test_a_driver_that_cannot_be_started_is_one_broken_step(
 def test_a_driver_that_stays_when_stdin_ends_fails_the_last_step(
     script: Any, address: RedisAddress, redis: Any, prefix: str
 ) -> None:
-    from conformance.driver.process import ChildProcess
+    from conformance.driver.transports import ChildProcess
 
     body = """
 import threading

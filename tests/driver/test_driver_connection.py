@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from conformance.driver.connection import (
+from conformance.driver.errors import (
     DriverHung,
     EventTimeout,
     OperationFailed,
@@ -24,10 +24,10 @@ from conformance.driver.connection import (
     OperationUnsupported,
     SchemaViolation,
 )
-from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import job, lifecycle, queue
-from conformance.driver.process import ChildProcess
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.serve import OpError, Unsupported
+from conformance.driver.transports import ChildProcess
 from conformance.problems import UsageProblem
 
 Args = dict[str, Any]
@@ -262,7 +262,7 @@ def test_a_driver_dies_with_a_kit_that_is_killed_hard(tmp_path: Path, script: An
     kit = textwrap.dedent(
         f"""
         import os, signal
-        from conformance.driver.process import ChildProcess
+        from conformance.driver.transports import ChildProcess
         connection = ChildProcess.start({script("ready(); hear(); hang()")!r}, seed=1)
         open({str(pid_file)!r} + ".part", "w").write(str(connection.pid))
         os.rename({str(pid_file)!r} + ".part", {str(pid_file)!r})

@@ -1,23 +1,25 @@
-"""The published schema is current, and real lines fit it."""
+"""The published schema is current, real lines fit it, and its types are built before several threads use them."""
 
 from __future__ import annotations
 
 import copy
 import importlib
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
-from conformance.driver import operations_table, schema
-from conformance.driver.connection import OperationFailed
-from conformance.driver.inprocess import InProcess
-from conformance.driver.messages import Call, Event, Hello, Result
+from conformance.driver import schema
+from conformance.driver.errors import OperationFailed
+from conformance.driver.messages import Call, DriverEvent, Hello, Result
 from conformance.driver.ops import REGISTRY, lifecycle, queue, worker
 from conformance.driver.ops.base import JobView
 from conformance.driver.serve import DriverServer, OpError
+from conformance.driver.transports import InProcess
 
 Validator: Any = importlib.import_module("jsonschema").Draft202012Validator  # it has no types
 
@@ -34,8 +36,8 @@ def part(published: dict[str, Any], reference: dict[str, Any]) -> Any:
 
 
 def test_the_files_in_the_tree_are_current() -> None:
-    assert schema.is_current()
-    assert operations_table.is_current()
+    assert schema.schema_is_current()
+    assert schema.page_is_current()
     assert schema.main([]) == 0
 
 
@@ -43,8 +45,8 @@ def test_a_changed_operation_makes_the_files_stale(monkeypatch: pytest.MonkeyPat
     registry = dict(REGISTRY)
     registry["queue.extra"] = registry["queue.add"]
     monkeypatch.setattr(schema, "REGISTRY", registry)
-    monkeypatch.setattr(operations_table, "REGISTRY", {"queue.add": registry["queue.add"]})
-    assert not schema.is_current() or not operations_table.is_current()
+    monkeypatch.setattr(schema, "REGISTRY", {"queue.add": registry["queue.add"]})
+    assert not schema.schema_is_current() or not schema.page_is_current()
     assert schema.main([]) == 1
     assert "--write" in capsys.readouterr().err
 
@@ -142,7 +144,42 @@ def test_what_the_kit_builds_fits_what_it_publishes(published: dict[str, Any]) -
         Hello(protocol=1, seed=1),
         Call(id=1, op="queue.pause", args={}, now_ms=5, deadline_ms=1),
         Result(id=1, status="unsupported", reason="x"),
-        Event(handle="h", name="brand-new", args={"x": 1}),
+        DriverEvent(handle="h", name="brand-new", args={"x": 1}),
     ]
     for line in lines:
         Validator(published).validate(msgspec.to_builtins(line))
+
+
+FIRST_USES = """
+import sys
+import msgspec
+from conformance.driver.ops import REGISTRY, lifecycle, queue
+
+built = []
+
+def note(frame, event, _argument):
+    if event == "call" and frame.f_code.co_name == "get_class_annotations":
+        built.append(frame.f_locals["obj"].__name__)
+
+def uses(types):
+    for wanted in types:
+        try:
+            msgspec.convert({}, wanted)
+        except msgspec.ValidationError:
+            pass
+
+class Unknown(msgspec.Struct):
+    inner: int
+
+sys.setprofile(note)
+uses([*REGISTRY.values(), *(op.answer for op in REGISTRY.values()), *lifecycle.EVENT_ARGS.values()])
+print("protocol", *built)
+uses([Unknown])
+print("control", *built)
+"""
+
+
+def test_no_type_of_the_protocol_is_built_at_its_first_use() -> None:
+    """msgspec 0.22.0 kills the process when a second thread uses a type that is half built; seen once in chaos."""
+    done = subprocess.run([sys.executable, "-c", FIRST_USES], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["protocol", "control Unknown", ""]

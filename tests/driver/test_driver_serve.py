@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from conformance.driver import serve as serve_module
-from conformance.driver.connection import OperationFailed, OperationIndeterminate
-from conformance.driver.lines import decode
+from conformance.driver.errors import OperationFailed, OperationIndeterminate
+from conformance.driver.messages import decode
 from conformance.driver.ops import queue
-from conformance.driver.process import ChildProcess
 from conformance.driver.serve import DriverServer
+from conformance.driver.transports import ChildProcess
 
 Args = dict[str, Any]
 

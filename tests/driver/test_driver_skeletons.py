@@ -12,13 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from conformance.cli.driver import driver
-from conformance.driver.check import check_driver
-from conformance.driver.messages import RedisAddress
+from conformance.driver.authoring import SKELETONS, check_driver, write_skeleton
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.probe import probe_honesty
-from conformance.driver.process import ChildProcess
-from conformance.driver.skeleton import SKELETONS, write_skeleton
+from conformance.driver.transports import ChildProcess
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 PROGRAMS = {"python": sys.executable, "node": "node", "go": "go"}
 
@@ -79,7 +78,7 @@ def invoke(*arguments: str) -> Result:
     return CliRunner().invoke(driver, list(arguments))
 
 
-def check(server: Server, *command: str) -> Result:
+def check(server: RedisInstance, *command: str) -> Result:
     return invoke("check", "--redis", server.url, "--", *command)
 
 
@@ -99,7 +98,7 @@ def test_new_writes_into_a_folder_named_after_the_language(tmp_path: Path, monke
     assert isinstance(again.exception, UsageProblem)
 
 
-def test_check_prints_every_step_and_what_to_do_next(server: Server, tmp_path: Path) -> None:
+def test_check_prints_every_step_and_what_to_do_next(server: RedisInstance, tmp_path: Path) -> None:
     write_skeleton("python", tmp_path / "p")
     result = check(server, sys.executable, str(tmp_path / "p" / "driver.py"))
     assert result.exit_code == 0, result.output
@@ -126,7 +125,7 @@ DRIVERS = [
 
 @pytest.mark.parametrize("driver_and_outcome", DRIVERS, ids=["not complete", "dishonest", "prints markup"])
 def test_check_ends_with_the_right_exit_code(
-    server: Server, script: Any, redis: Any, driver_and_outcome: tuple[str, int, str]
+    server: RedisInstance, script: Any, redis: Any, driver_and_outcome: tuple[str, int, str]
 ) -> None:
     body, exit_code, words = driver_and_outcome
     result = check(server, *script(body))
@@ -135,7 +134,7 @@ def test_check_ends_with_the_right_exit_code(
     assert redis.dbsize() == 0
 
 
-def test_check_takes_the_options_of_the_drivers_command(server: Server) -> None:
+def test_check_takes_the_options_of_the_drivers_command(server: RedisInstance) -> None:
     result = check(server, sys.executable, "-c", "import sys; sys.exit(5)", "--redis", "mine", "--help")
     assert result.exit_code == 3
     assert "exit code 5" in result.output

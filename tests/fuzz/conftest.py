@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from conformance.environment.clients import Launch
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 
 from .hunting import oracle_of_this_machine
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=print) as found:
         yield found
 

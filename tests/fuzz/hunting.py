@@ -24,8 +24,8 @@ from conformance.fuzz.steps import Mode, step_line
 from conformance.fuzz.target import FuzzTarget
 from conformance.mutants.matrix import MutantDriver
 from conformance.mutants.registry import Mutant
-from conformance.reference_impl.scripts.official import official_scripts
-from conformance.servers import Server, open_server
+from conformance.reference_impl.scripts.runner import official_scripts
+from conformance.servers import RedisInstance, open_server
 
 from .planted import PLANTED
 
@@ -39,7 +39,9 @@ def oracle_of_this_machine() -> Launch:
 
 
 @contextmanager
-def target_for(mutant: Mutant, server: Server, oracle: Launch, mode: Mode = "differential") -> Iterator[FuzzTarget]:
+def target_for(
+    mutant: Mutant, server: RedisInstance, oracle: Launch, mode: Mode = "differential"
+) -> Iterator[FuzzTarget]:
     """A target whose client is a mutant in this process."""
     client = MutantDriver(Launch(mutant.name, []), 0, mutant=mutant, scripts=official_scripts())
     environment = FuzzedDrivers(server, RestartableDriver(oracle, 0), None if mode == "model" else client)

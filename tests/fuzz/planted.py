@@ -14,7 +14,7 @@ from conformance.mutants.damage import Damage
 from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
 from conformance.reference_impl.jobs import options
-from conformance.reference_impl.scripts.official import official_scripts
+from conformance.reference_impl.scripts.runner import official_scripts
 
 PLANTED: dict[str, Mutant] = {}
 

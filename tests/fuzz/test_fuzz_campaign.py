@@ -21,7 +21,7 @@ from conformance.fuzz.shrinking import LONGEST_FACTOR, PROCESSOR_SHARE, TimeAllo
 from conformance.fuzz.steps import Mode, calls_of
 from conformance.mutants.damage import Damage
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .hunting import REPLAYS, hunt, target_for
 from .planted import HEALTHY, PLANTED
@@ -77,13 +77,13 @@ def test_it_does_not_last_for_ever(clocks: HandmadeClocks) -> None:
 SEQUENCES = 6
 
 
-def _prefixed_keys(server: Server) -> list[bytes]:
+def _prefixed_keys(server: RedisInstance) -> list[bytes]:
     with server.connect() as redis:
         return list(redis.scan_iter(match="bc*"))
 
 
 @pytest.mark.parametrize("mode", ["differential", "interop", "model"])
-def test_nothing_is_found_where_nothing_is_wrong(mode: Mode, server: Server, oracle: Launch) -> None:
+def test_nothing_is_found_where_nothing_is_wrong(mode: Mode, server: RedisInstance, oracle: Launch) -> None:
     with target_for(HEALTHY, server, oracle, mode) as target:
         campaign = Campaign(target, CampaignOptions(300.0, 11, sequences_per_round=SEQUENCES, most_rounds=1))
         findings = campaign.run()
@@ -94,7 +94,9 @@ def test_nothing_is_found_where_nothing_is_wrong(mode: Mode, server: Server, ora
 
 
 @pytest.mark.parametrize("mode", ["differential", "interop"])
-def test_a_defect_is_found_shrunk_and_written_down(mode: Mode, server: Server, oracle: Launch, tmp_path: Path) -> None:
+def test_a_defect_is_found_shrunk_and_written_down(
+    mode: Mode, server: RedisInstance, oracle: Launch, tmp_path: Path
+) -> None:
     with target_for(PLANTED["fifo-broken-at-third"], server, oracle, mode) as target:
         finding, _ = hunt(target, seed=3, budget_s=300.0)
         assert finding is not None
@@ -108,7 +110,7 @@ def test_a_defect_is_found_shrunk_and_written_down(mode: Mode, server: Server, o
     assert _prefixed_keys(server) == []
 
 
-def test_a_known_class_is_not_found_again(server: Server, oracle: Launch) -> None:
+def test_a_known_class_is_not_found_again(server: RedisInstance, oracle: Launch) -> None:
     with target_for(PLANTED["event-without-prev"], server, oracle) as target:
         finding, _ = hunt(target, seed=1, budget_s=300.0)
         assert finding is not None
@@ -118,7 +120,7 @@ def test_a_known_class_is_not_found_again(server: Server, oracle: Launch) -> Non
         assert not known & {finding.group for finding in campaign.run()}
 
 
-def test_a_client_that_dies_is_a_finding(server: Server, oracle: Launch) -> None:
+def test_a_client_that_dies_is_a_finding(server: RedisInstance, oracle: Launch) -> None:
     def dies(damage: Damage) -> None:
         """Promoting a job takes longer than anybody waits."""
         damage.commands("addStandardJob", 'if command[1] == "LPUSH" then error("it is broken") end')
@@ -130,7 +132,7 @@ def test_a_client_that_dies_is_a_finding(server: Server, oracle: Launch) -> None
     assert finding.calls == 1
 
 
-def test_a_run_remembers_how_far_it_came(tmp_path: Path, server: Server, oracle: Launch) -> None:
+def test_a_run_remembers_how_far_it_came(tmp_path: Path, server: RedisInstance, oracle: Launch) -> None:
     folder = FuzzFolder(tmp_path / "out")
     assert folder.rounds_done(4) == 0
     with target_for(HEALTHY, server, oracle) as target:
@@ -152,7 +154,7 @@ class _RecordingListener(CampaignListener):
         self.findings.append(finding)
 
 
-def test_the_listener_is_notified(server: Server, oracle: Launch) -> None:
+def test_the_listener_is_notified(server: RedisInstance, oracle: Launch) -> None:
     listener = _RecordingListener()
     with target_for(PLANTED["fifo-broken-at-third"], server, oracle) as target:
         campaign = Campaign(target, CampaignOptions(300.0, 3, most_findings=1), listener)

@@ -19,7 +19,7 @@ from conformance.fuzz.steps import CUTTABLE, CallStep, ClockStep, FaultStep, Ste
 from conformance.fuzz.target import FuzzTarget
 from conformance.observe.tap.rules import PHASES, TriggerPhase
 from conformance.participants.clock import FrozenClock
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from tests.observe.snapshot_builders import job, snapshot
 
 from .hunting import target_for
@@ -181,7 +181,7 @@ SEQUENCE: tuple[Step, ...] = (
 @pytest.mark.parametrize("mode", ["differential", "interop"])
 @pytest.mark.parametrize(("phase", "jobs"), [("before-send", 0), ("after-execute", 1), ("mid-reply", 1)])
 def test_a_healthy_client_survives_a_cut_at_the_tap(
-    mode: Any, phase: TriggerPhase, jobs: int, server: Server, oracle: Launch
+    mode: Any, phase: TriggerPhase, jobs: int, server: RedisInstance, oracle: Launch
 ) -> None:
     completing = CallStep("worker-1", worker.MoveToCompleted(job="1", token="t"), cut=phase)
     with target_for(HEALTHY, server, oracle, mode) as target:
@@ -199,7 +199,7 @@ def test_a_healthy_client_survives_a_cut_at_the_tap(
             target.end(player)
 
 
-def test_the_tap_really_cuts(server: Server, oracle: Launch) -> None:
+def test_the_tap_really_cuts(server: RedisInstance, oracle: Launch) -> None:
     with target_for(HEALTHY, server, oracle) as target:
         assert target.drivers.cuts
         player = target.begin()
@@ -225,7 +225,7 @@ def _watched(player: SequencePlayer) -> list[Completion]:
     return completions
 
 
-def test_in_mode_model_there_is_nobody_to_cut(server: Server, oracle: Launch) -> None:
+def test_in_mode_model_there_is_nobody_to_cut(server: RedisInstance, oracle: Launch) -> None:
     with target_for(HEALTHY, server, oracle, "model") as target:
         assert isinstance(target, FuzzTarget)
         assert not target.drivers.cuts

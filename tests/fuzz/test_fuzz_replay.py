@@ -30,7 +30,7 @@ from conformance.mutants.registry import Mutant
 from conformance.problems import UsageProblem
 from conformance.reference_impl.jobs import options
 from conformance.scenarios import test_regressions
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .hunting import REPLAYS, target_for
 from .planted import HEALTHY, PLANTED
@@ -182,7 +182,7 @@ PLANTED_FILES = sorted(REPLAYS.glob("*.jsonl"))
 
 
 @pytest.fixture(scope="module")
-def healthy(server: Server, oracle: Launch) -> Iterator[FuzzTarget]:
+def healthy(server: RedisInstance, oracle: Launch) -> Iterator[FuzzTarget]:
     with target_for(HEALTHY, server, oracle) as target:
         yield target
 
@@ -193,7 +193,7 @@ def test_there_is_one_file_for_each_defect() -> None:
 
 
 @pytest.mark.parametrize("path", PLANTED_FILES, ids=lambda path: path.stem)
-def test_the_file_is_short_and_fails_on_the_sick_client(path: Path, server: Server, oracle: Launch) -> None:
+def test_the_file_is_short_and_fails_on_the_sick_client(path: Path, server: RedisInstance, oracle: Launch) -> None:
     replay = read_replay(path)
     assert calls_of(replay.steps) <= MOST_CALLS
     with target_for(PLANTED[path.stem], server, oracle) as target:
@@ -227,7 +227,7 @@ def test_a_file_is_a_scenario_of_its_row(path: Path) -> None:
     assert not any(isinstance(step, FaultStep) and step.fault == "script-flush" for step in replay.steps)
 
 
-def test_a_client_with_the_mistake_fails_the_file(server: Server, oracle: Launch) -> None:
+def test_a_client_with_the_mistake_fails_the_file(server: RedisInstance, oracle: Launch) -> None:
     def long_names(damage: Damage) -> None:
         damage.replace(options, "encode", dict)
 

@@ -12,19 +12,19 @@ import pytest
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 
 from .miniature_drivers import BenchOf, ChildDriver, InProcessDriver, Mini
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=lambda _line: None) as opened:
         yield opened
 
 
 @pytest.fixture
-def bench_of(server: Server) -> Iterator[BenchOf]:
+def bench_of(server: RedisInstance) -> Iterator[BenchOf]:
     """Seats an oracle and a client; their drivers are ended afterwards."""
     with ExitStack() as stack:
 

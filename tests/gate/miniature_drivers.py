@@ -9,8 +9,8 @@ from typing import Any
 import redis.asyncio
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.inprocess import InProcess
 from conformance.driver.serve import DriverServer, Handler, Json, OpError, Unsupported
+from conformance.driver.transports import InProcess
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench

@@ -12,7 +12,7 @@ from conformance.ledger.loader import load_ledger
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario, shared
 from conformance.participants.participant import Participant
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .miniature_drivers import InProcessDriver
 
@@ -64,7 +64,7 @@ def tried(scenario: Scenario, bench: Bench, **arguments: Any) -> TrialResult:
     return run_trial(scenario, arguments, bench, load_ledger())
 
 
-def keys(server: Server) -> set[bytes]:
+def keys(server: RedisInstance) -> set[bytes]:
     with server.connect() as client:
         found: set[bytes] = set(client.keys("*"))
     return found

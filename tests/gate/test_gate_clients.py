@@ -22,8 +22,8 @@ from conformance.environment.clients import (
     ensure_python_environment,
 )
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.upstream.node import Node
-from conformance.upstream.package import HARNESS, MODULES_VARIABLE, Package
+from conformance.upstream.node import NodeBinary
+from conformance.upstream.package import HARNESS, MODULES_VARIABLE, BullMQPackage
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def announced() -> list[str]:
 @pytest.fixture
 def toolchain(tmp_path: Path, announced: list[str]) -> Toolchain:
     """A Node and a package that need not exist: nothing is started."""
-    return Toolchain(Node(Path("/opt/node"), "20.0.0", "setting"), Package(tmp_path, "5.62.0", "00"), announced.append)
+    return Toolchain(
+        NodeBinary(Path("/opt/node"), "20.0.0", "setting"), BullMQPackage(tmp_path, "5.62.0", "00"), announced.append
+    )
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from conformance.driver.connection import DriverHung, OperationIndeterminate
-from conformance.driver.messages import DriverError
+from conformance.driver.errors import DriverError, DriverHung, OperationIndeterminate
 from conformance.ledger.loader import load_ledger
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.driver.connection import OperationUnsupported
+from conformance.driver.errors import OperationUnsupported
 from conformance.environment.clients import find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
@@ -15,11 +15,11 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.own_redis import own_redis
 from conformance.participants.participant import Participant
 from conformance.problems import EnvironmentProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 
 @pytest.fixture(scope="module")
-def bench(server: Server) -> Iterator[Bench]:
+def bench(server: RedisInstance) -> Iterator[Bench]:
     toolbox = find_toolchain("", print)
     oracle, client = (RestartableDriver(toolbox.launch(name), seed=0) for name in ("node", "reference"))
     opened = Bench(server, oracle, client)

@@ -27,9 +27,9 @@ from conformance.gate.records import (
     Verdict,
     encode,
 )
-from conformance.servers import Server
-from conformance.upstream.node import Node
-from conformance.upstream.package import Package
+from conformance.servers import RedisInstance
+from conformance.upstream.node import NodeBinary
+from conformance.upstream.package import BullMQPackage
 
 from .gate_builders import finding, record
 
@@ -43,14 +43,16 @@ READY = Ready(
     ops=["open"],
     capabilities=[],
 )
-SERVER = Server(
+SERVER = RedisInstance(
     mode="standalone", nodes=["127.0.0.1:1"], source="nowhere", version="7.0.15", settings={"save": ""}, own=True
 )
 
 
 def prepared() -> Environment:
     """An environment in which nothing was started."""
-    toolchain = Toolchain(Node(Path("node"), "20", "system"), Package(Path(), "5.62.0", "00"), lambda _text: None)
+    toolchain = Toolchain(
+        NodeBinary(Path("node"), "20", "system"), BullMQPackage(Path(), "5.62.0", "00"), lambda _text: None
+    )
     handshakes = {"oracle": READY, "client": READY}
     return Environment(
         toolchain=toolchain,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from conformance.protocol.script_calls import SCRIPT_CALLS
-from conformance.reference_impl.scripts.official import official_scripts
+from conformance.protocol.scripts import SCRIPT_SIGNATURES
+from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.scenarios.support.script_coverage import EXERCISED_SCRIPTS, REFUSALS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scripts.md").read_text("utf-8")
@@ -30,7 +30,7 @@ def test_every_code_of_every_script_is_reached_or_explained() -> None:
     assert there == reached | NOT_REACHED.keys()
 
 
-@pytest.mark.parametrize("name", SCRIPT_CALLS)
+@pytest.mark.parametrize("name", SCRIPT_SIGNATURES)
 def test_the_page_says_what_the_scenarios_do(name: str) -> None:
     found = re.search(rf"^\| {name} \| (\d+) \| (yes|no) \|(.*)\|$", PAGE, re.MULTILINE)
     assert found, f"docs/scripts.md has no row for {name}"
@@ -38,7 +38,7 @@ def test_the_page_says_what_the_scenarios_do(name: str) -> None:
     expected = {int(refusal.code) for refusal in REFUSALS if refusal.script == name}
     expected |= {code for script, code in NOT_REACHED if script == name}
     assert (int(found[1]), found[2] == "yes", codes) == (
-        len(SCRIPT_CALLS[name].keys),
+        len(SCRIPT_SIGNATURES[name].keys),
         name in EXERCISED_SCRIPTS,
         expected,
     )

@@ -13,8 +13,8 @@ from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
 from conformance.participants.caller import Pending, RecordedCall, Transcript
 from conformance.participants.clock import FrozenClock
 from conformance.participants.expect import Mismatch
-from conformance.servers import Server
-from conformance.servers.server import Server as ServerType
+from conformance.servers import RedisInstance
+from conformance.servers.opening import RedisInstance as ServerType
 
 from .miniature_drivers import BenchOf
 from .small_scenarios import ASKS, NOTHING_TO_SAY, Seats, summary, tried
@@ -92,7 +92,7 @@ def test_a_barrier_does_not_wait_for_a_call_that_is_unsupported(bench_of: BenchO
     assert evidence.timings_ms["total"] < 4000
 
 
-def test_a_redis_behind_tls_has_no_tap(server: Server) -> None:
+def test_a_redis_behind_tls_has_no_tap(server: RedisInstance) -> None:
     over_tls = ServerType(
         mode="standalone", nodes=server.nodes, tls=True, source="x", version="7.0", settings={}, own=False
     )

@@ -8,7 +8,7 @@ import pytest
 
 from conformance.environment.drivers import RestartableDriver
 from conformance.participants.clock import FROZEN_START_MS
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .miniature_drivers import BenchOf, ChildDriver, InProcessDriver, answers, fails, refuses
 from .small_scenarios import (
@@ -65,7 +65,7 @@ def test_an_answer_that_is_not_the_oracles_is_a_finding(mini: Seats, bench_of: B
     assert evidence.reached_end
 
 
-def test_a_state_that_is_not_the_oracles_is_a_finding(mini: Seats, bench_of: BenchOf, server: Server) -> None:
+def test_a_state_that_is_not_the_oracles_is_a_finding(mini: Seats, bench_of: BenchOf, server: RedisInstance) -> None:
     before = keys(server)
     evidence = tried(PAUSES, bench_of(mini(), mini(paused_value="yes")))
     assert [found.where for found in evidence.findings if found.source == "snapshot"] == ["meta.paused"]

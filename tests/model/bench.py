@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from conformance.driver.connection import DriverConnection, OperationFailed, OperationIndeterminate
-from conformance.driver.messages import RedisAddress
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import OperationFailed, OperationIndeterminate
 from conformance.driver.ops import lifecycle, queue
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.model import Model, ModelCall, NameTranslation, Prediction, agreement
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 START_MS = 1_700_000_000_000
 EVENTUAL = (queue.GetWorkers, queue.GetWorkersCount)
@@ -69,7 +70,7 @@ class Disagreement(Exception):
 class Bench:
     """One sequence on the model and on the oracle, under a prefix of its own."""
 
-    def __init__(self, driver: DriverConnection, server: Server, redis: Any) -> None:
+    def __init__(self, driver: DriverConnection, server: RedisInstance, redis: Any) -> None:
         self.model = Model()
         self.now_ms = START_MS
         self.history: list[tuple[int, Step]] = []

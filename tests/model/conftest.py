@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.driver.process import ChildProcess
-from conformance.servers import Server, open_server
+from conformance.driver.transports import ChildProcess
+from conformance.servers import RedisInstance, open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
 
@@ -15,7 +15,7 @@ from .bench import Bench
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=print) as opened:
         yield opened
 
@@ -30,7 +30,7 @@ def oracle() -> Iterator[ChildProcess]:
 
 
 @pytest.fixture
-def bench(server: Server, oracle: ChildProcess) -> Iterator[Bench]:
+def bench(server: RedisInstance, oracle: ChildProcess) -> Iterator[Bench]:
     with server.connect() as redis:
         bench = Bench(oracle, server, redis)
         yield bench

@@ -12,8 +12,8 @@ import time
 import traceback
 from collections import Counter
 
-from conformance.driver.connection import DriverBroken
-from conformance.driver.process import ChildProcess
+from conformance.driver.errors import DriverBroken
+from conformance.driver.transports import ChildProcess
 from conformance.model import ModelCall, operations
 from conformance.servers import open_server
 from conformance.upstream.node import find_node

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import Op, flow, job, queue, worker
-from conformance.driver.process import ChildProcess
+from conformance.driver.transports import ChildProcess
 from conformance.model import ModelCall, order
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .bench import START_MS, Bench, DeleteLock, Disagreement, FlushScripts, PassTime, TakeMarkers, opening
 from .soak import run_sequence
@@ -23,7 +23,7 @@ SEEDS_PER_TEST = 10
 
 
 @pytest.mark.parametrize("first", SEEDS[::SEEDS_PER_TEST])
-def test_random_sequences(server: Server, oracle: ChildProcess, first: int) -> None:
+def test_random_sequences(server: RedisInstance, oracle: ChildProcess, first: int) -> None:
     with server.connect() as redis:
         for seed in range(first, first + SEEDS_PER_TEST):
             bench = Bench(oracle, server, redis)

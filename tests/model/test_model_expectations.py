@@ -15,7 +15,7 @@ from conformance.model.schedule import next_time
 from conformance.model.state import SortedSet, list_range
 from conformance.model.texts import cjson, js_number, normalised_json, number_text, parse_int
 from conformance.observe.tables import Lock
-from conformance.protocol.scores import DELAY_FACTOR, PRIORITY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR
 
 from .bench import START_MS, opening
 

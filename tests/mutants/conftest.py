@@ -9,13 +9,12 @@ import pytest
 
 from conformance.environment.clients import find_toolchain
 from conformance.mutants.matrix import MutantRunner
-from conformance.reference_impl.scripts.official import official_scripts
-from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.servers import Server, open_server
+from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
+from conformance.servers import RedisInstance, open_server
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=print) as found:
         yield found
 
@@ -26,7 +25,7 @@ def scripts() -> ScriptTexts:
 
 
 @pytest.fixture(scope="session")
-def runner(server: Server, scripts: ScriptTexts) -> Iterator[MutantRunner]:
+def runner(server: RedisInstance, scripts: ScriptTexts) -> Iterator[MutantRunner]:
     with _runner(server, scripts) as runner:
         yield runner
 
@@ -38,7 +37,7 @@ def cluster_runner(scripts: ScriptTexts) -> Iterator[MutantRunner]:
 
 
 @contextmanager
-def _runner(server: Server, scripts: ScriptTexts) -> Iterator[MutantRunner]:
+def _runner(server: RedisInstance, scripts: ScriptTexts) -> Iterator[MutantRunner]:
     toolchain = find_toolchain("", print)
     runner = MutantRunner(server, toolchain.oracle, scripts)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import lifecycle, queue
-from conformance.driver.process import ChildProcess
+from conformance.driver.transports import ChildProcess
 from conformance.gate.selection import scenarios_by_requirement
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage, FilteredScript, filtered
@@ -20,7 +20,7 @@ from conformance.mutants.matrix import all_cases
 from conformance.mutants.registry import all_mutants, find_mutant, killed_rows, mutant
 from conformance.participants.marks import DIRECTIONS
 from conformance.problems import UsageProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 
 class Animal:
@@ -43,13 +43,13 @@ class Lua:
 
 
 @pytest.fixture
-def redis(server: Server) -> Iterator[Any]:
+def redis(server: RedisInstance) -> Iterator[Any]:
     with server.connect() as connection:
         yield connection
 
 
 @pytest.fixture
-def key(server: Server) -> Iterator[str]:
+def key(server: RedisInstance) -> Iterator[str]:
     prefix = server.fresh_prefix()
     yield f"{prefix}:q:wait"
     server.remove_prefix(prefix)
@@ -245,7 +245,7 @@ def test_cases_are_those_that_pytest_would_run() -> None:
 COMMAND = [sys.executable, "-m", "conformance.mutants.driver"]
 
 
-def test_a_mutant_serves_the_driver_protocol(server: Server) -> None:
+def test_a_mutant_serves_the_driver_protocol(server: RedisInstance) -> None:
     prefix = server.fresh_prefix()
     driver = ChildProcess.start([*COMMAND, "marker.missing"], seed=0)
     try:

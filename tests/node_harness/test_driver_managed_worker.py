@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from .line_client import LineClient
+from .conftest import LineClient
 
 Open = Callable[..., LineClient]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from .line_client import LineClient
+from .conftest import LineClient
 
 Open = Callable[..., LineClient]
 NOW = 1_700_000_000_000
@@ -213,7 +213,7 @@ def test_scheduler(driver: LineClient, store: redis.Redis, prefix: str) -> None:
     assert (scheduler["every"], scheduler["next"], scheduler["iteration_count"]) == (1000, NOW + 1000, 2)
     assert (scheduler["template_data_raw"], scheduler["template_opts"]) == ('{"n":1}', {"attempts": 3})
     assert driver.ok("queue.getJobSchedulersCount", "q") == {"count": 1}
-    assert [one["key"] for one in driver.ok("queue.getJobSchedulers", "q")["schedulers"]] == ["s"]
+    assert [scheduler["key"] for scheduler in driver.ok("queue.getJobSchedulers", "q")["schedulers"]] == ["s"]
     assert driver.ok("queue.removeJobScheduler", "q", id="s") == {"value": True}
     assert driver.ok("queue.removeJobScheduler", "q", id="s") == {"value": False}
     assert driver.ok("queue.getJobScheduler", "q", id="s") == {"scheduler": None}

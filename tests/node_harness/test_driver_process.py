@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import redis
 
 from conformance.driver.ops import REGISTRY
-from conformance.upstream.node import Node, bundled_node, node_version
+from conformance.servers import open_server
+from conformance.upstream.node import NodeBinary, bundled_node, node_version
 
-from .line_client import LineClient
+from .conftest import LineClient
 
 Open = Callable[..., LineClient]
 NEWER_ONLY = {"job.removeDeduplicationKey"}
@@ -154,15 +155,59 @@ def test_reset_closes_handles_and_forgets_jobs(opened: Open, store: redis.Redis,
     assert not [name for name in names if name.startswith(f"{prefix}:")], names
 
 
-def test_runs_on_the_bundled_node(start_driver: Callable[[Node], LineClient], redis_port: int, prefix: str) -> None:
+def test_runs_on_the_bundled_node(
+    start_driver: Callable[[NodeBinary], LineClient], redis_port: int, prefix: str
+) -> None:
     path = bundled_node()
     assert path is not None
     version = node_version(path)
     assert version is not None
-    driver = start_driver(Node(path, version, "nodejs-bin"))
+    driver = start_driver(NodeBinary(path, version, "nodejs-bin"))
     driver.hello()
     address = {"mode": "standalone", "nodes": [f"127.0.0.1:{redis_port}"]}
     driver.ok("open", "q", role="queue", queue="q", prefix=prefix, redis=address)
     driver.ok("queue.add", "q", name="n", data_raw='{"big": 12345678901234567890}')
     assert driver.ok("queue.getJobState", "q", job="1") == {"state": "waiting"}
     assert driver.end() == 0
+
+
+# On a real cluster of three nodes.
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[list[str]]:
+    """Addresses of the nodes."""
+    with open_server("cluster:3", announce=print) as server:
+        yield list(server.nodes)
+
+
+def test_every_role_works_on_a_cluster(driver: LineClient, cluster: list[str]) -> None:
+    address = {"mode": "cluster", "nodes": cluster}
+    roles = {"q": "queue", "e": "events", "f": "flow", "hand": "worker", "loop": "worker"}
+    for handle, role in roles.items():
+        processor = "ask" if handle == "loop" else "manual"
+        queue = "looped" if handle == "loop" else "q"
+        driver.ok("open", handle, role=role, queue=queue, prefix="{tag}", redis=address, processor=processor)
+
+    driver.ok("queue.add", "q", name="n", data_raw="1.0")
+    driver.event("e", "queue-event", name="waiting")
+    assert driver.ok("worker.getNextJob", "hand", token="t")["job"]["id"] == "1"
+    driver.ok("worker.moveToCompleted", "hand", job="1", token="t", value_raw='"v"')
+    assert driver.ok("job.waitUntilFinished", "q", job="1", events="e") == {"value_raw": '"v"'}
+
+    driver.ok("flow.add", "f", flow={"name": "p", "queue": "looped", "opts": {"jobId": "root"}})
+    driver.event("loop", "job")
+    driver.ok("resolve", "loop", job="root", outcome="complete")
+    driver.event("loop", "completed", job="root")
+    for handle in roles:
+        driver.ok("close", handle)
+
+
+def test_a_prefix_without_hash_tag_fails(driver: LineClient, cluster: list[str]) -> None:
+    address = {"mode": "cluster", "nodes": cluster}
+    driver.ok("open", "q", role="queue", queue="q", prefix="plain", redis=address)
+    error = driver.error("queue.add", "q", name="n")
+    assert (error["code"], "CROSSSLOT" in error["message"]) == ("other", True)
+    bulk = driver.error("queue.addBulk", "q", jobs=[{"name": "n"}])
+    assert (bulk["code"], "same slot" in bulk["message"]) == ("other", True)
+    driver.ok("reset")

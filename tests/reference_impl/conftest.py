@@ -7,38 +7,36 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
 
-from conformance.driver.connection import DriverConnection, OperationFailed
-from conformance.driver.messages import RedisAddress
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import REGISTRY
-from conformance.driver.process import ChildProcess
-from conformance.reference_impl.scripts.official import official_scripts
-from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.servers import Server, open_server
+from conformance.driver.ops.lifecycle import RedisAddress
+from conformance.driver.transports import ChildProcess
+from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
+from conformance.servers import RedisInstance, open_server
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
-
-from .house import House, Scene, Until
+from tests.reference_impl.queue_under_test import OUTCOME_EVENTS, Steps, Until, WithQueue, run_with_queue
 
 NOW = 1_700_000_000_000
 """Where the clocks of both clients stand still."""
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=print) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Server]:
+def cluster() -> Iterator[RedisInstance]:
     with open_server("cluster", announce=print) as opened:
         yield opened
 
@@ -49,13 +47,13 @@ def scripts() -> ScriptTexts:
 
 
 @pytest.fixture
-def connection(server: Server) -> dict[str, Any]:
+def connection(server: RedisInstance) -> dict[str, Any]:
     """The option `connection` of the client."""
     return {"nodes": list(server.nodes)}
 
 
 @pytest.fixture
-def prefix(server: Server) -> Iterator[str]:
+def prefix(server: RedisInstance) -> Iterator[str]:
     fresh = server.fresh_prefix()
     yield fresh
     server.remove_prefix(fresh)
@@ -78,11 +76,11 @@ def reference_driver() -> Iterator[DriverConnection]:
 
 
 @dataclass
-class Side:
+class ComparedClient:
     """One client in a comparison. `answers` are what its operations answered, `prefix` replaced."""
 
     driver: DriverConnection
-    server: Server
+    server: RedisInstance
     prefix: str
     now: int = NOW
     answers: list[Any] = field(default_factory=list)
@@ -130,8 +128,8 @@ def _value(client: Any, key: bytes) -> Any:
     kind = client.type(key).decode()
     readers: dict[str, Callable[[], Any]] = {
         "string": lambda: [_text(client.get(key)), client.pttl(key) > 0],
-        "list": lambda: [_text(each) for each in client.lrange(key, 0, -1)],
-        "set": lambda: sorted(_text(each) for each in client.smembers(key)),
+        "list": lambda: [_text(element) for element in client.lrange(key, 0, -1)],
+        "set": lambda: sorted(_text(element) for element in client.smembers(key)),
         "zset": lambda: [[_text(member), repr(score)] for member, score in client.zrange(key, 0, -1, withscores=True)],
         "hash": lambda: {_text(name): _field(name, value) for name, value in client.hgetall(key).items()},
         "stream": lambda: [{_text(k): _text(v) for k, v in fields.items()} for _, fields in client.xrange(key)],
@@ -149,30 +147,32 @@ def _field(name: bytes, value: bytes) -> str:
     return _text(value)
 
 
-Story = Callable[[Side], None]
-Compare = Callable[[Story], Side]
+ComparedSteps = Callable[[ComparedClient], None]
+Compare = Callable[[ComparedSteps], ComparedClient]
 
 
 @pytest.fixture
-def compare(server: Server, oracle_driver: DriverConnection, reference_driver: DriverConnection) -> Iterator[Compare]:
-    """Run a story on both clients; their answers and what they left in Redis must be the same."""
-    opened: list[Side] = []
+def compare(
+    server: RedisInstance, oracle_driver: DriverConnection, reference_driver: DriverConnection
+) -> Iterator[Compare]:
+    """Take the same steps with both clients; their answers and what they left in Redis must be the same."""
+    opened: list[ComparedClient] = []
 
-    def run(story: Story) -> Side:
-        oracle = Side(oracle_driver, server, server.fresh_prefix())
-        reference = Side(reference_driver, server, server.fresh_prefix())
+    def run(steps: ComparedSteps) -> ComparedClient:
+        oracle = ComparedClient(oracle_driver, server, server.fresh_prefix())
+        reference = ComparedClient(reference_driver, server, server.fresh_prefix())
         opened.extend([oracle, reference])
-        for side in (oracle, reference):
-            story(side)
+        for client in (oracle, reference):
+            steps(client)
         for expected, actual in itertools.zip_longest(oracle.answers, reference.answers):
             assert actual == expected
         assert reference.state() == oracle.state()
         return reference
 
     yield run
-    for side in opened:
-        side.driver.call(REGISTRY["reset"]())
-        server.remove_prefix(side.prefix)
+    for client in opened:
+        client.driver.call(REGISTRY["reset"]())
+        server.remove_prefix(client.prefix)
 
 
 async def until(condition: Callable[[], bool], seen: Callable[[], Any], *, within_s: float = 5) -> None:
@@ -189,38 +189,25 @@ def wait_until() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def observer(server: Server, oracle_driver: DriverConnection) -> Iterator[Callable[[], Side]]:
-    """Make sides on prefixes of their own, only to see what somebody leaves there."""
-    sides: list[Side] = []
+def observer(server: RedisInstance, oracle_driver: DriverConnection) -> Iterator[Callable[[], ComparedClient]]:
+    """Make clients on prefixes of their own, only to see what somebody leaves there."""
+    clients: list[ComparedClient] = []
 
-    def make() -> Side:
-        sides.append(Side(oracle_driver, server, server.fresh_prefix()))
-        return sides[-1]
+    def make() -> ComparedClient:
+        clients.append(ComparedClient(oracle_driver, server, server.fresh_prefix()))
+        return clients[-1]
 
     yield make
-    for side in sides:
-        server.remove_prefix(side.prefix)
+    for client in clients:
+        server.remove_prefix(client.prefix)
 
 
 @pytest.fixture
-def scene(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> Scene:
-    """Run a coroutine with a house; its workers are closed by force afterwards."""
+def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
+    """Take steps with a queue and its workers."""
 
-    @asynccontextmanager
-    async def house() -> AsyncIterator[House]:
-        built = House({"connection": connection, "prefix": prefix}, scripts, wait_until)
-        try:
-            yield built
-        finally:
-            for worker in built.workers:
-                await worker.close(force=True)
-            await built.queue.close()
-
-    def run(play: Callable[[House], Coroutine[Any, Any, None]]) -> None:
-        async def perform() -> None:
-            async with asyncio.timeout(15), house() as built:
-                await play(built)
-
-        asyncio.run(perform())
+    def run(steps: Steps) -> None:
+        opts = {"connection": connection, "prefix": prefix}
+        run_with_queue(opts, scripts, wait_until, steps, within_s=15, events=OUTCOME_EVENTS)
 
     return run

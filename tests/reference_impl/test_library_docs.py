@@ -13,7 +13,7 @@ import pytest
 
 from conformance.ledger.loader import load_ledger
 from conformance.reference_impl.policy import DEFAULT, SPECIFIED
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs/reference.md").read_text("utf-8")
@@ -24,7 +24,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", REFERENCE, re.DOTALL)
 ROW = re.compile(r"^\| ([A-Z]+-[\d.]+(?:, [A-Z]+-[\d.]+)*) \|[^|]+\|([^|]+)\|$", re.MULTILINE)
 
 
-def test_the_quick_start_runs(server: Server, prefix: str) -> None:
+def test_the_quick_start_runs(server: RedisInstance, prefix: str) -> None:
     assert BLOCKS[0].count("redis://127.0.0.1:6379") == BLOCKS[0].count('"bull"') == 1
     program = BLOCKS[0].replace("127.0.0.1:6379", server.nodes[0]).replace('"bull"', repr(prefix))
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
@@ -47,21 +47,21 @@ def test_every_policy_is_explained() -> None:
 
 
 def test_every_claim_stands_once_in_the_table() -> None:
-    told = [each for row in ROW.findall(CLAIMS) for each in row[0].split(", ")]
+    claims = [claim for row in ROW.findall(CLAIMS) for claim in row[0].split(", ")]
     assert len(CLAIM_IDS) == 184
-    assert sorted(told) == sorted(CLAIM_IDS)
+    assert sorted(claims) == sorted(CLAIM_IDS)
 
 
 @pytest.mark.parametrize("damage", ["missing", "twice"])
 def test_a_claim_that_is_missing_or_told_twice_would_be_noticed(damage: str) -> None:
     page = CLAIMS.replace("| FR-2.4, DEP-4 |", "| FR-2.4 |" if damage == "missing" else "| FR-2.4, DEP-4, DEP-4 |")
-    told = [each for row in ROW.findall(page) for each in row[0].split(", ")]
-    assert sorted(told) != sorted(CLAIM_IDS)
+    claims = [claim for row in ROW.findall(page) for claim in row[0].split(", ")]
+    assert sorted(claims) != sorted(CLAIM_IDS)
 
 
 def test_what_the_table_refers_to_exists() -> None:
-    references = {each for row in ROW.findall(CLAIMS) for each in re.findall(r"`([^`]+)`", row[1])}
-    unknown = {each for each in references if not _exists(each)}
+    references = {name for row in ROW.findall(CLAIMS) for name in re.findall(r"`([^`]+)`", row[1])}
+    unknown = {name for name in references if not _exists(name)}
     assert unknown == set()
     assert not _exists("test_nobody_wrote")
     assert not _exists("nowhere.py")

@@ -20,14 +20,15 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from conformance.reference_impl.error_categories import (
-    Category,
+from conformance.reference_impl.errors import (
+    ErrorCategory,
     ErrorPolicy,
+    InvalidArgument,
     PermanentError,
     TransientError,
+    UnrecoverableError,
     classify,
 )
-from conformance.reference_impl.errors import InvalidArgument, UnrecoverableError
 
 
 class HttpError(Exception):
@@ -101,28 +102,28 @@ PERMANENT = [
 
 @pytest.mark.parametrize("error", TRANSIENT, ids=repr)
 def test_transient_errors(error: Exception) -> None:
-    assert classify(error) is Category.TRANSIENT
+    assert classify(error) is ErrorCategory.TRANSIENT
 
 
 @pytest.mark.parametrize("error", PERMANENT, ids=repr)
 def test_permanent_errors(error: Exception) -> None:
-    assert classify(error) is Category.PERMANENT
+    assert classify(error) is ErrorCategory.PERMANENT
 
 
 def test_a_circle_of_causes_ends() -> None:
     one, other = RuntimeError("a"), RuntimeError("b")
     one.__cause__, other.__cause__ = other, one
-    assert classify(one) is Category.PERMANENT
+    assert classify(one) is ErrorCategory.PERMANENT
 
 
 def test_the_user_has_the_first_word() -> None:
-    def mine(error: BaseException) -> Category | None:
-        return Category.TRANSIENT if "maybe" in str(error) else None
+    def mine(error: BaseException) -> ErrorCategory | None:
+        return ErrorCategory.TRANSIENT if "maybe" in str(error) else None
 
     policy = ErrorPolicy(classify=mine)
-    assert policy.category_of(ValueError("maybe")) is Category.TRANSIENT
-    assert policy.category_of(ValueError("no")) is Category.PERMANENT
-    assert ErrorPolicy(unknown=Category.TRANSIENT).category_of(RuntimeError("?")) is Category.TRANSIENT
+    assert policy.category_of(ValueError("maybe")) is ErrorCategory.TRANSIENT
+    assert policy.category_of(ValueError("no")) is ErrorCategory.PERMANENT
+    assert ErrorPolicy(unknown=ErrorCategory.TRANSIENT).category_of(RuntimeError("?")) is ErrorCategory.TRANSIENT
 
 
 def test_categories_decide_only_where_asked_to() -> None:

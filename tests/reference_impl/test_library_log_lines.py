@@ -11,14 +11,12 @@ import pytest
 
 from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.journal import Journal, JsonFormatter, KeywordLogSink, StandardLogSink, shown, sink_of
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.reference_impl.telemetry.journal import Journal, KeywordSink, StandardSink, shown, sink_of
-from conformance.reference_impl.telemetry.log_format import JsonFormatter
-
-from .library_room import Room, Until, play_in
+from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
 
 
-class Lines:
+class RecordingSink:
     """A sink that remembers."""
 
     def __init__(self) -> None:
@@ -37,21 +35,21 @@ def opts(connection: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def test_the_life_of_jobs_is_logged(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
-    lines = Lines()
+    lines = RecordingSink()
 
-    async def play(room: Room) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         def process(job: Job, _token: str) -> Any:
             if job.name == "bad":
                 raise ValueError("no luck")
             return {"sum": 3}
 
-        await room.queue.add("good", 1)
-        await room.queue.add("bad", 2, {"attempts": 2, "backoff": 1})
-        room.worker(process, logger=lines)
-        await room.hear("completed", "1")
-        await room.hear("failed", "2", times=2)
+        await tested.queue.add("good", 1)
+        await tested.queue.add("bad", 2, {"attempts": 2, "backoff": 1})
+        tested.worker(process, logger=lines)
+        await tested.hear("completed", "1")
+        await tested.hear("failed", "2", times=2)
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
     picked_up = lines.of("Job picked up")
     assert [(level, values["jobId"]) for level, values in picked_up] == [("INFO", "1"), ("INFO", "2"), ("INFO", "2")]
     ((level, completed),) = lines.of("Job completed")
@@ -70,35 +68,35 @@ def test_single_jobs_are_not_logged_unless_asked_for(
 ) -> None:
     caplog.set_level(logging.DEBUG, "bullmq")
 
-    async def play(room: Room) -> None:
-        await room.queue.add("a", 1)
-        room.worker(lambda _job, _token: None)
-        await room.hear("completed", "1")
-        assert (await room.job("1")).processing_s is None
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1)
+        tested.worker(lambda _job, _token: None)
+        await tested.hear("completed", "1")
+        assert (await tested.job("1")).processing_s is None
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
     assert caplog.records == []
 
 
 def test_stalled_jobs_and_renewals_are_logged(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
-    lines = Lines()
+    lines = RecordingSink()
 
-    async def play(room: Room) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         gate = asyncio.Event()
 
         async def process(_job: Job, _token: str) -> None:
             await gate.wait()
 
-        dead = room.worker(None, lockDuration=1)
-        await room.queue.add("a", 1)
+        dead = tested.worker(None, lockDuration=1)
+        await tested.queue.add("a", 1)
         assert await dead.getNextJob("token", {"block": False})
-        room.worker(process, stalledInterval=20, lockRenewTime=40, logger=lines)
-        await room.hear("stalled", "1")
-        await room.hear("heartbeat", "['1']")
+        tested.worker(process, stalledInterval=20, lockRenewTime=40, logger=lines)
+        await tested.hear("stalled", "1")
+        await tested.hear("heartbeat", "['1']")
         gate.set()
-        await room.hear("completed", "1")
+        await tested.hear("completed", "1")
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
     assert lines.of("Job stalled") == [
         ("WARNING", {"worker_id": "w-1", "queue": "q", "jobId": "1", "lockExpired": True})
     ]
@@ -139,10 +137,10 @@ def test_lines_go_to_loggers_that_take_keywords() -> None:
 
 
 def test_what_a_logger_is() -> None:
-    assert sink_of(None) == sink_of(True) == StandardSink(logging.getLogger("bullmq"))
-    sink = Lines()
+    assert sink_of(None) == sink_of(True) == StandardLogSink(logging.getLogger("bullmq"))
+    sink = RecordingSink()
     assert sink_of(sink) is sink
-    assert isinstance(sink_of(_FourLevels()), KeywordSink)
+    assert isinstance(sink_of(_FourLevels()), KeywordLogSink)
     with pytest.raises(InvalidArgument, match="logger must have debug, info, warning and error"):
         sink_of("stdout")
 

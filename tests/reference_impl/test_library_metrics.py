@@ -16,12 +16,10 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.metrics import PrometheusCollector, measure_lengths
 from conformance.reference_impl.policy import Policy, ReconnectPolicy
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.reference_impl.telemetry.metrics_collector import measure_lengths
-from conformance.reference_impl.telemetry.prometheus_metrics import PrometheusCollector
-
-from .library_room import Room, Until, mortal_redis, play_in
+from tests.reference_impl.queue_under_test import QueueUnderTest, Until, mortal_redis, run_with_queue
 
 SPECIFIED_METRICS = {
     "bullmq_jobs_processed_total": {"queue", "status"},
@@ -63,7 +61,7 @@ def test_metrics_are_scraped_under_the_names_of_the_specification(
     collector = PrometheusCollector(registry)
     pages: list[str] = []
 
-    async def play(room: Room) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         gate = asyncio.Event()
 
         async def process(job: Job, _token: str) -> None:
@@ -71,12 +69,12 @@ def test_metrics_are_scraped_under_the_names_of_the_specification(
                 raise {"bad": ValueError, "shaky": TimeoutError}[job.name]("no luck")
             await gate.wait()
 
-        dead = room.worker(None, lockDuration=1, workerId="dead")
-        await room.queue.add("slow", 1)
+        dead = tested.worker(None, lockDuration=1, workerId="dead")
+        await tested.queue.add("slow", 1)
         assert await dead.getNextJob("token", {"block": False})
-        await room.queue.add("bad", 2)
-        await room.queue.add("shaky", 3, {"attempts": 2})
-        worker = room.worker(
+        await tested.queue.add("bad", 2)
+        await tested.queue.add("shaky", 3, {"attempts": 2})
+        worker = tested.worker(
             process,
             stalledInterval=20,
             maxStalledCount=1000,
@@ -85,14 +83,14 @@ def test_metrics_are_scraped_under_the_names_of_the_specification(
             metricsCollector=collector,
             metricsInterval=10,
         )
-        await room.hear("failed", "2")
-        await room.hear("failed", "3", times=2)
-        await room.hear("heartbeat", "['1']")
+        await tested.hear("failed", "2")
+        await tested.hear("failed", "3", times=2)
+        await tested.hear("heartbeat", "['1']")
         # Whoever deletes the lock makes the next renewal fail; the job goes on and loses it for good.
-        await room.queue.connection.command("DEL", room.queue.keys.of_job("1", "lock"))
-        await room.hear("heartbeatFailed", "1")
+        await tested.queue.connection.command("DEL", tested.queue.keys.of_job("1", "lock"))
+        await tested.hear("heartbeatFailed", "1")
         worker.emit("stalledCheckSkipped")
-        await room.until(
+        await tested.until(
             lambda: registry.get_sample_value("bullmq_queue_length", {"queue": "q", "state": "failed"}) == 2,
             lambda: registry.get_sample_value("bullmq_queue_length", {"queue": "q", "state": "failed"}),
         )
@@ -102,7 +100,7 @@ def test_metrics_are_scraped_under_the_names_of_the_specification(
         assert registry.get_sample_value("bullmq_active_workers", {"queue": "q", "worker_id": "w-1"}) == 0
         gate.set()
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
     values = dict(re.findall(r"^(bullmq_\S+) (\S+)$", pages[0], re.MULTILINE))
 
     def value(name: str) -> float:
@@ -139,10 +137,10 @@ def _families(registry: CollectorRegistry) -> dict[str, set[str]]:
 def test_completed_jobs_are_counted(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
     registry = CollectorRegistry()
 
-    async def play(room: Room) -> None:
-        worker = room.worker(lambda _job, _token: None, metricsCollector=PrometheusCollector(registry))
-        await room.queue.add("a", 1)
-        await room.hear("completed", "1")
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(lambda _job, _token: None, metricsCollector=PrometheusCollector(registry))
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
         await worker.pause()
         worker.resume()
         assert registry.get_sample_value("bullmq_active_workers", {"queue": "q", "worker_id": "w-1"}) == 1
@@ -150,20 +148,20 @@ def test_completed_jobs_are_counted(opts: dict[str, Any], scripts: ScriptTexts, 
         assert registry.get_sample_value("bullmq_jobs_processed_total", labels) == 1
         assert registry.get_sample_value("bullmq_job_duration_seconds_count", {"queue": "q"}) == 1
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
 
 
 def test_jobs_that_fail_unseen_have_no_duration(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
     registry = CollectorRegistry()
 
-    async def play(room: Room) -> None:
-        await room.queue.add("a", 1)
-        await room.queue.connection.command("HSET", room.queue.toKey("1"), "ats", 2)
-        room.worker(lambda _job, _token: None, metricsCollector=PrometheusCollector(registry), maxStartedAttempts=1)
-        await room.hear("failed", "1")
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1)
+        await tested.queue.connection.command("HSET", tested.queue.toKey("1"), "ats", 2)
+        tested.worker(lambda _job, _token: None, metricsCollector=PrometheusCollector(registry), maxStartedAttempts=1)
+        await tested.hear("failed", "1")
         assert registry.get_sample_value("bullmq_job_duration_seconds_count", {"queue": "q"}) is None
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
 
 
 def test_an_outage_shows_in_the_metrics(scripts: ScriptTexts, wait_until: Until) -> None:
@@ -174,22 +172,22 @@ def test_an_outage_shows_in_the_metrics(scripts: ScriptTexts, wait_until: Until)
         names = ("connected", "disconnected")
         return [registry.get_sample_value("bullmq_redis_connection_status", {"status": name}) for name in names]
 
-    async def play(room: Room) -> None:
-        room.worker(lambda _job, _token: None, metricsCollector=collector, metricsInterval=10)
-        await room.queue.add("a", 1)
-        await room.hear("completed", "1")
+    async def steps(tested: QueueUnderTest) -> None:
+        tested.worker(lambda _job, _token: None, metricsCollector=collector, metricsInterval=10)
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
         mortal.kill()
-        await room.until(lambda: status() == [0, 1], status)
-        await room.hear("reconnecting", times=2)
+        await tested.until(lambda: status() == [0, 1], status)
+        await tested.hear("reconnecting", times=2)
         mortal.start()
-        await room.hear("reconnected")
-        await room.until(lambda: status() == [1, 0], status)
+        await tested.hear("reconnected")
+        await tested.until(lambda: status() == [1, 0], status)
         assert (registry.get_sample_value("bullmq_redis_reconnect_attempts_total") or 0) >= 2
-        assert not room.count("error")
+        assert not tested.count("error")
 
     with mortal_redis() as mortal:
         policy = Policy(reconnect=ReconnectPolicy(first_s=0.02, longest_s=0.05))
-        play_in({"connection": {"port": mortal.port}, "policy": policy}, scripts, wait_until, play)
+        run_with_queue({"connection": {"port": mortal.port}, "policy": policy}, scripts, wait_until, steps)
 
 
 def test_who_closes_while_cut_off_does_not_count_as_cut_off() -> None:
@@ -206,32 +204,32 @@ def test_who_closes_while_cut_off_does_not_count_as_cut_off() -> None:
 def test_lengths_of_a_queue_without_a_worker(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
     registry = CollectorRegistry()
 
-    async def play(room: Room) -> None:
-        await room.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2, "opts": {"delay": 60_000}}])
-        await measure_lengths(room.queue, PrometheusCollector(registry))
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2, "opts": {"delay": 60_000}}])
+        await measure_lengths(tested.queue, PrometheusCollector(registry))
         lengths = {
             state: registry.get_sample_value("bullmq_queue_length", {"queue": "q", "state": state})
             for state in ("wait", "delayed", "active", "completed", "failed")
         }
         assert lengths == {"wait": 1, "delayed": 1, "active": 0, "completed": 0, "failed": 0}
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
 
 
 def test_a_failing_measurement_is_told(opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.connection.command("SET", room.queue.toKey("completed"), "no zset")
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.connection.command("SET", tested.queue.toKey("completed"), "no zset")
         collector = PrometheusCollector(CollectorRegistry())
-        room.worker(lambda _job, _token: None, metricsCollector=collector, metricsInterval=10)
-        await room.until(lambda: any("WRONGTYPE" in about for _, about in room.heard), lambda: room.heard)
+        tested.worker(lambda _job, _token: None, metricsCollector=collector, metricsInterval=10)
+        await tested.until(lambda: any("WRONGTYPE" in about for _, about in tested.heard), lambda: tested.heard)
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
 
 
 def test_prometheus_is_not_imported_by_those_who_do_not_measure() -> None:
     program = (
         "import sys; import conformance.reference_impl.workers.worker; "
-        "import conformance.reference_impl.telemetry.prometheus_metrics; "
+        "import conformance.reference_impl.metrics; "
         "sys.exit('prometheus_client' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

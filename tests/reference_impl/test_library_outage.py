@@ -16,12 +16,11 @@ from conformance.reference_impl.connection.connection import CONNECTION_LOST, Co
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.policy import Policy, ReconnectPolicy
-from conformance.reference_impl.queues.events import QueueEvents
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.servers import Server
-
-from .library_room import MortalRedis, Room, Until, mortal_redis, play_in
+from conformance.servers import RedisInstance
+from tests.reference_impl.queue_under_test import MortalRedis, QueueUnderTest, Until, mortal_redis, run_with_queue
 
 QUICK = Policy(reconnect=ReconnectPolicy(first_s=0.02, longest_s=0.1))
 
@@ -42,26 +41,26 @@ def test_worker_resumes_after_redis_was_killed(
 ) -> None:
     caplog.set_level(logging.INFO, "bullmq")
 
-    async def play(room: Room) -> None:
-        worker = room.worker(lambda _job, _token: None)
-        await room.queue.add("before", 1)
-        await room.hear("completed", "1")
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(lambda _job, _token: None)
+        await tested.queue.add("before", 1)
+        await tested.hear("completed", "1")
         mortal.kill()
-        await room.hear("disconnected")
-        await room.hear("reconnecting", times=3)
+        await tested.hear("disconnected")
+        await tested.hear("reconnecting", times=3)
         assert worker.isRunning()
         with pytest.raises(CONNECTION_LOST):
-            await room.queue.add("during", 2)
+            await tested.queue.add("during", 2)
         mortal.start()
-        await room.hear("reconnected")
-        await room.queue.add("after", 3)
+        await tested.hear("reconnected")
+        await tested.queue.add("after", 3)
         # Everything was lost with the server, so ids begin again: the job that was refused was never repeated.
-        await room.hear("completed", "1", times=2)
-        assert (await room.job("1")).name == "after"
-        assert room.count("completed") == 2
-        assert room.count("disconnected") == room.count("reconnected")
+        await tested.hear("completed", "1", times=2)
+        assert (await tested.job("1")).name == "after"
+        assert tested.count("completed") == 2
+        assert tested.count("disconnected") == tested.count("reconnected")
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
     lost = next(record for record in caplog.records if record.getMessage() == "Redis disconnected")
     found = next(record for record in caplog.records if record.getMessage() == "Redis reconnected")
     assert (lost.levelname, found.levelname) == ("ERROR", "INFO")
@@ -71,14 +70,14 @@ def test_worker_resumes_after_redis_was_killed(
 
 
 def test_a_job_outlives_an_outage_that_its_lock_survives(
-    server: Server, prefix: str, scripts: ScriptTexts, wait_until: Until
+    server: RedisInstance, prefix: str, scripts: ScriptTexts, wait_until: Until
 ) -> None:
     """The connections are cut for as long as the job runs; the processor notices nothing."""
 
-    async def play() -> None:
-        proxy = await Proxy.open(server.nodes[0])
+    async def steps() -> None:
+        proxy = await CuttableProxy.open(server.nodes[0])
         opts = {"connection": {"port": proxy.port}, "prefix": prefix, "policy": QUICK}
-        room = Room(opts, scripts, wait_until)
+        tested = QueueUnderTest(opts, scripts, wait_until)
         started, gate = asyncio.Event(), asyncio.Event()
 
         async def process(_job: Job, _token: str) -> str:
@@ -86,43 +85,43 @@ def test_a_job_outlives_an_outage_that_its_lock_survives(
             await gate.wait()
             return "done"
 
-        await room.queue.add("a", 1)
-        worker = room.worker(process, lockDuration=30_000, lockRenewTime=40)
+        await tested.queue.add("a", 1)
+        worker = tested.worker(process, lockDuration=30_000, lockRenewTime=40)
         await started.wait()
-        await room.hear("heartbeat", times=2)
+        await tested.hear("heartbeat", times=2)
         await proxy.cut()
-        await room.hear("heartbeatFailed", "1", times=2)
+        await tested.hear("heartbeatFailed", "1", times=2)
         assert not gate.is_set(), "the job still runs"
         gate.set()
-        await room.hear("reconnecting", times=2)
-        assert not room.count("completed")
+        await tested.hear("reconnecting", times=2)
+        assert not tested.count("completed")
         await proxy.mend()
-        await room.hear("completed", "1")
-        assert not room.count("error"), room.heard
+        await tested.hear("completed", "1")
+        assert not tested.count("error"), tested.heard
         await worker.close()
-        await room.queue.close()
+        await tested.queue.close()
         await proxy.close()
 
-    run_for(15, play())
+    run_for(15, steps())
 
 
 def test_heartbeats_fail_while_redis_is_away_and_are_logged(
-    server: Server, prefix: str, scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
+    server: RedisInstance, prefix: str, scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(room: Room) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         gate = asyncio.Event()
 
         async def process(job: Job, _token: str) -> None:
-            await room.queue.connection.command("DEL", job.key("lock"))
+            await tested.queue.connection.command("DEL", job.key("lock"))
             await gate.wait()
 
-        await room.queue.add("a", 1)
-        worker = room.worker(process, lockRenewTime=40, workerId="w-1")
-        await room.hear("heartbeatFailed", "1", times=2)
+        await tested.queue.add("a", 1)
+        worker = tested.worker(process, lockRenewTime=40, workerId="w-1")
+        await tested.hear("heartbeatFailed", "1", times=2)
         assert worker.isRunning()
-        assert room.count("error", "could not renew lock for job 1") >= 2
+        assert tested.count("error", "could not renew lock for job 1") >= 2
 
-    play_in({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, play)
+    run_with_queue({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, steps)
     record = next(record for record in caplog.records if record.getMessage() == "Heartbeat failed")
     assert record.levelname == "WARNING"
     values = vars(record)
@@ -133,7 +132,7 @@ def test_heartbeats_fail_while_redis_is_away_and_are_logged(
 def test_events_go_on_after_redis_was_killed(
     mortal: MortalRedis, opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until
 ) -> None:
-    async def play(room: Room) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         told: list[str] = []
         events = QueueEvents("q", opts, scripts=scripts)
         events.on("waiting", lambda fields, _id: told.append(fields["jobId"]))
@@ -141,17 +140,17 @@ def test_events_go_on_after_redis_was_killed(
         for event in ("disconnected", "reconnected"):
             events.on(event, lambda *_, event=event: links.append(event))
         await events.waitUntilReady()
-        await room.queue.add("before", 1)
-        await room.until(lambda: told == ["1"], lambda: told)
+        await tested.queue.add("before", 1)
+        await tested.until(lambda: told == ["1"], lambda: told)
         mortal.kill()
-        await room.until(lambda: links == ["disconnected"], lambda: links)
+        await tested.until(lambda: links == ["disconnected"], lambda: links)
         mortal.start()
-        await room.until(lambda: "reconnected" in links, lambda: links)
-        await room.queue.add("after", 2)
-        await room.until(lambda: told == ["1", "1"], lambda: told)
+        await tested.until(lambda: "reconnected" in links, lambda: links)
+        await tested.queue.add("after", 2)
+        await tested.until(lambda: told == ["1", "1"], lambda: told)
         await events.close()
 
-    play_in(opts, scripts, wait_until, play)
+    run_with_queue(opts, scripts, wait_until, steps)
 
 
 @pytest.fixture
@@ -162,23 +161,23 @@ def limited(opts: dict[str, Any]) -> dict[str, Any]:
 def test_worker_gives_up_after_the_last_attempt(
     mortal: MortalRedis, limited: dict[str, Any], scripts: ScriptTexts, wait_until: Until
 ) -> None:
-    async def play(room: Room) -> None:
-        worker = room.worker(lambda _job, _token: None)
-        await room.queue.add("a", 1)
-        await room.hear("completed", "1")
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(lambda _job, _token: None)
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
         mortal.kill()
-        await room.hear("closed")
-        assert room.count("unreachable", "3") == 1
-        assert room.count("error") == 1
+        await tested.hear("closed")
+        assert tested.count("unreachable", "3") == 1
+        assert tested.count("error") == 1
         assert not worker.isRunning()
 
-    play_in(limited, scripts, wait_until, play)
+    run_with_queue(limited, scripts, wait_until, steps)
 
 
 def test_event_reader_gives_up_too(
     mortal: MortalRedis, limited: dict[str, Any], scripts: ScriptTexts, wait_until: Until
 ) -> None:
-    async def play(room: Room) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         closed, errors = asyncio.Event(), list[BaseException]()
         events = QueueEvents("q", limited, scripts=scripts)
         events.on("closed", closed.set)
@@ -187,31 +186,31 @@ def test_event_reader_gives_up_too(
         mortal.kill()
         await asyncio.wait_for(closed.wait(), 5)
         assert [type(error) for error in errors] == [RedisConnectionError]
-        assert room.queue.closing is False
+        assert tested.queue.closing is False
 
-    play_in(limited, scripts, wait_until, play)
+    run_with_queue(limited, scripts, wait_until, steps)
 
 
 def test_a_reader_that_fails_otherwise_says_so_and_goes_on(
-    server: Server, prefix: str, scripts: ScriptTexts, wait_until: Until, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, prefix: str, scripts: ScriptTexts, wait_until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("conformance.reference_impl.queues.events._REST_AFTER_ERROR_S", 0.02)
+    monkeypatch.setattr("conformance.reference_impl.queue_events._REST_AFTER_ERROR_S", 0.02)
 
-    async def play(room: Room) -> None:
-        await room.queue.connection.command("SET", room.queue.toKey("events"), "no stream")
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.connection.command("SET", tested.queue.toKey("events"), "no stream")
         errors, told = list[BaseException](), list[str]()
-        events = QueueEvents("q", room.opts, scripts=scripts)
+        events = QueueEvents("q", tested.opts, scripts=scripts)
         events.on("error", errors.append)
         events.on("waiting", lambda fields, _id: told.append(fields["jobId"]))
-        await room.until(lambda: len(errors) >= 2, lambda: errors)
+        await tested.until(lambda: len(errors) >= 2, lambda: errors)
         assert "WRONGTYPE" in str(errors[0])
-        await room.queue.connection.command("DEL", room.queue.toKey("events"))
+        await tested.queue.connection.command("DEL", tested.queue.toKey("events"))
         await events.waitUntilReady()
-        await room.queue.add("a", 1)
-        await room.until(lambda: told == ["1"], lambda: told)
+        await tested.queue.add("a", 1)
+        await tested.until(lambda: told == ["1"], lambda: told)
         await events.close()
 
-    play_in({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, play)
+    run_with_queue({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, steps)
 
 
 def test_nothing_is_sent_twice() -> None:
@@ -227,7 +226,7 @@ def test_nothing_is_sent_twice() -> None:
             writer.write(b"+OK\r\n")
         writer.close()
 
-    async def play() -> None:
+    async def steps() -> None:
         listener = await asyncio.start_server(serve, "127.0.0.1", 0)
         connection = Connection(Address(nodes=(listener.sockets[0].getsockname()[:2],)))
         with pytest.raises(CONNECTION_LOST):
@@ -235,11 +234,11 @@ def test_nothing_is_sent_twice() -> None:
         await connection.close()
         listener.close()
 
-    run_for(5, play())
+    run_for(5, steps())
     assert len(increments) == 1
 
 
-def test_nothing_is_sent_twice_in_a_cluster(cluster: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_twice_in_a_cluster(cluster: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
     carry_out = ClusterNode.execute_command
 
@@ -251,27 +250,27 @@ def test_nothing_is_sent_twice_in_a_cluster(cluster: Server, monkeypatch: pytest
 
     monkeypatch.setattr(ClusterNode, "execute_command", lose)
 
-    async def play() -> None:
+    async def steps() -> None:
         connection = Connection(Address.of({"mode": "cluster", "nodes": list(cluster.nodes)}))
         with pytest.raises(RedisConnectionError):
             await connection.command("INCR", "x")
         await connection.close()
 
-    run_for(10, play())
+    run_for(10, steps())
     assert sent == ["INCR"]
 
 
 def test_concerns_about_the_server_are_logged_with_the_worker_id(
     mortal: MortalRedis, opts: dict[str, Any], scripts: ScriptTexts, wait_until: Until, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play(room: Room) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         bare = Connection(Address(nodes=(("127.0.0.1", mortal.port),)))
         await bare.command("CONFIG SET", "maxmemory-policy", "allkeys-lru")
         await bare.ready()
         await bare.close()
-        await room.queue.waitUntilReady()
+        await tested.queue.waitUntilReady()
 
-    play_in({**opts, "workerId": "w-1"}, scripts, wait_until, play)
+    run_with_queue({**opts, "workerId": "w-1"}, scripts, wait_until, steps)
     concerns = [record for record in caplog.records if "Eviction policy is allkeys-lru" in record.getMessage()]
     assert [vars(record).get("worker_id") for record in concerns] == [None, "w-1"]
 
@@ -279,26 +278,26 @@ def test_concerns_about_the_server_are_logged_with_the_worker_id(
 def test_errors_that_nobody_listens_to_are_logged_with_the_worker_id(
     scripts: ScriptTexts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def play() -> None:
+    async def steps() -> None:
         queue = Queue("q", {"workerId": "w-1"}, scripts=scripts)
         queue.emit("error", BullMQError("what now"))
         await queue.close()
 
-    run_for(5, play())
+    run_for(5, steps())
     (record,) = caplog.records
     assert (record.levelname, record.getMessage(), vars(record)["worker_id"]) == ("ERROR", "what now", "w-1")
     assert record.exc_info
 
 
-def run_for(seconds: float, play: Any) -> None:
-    async def perform() -> None:
+def run_for(seconds: float, steps: Any) -> None:
+    async def take_steps() -> None:
         async with asyncio.timeout(seconds):
-            await play
+            await steps
 
-    asyncio.run(perform())
+    asyncio.run(take_steps())
 
 
-class Proxy:
+class CuttableProxy:
     """Passes bytes to a server, until cut: then connections are dropped and new ones too."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -309,7 +308,7 @@ class Proxy:
         self.port = 0
 
     @classmethod
-    async def open(cls, node: str) -> Proxy:
+    async def open(cls, node: str) -> CuttableProxy:
         host, _, port = node.rpartition(":")
         proxy = cls(host, int(port))
         proxy._listener = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)

@@ -1,36 +1,30 @@
-"""What the library promises beyond the protocol, on a real Redis: closing, retries by policy, validation, logs kept."""
+"""The library on a real Redis, beyond the protocol: closing, retries, validation, logs, odd data, many jobs."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from conformance.reference_impl.error_categories import ErrorPolicy, TransientError
-from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.errors import ErrorPolicy, InvalidArgument, TransientError
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.policy import (
-    SPECIFIED,
-    SPECIFIED_JOB_OPTIONS,
-    BackoffPolicy,
-    Policy,
-)
+from conformance.reference_impl.policy import SPECIFIED, SPECIFIED_JOB_OPTIONS, BackoffPolicy, Policy
 from conformance.reference_impl.scripts.runner import ScriptTexts
+from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
 
-from .library_room import Room, Until, play_in
-
-Scene = Callable[..., None]
+WithQueue = Callable[..., None]
 
 
 @pytest.fixture
-def scene(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> Scene:
-    """Run a play with a room; further options are those of its queue and workers."""
+def with_queue(connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until) -> WithQueue:
+    """Take steps with a queue; further options are those of it and its workers."""
 
-    def run(play: Any, **opts: Any) -> None:
-        play_in({"connection": connection, "prefix": prefix, **opts}, scripts, wait_until, play)
+    def run(steps: Any, **opts: Any) -> None:
+        run_with_queue({"connection": connection, "prefix": prefix, **opts}, scripts, wait_until, steps)
 
     return run
 
@@ -45,100 +39,100 @@ def raising(error: Exception) -> Callable[[Job, str], Any]:
 # --- before anything is written ------------------------------------------------------------------------------------
 
 
-async def _is_untouched(room: Room) -> bool:
-    keys = await room.queue.connection.command("KEYS", f"{room.queue.qualifiedName}:*")
+async def _is_untouched(tested: QueueUnderTest) -> bool:
+    keys = await tested.queue.connection.command("KEYS", f"{tested.queue.qualifiedName}:*")
     return [key.decode().rpartition(":")[2] for key in keys] in ([], ["meta"])
 
 
-def test_refused_options_write_nothing(scene: Scene) -> None:
-    async def play(room: Room) -> None:
+def test_refused_options_write_nothing(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         with pytest.raises(InvalidArgument, match="priority must be 0 or more, not -1"):
-            await room.queue.add("a", 1, {"priority": -1})
+            await tested.queue.add("a", 1, {"priority": -1})
         with pytest.raises(InvalidArgument, match="delay"):
-            await room.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2, "opts": {"delay": -5}}])
+            await tested.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2, "opts": {"delay": -5}}])
         with pytest.raises(InvalidArgument, match=r"Job payload 10\.0 MB exceeds limit of 10 MB"):
-            await room.queue.add("big", "x" * 10 * 1024 * 1024)
-        assert await _is_untouched(room)
+            await tested.queue.add("big", "x" * 10 * 1024 * 1024)
+        assert await _is_untouched(tested)
 
-    scene(play, policy=SPECIFIED)
-
-
-def test_without_a_policy_the_same_jobs_are_stored(scene: Scene) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.add("a", 1, {"priority": -1, "attempts": 0, "removeOnComplete": -1})
-        await room.queue.add("big", "x" * 10 * 1024 * 1024, {"backoff": {"type": "own", "delay": 0}})
-        assert len(await room.queue.getJobs("waiting")) + len(await room.queue.getJobs("prioritized")) == 2
-
-    scene(play)
+    with_queue(steps, policy=SPECIFIED)
 
 
-def test_strange_jobs_of_others_are_read_all_the_same(scene: Scene) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.add("a", 1, {"jobId": "x", "delay": 5})
-        key = room.queue.toKey("x")
-        await room.queue.connection.command("HSET", key, "opts", '{"attempts":-1,"priority":-1}', "name", "")
-        strict = room.worker(lambda job, _token: job.opts["attempts"], policy=SPECIFIED)
-        await room.hear("completed", "x")
+def test_without_a_policy_the_same_jobs_are_stored(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1, {"priority": -1, "attempts": 0, "removeOnComplete": -1})
+        await tested.queue.add("big", "x" * 10 * 1024 * 1024, {"backoff": {"type": "own", "delay": 0}})
+        assert len(await tested.queue.getJobs("waiting")) + len(await tested.queue.getJobs("prioritized")) == 2
+
+    with_queue(steps)
+
+
+def test_strange_jobs_of_others_are_read_all_the_same(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1, {"jobId": "x", "delay": 5})
+        key = tested.queue.toKey("x")
+        await tested.queue.connection.command("HSET", key, "opts", '{"attempts":-1,"priority":-1}', "name", "")
+        strict = tested.worker(lambda job, _token: job.opts["attempts"], policy=SPECIFIED)
+        await tested.hear("completed", "x")
         assert strict.policy.strict_options
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_warnings_are_told(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.add("a", 1, {"removeOnFail": 10_001})
+def test_warnings_are_told(with_queue: WithQueue, caplog: pytest.LogCaptureFixture) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1, {"removeOnFail": 10_001})
 
-    scene(play, policy=SPECIFIED, workerId="w-1")
+    with_queue(steps, policy=SPECIFIED, workerId="w-1")
     (record,) = caplog.records
     assert record.getMessage().startswith("removeOnFail is 10001")
     assert vars(record)["worker_id"] == "w-1"
 
 
-def test_progress_is_checked_before_it_is_written(scene: Scene) -> None:
-    async def play(room: Room) -> None:
-        job = await room.queue.add("a", 1)
-        for act in (job.updateProgress(101), room.queue.updateJobProgress("1", -1)):
+def test_progress_is_checked_before_it_is_written(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        job = await tested.queue.add("a", 1)
+        for act in (job.updateProgress(101), tested.queue.updateJobProgress("1", -1)):
             with pytest.raises(InvalidArgument, match="progress must be between 0 and 100"):
                 await act
         await job.updateProgress(50)
-        assert (await room.job("1")).progress == 50
+        assert (await tested.job("1")).progress == 50
 
-    scene(play, policy=SPECIFIED)
+    with_queue(steps, policy=SPECIFIED)
 
 
 @pytest.mark.parametrize(("policy", "opts", "kept"), [(None, {}, 5), (3, {}, 3), (3, {"keepLogs": 2}, 2)])
-def test_logs_of_a_job_are_trimmed(scene: Scene, policy: int | None, opts: dict[str, Any], kept: int) -> None:
-    async def play(room: Room) -> None:
-        job = await room.queue.add("a", 1, opts)
+def test_logs_of_a_job_are_trimmed(with_queue: WithQueue, policy: int | None, opts: dict[str, Any], kept: int) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        job = await tested.queue.add("a", 1, opts)
         for row in range(5):
             await job.log(f"row {row}")
-        logs = await room.queue.getJobLogs("1")
+        logs = await tested.queue.getJobLogs("1")
         assert logs == {"logs": [f"row {row}" for row in range(5 - kept, 5)], "count": kept}
 
-    scene(play, policy=Policy(keep_logs=policy))
+    with_queue(steps, policy=Policy(keep_logs=policy))
 
 
-def test_the_event_stream_is_trimmed(scene: Scene) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.addBulk([{"name": "a", "data": number} for number in range(300)])
-        length = await room.queue.connection.command("XLEN", room.queue.toKey("events"))
+def test_the_event_stream_is_trimmed(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.addBulk([{"name": "a", "data": number} for number in range(300)])
+        length = await tested.queue.connection.command("XLEN", tested.queue.toKey("events"))
         assert length <= 200, "Redis trims whole nodes of 100 entries"
 
-    scene(play, streams={"events": {"maxLen": 10}})
+    with_queue(steps, streams={"events": {"maxLen": 10}})
 
 
 # --- retries by policy ---------------------------------------------------------------------------------------------
 
 
-def test_a_permanent_error_ends_a_job_where_the_policy_says_so(scene: Scene) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.add("a", 1, {"attempts": 3})
-        room.worker(raising(ValueError("bad data")))
-        await room.hear("failed", "1")
-        job = await room.job("1")
+def test_a_permanent_error_ends_a_job_where_the_policy_says_so(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1, {"attempts": 3})
+        tested.worker(raising(ValueError("bad data")))
+        await tested.hear("failed", "1")
+        job = await tested.job("1")
         assert (await job.getState(), job.attemptsMade) == ("failed", 1)
 
-    scene(play, policy=Policy(errors=ErrorPolicy(fail_permanent=True)))
+    with_queue(steps, policy=Policy(errors=ErrorPolicy(fail_permanent=True)))
 
 
 @pytest.mark.parametrize(
@@ -149,107 +143,109 @@ def test_a_permanent_error_ends_a_job_where_the_policy_says_so(scene: Scene) -> 
         (TransientError("not deployed yet"), SPECIFIED),
     ],
 )
-def test_other_errors_use_up_the_attempts(scene: Scene, error: Exception, policy: Policy) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.add("a", 1, {"attempts": 3})
-        room.worker(raising(error))
-        await room.hear("failed", "1", times=3)
-        assert (await room.job("1")).attemptsMade == 3
+def test_other_errors_use_up_the_attempts(with_queue: WithQueue, error: Exception, policy: Policy) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1, {"attempts": 3})
+        tested.worker(raising(error))
+        await tested.hear("failed", "1", times=3)
+        assert (await tested.job("1")).attemptsMade == 3
 
-    scene(play, policy=policy)
+    with_queue(steps, policy=policy)
 
 
 @pytest.mark.parametrize(
     ("policy", "least", "most"),
     [(Policy(), 8_192_000_000, 8_192_000_000), (Policy(backoff=BackoffPolicy()), 3_600_000, 3_600_000)],
 )
-def test_the_delay_of_a_late_retry_is_capped(scene: Scene, policy: Policy, least: int, most: int) -> None:
-    async def play(room: Room) -> None:
-        job = await room.queue.add("a", 1, {"attempts": 20, "backoff": {"type": "exponential", "delay": 1_000_000}})
-        await room.queue.connection.command("HSET", room.queue.toKey("1"), "atm", 13)
-        room.worker(raising(TimeoutError()))
-        await room.hear("failed", "1")
-        assert least <= ((await room.job("1")).delay or 0) <= most
+def test_the_delay_of_a_late_retry_is_capped(with_queue: WithQueue, policy: Policy, least: int, most: int) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        job = await tested.queue.add("a", 1, {"attempts": 20, "backoff": {"type": "exponential", "delay": 1_000_000}})
+        await tested.queue.connection.command("HSET", tested.queue.toKey("1"), "atm", 13)
+        tested.worker(raising(TimeoutError()))
+        await tested.hear("failed", "1")
+        assert least <= ((await tested.job("1")).delay or 0) <= most
         assert await job.getState() == "delayed"
 
-    scene(play, policy=policy)
+    with_queue(steps, policy=policy)
 
 
-def test_specified_defaults_of_a_job(scene: Scene) -> None:
-    async def play(room: Room) -> None:
-        job = await room.queue.add("a", 1)
+def test_specified_defaults_of_a_job(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        job = await tested.queue.add("a", 1)
         assert (job.opts["attempts"], job.opts["backoff"]) == (3, {"type": "exponential", "delay": 1000})
 
-    scene(play, policy=SPECIFIED, defaultJobOptions=SPECIFIED_JOB_OPTIONS)
+    with_queue(steps, policy=SPECIFIED, defaultJobOptions=SPECIFIED_JOB_OPTIONS)
 
 
 # --- locks ---------------------------------------------------------------------------------------------------------
 
 
-def test_lock_tokens_are_made_of_a_random_uuid(scene: Scene) -> None:
-    async def play(room: Room) -> None:
+def test_lock_tokens_are_made_of_a_random_uuid(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         tokens: list[str] = []
-        room.worker(lambda _job, token: tokens.append(token))
-        await room.queue.add("a", 1)
-        await room.hear("completed", "1")
+        tested.worker(lambda _job, token: tokens.append(token))
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
         own_id, _, number = tokens[0].rpartition(":")
         assert uuid.UUID(own_id).version == 4
         assert number.isdecimal()
 
-    scene(play)
+    with_queue(steps)
 
 
 # --- closing -------------------------------------------------------------------------------------------------------
 
 
-def test_closing_waits_only_so_long(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    async def play(room: Room) -> None:
+def test_closing_waits_only_so_long(with_queue: WithQueue, caplog: pytest.LogCaptureFixture) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         started = asyncio.Event()
 
         async def process(_job: Job, _token: str) -> None:
             started.set()
             await asyncio.Event().wait()
 
-        await room.queue.add("a", 1)
-        worker = room.worker(process, stalledInterval=20)
+        await tested.queue.add("a", 1)
+        worker = tested.worker(process, stalledInterval=20)
         await started.wait()
         await worker.close()
-        assert room.count("closed") == 1
-        assert await room.queue.getJobState("1") == "active"
-        room.worker(lambda _job, _token: None, stalledInterval=20)
-        await room.queue.connection.command("DEL", room.queue.keys.of_job("1", "lock"))
-        await room.hear("completed", "1")
+        assert tested.count("closed") == 1
+        assert await tested.queue.getJobState("1") == "active"
+        tested.worker(lambda _job, _token: None, stalledInterval=20)
+        await tested.queue.connection.command("DEL", tested.queue.keys.of_job("1", "lock"))
+        await tested.hear("completed", "1")
 
-    scene(play, policy=Policy(close_timeout_s=0.05))
+    with_queue(steps, policy=Policy(close_timeout_s=0.05))
     assert any("unfinished" in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])
-def test_closing_lets_jobs_end(scene: Scene, timeout_s: float | None) -> None:
-    async def play(room: Room) -> None:
+def test_closing_lets_jobs_end(with_queue: WithQueue, timeout_s: float | None) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         started, gate = asyncio.Event(), asyncio.Event()
 
         async def process(_job: Job, _token: str) -> None:
             started.set()
             await gate.wait()
 
-        await room.queue.add("a", 1)
-        worker = room.worker(process)
+        await tested.queue.add("a", 1)
+        worker = tested.worker(process)
         await started.wait()
         closing = asyncio.create_task(worker.close())
-        await room.until(lambda: worker.closing, lambda: room.heard)
+        await tested.until(lambda: worker.closing, lambda: tested.heard)
         gate.set()
         await closing
-        assert room.count("completed", "1") == 1
+        assert tested.count("completed", "1") == 1
 
-    scene(play, policy=Policy(close_timeout_s=timeout_s))
+    with_queue(steps, policy=Policy(close_timeout_s=timeout_s))
 
 
 # --- stalled checks ------------------------------------------------------------------------------------------------
 
 
-def test_a_stalled_check_that_takes_too_long_is_not_doubled(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
-    async def play(room: Room) -> None:
+def test_a_stalled_check_that_takes_too_long_is_not_doubled(
+    with_queue: WithQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         gate = asyncio.Event()
         running, most = 0, 0
 
@@ -261,43 +257,121 @@ def test_a_stalled_check_that_takes_too_long_is_not_doubled(scene: Scene, caplog
             running -= 1
             return []
 
-        worker = room.worker(lambda _job, _token: None, stalledInterval=10, autorun=False)
+        worker = tested.worker(lambda _job, _token: None, stalledInterval=10, autorun=False)
         worker.scripts.move_stalled_jobs_to_wait = slow_check  # type: ignore[method-assign] # the slow Redis
         running_worker = asyncio.create_task(worker.run())
-        await room.hear("stalledCheckSkipped", times=3)
+        await tested.hear("stalledCheckSkipped", times=3)
         assert most == 1
         gate.set()
-        await room.until(lambda: running == 0, lambda: running)
+        await tested.until(lambda: running == 0, lambda: running)
         await worker.close()
         await running_worker
 
-    scene(play)
+    with_queue(steps)
     assert any("Stalled check skipped" in record.getMessage() for record in caplog.records)
 
 
-def test_a_failing_stalled_check_is_told(scene: Scene) -> None:
-    async def play(room: Room) -> None:
-        await room.queue.connection.command("SET", room.queue.toKey("stalled"), "no set")
-        room.worker(lambda _job, _token: None, stalledInterval=10)
-        await room.until(lambda: any("WRONGTYPE" in about for _, about in room.heard), lambda: room.heard)
+def test_a_failing_stalled_check_is_told(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.connection.command("SET", tested.queue.toKey("stalled"), "no set")
+        tested.worker(lambda _job, _token: None, stalledInterval=10)
+        await tested.until(lambda: any("WRONGTYPE" in about for _, about in tested.heard), lambda: tested.heard)
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_a_failing_renewal_is_told(scene: Scene) -> None:
-    async def play(room: Room) -> None:
+def test_a_failing_renewal_is_told(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         gate = asyncio.Event()
 
         async def process(job: Job, _token: str) -> None:
-            await room.queue.connection.command("DEL", job.key("lock"))
-            await room.queue.connection.command("HSET", job.key("lock"), "no", "text")
+            await tested.queue.connection.command("DEL", job.key("lock"))
+            await tested.queue.connection.command("HSET", job.key("lock"), "no", "text")
             await gate.wait()
 
-        await room.queue.add("a", 1)
-        room.worker(process, lockRenewTime=40)
-        await room.hear("heartbeatFailed", "1")
-        await room.until(lambda: any("WRONGTYPE" in about for _, about in room.heard), lambda: room.heard)
-        await room.queue.connection.command("DEL", room.queue.keys.of_job("1", "lock"))
+        await tested.queue.add("a", 1)
+        tested.worker(process, lockRenewTime=40)
+        await tested.hear("heartbeatFailed", "1")
+        await tested.until(lambda: any("WRONGTYPE" in about for _, about in tested.heard), lambda: tested.heard)
+        await tested.queue.connection.command("DEL", tested.queue.keys.of_job("1", "lock"))
         gate.set()
 
-    scene(play)
+    with_queue(steps)
+
+
+PAYLOADS: list[Any] = [
+    "",
+    "plain",
+    "Grüße, 世界, مرحبا",
+    "e\u0301 is not \u00e9",
+    "🎉👩\u200d👩\u200d👧 and 🇪🇺",
+    "null \x00 byte",
+    "".join(map(chr, range(0x20))),
+    "\x7f\x80\x9f\ufeff",
+    "line\u2028and paragraph\u2029",
+    "\ufffe\uffff\U0010ffff",
+    'quotes " and \\ and / and \\u0041',
+    {"": {"clé": ["🎉", "\x00"]}, "__proto__": 1},
+    [[], {}, [[[None]]], True, False],
+    [0, -1, 1.5, 1e21, 2**53 - 1, 1e-7],
+    None,
+    "x" * 100_000,
+]
+
+WORKERS = 10
+TASKS_AT_REST = WORKERS * 5 + 1
+"""Of each worker: its run, the waits for a job and for its marker, renewing locks, the stalled check."""
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda payload: ascii(payload)[:30])
+def test_data_and_result_arrive_unchanged(
+    payload: Any, connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until
+) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        seen: list[Any] = []
+
+        def process(job: Any, _token: str) -> Any:
+            seen.append(job.data)
+            return job.data
+
+        tested.worker(process)
+        await tested.queue.add("a", payload)
+        await tested.hear("completed", "1")
+        assert seen == [payload]
+        assert (await tested.job("1")).returnvalue == payload
+
+    run_with_queue({"connection": connection, "prefix": prefix}, scripts, wait_until, steps)
+
+
+def test_ten_thousand_jobs_leave_nothing_behind(
+    connection: dict[str, Any], prefix: str, scripts: ScriptTexts, wait_until: Until
+) -> None:
+    """Ten workers, each job once; in the end there are neither more tasks nor more objects than after the first."""
+
+    async def steps(tested: QueueUnderTest) -> None:
+        runs: dict[str, int] = {}
+
+        def process(job: Any, _token: str) -> None:
+            runs[job.known_id] = runs.get(job.known_id, 0) + 1
+
+        async def work_off(count: int) -> int:
+            """Answer how many objects there are, once the workers are at rest."""
+            runs.clear()
+            for _ in range(count // 1000):
+                await tested.queue.addBulk([{"name": "n", "data": {}, "opts": options} for _ in range(1000)])
+            await tested.until(lambda: len(runs) == count, lambda: len(runs), within_s=60)
+            await tested.until(lambda: len(asyncio.all_tasks()) == TASKS_AT_REST, asyncio.all_tasks)
+            assert set(runs.values()) == {1}
+            runs.clear()
+            tested.heard.clear()
+            gc.collect()
+            return len(gc.get_objects())
+
+        options = {"removeOnComplete": True}
+        for _ in range(WORKERS):
+            tested.worker(process)
+        objects_before = await work_off(1000)
+        objects_after = await work_off(10_000)
+        assert objects_after - objects_before < 1000, "a leak of one object in ten jobs"
+
+    run_with_queue({"connection": connection, "prefix": prefix}, scripts, wait_until, steps, within_s=90)

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from conformance.reference_impl.schedules.cron import NoNextInstant, next_instant
-from conformance.reference_impl.schedules.cron_fields import CronError, parse_pattern
-from conformance.reference_impl.schedules.cron_time import UnknownZone, zone_named
+from conformance.reference_impl.cron import NoNextInstant, UnknownZone, next_instant, zone_named
+from conformance.reference_impl.cron_pattern import CronError, parse_pattern
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
 
@@ -104,7 +103,7 @@ def test_patterns_around_changes_of_the_clocks(zone: str | None) -> None:
     assert differences(cases) == []
 
 
-class Inventor:
+class PatternGenerator:
     """Makes patterns up."""
 
     def __init__(self, seed: int) -> None:
@@ -137,7 +136,7 @@ class Inventor:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_made_up_patterns(seed: int) -> None:
-    inventor = Inventor(seed)
+    inventor = PatternGenerator(seed)
     assert differences([inventor.case() for _ in range(500)]) == []
 
 
@@ -149,7 +148,7 @@ def test_patterns_that_cannot_be_read_have_the_same_words() -> None:
 
 def test_a_difference_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison itself can fail."""
-    monkeypatch.setattr("conformance.reference_impl.schedules.cron.zone_named", lambda _name: zone_named("UTC+1"))
+    monkeypatch.setattr("conformance.reference_impl.cron.zone_named", lambda _name: zone_named("UTC+1"))
     assert differences([("0 0 * * *", "UTC", 1_700_000_000_000)])
 
 

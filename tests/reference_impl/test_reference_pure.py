@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conformance.protocol import scores
-from conformance.protocol.errors import ErrorCode, error_text
+from conformance.protocol import states
+from conformance.protocol.job_fields import ALIAS_OF_OPTION, OPTION_OF_ALIAS
 from conformance.protocol.keys import QueueKeys
-from conformance.protocol.options import ALIAS_OF_OPTION, OPTION_OF_ALIAS
+from conformance.protocol.scripts import ErrorCode, error_text
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.cluster_nodes import KeysOfCommands
 from conformance.reference_impl.connection.connection import flat_mapping
 from conformance.reference_impl.connection.resp import encode_argument
 from conformance.reference_impl.emitter import EventEmitter
-from conformance.reference_impl.encoding.packing import pack, pack_fields
 from conformance.reference_impl.errors import (
     BullMQError,
     FailedChildren,
@@ -29,10 +28,11 @@ from conformance.reference_impl.errors import (
     UnrecoverableError,
     script_error,
 )
-from conformance.reference_impl.jobs import backoff, options
-from conformance.reference_impl.jobs.moves import stack_of
+from conformance.reference_impl.jobs import attempts, options
+from conformance.reference_impl.jobs.attempts import stack_of
 from conformance.reference_impl.jobs.record import read_record
-from conformance.reference_impl.scripts.move import Fetched, keep_jobs, read_fetched
+from conformance.reference_impl.packing import pack, pack_fields
+from conformance.reference_impl.scripts.move import FetchReply, keep_jobs, read_fetched
 
 FIVE_TEXTS = [
     (-1, "Missing key for job 7. CMD"),
@@ -173,8 +173,8 @@ def test_good_ids(job_id: str | None) -> None:
 
 
 def delay_of(setting: Any, attempt: int, chance: float = 0.5, **more: Any) -> float:
-    pending = backoff.delay_before_retry(
-        backoff.normalize(setting), attempt, RuntimeError(), None, chance=lambda: chance, **more
+    pending = attempts.delay_before_retry(
+        options.normalize_backoff(setting), attempt, RuntimeError(), None, chance=lambda: chance, **more
     )
     return asyncio.run(pending)
 
@@ -196,16 +196,16 @@ def test_backoff_delays() -> None:
 
 @given(st.integers(1, 100_000), st.floats(0, 1), st.floats(0, 1, exclude_max=True))
 def test_jitter_stays_in_its_band(delay: int, jitter: float, chance: float) -> None:
-    spread = backoff.spread(delay, jitter, lambda: chance)
+    spread = attempts.spread(delay, jitter, lambda: chance)
     assert math.floor(delay * (1 - jitter)) <= spread <= delay
 
 
 def test_custom_backoff() -> None:
     async def strategy(attempt: int, kind: str | None, _error: BaseException, _job: Any) -> float:
-        return attempt * 10 if kind == "mine" else backoff.FAIL_NOW
+        return attempt * 10 if kind == "mine" else attempts.FAIL_NOW
 
     assert delay_of({"type": "mine"}, 3, strategy=strategy) == 30
-    assert delay_of({"type": "other"}, 3, strategy=strategy) == backoff.FAIL_NOW
+    assert delay_of({"type": "other"}, 3, strategy=strategy) == attempts.FAIL_NOW
     with pytest.raises(BullMQError, match=r"Unknown backoff strategy mine\."):
         delay_of({"type": "mine"}, 1)
 
@@ -226,10 +226,10 @@ def test_keep_rules(job: dict[str, Any], worker: dict[str, Any], kept: dict[str,
 
 
 def test_replies_of_fetching_scripts() -> None:
-    assert read_fetched([0, 0, 120, 0]) == Fetched(limit_ms=120)
-    assert read_fetched([0, 0, 0, 1700]) == Fetched(next_delayed_ms=1700)
-    assert read_fetched([[b"name", b"a"], b"7", 0, 0]) == Fetched({"name": "a"}, "7")
-    assert read_fetched([]) == Fetched()
+    assert read_fetched([0, 0, 120, 0]) == FetchReply(limit_ms=120)
+    assert read_fetched([0, 0, 0, 1700]) == FetchReply(next_delayed_ms=1700)
+    assert read_fetched([[b"name", b"a"], b"7", 0, 0]) == FetchReply({"name": "a"}, "7")
+    assert read_fetched([]) == FetchReply()
 
 
 def test_a_hash_that_lost_its_fields_still_reads() -> None:
@@ -252,8 +252,8 @@ def test_keys() -> None:
 
 
 def test_scores() -> None:
-    assert scores.due_time(scores.delayed_score(1_700_000_000_000) + 17) == 1_700_000_000_000
-    assert scores.priority_of(7 * 2**32 + 5) == 7
+    assert states.due_time(states.delayed_score(1_700_000_000_000) + 17) == 1_700_000_000_000
+    assert states.priority_of(7 * 2**32 + 5) == 7
 
 
 def test_addresses() -> None:

@@ -15,15 +15,15 @@ import pytest
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.queue import Queue
-from conformance.reference_impl.schedules.scheduler_record import SchedulerRecord
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.recurrence import SchedulerRecord
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
 
 if TYPE_CHECKING:
     from conformance.reference_impl.scripts.runner import ScriptTexts
-    from conformance.servers import Server
-    from tests.reference_impl.conftest import Side
+    from conformance.servers import RedisInstance
+    from tests.reference_impl.conftest import ComparedClient
 
 ORACLE = Path(__file__).parent / "repeat_oracle.mjs"
 NOW = 1_700_000_000_000
@@ -60,7 +60,7 @@ STORIES: dict[str, list[Call]] = {
 }
 
 
-def asked_of_node(server: Server, prefix: str, calls: list[Call]) -> list[Any]:
+def asked_of_node(server: RedisInstance, prefix: str, calls: list[Call]) -> list[Any]:
     node = find_node(None)
     root = ensure_package(node, announce=print).root
     port = int(server.nodes[0].rpartition(":")[2])
@@ -88,16 +88,16 @@ def _shown(answer: Any) -> Any:
     if isinstance(answer, SchedulerRecord):
         told = {name: value for name, value in asdict(answer).items() if name in SHOWN}
         return {**told, "every": None if told["every"] is None else str(told["every"])}
-    return [_shown(each) for each in answer] if isinstance(answer, list) else answer
+    return [_shown(record) for record in answer] if isinstance(answer, list) else answer
 
 
 @pytest.mark.parametrize("name", STORIES)
 def test_repeat_keys(
     name: str,
-    server: Server,
+    server: RedisInstance,
     connection: dict[str, Any],
     scripts: ScriptTexts,
-    observer: Callable[[], Side],
+    observer: Callable[[], ComparedClient],
 ) -> None:
     theirs, ours = observer(), observer()
     expected = asked_of_node(server, theirs.prefix, STORIES[name])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tests.reference_impl.conftest import Compare, Side
+    from tests.reference_impl.conftest import Compare, ComparedClient
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
@@ -50,52 +50,52 @@ REPEATS: dict[str, dict[str, Any]] = {
 }
 
 
-def open_all(side: Side) -> None:
-    side.open("q", "queue")
-    side.open("w", "worker", processor="manual")
+def open_all(client: ComparedClient) -> None:
+    client.open("q", "queue")
+    client.open("w", "worker", processor="manual")
 
 
-def upsert(side: Side, scheduler: str = "s", **args: Any) -> None:
-    side.do("queue.upsertJobScheduler", id=scheduler, **args)
+def upsert(client: ComparedClient, scheduler: str = "s", **args: Any) -> None:
+    client.do("queue.upsertJobScheduler", id=scheduler, **args)
 
 
-def look(side: Side, scheduler: str = "s") -> None:
-    side.do("queue.getJobScheduler", id=scheduler)
-    side.do("queue.getJobSchedulers")
-    side.do("queue.getJobSchedulersCount")
+def look(client: ComparedClient, scheduler: str = "s") -> None:
+    client.do("queue.getJobScheduler", id=scheduler)
+    client.do("queue.getJobSchedulers")
+    client.do("queue.getJobSchedulersCount")
 
 
-def run_one(side: Side, *, fetch_next: bool = False) -> str | None:
+def run_one(client: ComparedClient, *, fetch_next: bool = False) -> str | None:
     """Claim a job if there is one, and complete it; answers its id."""
-    claimed = side.do("worker.getNextJob", "w", token="t")["job"]
+    claimed = client.do("worker.getNextJob", "w", token="t")["job"]
     if claimed is None:
         return None
-    side.do("worker.moveToCompleted", "w", job=claimed["id"], token="t", value_raw="1", fetch_next=fetch_next)
+    client.do("worker.moveToCompleted", "w", job=claimed["id"], token="t", value_raw="1", fetch_next=fetch_next)
     return str(claimed["id"])
 
 
-def jump_to_next(side: Side, scheduler: str = "s") -> None:
+def jump_to_next(client: ComparedClient, scheduler: str = "s") -> None:
     """Let the clock go to the scheduler's next time."""
-    found = side.do("queue.getJobScheduler", id=scheduler)["scheduler"]
-    side.now = max(side.now, int(found["next"])) if found else side.now
+    found = client.do("queue.getJobScheduler", id=scheduler)["scheduler"]
+    client.now = max(client.now, int(found["next"])) if found else client.now
 
 
 @pytest.mark.parametrize("name", REPEATS)
 def test_a_scheduler_and_its_iterations(name: str, compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, repeat=REPEATS[name], name="tick", data_raw='{"a":1}')
-        look(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, repeat=REPEATS[name], name="tick", data_raw='{"a":1}')
+        look(client)
         for _ in range(4):
-            jump_to_next(side)
-            run_one(side)
-        look(side)
-        side.do("queue.getJobs", types=["delayed", "waiting", "completed"])
-        side.do("queue.removeJobScheduler", id="s")
-        side.do("queue.removeJobScheduler", id="s")
-        look(side)
+            jump_to_next(client)
+            run_one(client)
+        look(client)
+        client.do("queue.getJobs", types=["delayed", "waiting", "completed"])
+        client.do("queue.removeJobScheduler", id="s")
+        client.do("queue.removeJobScheduler", id="s")
+        look(client)
 
-    compare(story)
+    compare(steps)
 
 
 TEMPLATES: dict[str, dict[str, Any]] = {
@@ -121,28 +121,28 @@ TEMPLATES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("repeat", [{"every": 5000}, {"pattern": "*/5 * * * * *"}], ids=["every", "pattern"])
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_templates(name: str, repeat: dict[str, Any], compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, repeat=repeat, **TEMPLATES[name])
-        look(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, repeat=repeat, **TEMPLATES[name])
+        look(client)
         for _ in range(3):
-            jump_to_next(side)
-            run_one(side)
-        side.do("queue.getJobs", types=["delayed", "prioritized", "waiting"])
+            jump_to_next(client)
+            run_one(client)
+        client.do("queue.getJobs", types=["delayed", "prioritized", "waiting"])
 
-    compare(story)
+    compare(steps)
 
 
 def test_defaults_of_the_queue(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        side.open("q", "queue", options={"defaultJobOptions": {"attempts": 3, "jobId": "x", "removeOnComplete": 5}})
-        side.open("w", "worker", processor="manual")
-        upsert(side, repeat={"every": 1000})
-        upsert(side, "other", repeat={"pattern": "* * * * *"}, opts={"attempts": 1})
-        run_one(side)
-        look(side)
+    def steps(client: ComparedClient) -> None:
+        client.open("q", "queue", options={"defaultJobOptions": {"attempts": 3, "jobId": "x", "removeOnComplete": 5}})
+        client.open("w", "worker", processor="manual")
+        upsert(client, repeat={"every": 1000})
+        upsert(client, "other", repeat={"pattern": "* * * * *"}, opts={"attempts": 1})
+        run_one(client)
+        look(client)
 
-    compare(story)
+    compare(steps)
 
 
 CHANGES: dict[str, list[dict[str, Any]]] = {
@@ -162,189 +162,189 @@ CHANGES: dict[str, list[dict[str, Any]]] = {
 def test_upsert_again(name: str, moment: str, compare: Compare) -> None:
     before, after = CHANGES[name]
 
-    def story(side: Side) -> None:
-        open_all(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
         if moment == "paused":
-            side.do("queue.pause")
-        upsert(side, repeat=before, name="before", data_raw='{"n":1}', opts={"attempts": 2})
+            client.do("queue.pause")
+        upsert(client, repeat=before, name="before", data_raw='{"n":1}', opts={"attempts": 2})
         if moment in ("active", "delayed", "done"):
-            jump_to_next(side)
-            claimed = side.do("worker.getNextJob", "w", token="t")["job"]
+            jump_to_next(client)
+            claimed = client.do("worker.getNextJob", "w", token="t")["job"]
             if moment != "active" and claimed:
-                side.do("worker.moveToCompleted", "w", job=claimed["id"], token="t")
-        side.now += 12345 if moment in ("late", "done") else 10
-        upsert(side, repeat=after, name="after", data_raw="[]", opts={"priority": 3})
-        look(side)
-        upsert(side, repeat=after)
+                client.do("worker.moveToCompleted", "w", job=claimed["id"], token="t")
+        client.now += 12345 if moment in ("late", "done") else 10
+        upsert(client, repeat=after, name="after", data_raw="[]", opts={"priority": 3})
+        look(client)
+        upsert(client, repeat=after)
         for _ in range(3):
-            jump_to_next(side)
-            run_one(side)
-        look(side)
-        side.do("queue.getJobs", types=["delayed", "prioritized", "waiting", "active", "completed", "paused"])
+            jump_to_next(client)
+            run_one(client)
+        look(client)
+        client.do("queue.getJobs", types=["delayed", "prioritized", "waiting", "active", "completed", "paused"])
 
-    compare(story)
+    compare(steps)
 
 
 def test_a_late_worker_catches_up(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, "every", repeat={"every": 1000})
-        upsert(side, "cron", repeat={"pattern": "* * * * *"})
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, "every", repeat={"every": 1000})
+        upsert(client, "cron", repeat={"pattern": "* * * * *"})
         for pause in (1, 999, 5432, 61_000, 3_600_000):
-            side.now += pause
-            while run_one(side):
+            client.now += pause
+            while run_one(client):
                 pass
-        look(side, "every")
-        look(side, "cron")
+        look(client, "every")
+        look(client, "cron")
 
-    compare(story)
+    compare(steps)
 
 
 def test_fetch_next_makes_the_next_iteration_too(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, "a", repeat={"every": 1000})
-        upsert(side, "b", repeat={"every": 1000}, opts={"priority": 1})
-        side.do("worker.getNextJob", "w", token="t")
-        side.do("worker.moveToCompleted", "w", job=f"repeat:a:{NOW}", token="t", fetch_next=True)
-        side.do("worker.moveToFailed", "w", job=f"repeat:b:{NOW}", token="t", message="no", fetch_next=True)
-        side.do("queue.getJobs", types=["delayed", "completed", "failed"])
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, "a", repeat={"every": 1000})
+        upsert(client, "b", repeat={"every": 1000}, opts={"priority": 1})
+        client.do("worker.getNextJob", "w", token="t")
+        client.do("worker.moveToCompleted", "w", job=f"repeat:a:{NOW}", token="t", fetch_next=True)
+        client.do("worker.moveToFailed", "w", job=f"repeat:b:{NOW}", token="t", message="no", fetch_next=True)
+        client.do("queue.getJobs", types=["delayed", "completed", "failed"])
 
-    compare(story)
+    compare(steps)
 
 
 def test_a_retried_iteration_makes_no_second_successor(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, repeat={"every": 1000}, opts={"attempts": 3, "backoff": {"type": "fixed", "delay": 10}})
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, repeat={"every": 1000}, opts={"attempts": 3, "backoff": {"type": "fixed", "delay": 10}})
         for _ in range(3):
-            claimed = side.do("worker.getNextJob", "w", token="t")["job"]
+            claimed = client.do("worker.getNextJob", "w", token="t")["job"]
             assert claimed["id"] == f"repeat:s:{NOW}"
-            side.do("worker.moveToFailed", "w", job=claimed["id"], token="t", message="again")
-            side.now += 20
-        look(side)
-        side.do("queue.getJob", job=f"repeat:s:{NOW}")
+            client.do("worker.moveToFailed", "w", job=claimed["id"], token="t", message="again")
+            client.now += 20
+        look(client)
+        client.do("queue.getJob", job=f"repeat:s:{NOW}")
 
-    compare(story)
+    compare(steps)
 
 
 def test_ids_with_colons(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
         for scheduler in ("a:b", "a:b:c:d", "a:b:c:d:e", "name:id:1700000000001:UTC:0 0 * * *"):
-            upsert(side, scheduler, repeat={"every": 1000})
-            look(side, scheduler)
-            run_one(side)
-        side.do("queue.getJobScheduler", id="missing")
-        side.do("queue.getJobScheduler", id="missing:id:1700000000001:UTC:0 0 * * *")
+            upsert(client, scheduler, repeat={"every": 1000})
+            look(client, scheduler)
+            run_one(client)
+        client.do("queue.getJobScheduler", id="missing")
+        client.do("queue.getJobScheduler", id="missing:id:1700000000001:UTC:0 0 * * *")
         for scheduler in ("a:b", "a:b:c:d:e"):
-            side.do("queue.removeJobScheduler", id=scheduler)
-        look(side)
+            client.do("queue.removeJobScheduler", id=scheduler)
+        look(client)
 
-    compare(story)
+    compare(steps)
 
 
 def test_lists_of_schedulers(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
         for number in range(5):
-            upsert(side, f"s{number}", repeat={"every": 1000, "startDate": NOW + 100 * (number * 2 % 5) + 1})
+            upsert(client, f"s{number}", repeat={"every": 1000, "startDate": NOW + 100 * (number * 2 % 5) + 1})
         for asc in (True, False):
-            side.do("queue.getJobSchedulers", asc=asc)
-            side.do("queue.getJobSchedulers", start=1, end=2, asc=asc)
+            client.do("queue.getJobSchedulers", asc=asc)
+            client.do("queue.getJobSchedulers", start=1, end=2, asc=asc)
 
-    compare(story)
+    compare(steps)
 
 
 def test_an_iteration_cannot_be_removed_alone(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, repeat={"every": 1000})
-        upsert(side, "later", repeat={"pattern": "0 0 * * *"})
-        side.do("queue.remove", job=f"repeat:s:{NOW}")
-        side.do("job.remove", job=f"repeat:s:{NOW}")
-        side.do("queue.drain", delayed=True)
-        side.now += 10
-        side.do("queue.clean", grace_ms=0, limit=0, type="wait")
-        side.do("queue.clean", grace_ms=0, limit=0, type="delayed")
-        side.do("job.promote", job=f"repeat:later:{1700006400000}")
-        run_one(side)
-        run_one(side)
-        side.do("queue.remove", job=f"repeat:s:{NOW}")
-        look(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, repeat={"every": 1000})
+        upsert(client, "later", repeat={"pattern": "0 0 * * *"})
+        client.do("queue.remove", job=f"repeat:s:{NOW}")
+        client.do("job.remove", job=f"repeat:s:{NOW}")
+        client.do("queue.drain", delayed=True)
+        client.now += 10
+        client.do("queue.clean", grace_ms=0, limit=0, type="wait")
+        client.do("queue.clean", grace_ms=0, limit=0, type="delayed")
+        client.do("job.promote", job=f"repeat:later:{1700006400000}")
+        run_one(client)
+        run_one(client)
+        client.do("queue.remove", job=f"repeat:s:{NOW}")
+        look(client)
 
-    compare(story)
+    compare(steps)
 
 
 @pytest.mark.parametrize("moment", ["waiting", "prioritized", "delayed", "active"])
 def test_removing_a_scheduler(moment: str, compare: Compare) -> None:
     repeat = {"pattern": "*/10 * * * * *"} if moment == "delayed" else {"every": 10_000}
 
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, repeat=repeat, opts={"priority": 2} if moment == "prioritized" else {})
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, repeat=repeat, opts={"priority": 2} if moment == "prioritized" else {})
         if moment == "active":
-            side.do("worker.getNextJob", "w", token="t")
-        side.do("queue.removeJobScheduler", id="s")
-        look(side)
+            client.do("worker.getNextJob", "w", token="t")
+        client.do("queue.removeJobScheduler", id="s")
+        look(client)
         if moment == "active":
-            side.do("worker.moveToCompleted", "w", job=f"repeat:s:{NOW}", token="t")
-        side.now += 20_000
-        run_one(side)
-        run_one(side)
-        upsert(side, repeat=repeat)
-        look(side)
+            client.do("worker.moveToCompleted", "w", job=f"repeat:s:{NOW}", token="t")
+        client.now += 20_000
+        run_one(client)
+        run_one(client)
+        upsert(client, repeat=repeat)
+        look(client)
 
-    compare(story)
+    compare(steps)
 
 
 def test_slots_that_are_taken(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, repeat={"every": 1000})
-        side.do("worker.getNextJob", "w", token="t")
-        side.do("queue.removeJobScheduler", id="s")
-        upsert(side, repeat={"every": 1000})
-        side.do("queue.removeJobScheduler", id="s")
-        upsert(side, repeat={"every": 1000})
-        upsert(side, "p", repeat={"pattern": "*/10 * * * * *"})
-        side.now += 10_000
-        while run_one(side):
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, repeat={"every": 1000})
+        client.do("worker.getNextJob", "w", token="t")
+        client.do("queue.removeJobScheduler", id="s")
+        upsert(client, repeat={"every": 1000})
+        client.do("queue.removeJobScheduler", id="s")
+        upsert(client, repeat={"every": 1000})
+        upsert(client, "p", repeat={"pattern": "*/10 * * * * *"})
+        client.now += 10_000
+        while run_one(client):
             pass
-        side.do("queue.removeJobScheduler", id="p")
-        side.now -= 10_000
-        upsert(side, "p", repeat={"pattern": "*/10 * * * * *"})
+        client.do("queue.removeJobScheduler", id="p")
+        client.now -= 10_000
+        upsert(client, "p", repeat={"pattern": "*/10 * * * * *"})
 
-    compare(story)
+    compare(steps)
 
 
 def test_a_stored_pattern_that_nobody_can_read_delays_the_job(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        upsert(side, repeat={"pattern": "*/10 * * * * *"})
-        (key,) = [key for key in side.state() if key.startswith("P:q:repeat:s:")]
-        side.server.connect().hset(key.replace("P", side.prefix, 1), "opts", '{"repeat":{"pattern":"nonsense"}}')
-        side.now += 10_000
-        side.do("worker.getNextJob", "w", token="t")
-        errors = [side.wait("w", "error")["message"] for _ in range(2)]
-        side.answers.append(["errors", errors])
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        upsert(client, repeat={"pattern": "*/10 * * * * *"})
+        (key,) = [key for key in client.state() if key.startswith("P:q:repeat:s:")]
+        client.server.connect().hset(key.replace("P", client.prefix, 1), "opts", '{"repeat":{"pattern":"nonsense"}}')
+        client.now += 10_000
+        client.do("worker.getNextJob", "w", token="t")
+        errors = [client.wait("w", "error")["message"] for _ in range(2)]
+        client.answers.append(["errors", errors])
 
-    state = compare(story).state()
+    state = compare(steps).state()
     assert state["P:q:delayed"]
 
 
 def test_managed_worker_keeps_a_schedule(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        side.open("q", "queue")
-        upsert(side, repeat={"every": 3_600_000})
-        upsert(side, "two", repeat={"pattern": "0 0 * * *", "immediately": True})
-        side.open("w", "worker", processor="noop")
-        side.wait("w", "drained")
-        side.wait_until_idle()
-        side.do("close", "w")
-        look(side)
+    def steps(client: ComparedClient) -> None:
+        client.open("q", "queue")
+        upsert(client, repeat={"every": 3_600_000})
+        upsert(client, "two", repeat={"pattern": "0 0 * * *", "immediately": True})
+        client.open("w", "worker", processor="noop")
+        client.wait("w", "drained")
+        client.wait_until_idle()
+        client.do("close", "w")
+        look(client)
 
-    compare(story)
+    compare(steps)
 
 
 LEGACY: dict[str, dict[str, Any]] = {
@@ -370,24 +370,24 @@ LEGACY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LEGACY)
 def test_the_option_repeat(name: str, compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
-        side.do("queue.add", name="old", data_raw='{"id":"x","v":1}', opts=LEGACY[name])
-        side.do("queue.add", name="old", data_raw='{"id":"x","v":2}', opts=LEGACY[name])
-        look(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
+        client.do("queue.add", name="old", data_raw='{"id":"x","v":1}', opts=LEGACY[name])
+        client.do("queue.add", name="old", data_raw='{"id":"x","v":2}', opts=LEGACY[name])
+        look(client)
         for _ in range(3):
-            side.now += 5000
-            run_one(side)
-        side.do("queue.getJobs", types=["delayed", "waiting", "prioritized", "completed"])
+            client.now += 5000
+            run_one(client)
+        client.do("queue.getJobs", types=["delayed", "waiting", "prioritized", "completed"])
 
-    compare(story)
+    compare(steps)
 
 
 def test_repeat_in_a_bulk_is_only_an_option(compare: Compare) -> None:
-    def story(side: Side) -> None:
-        open_all(side)
+    def steps(client: ComparedClient) -> None:
+        open_all(client)
         date = "2030-01-01T00:00:00Z"
-        side.do("queue.addBulk", jobs=[{"name": "a", "opts": {"repeat": {"every": 5, "endDate": date}}}])
-        side.do("queue.addBulk", jobs=[{"name": "a", "opts": {"repeat": {"every": 5}, "delay": 1}}])
+        client.do("queue.addBulk", jobs=[{"name": "a", "opts": {"repeat": {"every": 5, "endDate": date}}}])
+        client.do("queue.addBulk", jobs=[{"name": "a", "opts": {"repeat": {"every": 5}, "delay": 1}}])
 
-    compare(story)
+    compare(steps)

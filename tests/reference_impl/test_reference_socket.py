@@ -14,12 +14,12 @@ from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import packed
 from conformance.reference_impl.connection.single_socket import SingleSocket
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 Answer = Callable[[list[bytes]], Awaitable[bytes | None]]
 
 
-class OwnServer:
+class ScriptedServer:
     """Reads commands and lets the test answer them; None ends the connection. `heard` has one list per connection."""
 
     def __init__(self, answer: Answer) -> None:
@@ -39,20 +39,20 @@ class OwnServer:
         writer.close()
 
 
-def on(server: Server, **fields: Any) -> SingleSocket:
+def on(server: RedisInstance, **fields: Any) -> SingleSocket:
     return SingleSocket(Address.of({"nodes": list(server.nodes), **fields}), None)
 
 
-def run_for(seconds: float, play: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(play, seconds))
+def run_for(seconds: float, steps: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(steps, seconds))
 
 
-def play_with(answer: Answer, play: Callable[[SingleSocket, OwnServer], Coroutine[Any, Any, None]]) -> None:
+def serve_with(answer: Answer, steps: Callable[[SingleSocket, ScriptedServer], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
-        own = OwnServer(answer)
+        own = ScriptedServer(answer)
         listener = await asyncio.start_server(own.serve, "127.0.0.1", 0)
         connection = SingleSocket(Address(nodes=(listener.sockets[0].getsockname()[:2],)), None)
-        await play(connection, own)
+        await steps(connection, own)
         await connection.close()
         listener.close()
 
@@ -70,8 +70,8 @@ async def echo(words: list[bytes]) -> bytes | None:
     return b"$%d\r\n%s\r\n" % (len(words[-1]), words[-1])
 
 
-def test_replies_come_in_the_order_of_the_commands_also_while_it_connects(server: Server) -> None:
-    async def play() -> None:
+def test_replies_come_in_the_order_of_the_commands_also_while_it_connects(server: RedisInstance) -> None:
+    async def steps() -> None:
         connection = on(server)
         early = [asyncio.create_task(connection.command(("ECHO", str(number)))) for number in range(50)]
         assert await asyncio.gather(*early) == [b"%d" % number for number in range(50)]
@@ -80,7 +80,7 @@ def test_replies_come_in_the_order_of_the_commands_also_while_it_connects(server
         assert await connection.pipeline([]) == []
         await connection.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
 def test_commands_do_not_wait_for_each_other() -> None:
@@ -91,14 +91,14 @@ def test_commands_do_not_wait_for_each_other() -> None:
         held_back.append(await echo(words) or b"")
         return b"".join(held_back) if len(held_back) == 2 else b""
 
-    async def play(connection: SingleSocket, _own: OwnServer) -> None:
+    async def steps(connection: SingleSocket, _own: ScriptedServer) -> None:
         assert await asyncio.gather(*(connection.command(("ECHO", word)) for word in "ab")) == [b"a", b"b"]
 
-    play_with(answer, play)
+    serve_with(answer, steps)
 
 
-def test_errors_are_those_of_redis_py(server: Server) -> None:
-    async def play() -> None:
+def test_errors_are_those_of_redis_py(server: RedisInstance) -> None:
+    async def steps() -> None:
         connection = on(server)
         with pytest.raises(NoScriptError):
             await connection.command(("EVALSHA", "0" * 40, 0))
@@ -109,11 +109,11 @@ def test_errors_are_those_of_redis_py(server: Server) -> None:
         assert isinstance(error, ResponseError)
         await connection.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
-def test_a_transaction_happens_as_a_whole_or_not_at_all(server: Server, prefix: str) -> None:
-    async def play() -> None:
+def test_a_transaction_happens_as_a_whole_or_not_at_all(server: RedisInstance, prefix: str) -> None:
+    async def steps() -> None:
         connection, key = on(server), f"{prefix}:x"
         assert await connection.transaction([("SET", key, 1), ("INCR", key)]) == [b"OK", 2]
         done, error = await connection.transaction([("INCR", key), ("LPUSH", key, 1)])
@@ -124,41 +124,41 @@ def test_a_transaction_happens_as_a_whole_or_not_at_all(server: Server, prefix: 
         assert await connection.command(("GET", key)) == b"3"
         await connection.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
 def test_a_lost_socket_fails_what_is_due_and_the_next_command_opens_another() -> None:
     async def answer(words: list[bytes]) -> bytes | None:
         return None if words[-1] == b"die" else await echo(words)
 
-    async def play(connection: SingleSocket, own: OwnServer) -> None:
+    async def steps(connection: SingleSocket, own: ScriptedServer) -> None:
         outcomes = await asyncio.gather(
             *(connection.command(("ECHO", word)) for word in ("a", "die", "b")), return_exceptions=True
         )
         assert outcomes[0] == b"a"
-        assert [type(each) for each in outcomes[1:]] == [RedisConnectionError, RedisConnectionError]
+        assert [type(outcome) for outcome in outcomes[1:]] == [RedisConnectionError, RedisConnectionError]
         assert outcomes[1] is not outcomes[2]
         assert await connection.command(("ECHO", "c")) == b"c"
-        assert [each[-1] for each in own.heard[1]] == [b"c"], "nothing was sent again"
+        assert [words[-1] for words in own.heard[1]] == [b"c"], "nothing was sent again"
 
-    play_with(answer, play)
+    serve_with(answer, steps)
 
 
 def test_what_is_no_resp_ends_the_connection() -> None:
     async def answer(_words: list[bytes]) -> bytes | None:
         return b"HTTP/1.1 400 Bad Request\r\n"
 
-    async def play(connection: SingleSocket, _own: OwnServer) -> None:
+    async def steps(connection: SingleSocket, _own: ScriptedServer) -> None:
         with pytest.raises(InvalidResponse):
             await connection.command(("ECHO", "a"))
 
-    play_with(answer, play)
+    serve_with(answer, steps)
 
 
-def test_a_cancelled_command_that_blocks_takes_its_socket_with_it(server: Server, prefix: str) -> None:
+def test_a_cancelled_command_that_blocks_takes_its_socket_with_it(server: RedisInstance, prefix: str) -> None:
     """Else the marker that comes later would be popped by nobody."""
 
-    async def play() -> None:
+    async def steps() -> None:
         connection, other, key = on(server), on(server), f"{prefix}:marker"
         waiting = asyncio.create_task(connection.command(("BZPOPMIN", key, 0)))
         await until_blocked(other, 1)
@@ -171,11 +171,11 @@ def test_a_cancelled_command_that_blocks_takes_its_socket_with_it(server: Server
         await connection.close()
         await other.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
-def test_a_cancelled_command_leaves_its_neighbours_alone(server: Server) -> None:
-    async def play() -> None:
+def test_a_cancelled_command_leaves_its_neighbours_alone(server: RedisInstance) -> None:
+    async def steps() -> None:
         connection = on(server)
         await connection.command(("PING",))
         number = await connection.command(("CLIENT ID",))
@@ -187,33 +187,33 @@ def test_a_cancelled_command_leaves_its_neighbours_alone(server: Server) -> None
         assert await connection.command(("CLIENT ID",)) == number
         await connection.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
 def test_a_command_cancelled_while_it_connects_is_never_sent() -> None:
-    async def play(connection: SingleSocket, own: OwnServer) -> None:
+    async def steps(connection: SingleSocket, own: ScriptedServer) -> None:
         first, second = (asyncio.create_task(connection.command(("ECHO", word))) for word in "ab")
         await asyncio.sleep(0)
         first.cancel()
         assert await second == b"b"
         assert own.heard == [[[b"ECHO", b"b"]]]
 
-    play_with(echo, play)
+    serve_with(echo, steps)
 
 
-def test_a_closed_connection_refuses(server: Server) -> None:
-    async def play() -> None:
+def test_a_closed_connection_refuses(server: RedisInstance) -> None:
+    async def steps() -> None:
         connection = on(server)
         await connection.command(("PING",))
         await connection.close()
         with pytest.raises(RedisConnectionError, match="closed"):
             await connection.command(("PING",))
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
 def test_nobody_listening_is_a_lost_connection() -> None:
-    async def play() -> None:
+    async def steps() -> None:
         listener = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         address = Address(nodes=(listener.sockets[0].getsockname()[:2],))
         listener.close()
@@ -223,12 +223,12 @@ def test_nobody_listening_is_a_lost_connection() -> None:
             await connection.command(("PING",))
         await connection.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
 def test_it_introduces_itself_before_anything_else() -> None:
-    async def play() -> None:
-        own = OwnServer(echo)
+    async def steps() -> None:
+        own = ScriptedServer(echo)
         listener = await asyncio.start_server(own.serve, "127.0.0.1", 0)
         nodes = (listener.sockets[0].getsockname()[:2],)
         connection = SingleSocket(Address(nodes=nodes, db=3, username="u", password="p"), "me")
@@ -238,7 +238,7 @@ def test_it_introduces_itself_before_anything_else() -> None:
         await connection.close()
         listener.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_it_introduces_itself_before_anything_else() -> None:
     [("bull:cQ==:w:me", True), ("two words", False), ("caf\u00e9", False), ("a\n", False), ("", False)],
 )
 def test_a_name_that_redis_would_refuse_is_not_told(name: str, told: bool) -> None:
-    async def play() -> None:
-        own = OwnServer(echo)
+    async def steps() -> None:
+        own = ScriptedServer(echo)
         listener = await asyncio.start_server(own.serve, "127.0.0.1", 0)
         connection = Connection(Address(nodes=(listener.sockets[0].getsockname()[:2],)), name=name)
         await connection.command("ECHO", "x")
@@ -255,17 +255,17 @@ def test_a_name_that_redis_would_refuse_is_not_told(name: str, told: bool) -> No
         await connection.close()
         listener.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
-def test_a_refused_login_is_told_to_whoever_asked(server: Server) -> None:
-    async def play() -> None:
+def test_a_refused_login_is_told_to_whoever_asked(server: RedisInstance) -> None:
+    async def steps() -> None:
         connection = on(server, password="wrong", username="nobody")
         with pytest.raises(AuthenticationError):
             await connection.command(("PING",))
         await connection.close()
 
-    run_for(5, play())
+    run_for(5, steps())
 
 
 @pytest.mark.parametrize(

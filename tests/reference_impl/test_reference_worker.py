@@ -12,38 +12,37 @@ from conformance.reference_impl.errors import (
     RateLimitError,
 )
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.runner import ScriptTexts
+from tests.reference_impl.queue_under_test import QueueUnderTest, WithQueue
 
-from .house import House, Scene
 
-
-def test_waiting_worker_is_woken_by_the_marker(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        worker = house.worker(lambda job, _token: job.data)
+def test_waiting_worker_is_woken_by_the_marker(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(lambda job, _token: job.data)
         idle = asyncio.Event()
         worker.on("drained", idle.set)
         await idle.wait()
-        await house.queue.add("a", {"x": 1})
-        await house.hear("completed", "1")
-        assert (await house.job("1")).returnvalue == {"x": 1}
+        await tested.queue.add("a", {"x": 1})
+        await tested.hear("completed", "1")
+        assert (await tested.job("1")).returnvalue == {"x": 1}
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_delayed_job_is_run_when_due(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        house.worker(lambda _job, _token: None)
-        await house.queue.add("a", 1, {"delay": 200})
-        await house.hear("completed", "1")
-        job = await house.job("1")
+def test_delayed_job_is_run_when_due(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        tested.worker(lambda _job, _token: None)
+        await tested.queue.add("a", 1, {"delay": 200})
+        await tested.hear("completed", "1")
+        job = await tested.job("1")
         assert (job.processedOn or 0) - (job.timestamp or 0) >= 200
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_concurrency_limits_the_jobs_at_a_time(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_concurrency_limits_the_jobs_at_a_time(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         running, most = 0, 0
         gate = asyncio.Event()
 
@@ -54,33 +53,33 @@ def test_concurrency_limits_the_jobs_at_a_time(scene: Scene) -> None:
             await gate.wait()
             running -= 1
 
-        await house.queue.addBulk([{"name": f"n{index}", "data": index} for index in range(7)])
-        house.worker(process, concurrency=3)
-        await house.until(lambda: running == 3, lambda: running)
+        await tested.queue.addBulk([{"name": f"n{index}", "data": index} for index in range(7)])
+        tested.worker(process, concurrency=3)
+        await tested.until(lambda: running == 3, lambda: running)
         gate.set()
         for index in range(1, 8):
-            await house.hear("completed", str(index))
+            await tested.hear("completed", str(index))
         assert most == 3
-        assert await house.queue.getJobCounts("active", "wait") == {"active": 0, "wait": 0}
+        assert await tested.queue.getJobCounts("active", "wait") == {"active": 0, "wait": 0}
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_limiter_spaces_the_starts(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        await house.queue.addBulk([{"name": "n", "data": index} for index in range(3)])
-        house.worker(lambda _job, _token: None, limiter={"max": 1, "duration": 100})
+def test_limiter_spaces_the_starts(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.addBulk([{"name": "n", "data": index} for index in range(3)])
+        tested.worker(lambda _job, _token: None, limiter={"max": 1, "duration": 100})
         for job_id in "123":
-            await house.hear("completed", job_id)
-        starts = [(await house.job(job_id)).processedOn or 0 for job_id in "123"]
+            await tested.hear("completed", job_id)
+        starts = [(await tested.job(job_id)).processedOn or 0 for job_id in "123"]
         assert starts[1] - starts[0] >= 95
         assert starts[2] - starts[1] >= 95
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_rate_limit_error_puts_the_job_back(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_rate_limit_error_puts_the_job_back(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         tries: list[int] = []
 
         async def process(job: Job, _token: str) -> None:
@@ -89,86 +88,86 @@ def test_rate_limit_error_puts_the_job_back(scene: Scene) -> None:
                 await worker.rateLimit(50)
                 raise RateLimitError
 
-        worker = house.worker(process, limiter={"max": 100, "duration": 1000})
-        await house.queue.add("a", 1)
-        await house.hear("completed", "1")
+        worker = tested.worker(process, limiter={"max": 100, "duration": 1000})
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
         assert tries == [1, 2]
-        assert (await house.job("1")).attemptsMade == 1
+        assert (await tested.job("1")).attemptsMade == 1
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_paused_worker_takes_nothing_until_resumed(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        worker = house.worker(lambda _job, _token: None)
-        await house.queue.add("a", 1)
-        await house.hear("completed", "1")
+def test_paused_worker_takes_nothing_until_resumed(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(lambda _job, _token: None)
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
         await worker.pause()
         assert (worker.isPaused(), worker.isRunning()) == (True, False)
-        await house.queue.add("b", 2)
+        await tested.queue.add("b", 2)
         assert await worker.getNextJob("t", {"block": False}) is None
-        assert await house.queue.getJobState("2") == "waiting"
+        assert await tested.queue.getJobState("2") == "waiting"
         worker.resume()
-        await house.hear("completed", "2")
+        await tested.hear("completed", "2")
         assert worker.isRunning()
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_close_lets_running_jobs_end_and_fetches_no_more(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_close_lets_running_jobs_end_and_fetches_no_more(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         started, gate = asyncio.Event(), asyncio.Event()
 
         async def process(_job: Job, _token: str) -> None:
             started.set()
             await gate.wait()
 
-        await house.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2}])
-        worker = house.worker(process)
+        await tested.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2}])
+        worker = tested.worker(process)
         await started.wait()
         closing = asyncio.create_task(worker.close())
-        await house.until(lambda: worker.closing, lambda: house.heard)
+        await tested.until(lambda: worker.closing, lambda: tested.heard)
         gate.set()
         await closing
-        assert ("completed", "1") in house.heard
-        assert await house.queue.getJobState("2") == "waiting"
+        assert ("completed", "1") in tested.heard
+        assert await tested.queue.getJobState("2") == "waiting"
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_forced_close_leaves_the_job_and_its_lock(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_forced_close_leaves_the_job_and_its_lock(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         started = asyncio.Event()
 
         async def process(_job: Job, _token: str) -> None:
             started.set()
             await asyncio.Event().wait()
 
-        await house.queue.add("a", 1)
-        worker = house.worker(process)
+        await tested.queue.add("a", 1)
+        worker = tested.worker(process)
         await started.wait()
         await worker.close(force=True)
-        assert await house.queue.getJobState("1") == "active"
-        assert await house.queue.connection.command("EXISTS", house.queue.keys.of_job("1", "lock")) == 1
+        assert await tested.queue.getJobState("1") == "active"
+        assert await tested.queue.connection.command("EXISTS", tested.queue.keys.of_job("1", "lock")) == 1
 
-    scene(play)
-
-
-def test_a_job_without_a_hash_is_a_hole(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        await house.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2}])
-        await house.queue.connection.command("DEL", house.queue.toKey("1"))
-        assert [job and job.id for job in await house.queue.getWaiting()] == [None, "2"]
-
-    scene(play)
+    with_queue(steps)
 
 
-def test_concurrent_adds_keep_their_order(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        jobs = await asyncio.gather(*(house.queue.add(f"n{index}", index) for index in range(50)))
+def test_a_job_without_a_hash_is_a_hole(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2}])
+        await tested.queue.connection.command("DEL", tested.queue.toKey("1"))
+        assert [job and job.id for job in await tested.queue.getWaiting()] == [None, "2"]
+
+    with_queue(steps)
+
+
+def test_concurrent_adds_keep_their_order(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        jobs = await asyncio.gather(*(tested.queue.add(f"n{index}", index) for index in range(50)))
         assert [job.id for job in jobs] == [str(index + 1) for index in range(50)]
 
-    scene(play)
+    with_queue(steps)
 
 
 @pytest.mark.parametrize(
@@ -181,12 +180,12 @@ def test_concurrent_adds_keep_their_order(scene: Scene) -> None:
         ({"drainDelay": 0}, "drainDelay must be greater than 0"),
     ],
 )
-def test_bad_worker_options(scene: Scene, opts: dict[str, Any], text: str) -> None:
-    async def play(house: House) -> None:
+def test_bad_worker_options(with_queue: WithQueue, opts: dict[str, Any], text: str) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         with pytest.raises(InvalidArgument, match=text):
-            house.worker(None, **opts)
+            tested.worker(None, **opts)
 
-    scene(play)
+    with_queue(steps)
 
 
 @pytest.mark.parametrize(

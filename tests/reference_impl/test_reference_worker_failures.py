@@ -1,20 +1,24 @@
-"""What a worker does when attempts fail, locks are lost and jobs stall, on a private Redis."""
+"""What a worker does when attempts fail, locks are lost, jobs stall, connections are killed and scripts forgotten."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from conformance.reference_impl.errors import (
-    UnrecoverableError,
-)
+import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from conformance.reference_impl.errors import BullMQError, ScriptError, UnrecoverableError
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.servers import RedisInstance
+from tests.reference_impl.queue_under_test import QueueUnderTest, Until, WithQueue
 
-from .house import House, Scene
 
-
-def test_failed_attempts_back_off_and_then_end(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_failed_attempts_back_off_and_then_end(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         asked: list[tuple[int, str | None]] = []
 
         def strategy(attempt: int, kind: str | None, _error: BaseException, _job: Any) -> int:
@@ -24,112 +28,220 @@ def test_failed_attempts_back_off_and_then_end(scene: Scene) -> None:
         def process(_job: Job, _token: str) -> None:
             raise RuntimeError("boom")
 
-        await house.queue.add("a", 1, {"attempts": 3, "backoff": {"type": "mine"}, "stackTraceLimit": 2})
-        house.worker(process, settings={"backoffStrategy": strategy})
-        await house.hear("failed", "1", times=3)
-        job = await house.job("1")
+        await tested.queue.add("a", 1, {"attempts": 3, "backoff": {"type": "mine"}, "stackTraceLimit": 2})
+        tested.worker(process, settings={"backoffStrategy": strategy})
+        await tested.hear("failed", "1", times=3)
+        job = await tested.job("1")
         assert asked == [(1, "mine"), (2, "mine")]
         assert (job.attemptsMade, job.failedReason, len(job.stacktrace)) == (3, "boom", 2)
         assert job.stacktrace[0].startswith("RuntimeError: boom\n    at process (")
         assert await job.getState() == "failed"
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_unrecoverable_error_ends_the_attempts(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_unrecoverable_error_ends_the_attempts(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         def process(_job: Job, _token: str) -> None:
             raise UnrecoverableError("never")
 
-        await house.queue.add("a", 1, {"attempts": 5})
-        house.worker(process)
-        await house.hear("failed", "1")
-        assert await (await house.job("1")).getState() == "failed"
+        await tested.queue.add("a", 1, {"attempts": 5})
+        tested.worker(process)
+        await tested.hear("failed", "1")
+        assert await (await tested.job("1")).getState() == "failed"
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_unknown_backoff_leaves_the_job_active(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_unknown_backoff_leaves_the_job_active(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         def process(_job: Job, _token: str) -> None:
             raise RuntimeError("boom")
 
-        await house.queue.add("a", 1, {"attempts": 2, "backoff": {"type": "nobody-knows"}})
-        house.worker(process)
-        await house.until(lambda: any("Unknown backoff" in text for _, text in house.heard), lambda: house.heard)
-        assert await house.queue.getJobState("1") == "active"
+        await tested.queue.add("a", 1, {"attempts": 2, "backoff": {"type": "nobody-knows"}})
+        tested.worker(process)
+        await tested.until(lambda: any("Unknown backoff" in text for _, text in tested.heard), lambda: tested.heard)
+        assert await tested.queue.getJobState("1") == "active"
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_locks_of_running_jobs_are_renewed(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_locks_of_running_jobs_are_renewed(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         gate = asyncio.Event()
 
         async def process(_job: Job, _token: str) -> None:
             await gate.wait()
 
-        await house.queue.add("a", 1)
-        house.worker(process, lockDuration=200)
-        lock = house.queue.keys.of_job("1", "lock")
+        await tested.queue.add("a", 1)
+        tested.worker(process, lockDuration=200)
+        lock = tested.queue.keys.of_job("1", "lock")
         renewals, last = 0, 0
         while renewals < 2:
-            left = await house.queue.connection.command("PTTL", lock)
+            left = await tested.queue.connection.command("PTTL", lock)
             renewals += left > last > 0
             last = left
         gate.set()
-        await house.hear("completed", "1")
+        await tested.hear("completed", "1")
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_lost_lock_is_an_error_and_not_a_completion(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_lost_lock_is_an_error_and_not_a_completion(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         async def process(job: Job, _token: str) -> None:
-            await house.queue.connection.command("DEL", job.key("lock"))
+            await tested.queue.connection.command("DEL", job.key("lock"))
 
-        await house.queue.add("a", 1)
-        house.worker(process)
-        await house.hear("error", "Missing lock for job 1. moveToFinished", times=2)
-        assert ("completed", "1") not in house.heard
-        assert await house.queue.getJobState("1") == "active"
+        await tested.queue.add("a", 1)
+        tested.worker(process)
+        await tested.hear("error", "Missing lock for job 1. moveToFinished", times=2)
+        assert ("completed", "1") not in tested.heard
+        assert await tested.queue.getJobState("1") == "active"
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_stalled_job_is_recovered_and_in_the_end_failed(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        dead = house.worker(None, lockDuration=1)
-        await house.queue.add("a", 1)
+def test_stalled_job_is_recovered_and_in_the_end_failed(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        dead = tested.worker(None, lockDuration=1)
+        await tested.queue.add("a", 1)
         assert await dead.getNextJob("token", {"block": False})
-        house.worker(lambda _job, _token: None, stalledInterval=20, maxStalledCount=0)
-        await house.hear("stalled", "1")
-        await house.hear("failed", "1")
-        assert (await house.job("1")).failedReason == "job stalled more than allowable limit"
+        tested.worker(lambda _job, _token: None, stalledInterval=20, maxStalledCount=0)
+        await tested.hear("stalled", "1")
+        await tested.hear("failed", "1")
+        assert (await tested.job("1")).failedReason == "job stalled more than allowable limit"
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_too_many_starts_fail_the_job_unseen(scene: Scene) -> None:
-    async def play(house: House) -> None:
+def test_too_many_starts_fail_the_job_unseen(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
         seen: list[str] = []
-        await house.queue.add("a", 1, {"jobId": "x"})
-        await house.queue.connection.command("HSET", house.queue.toKey("x"), "ats", 2)
-        house.worker(lambda job, _token: seen.append(job.known_id), maxStartedAttempts=2)
-        await house.hear("failed", "x")
+        await tested.queue.add("a", 1, {"jobId": "x"})
+        await tested.queue.connection.command("HSET", tested.queue.toKey("x"), "ats", 2)
+        tested.worker(lambda job, _token: seen.append(job.known_id), maxStartedAttempts=2)
+        await tested.hear("failed", "x")
         assert seen == []
-        assert (await house.job("x")).failedReason == "job started more than allowable limit"
+        assert (await tested.job("x")).failedReason == "job started more than allowable limit"
 
-    scene(play)
+    with_queue(steps)
 
 
-def test_unreadable_job_is_told_and_the_next_one_runs(scene: Scene) -> None:
-    async def play(house: House) -> None:
-        await house.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2}])
-        await house.queue.connection.command("HSET", house.queue.toKey("1"), "data", "{broken")
-        house.worker(lambda _job, _token: None)
-        await house.hear("completed", "2")
-        assert next(event for event, _ in house.heard) == "error"
-        assert await house.queue.getJobState("1") == "active"
+def test_unreadable_job_is_told_and_the_next_one_runs(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2}])
+        await tested.queue.connection.command("HSET", tested.queue.toKey("1"), "data", "{broken")
+        tested.worker(lambda _job, _token: None)
+        await tested.hear("completed", "2")
+        assert next(event for event, _ in tested.heard) == "error"
+        assert await tested.queue.getJobState("1") == "active"
 
-    scene(play)
+    with_queue(steps)
+
+
+def test_killed_connections_are_replaced(with_queue: WithQueue, server: RedisInstance) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(lambda _job, _token: None, name="survivor")
+        await tested.queue.add("a", 1)
+        await tested.hear("completed", "1")
+        workers: list[Any] = []
+        while not workers:
+            workers = await tested.queue.getWorkers()
+        admin = server.connect()
+        for client in admin.client_list():
+            if client["name"] == workers[0]["rawname"] or client["cmd"] == "evalsha":
+                admin.client_kill_filter(_id=client["id"])
+        await tested.until(worker.isRunning, lambda: tested.heard)
+        await tested.queue.waitUntilReady()
+        await _add_again(tested.queue)
+        await tested.hear("completed", "2")
+        assert not [text for event, text in tested.heard if event == "error"]
+
+    with_queue(steps)
+
+
+async def _add_again(queue: Queue) -> None:
+    """The queue's own connection was killed too: whoever uses it sees one error at most."""
+    try:
+        await queue.add("b", 2)
+    except RedisConnectionError:
+        await queue.add("b", 2)
+
+
+def test_scripts_are_loaded_again_after_a_flush(with_queue: WithQueue, server: RedisInstance) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1)
+        server.connect().script_flush()
+        await tested.queue.addBulk([{"name": "b", "data": 2}, {"name": "c", "data": 3, "opts": {"delay": 5}}])
+        server.connect().script_flush()
+        assert (await tested.queue.add("d", 4)).id == "4"
+
+    with_queue(steps)
+
+
+def test_finished_jobs_are_reported_to_whoever_waits(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        def process(job: Job, _token: str) -> Any:
+            if job.name == "bad":
+                raise RuntimeError("no luck")
+            return [1]
+
+        events = QueueEvents("q", tested.opts, scripts=tested.scripts)
+        good, bad = await tested.queue.add("good", 1), await tested.queue.add("bad", 1)
+        early = [asyncio.create_task(job.waitUntilFinished(events, 5000)) for job in (good, bad)]
+        tested.worker(process)
+        assert await early[0] == [1]
+        with pytest.raises(BullMQError, match="no luck"):
+            await early[1]
+        assert await good.waitUntilFinished(events, 5000) == [1]
+        later = await tested.queue.add("later", 1, {"delay": 60_000})
+        with pytest.raises(TimeoutError, match="timed out before finishing"):
+            await later.waitUntilFinished(events, 30)
+        await events.close()
+
+    with_queue(steps)
+
+
+def test_events_are_read_from_where_one_wants(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        await tested.queue.add("a", 1)
+        told: list[tuple[str, Any]] = []
+        events = QueueEvents("q", {**tested.opts, "lastEventId": "0"}, scripts=tested.scripts)
+        events.on("*", lambda event, fields, _id: told.append((event, dict(fields))))
+        await tested.until(lambda: len(told) == 2, lambda: told)
+        assert told == [("added", {"jobId": "1", "name": "a"}), ("waiting", {"jobId": "1"})]
+        await events.close()
+
+    with_queue(steps)
+
+
+def test_refusals_carry_their_code(with_queue: WithQueue) -> None:
+    async def steps(tested: QueueUnderTest) -> None:
+        worker = tested.worker(None)
+        await tested.queue.add("a", 1)
+        job = await worker.getNextJob("mine", {"block": False})
+        assert job is not None
+        with pytest.raises(ScriptError, match="Lock mismatch") as caught:
+            await job.moveToCompleted(1, "other", False)
+        assert caught.value.code == -6
+        with pytest.raises(TypeError, match="serialize"):
+            await job.moveToCompleted({1, 2}, "mine", False)
+        assert await job.getState() == "active"
+
+    with_queue(steps)
+
+
+def test_everything_works_in_a_cluster(cluster: RedisInstance, scripts: ScriptTexts, wait_until: Until) -> None:
+    async def take_steps() -> None:
+        opts = {"connection": {"mode": "cluster", "nodes": list(cluster.nodes)}, "prefix": cluster.fresh_prefix()}
+        tested = QueueUnderTest(opts, scripts, wait_until)
+        await tested.queue.addBulk([{"name": "a", "data": 1}, {"name": "b", "data": 2, "opts": {"delay": 10}}])
+        tested.worker(lambda job, _token: job.data)
+        for job_id in "12":
+            await tested.hear("completed", job_id)
+        assert (await tested.queue.getJobLogs("1"))["count"] == 0
+        assert await tested.queue.getWorkers() == []
+        await tested.workers[0].close()
+        await tested.queue.close()
+
+    asyncio.run(take_steps())

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=lambda _: None) as opened:
         yield opened
 
 
 @pytest.fixture
-def prefix(server: Server) -> Iterator[str]:
+def prefix(server: RedisInstance) -> Iterator[str]:
     name = server.fresh_prefix()
     yield name
     server.remove_prefix(name)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from conformance.observe.diff import diff
 from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from reports.diff.jobs import JOB_TABLES, rows_by_table, unequal_jobs, without_certain
 from reports.diff.queues import SHARED, compare_group
 from reports.diff.settings import Settings, SideFacts
@@ -58,7 +58,7 @@ def plain_store(prefix: str = "p") -> Keys:
     }
 
 
-def write(server: Server, prefix: str, keys: Mapping[str, Any]) -> None:
+def write(server: RedisInstance, prefix: str, keys: Mapping[str, Any]) -> None:
     """Put keys into Redis."""
     with server.connect() as client:
         untyped: Any = client

@@ -11,7 +11,7 @@ import pytest
 
 from conformance.environment.clients import find_toolchain
 from conformance.problems import EnvironmentProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from reports.load import fleet as fleets
 from reports.load.fleet import Crew, fleet, wait_for_end
 from reports.load.produce import add_partition
@@ -50,7 +50,7 @@ def crew_called(name: str) -> Crew:
     return Crew(client=launched(name, find_toolchain("", print)), concurrency=3)
 
 
-def test_workers_of_a_fleet_work_and_are_closed(server: Server, prefix: str) -> None:
+def test_workers_of_a_fleet_work_and_are_closed(server: RedisInstance, prefix: str) -> None:
     target = Target(address=server, prefix=prefix, workload=Workload(queues=2))
     with fleet(target, [crew_called("node")]) as drivers, server.connect() as client:
         deadline = time.monotonic() + 30
@@ -60,7 +60,7 @@ def test_workers_of_a_fleet_work_and_are_closed(server: Server, prefix: str) -> 
     assert not drivers[0].alive
 
 
-def test_workers_of_two_clients_share_one_queue(server: Server, prefix: str) -> None:
+def test_workers_of_two_clients_share_one_queue(server: RedisInstance, prefix: str) -> None:
     """Node and the reference, one job at a time each: both get some of those that take a moment."""
     target = Target(address=server, prefix=prefix, workload=Workload(jobs=60))
     crews = [replace(crew_called(name), concurrency=1) for name in ("node", "reference")]
@@ -96,7 +96,7 @@ def _names(client: Any) -> list[str]:
     return [row["name"] for row in client.client_list() if ":bG9hZC0" in row["name"] or "load-" in row["name"]]
 
 
-def test_a_look_counts_all_queues(server: Server, prefix: str) -> None:
+def test_a_look_counts_all_queues(server: RedisInstance, prefix: str) -> None:
     write(server, prefix, {"load-0:wait": ["1", "2"], "load-1:completed": Zset({"3": 1.0}), "load-0:id": "2"})
     target = Target(address=server, prefix=prefix, workload=Workload(queues=2))
     with server.connect() as client:
@@ -108,7 +108,7 @@ def test_a_look_counts_all_queues(server: Server, prefix: str) -> None:
     assert 300 <= len(series.thinned()) <= 400
 
 
-def test_a_listener_measures_finished_jobs_only(server: Server, prefix: str) -> None:
+def test_a_listener_measures_finished_jobs_only(server: RedisInstance, prefix: str) -> None:
     target = Target(address=server, prefix=prefix, workload=Workload())
     listener = Listener(target)
     with server.connect() as client:

@@ -14,7 +14,7 @@ from conformance.observe.diff import diff
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from reports.load import produce
 from reports.load.produce import add_partition
 from reports.load.producers import Row, producer_for, runs_of
@@ -44,7 +44,7 @@ def batches(of: Sequence[Row]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist([dict(row) for row in of])
 
 
-def target_on(server: Server, prefix: str, **changes: Any) -> Target:
+def target_on(server: RedisInstance, prefix: str, **changes: Any) -> Target:
     return Target(address=server, prefix=prefix, workload=Workload(queues=2), **changes)
 
 
@@ -52,12 +52,12 @@ def toolbox() -> Toolchain:
     return find_toolchain("", lambda _: None)
 
 
-def state(server: Server, prefix: str) -> Snapshot:
+def state(server: RedisInstance, prefix: str) -> Snapshot:
     with server.connect() as client:
         return canonicalise(read_snapshot(client, prefix), ALL_RULES)
 
 
-def test_the_reference_and_node_leave_the_same(server: Server, prefix: str) -> None:
+def test_the_reference_and_node_leave_the_same(server: RedisInstance, prefix: str) -> None:
     other = server.fresh_prefix()
     try:
         add_partition(batches(rows(60)), target_on(server, prefix), 0)
@@ -85,7 +85,7 @@ class Flaky:
         self.inner.add(added)
 
 
-def test_after_a_lost_connection_nothing_is_added_twice(server: Server, prefix: str) -> None:
+def test_after_a_lost_connection_nothing_is_added_twice(server: RedisInstance, prefix: str) -> None:
     target, wanted = target_on(server, prefix), rows(20)
     with server.connect() as client, producer_for(target) as producer:
         produce._add_batch(Flaky(producer), client, target, wanted, doubtful=False)
@@ -95,7 +95,7 @@ def test_after_a_lost_connection_nothing_is_added_twice(server: Server, prefix: 
     assert names.count(b"added") == 20 + 2 * 2
 
 
-def test_a_load_goes_on_where_it_broke_off(server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_goes_on_where_it_broke_off(server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "BATCH", 10)
     wanted = rows(40)
     first = target_on(server, prefix)
@@ -112,7 +112,7 @@ def test_a_load_goes_on_where_it_broke_off(server: Server, prefix: str, monkeypa
 
 
 def test_a_redis_that_stays_away_ends_the_load_with_a_hint(
-    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(produce, "PAUSE_S", 0.0)
     target = target_on(server, prefix)
@@ -126,7 +126,7 @@ def test_a_redis_that_stays_away_ends_the_load_with_a_hint(
     assert "--resume" in caught.value.hint
 
 
-def test_a_queue_in_use_is_refused(server: Server, prefix: str) -> None:
+def test_a_queue_in_use_is_refused(server: RedisInstance, prefix: str) -> None:
     target = target_on(server, prefix)
     insist_on_room(target)
     add_partition(batches(rows(3)), target, 0)
@@ -146,7 +146,7 @@ def test_rows_of_each_queue_keep_their_order() -> None:
         assert order == sorted(order)
 
 
-def test_a_batch_waits_for_its_schedule(monkeypatch: pytest.MonkeyPatch, server: Server, prefix: str) -> None:
+def test_a_batch_waits_for_its_schedule(monkeypatch: pytest.MonkeyPatch, server: RedisInstance, prefix: str) -> None:
     waited: list[int] = []
     monkeypatch.setattr(produce, "_wait_until", waited.append)
     wanted = [{**row, "scheduled_ms": row["index"] * 1000} for row in rows(3)]

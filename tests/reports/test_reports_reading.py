@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from conformance.observe.keyspace import QUEUE_KEYS, decode_key, is_reserved
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES, Snapshot
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from reports.snapshot import plan as planning
 from reports.snapshot import reading
 from reports.snapshot.plan import Part, Source, _next_share, plan
@@ -35,7 +35,7 @@ def as_texts(found: Snapshot) -> dict[str, list[str]]:
     return {table: sorted(repr(row) for row in getattr(found, table)) for table in TABLES}
 
 
-def source_of(server: Server, prefix: str) -> Source:
+def source_of(server: RedisInstance, prefix: str) -> Source:
     return Source(redis=server.url, prefix=prefix)
 
 
@@ -56,7 +56,7 @@ def rich_store(prefix: str) -> dict[str, Any]:
     }
 
 
-def test_all_parts_together_hold_what_the_gate_reads(server: Server, prefix: str) -> None:
+def test_all_parts_together_hold_what_the_gate_reads(server: RedisInstance, prefix: str) -> None:
     write(server, prefix, rich_store(prefix))
     with server.connect() as client:
         client.hset(f"{prefix}:q:bytes", mapping={"name": b"\xff\xfe", "data": "{}"})
@@ -69,7 +69,7 @@ def test_all_parts_together_hold_what_the_gate_reads(server: Server, prefix: str
     assert len(found["expiries"]) == len(expected["expiries"]) == 1
 
 
-def test_keys_that_expire_are_read_once_whoever_reads_them(server: Server, prefix: str) -> None:
+def test_keys_that_expire_are_read_once_whoever_reads_them(server: RedisInstance, prefix: str) -> None:
     """The throttle of the stalled check and the rate limiter belong to the queue's part, the job to the scan."""
     write(server, prefix, plain_store(prefix))
     with server.connect() as client:
@@ -86,7 +86,9 @@ def frozen(found: Snapshot) -> Snapshot:
     return replace(found, unknown=tuple(replace(row) for row in found.unknown))
 
 
-def test_shares_and_slices_read_every_key_once(server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_and_slices_read_every_key_once(
+    server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
     monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 50)
     monkeypatch.setattr(planning, "SLICE", 70)
@@ -109,7 +111,7 @@ def test_shares_and_slices_read_every_key_once(server: Server, prefix: str, monk
 
 
 def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
-    server: Server, prefix: str, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
     monkeypatch.setattr(planning, "SLICE", 10)

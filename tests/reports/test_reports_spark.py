@@ -21,7 +21,7 @@ from redis import Redis
 from benchmarks.spark_fill import fill, plant
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 from reports.diff.plan import Comparison, differences
 from reports.diff.summary import DiffSummary, rollup_of, summarise
 from reports.diff.table import CLASSES
@@ -52,13 +52,13 @@ def spark() -> Iterator[SparkSession]:
         yield session
 
 
-def kept(spark: SparkSession, server: Server, prefix: str, keys: dict[str, Any], folder: Path) -> Stored:
+def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str, Any], folder: Path) -> Stored:
     write(server, prefix, keys)
     return save(spark, Source(redis=server.url, prefix=prefix), folder)
 
 
 def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
-    spark: SparkSession, server: Server, tmp_path: Path
+    spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
     prefixes = [server.fresh_prefix(), server.fresh_prefix()]
     changed, expected = planted(plain_store(prefixes[1]))
@@ -82,7 +82,7 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
 
 
 def test_a_difference_of_every_class_is_found_in_a_larger_store_and_nothing_else(
-    spark: SparkSession, server: Server, tmp_path: Path
+    spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
     """The same with a million jobs: `python -m benchmarks.spark --jobs 1000000 --times 1`."""
     stored: list[Stored] = []
@@ -165,7 +165,9 @@ def test_what_happens_to_an_executor_is_told_in_one_line(spark: SparkSession, tr
     assert "\n" not in caught.value.what
 
 
-def test_a_snapshot_that_broke_off_is_none(spark: SparkSession, server: Server, prefix: str, tmp_path: Path) -> None:
+def test_a_snapshot_that_broke_off_is_none(
+    spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
+) -> None:
     whole = kept(spark, server, prefix, plain_store(prefix), tmp_path / "out")
     (tmp_path / "out" / MANIFEST).unlink()
     with pytest.raises(UsageProblem, match="was not finished"):
@@ -224,7 +226,7 @@ def load_by_two_clients_and_compare(folder: Path, jobs: int, *shared: str, spark
     assert summary.jobs == (jobs, jobs)
 
 
-def test_a_load_by_two_clients_from_the_command_line(server: Server, tmp_path: Path) -> None:
+def test_a_load_by_two_clients_from_the_command_line(server: RedisInstance, tmp_path: Path) -> None:
     """CI sets BULLMQ_LOAD_JOBS=100000."""
     jobs = int(os.environ.get("BULLMQ_LOAD_JOBS", "300"))
     load_by_two_clients_and_compare(tmp_path, jobs, "--redis", server.url, "--queues", "2", "--events", "1000000")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from conformance.observe.tables import TABLES
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from reports.snapshot import writing
 from reports.snapshot.files import drop_unclaimed, read_bucket
 from reports.snapshot.plan import Source, plan
@@ -23,7 +23,7 @@ from tests.reports.test_reports_reading import read_all
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
 
-def keep(server: Server, prefix: str, folder: Path, buckets: int) -> list[writing.WrittenPart]:
+def keep(server: RedisInstance, prefix: str, folder: Path, buckets: int) -> list[writing.WrittenPart]:
     parts = plan(Source(redis=server.url, prefix=prefix)).parts
     keeping = Keeping(source=Source(redis=server.url, prefix=prefix), parts=parts, folder=folder, buckets=buckets)
     return [write_part(keeping, number, 0) for number in range(len(parts))]
@@ -52,7 +52,7 @@ def store(prefix: str) -> dict[str, Any]:
 
 
 def test_what_is_kept_is_what_was_read_in_as_many_buckets_or_fewer(
-    server: Server, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "ROWS_AT_A_TIME", 50)
     write(server, prefix, store(prefix))
@@ -69,7 +69,7 @@ def test_what_is_kept_is_what_was_read_in_as_many_buckets_or_fewer(
     assert {each.event_limit for part in written for each in part.counts if each.queue == "many"} == {None, 77.0}
 
 
-def test_a_job_and_all_that_belongs_to_it_lie_in_one_bucket(server: Server, prefix: str, tmp_path: Path) -> None:
+def test_a_job_and_all_that_belongs_to_it_lie_in_one_bucket(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
     write(server, prefix, plain_store(prefix))
     keep(server, prefix, tmp_path, 8)
     for bucket in range(8):
@@ -77,7 +77,7 @@ def test_a_job_and_all_that_belongs_to_it_lie_in_one_bucket(server: Server, pref
         assert ids[1] <= ids[0]
 
 
-def test_files_of_an_attempt_that_failed_are_removed(server: Server, prefix: str, tmp_path: Path) -> None:
+def test_files_of_an_attempt_that_failed_are_removed(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
     write(server, prefix, plain_store(prefix))
     written = keep(server, prefix, tmp_path, 2)
     before = kept(tmp_path, 2)

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 
 Announced = list[str]
 MakeProgram = Callable[[str, str], Path]
@@ -28,7 +28,7 @@ def announced() -> Announced:
 
 
 @pytest.fixture
-def server(announced: Announced) -> Iterator[Server]:
+def server(announced: Announced) -> Iterator[RedisInstance]:
     with open_server(None, announce=announced.append) as opened:
         yield opened
 

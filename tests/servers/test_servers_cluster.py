@@ -8,24 +8,23 @@ import redis
 from redis.cluster import RedisCluster
 
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers import Server, cluster, open_server
+from conformance.protocol.keys import SLOTS
+from conformance.servers import RedisInstance, local, open_server
 from conformance.servers.binary import bundled_binary
-from conformance.servers.cluster import SLOTS, local_cluster, slot_ranges
-from conformance.servers.connection import connect_node, send
-from conformance.servers.facts import read_cluster_info
-from conformance.servers.waiting import wait_until
+from conformance.servers.connection import connect_node, read_cluster_info, send, wait_until
+from conformance.servers.local import local_cluster, slot_ranges
 
 SET_TWO = "redis.call('SET', KEYS[1], ARGV[1]); redis.call('SET', KEYS[2], ARGV[1]); return redis.call('GET', KEYS[2])"
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Server]:
+def three() -> Iterator[RedisInstance]:
     with open_server("cluster", announce=print) as opened:
         yield opened
 
 
 @pytest.fixture
-def client(three: Server) -> Iterator[RedisCluster]:
+def client(three: RedisInstance) -> Iterator[RedisCluster]:
     with three.connect() as connected:
         assert isinstance(connected, RedisCluster)
         yield connected
@@ -38,7 +37,7 @@ def test_every_slot_has_one_owner(masters: int) -> None:
     assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
 
 
-def test_a_new_cluster_is_complete_on_every_node(three: Server) -> None:
+def test_a_new_cluster_is_complete_on_every_node(three: RedisInstance) -> None:
     assert three.mode == "cluster"
     assert three.own
     assert len(three.nodes) == 3
@@ -51,7 +50,7 @@ def test_a_new_cluster_is_complete_on_every_node(three: Server) -> None:
             assert client.config_get("cluster-node-timeout") == {"cluster-node-timeout": "15000"}
 
 
-def test_keys_of_one_prefix_share_a_slot(three: Server, client: RedisCluster) -> None:
+def test_keys_of_one_prefix_share_a_slot(three: RedisInstance, client: RedisCluster) -> None:
     prefix = three.fresh_prefix()
     assert prefix.startswith("{bc")
     assert client.eval(SET_TWO, 2, f"{prefix}:q:id", f"{prefix}:q:wait", "both") == b"both"
@@ -76,7 +75,7 @@ def test_all_masters_hold_keys(client: RedisCluster) -> None:
     assert all(sizes)
 
 
-def test_a_prefix_is_removed_wherever_it_lies(three: Server, client: RedisCluster) -> None:
+def test_a_prefix_is_removed_wherever_it_lies(three: RedisInstance, client: RedisCluster) -> None:
     prefix = three.fresh_prefix()
     bare = prefix.strip("{}")
     for number in range(20):
@@ -87,7 +86,7 @@ def test_a_prefix_is_removed_wherever_it_lies(three: Server, client: RedisCluste
     assert three.remove_prefix(bare) == 20
 
 
-def test_one_living_node_of_a_url_is_enough(three: Server, closed_port: int) -> None:
+def test_one_living_node_of_a_url_is_enough(three: RedisInstance, closed_port: int) -> None:
     url = f"redis+cluster://127.0.0.1:{closed_port},{three.nodes[1]}"
     with open_server(url, announce=print) as opened, opened.connect() as connected:
         assert opened.mode == "cluster"
@@ -103,7 +102,7 @@ def test_a_cluster_where_nobody_answers_names_a_node(closed_port: int) -> None:
         pass
 
 
-def test_a_cluster_with_a_hole_is_refused(three: Server) -> None:
+def test_a_cluster_with_a_hole_is_refused(three: RedisInstance) -> None:
     with connect_node(three, three.nodes[0]) as node:
         send(node, "CLUSTER DELSLOTS", 0)
         try:
@@ -120,7 +119,7 @@ def test_a_cluster_with_a_hole_is_refused(three: Server) -> None:
             assert wait_until(lambda: read_cluster_info(node)["cluster_state"] == "ok", deadline_s=10)
 
 
-def test_the_eviction_policy_of_every_node_is_looked_at(three: Server) -> None:
+def test_the_eviction_policy_of_every_node_is_looked_at(three: RedisInstance) -> None:
     announced: list[str] = []
     with connect_node(three, three.nodes[2]) as node:
         node.config_set("maxmemory-policy", "volatile-ttl")
@@ -133,7 +132,7 @@ def test_the_eviction_policy_of_every_node_is_looked_at(three: Server) -> None:
     assert f"{three.nodes[2]} has maxmemory-policy volatile-ttl" in announced[0]
 
 
-def test_a_node_of_a_cluster_is_no_single_server(three: Server) -> None:
+def test_a_node_of_a_cluster_is_no_single_server(three: RedisInstance) -> None:
     with (
         pytest.raises(UsageProblem, match="is part of a cluster") as caught,
         open_server(f"redis://{three.nodes[0]}", announce=print),
@@ -151,8 +150,8 @@ def test_the_oldest_supported_redis_forms_a_cluster() -> None:
 
 
 def test_a_cluster_that_does_not_form_says_what_every_node_saw(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_introduce", lambda _clients, _nodes: None)
-    monkeypatch.setattr(cluster, "FORM_DEADLINE_S", 0.2)
+    monkeypatch.setattr(local, "_introduce", lambda _clients, _nodes: None)
+    monkeypatch.setattr(local, "FORM_DEADLINE_S", 0.2)
     with (
         pytest.raises(EnvironmentProblem, match=r"did not form within 0.2 s") as caught,
         local_cluster(bundled_binary(), 3),

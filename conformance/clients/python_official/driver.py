@@ -13,30 +13,36 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import bullmq
-from errors import told_to_the_kit
-from handles import Handle, Handles
+from bullmq import FlowProducer, Queue, QueueEvents, Worker
+from handles import OfficialHandle, OfficialHandles, processor_for, resolve
 from job_ops import JOB_OPS, WORKER_OPS, log
-from kit import DriverServer, OpError, deadline_ms
-from opening import open_handle
-from processors import resolve
+from kit import DeadlineServer, OpError, deadline_ms, reported_to_the_kit, text_of
 from queue_ops import FLOW_OPS, QUEUE_OPS
+from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 Json = dict[str, Any]
 Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
 
 TARGETS = "6.4.0"
 """The BullMQ whose Lua scripts, byte for byte, are in the wheel of bullmq 3.4.4."""
+
 CAPABILITIES = ["manual-worker", "managed-worker", "cluster"]
+
 ANSWER_BY = 0.9
 """The part of a call's deadline after which it is answered as undecided."""
 
+Send = Callable[[str, Json], None]
 
-class Driver:
+CONNECT_BY = 0.8
+"""The part of a call's deadline after which there is no connection: the client tries again for minutes."""
+
+
+class OfficialDriver:
     """The open handles, and the operations on them."""
 
     def __init__(self) -> None:
-        self.handles = Handles()
-        self.server = DriverServer(
+        self.handles = OfficialHandles()
+        self.server = DeadlineServer(
             client={"name": "bullmq", "language": "python", "version": bullmq.__version__, "targets": TARGETS},
             capabilities=CAPABILITIES,
             ops={name: _guarded(name, handler) for name, handler in self._operations().items()},
@@ -69,7 +75,7 @@ class Driver:
     async def _resolve(self, name: str | None, args: Json) -> None:
         resolve(self.handles.named(name, "worker"), args)
 
-    def _on_handle(self, run: Callable[[Handle, Json], Awaitable[Json | None]], *roles: str) -> Handler:
+    def _on_handle(self, run: Callable[[OfficialHandle, Json], Awaitable[Json | None]], *roles: str) -> Handler:
         async def call(name: str | None, args: Json) -> Json | None:
             return await run(self.handles.named(name, *roles), args)
 
@@ -79,7 +85,7 @@ class Driver:
         return self._on_handle(lambda handle, args: run(handle.object, args), role)
 
     def _on_job(self, run: Callable[[Any, Json], Awaitable[Json | None]]) -> Handler:
-        async def call(handle: Handle, args: Json) -> Json | None:
+        async def call(handle: OfficialHandle, args: Json) -> Json | None:
             return await run(await handle.find_job(args["job"]), args)
 
         return self._on_handle(call, "queue", "worker")
@@ -87,19 +93,20 @@ class Driver:
 
 def _guarded(op: str, handler: Handler) -> Handler:
     async def call(name: str | None, args: Json) -> Json | None:
-        with told_to_the_kit(op):
+        with reported_to_the_kit(op):
             return await _in_time(op, handler(name, args))
 
     return call
 
 
-async def _in_time(op: str, work: Coroutine[Any, Any, Json | None]) -> Json | None:
+async def _in_time(op: str, operation: Coroutine[Any, Any, Json | None]) -> Json | None:
     """Wait for the client, but no longer than the kit does: a driver that is silent then would be killed.
 
     What takes longer goes on unattended, as it would for a user who stops waiting. Raises OpError.
     """
     limit_ms = ANSWER_BY * deadline_ms()
-    task = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(operation)
+    # Not `wait_for`, which cancels: whether the operation happens must stay as it would be without the kit.
     done, _pending = await asyncio.wait({task}, timeout=limit_ms / 1000)
     if not done:
         task.add_done_callback(_log_late_end)
@@ -112,5 +119,112 @@ def _log_late_end(task: asyncio.Task[Json | None]) -> None:
         print(f"ended after its deadline with {task.exception()!r}", file=sys.stderr)
 
 
+class ForwardingQueueEvents(QueueEvents):  # type: ignore[misc]  # the client has no types
+    """QueueEvents that sends every entry that it delivers to the kit.
+
+    The client's emitter has listeners by name only, and names are not known ahead; an entry is emitted under its name
+    first, then again as `name:jobId`.
+    """
+
+    send: Send
+    last_sent: str | None = None
+
+    def emit(self, event_name: str, *args: Any, **kwargs: Any) -> None:
+        """See `EventEmitter.emit`."""
+        if event_name != "error" and args[-1] != self.last_sent:
+            self.last_sent = args[-1]
+            fields = args[0] if len(args) > 1 else {}
+            self.send("queue-event", {"name": event_name, "event_id": args[-1], "fields": fields})
+        super().emit(event_name, *args, **kwargs)
+
+
+async def open_handle(name: str, args: Json, send: Send) -> OfficialHandle:
+    """Make the object of a role and wait until it is connected. Raises OpError."""
+    opener = OPENERS.get(args["role"])
+    if opener is None:
+        raise OpError("invalid-argument", f"no such role: {args['role']}")
+    handle = OfficialHandle(name=name, role=args["role"], object=None, send=send)
+    options = {**args.get("options", {}), "prefix": args["prefix"], "connection": _connection(args["redis"])}
+    seconds = CONNECT_BY * deadline_ms() / 1000
+    async with asyncio.timeout(seconds) as limit:
+        try:
+            await opener(handle, args, options)
+        except BaseException:
+            if handle.object is not None:
+                handle.tasks.append(asyncio.ensure_future(handle.close(force=True)))
+            if limit.expired():
+                message = f"no connection to Redis within {seconds:.1f} s"
+                raise OpError("connection-lost", message, definite=False, status="info") from None
+            raise
+    return handle
+
+
+def _connection(redis: Json) -> Json | RedisCluster:
+    """Return connection options of the client, or a cluster client: it takes one but cannot make it."""
+    nodes = [_host_and_port(node) for node in redis["nodes"]]
+    credentials: Json = {key: redis[key] for key in ("username", "password") if redis.get(key)}
+    if redis.get("tls"):
+        credentials["ssl"] = True
+    if redis["mode"] == "cluster":
+        # What the client sets for its own connections: it reads every reply as text.
+        start = [ClusterNode(host, port) for host, port in nodes]
+        return RedisCluster(startup_nodes=start, decode_responses=True, **credentials)
+    host, port = nodes[0]
+    return {"host": host, "port": port, "db": redis.get("db", 0), **credentials}
+
+
+def _host_and_port(node: str) -> tuple[str, int]:
+    host, _, port = node.rpartition(":")
+    return host, int(port)
+
+
+async def _open_queue(handle: OfficialHandle, args: Json, options: Json) -> None:
+    handle.object = Queue(args["queue"], options)
+    await handle.object.backend.waitUntilReady()
+
+
+async def _open_flow(handle: OfficialHandle, _args: Json, options: Json) -> None:
+    handle.object = FlowProducer(opts=options)
+    await handle.object.backend.waitUntilReady()
+
+
+async def _open_worker(handle: OfficialHandle, args: Json, options: Json) -> None:
+    process = processor_for(args.get("processor") or "manual", handle, args.get("processor_args") or {})
+    handle.object = Worker(args["queue"], process, options)
+    handle.report_errors()
+    handle.report_worker_events()
+    await handle.object.backend.waitUntilReady()
+
+
+async def _open_events(handle: OfficialHandle, args: Json, options: Json) -> None:
+    autorun = options.pop("autorun", True)
+    events = ForwardingQueueEvents(args["queue"], {**options, "autorun": False})
+    events.send = handle.send
+    handle.object = events
+    handle.report_errors()
+    if "lastEventId" not in options:
+        # `$` would mean "from the moment that XREAD arrives", which is some time after this call is answered.
+        last = await events.client.xrevrange(events.keys["events"], count=1)
+        events.opts["lastEventId"] = last[0][0] if last else "0-0"
+    if autorun:
+        handle.tasks.append(asyncio.ensure_future(_run(handle)))
+
+
+async def _run(handle: OfficialHandle) -> None:
+    """Read events until the object is closed; an error that ends the loop is reported as the client's autorun does."""
+    try:
+        await handle.object.run()
+    except Exception as error:  # noqa: BLE001 - whatever ends the loop is what the listener gets
+        handle.send("error", {"message": text_of(error)})
+
+
+OPENERS: dict[str, Callable[[OfficialHandle, Json, Json], Awaitable[None]]] = {
+    "queue": _open_queue,
+    "worker": _open_worker,
+    "events": _open_events,
+    "flow": _open_flow,
+}
+
+
 if __name__ == "__main__":
-    Driver().server.run()
+    OfficialDriver().server.run()

@@ -1,17 +1,21 @@
-"""The client's objects that the kit has opened, by the name of their handle."""
+"""The client's objects that the kit has opened, and what their managed workers do with jobs.
+
+Processors take (job, token) and no third parameter, because the client counts parameters to see whether a processor
+wants an abort signal.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
-from bullmq import Job
-from errors import text_of
-from kit import OpError
+from bullmq import DelayedError, Job, UnrecoverableError, WaitingChildrenError
+from kit import OpError, Unsupported, job_view, parse, text_of
 
 Json = dict[str, Any]
 
@@ -20,10 +24,17 @@ ABANDON_SECONDS = 1.0
 
 LOCAL_EVENTS_OF_A_JOB = ("active", "completed", "failed")
 LOCAL_EVENTS_WITHOUT = ("drained", "paused", "resumed", "closed")
+Processor = Callable[[Job, str], Awaitable[Any]]
+DEFAULT_MESSAGE = "failed on request"
+
+MISSING_OUTCOMES = {
+    "wait": "this client has no Job.moveToWait and no WaitingError",
+    "rate-limit": "this client has no Worker.rateLimit and no RateLimitError",
+}
 
 
 @dataclass
-class Handle:
+class OfficialHandle:
     """One object of the client, and what must be remembered about it."""
 
     name: str
@@ -57,11 +68,11 @@ class Handle:
         return job
 
     def report_errors(self) -> None:
-        """Tell the kit what the client's error listener is told. Queue and FlowProducer never emit errors."""
+        """Send the kit what the client's error listener gets. Queue and FlowProducer never emit errors."""
         self.object.on("error", lambda error, *_job: self.send("error", {"message": text_of(error)}))
 
     def report_worker_events(self) -> None:
-        """Tell the kit about the worker's local events."""
+        """Send the worker's local events to the kit."""
         for name in LOCAL_EVENTS_OF_A_JOB:
             self.object.on(name, lambda job, *_rest, name=name: self.send(name, {"job": str(job.id)}))
         self.object.on("stalled", lambda job_id: self.send("stalled", {"job": str(job_id)}))
@@ -69,13 +80,13 @@ class Handle:
             self.object.on(name, lambda *_rest, name=name: self.send(name, {}))
 
 
-class Handles:
+class OfficialHandles:
     """All open handles."""
 
     def __init__(self) -> None:
-        self._open: dict[str, Handle] = {}
+        self._open: dict[str, OfficialHandle] = {}
 
-    def add(self, handle: Handle) -> None:
+    def add(self, handle: OfficialHandle) -> None:
         """Keep an object that is connected."""
         self._open[handle.name] = handle
 
@@ -85,7 +96,7 @@ class Handles:
             raise OpError("invalid-argument", f"handle {name} is already open" if name else "open needs a handle")
         return name
 
-    def named(self, name: str | None, *roles: str) -> Handle:
+    def named(self, name: str | None, *roles: str) -> OfficialHandle:
         """Return an open handle of one of the roles. Raises OpError."""
         handle = self._open.get(name or "")
         if handle is None:
@@ -102,22 +113,187 @@ class Handles:
 
     async def abandon_all(self) -> None:
         """Forget all handles; their sockets are closed without waiting for jobs."""
+        # Forgotten before they are closed: a call that comes meanwhile must not find a handle that is going away.
         abandoned, self._open = list(self._open.values()), {}
         await asyncio.gather(*(within(ABANDON_SECONDS, handle.close(force=True)) for handle in abandoned))
         for task in [task for handle in abandoned for task in handle.tasks]:
             task.cancel()
 
 
-async def within(seconds: float, work: Awaitable[Any]) -> bool:
+async def within(seconds: float, ending: Awaitable[Any]) -> bool:
     """Wait for something that may hang; say whether it has ended.
 
     Not `asyncio.wait_for`, which waits for the end of what it cancels: the client's `close` refuses to be cancelled.
     """
-    task = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(ending)
     done, _pending = await asyncio.wait({task}, timeout=seconds)
     if not done:
-        print(f"not ended within {seconds} s: {work}", file=sys.stderr)
+        print(f"not ended within {seconds} s: {ending}", file=sys.stderr)
         return False
     if not task.cancelled() and task.exception() is not None:
-        print(f"ended with {task.exception()!r}: {work}", file=sys.stderr)
+        print(f"ended with {task.exception()!r}: {ending}", file=sys.stderr)
     return True
+
+
+class FailedOnRequestError(Exception):
+    """What a processor raises when the kit wants the job to fail."""
+
+
+def throw(error: Exception) -> NoReturn:
+    """Raise an error, so that it has a stack trace."""
+    raise error
+
+
+def processor_for(name: str, handle: OfficialHandle, settings: Json) -> Processor | None:
+    """Return the function for a worker; None for `manual`. Raises OpError."""
+    if name == "manual":
+        return None
+    if name not in PROCESSORS:
+        raise OpError("invalid-argument", f"no such processor: {name}")
+    return PROCESSORS[name](handle, settings)
+
+
+def _ask(handle: OfficialHandle, _settings: Json) -> Processor:
+    async def ask(job: Job, token: str) -> Any:
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        # Noted before the event goes out: the kit may resolve the job at once.
+        handle.asked.setdefault(str(job.id), deque()).append(answer)
+        handle.send("job", {"job": job_view(job), "token": token})
+        return await _end(job, token, await answer)
+
+    return ask
+
+
+def resolve(handle: OfficialHandle, args: Json) -> None:
+    """End the processor of a job in the way that the kit has decided. Raises OpError and Unsupported."""
+    if args["outcome"] in MISSING_OUTCOMES:
+        raise Unsupported(MISSING_OUTCOMES[args["outcome"]])
+    if args["outcome"] not in OUTCOMES:
+        raise OpError("invalid-argument", f"no such outcome: {args['outcome']}")
+    waiting = handle.asked.get(args["job"])
+    if not waiting:
+        raise OpError("invalid-argument", f"job {args['job']} does not wait for an answer at {handle.name}")
+    parse(args.get("value_raw") or "null")
+    waiting.popleft().set_result(args)
+
+
+async def _end(job: Job, token: str, answer: Json) -> Any:
+    """Do in the processor what the kit has decided: the value to return, or an error raised."""
+    return await OUTCOMES[answer["outcome"]](job, token, answer)
+
+
+async def _complete(_job: Job, _token: str, answer: Json) -> Any:
+    return parse(answer.get("value_raw") or "null")
+
+
+async def _fail(_job: Job, _token: str, answer: Json) -> Any:
+    raise FailedOnRequestError(answer.get("message", DEFAULT_MESSAGE))
+
+
+async def _unrecoverable(_job: Job, _token: str, answer: Json) -> Any:
+    raise UnrecoverableError(answer.get("message", DEFAULT_MESSAGE))
+
+
+async def _delay(job: Job, token: str, answer: Json) -> Any:
+    await job.moveToDelayed(round(time.time() * 1000) + answer.get("ms", 0), token)
+    raise DelayedError
+
+
+async def _wait_for_children(job: Job, token: str, answer: Json) -> Any:
+    if await job.moveToWaitingChildren(token, {}):
+        raise WaitingChildrenError
+    # Nothing was pending: the job goes on, and here that means that it ends.
+    return parse(answer.get("value_raw") or "null")
+
+
+OUTCOMES: dict[str, Callable[[Job, str, Json], Awaitable[Any]]] = {
+    "complete": _complete,
+    "fail": _fail,
+    "unrecoverable": _unrecoverable,
+    "delay": _delay,
+    "waiting-children": _wait_for_children,
+}
+
+
+def _noop(_handle: OfficialHandle, _settings: Json) -> Processor:
+    async def noop(_job: Job, _token: str) -> Any:
+        return None
+
+    return noop
+
+
+def _echo(_handle: OfficialHandle, _settings: Json) -> Processor:
+    async def echo(job: Job, _token: str) -> Any:
+        return job.data
+
+    return echo
+
+
+def _sleep(_handle: OfficialHandle, settings: Json) -> Processor:
+    async def sleep(_job: Job, _token: str) -> Any:
+        await asyncio.sleep(settings.get("ms", 0) / 1000)
+
+    return sleep
+
+
+def _fail_at_first(_handle: OfficialHandle, settings: Json) -> Processor:
+    async def fail_at_first(job: Job, _token: str) -> Any:
+        if job.attemptsMade < settings.get("times", 1):
+            raise FailedOnRequestError(settings.get("message", DEFAULT_MESSAGE))
+
+    return fail_at_first
+
+
+def _throw(_handle: OfficialHandle, settings: Json) -> Processor:
+    async def always_fail(_job: Job, _token: str) -> Any:
+        raise FailedOnRequestError(settings.get("message", DEFAULT_MESSAGE))
+
+    return always_fail
+
+
+def _progress(_handle: OfficialHandle, settings: Json) -> Processor:
+    async def progress(job: Job, _token: str) -> Any:
+        for value in settings.get("values", []):
+            await job.updateProgress(value)
+
+    return progress
+
+
+def _steps(_handle: OfficialHandle, _settings: Json) -> Processor:
+    async def steps(job: Job, _token: str) -> Any:
+        for step in (job.data or {}).get("steps", []):
+            if step["do"] == "return":
+                return step.get("value")
+            await _take_step(job, step)
+        return None
+
+    return steps
+
+
+async def _take_step(job: Job, step: Json) -> None:
+    match step["do"]:
+        case "progress":
+            await job.updateProgress(step["value"])
+        case "log":
+            await job.log(step["row"])
+        case "sleep":
+            await asyncio.sleep(step["ms"] / 1000)
+        case "fail":
+            if job.attemptsMade < step.get("until_attempt", float("inf")):
+                raise FailedOnRequestError(step["message"])
+        case "unrecoverable":
+            raise UnrecoverableError(step["message"])
+        case unknown:
+            raise FailedOnRequestError(f"unknown step: {unknown}")
+
+
+PROCESSORS: dict[str, Callable[[OfficialHandle, Json], Processor]] = {
+    "ask": _ask,
+    "noop": _noop,
+    "echo": _echo,
+    "sleep": _sleep,
+    "fail": _fail_at_first,
+    "throw": _throw,
+    "progress": _progress,
+    "steps": _steps,
+}

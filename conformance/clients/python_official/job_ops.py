@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bullmq import Job, UnrecoverableError
-from handles import Handle
-from processors import FailedOnRequestError, throw
-from views import json_text, maybe_job, parse
+from handles import FailedOnRequestError, OfficialHandle, throw
+from kit import json_text, maybe_job, parse
 
 Json = dict[str, Any]
 JobOp = Callable[[Job, Json], Awaitable[Json | None]]
-WorkerOp = Callable[[Handle, Json], Awaitable[Json | None]]
+WorkerOp = Callable[[OfficialHandle, Json], Awaitable[Json | None]]
 
 
 async def _update_data(job: Job, args: Json) -> None:
@@ -65,25 +64,25 @@ JOB_OPS: dict[str, JobOp] = {
 """Work on queue handles, and on worker handles for jobs that are bound to the worker."""
 
 
-async def log(handle: Handle, args: Json) -> Json:
+async def log(handle: OfficialHandle, args: Json) -> Json:
     """Job.addJobLog, a static method: the job need not exist."""
     return {"count": await Job.addJobLog(handle.object, args["job"], args["row"], args["keep_logs"] or 0)}
 
 
-async def _get_next_job(handle: Handle, args: Json) -> Json:
+async def _get_next_job(handle: OfficialHandle, args: Json) -> Json:
     """Worker.getNextJob blocks once the queue was seen empty; what it does after that wait is `moveToActive`."""
     worker = handle.object
     claim = worker.moveToActive if worker.drained else worker.getNextJob
     return maybe_job(handle.hold(await claim(args["token"])))
 
 
-async def _move_to_completed(handle: Handle, args: Json) -> Json:
+async def _move_to_completed(handle: OfficialHandle, args: Json) -> Json:
     job = await _taken(handle, args)
     reply = await job.moveToCompleted(parse(args["value_raw"]), args["token"], args["fetch_next"])
     return await _fetched(handle, args, reply)
 
 
-async def _move_to_failed(handle: Handle, args: Json) -> Json:
+async def _move_to_failed(handle: OfficialHandle, args: Json) -> Json:
     job = await _taken(handle, args)
     kind = UnrecoverableError if args["unrecoverable"] else FailedOnRequestError
     try:
@@ -94,27 +93,27 @@ async def _move_to_failed(handle: Handle, args: Json) -> Json:
     return await _fetched(handle, args, reply)
 
 
-async def _move_to_delayed(handle: Handle, args: Json) -> None:
+async def _move_to_delayed(handle: OfficialHandle, args: Json) -> None:
     job = await _taken(handle, args)
     await job.moveToDelayed(args["timestamp"], args["token"])
 
 
-async def _move_to_waiting_children(handle: Handle, args: Json) -> Json:
+async def _move_to_waiting_children(handle: OfficialHandle, args: Json) -> Json:
     job = await _taken(handle, args)
     return {"value": bool(await job.moveToWaitingChildren(args["token"], {}))}
 
 
-async def _extend_lock(handle: Handle, args: Json) -> Json:
+async def _extend_lock(handle: OfficialHandle, args: Json) -> Json:
     return {"value": bool(await handle.object.backend.extendLock(args["job"], args["token"], args["duration_ms"]))}
 
 
-async def _extend_locks(handle: Handle, args: Json) -> Json:
+async def _extend_locks(handle: OfficialHandle, args: Json) -> Json:
     failed = await handle.object.backend.extendLocks(args["jobs"], args["tokens"], args["duration_ms"])
     return {"ids": [str(job_id) for job_id in failed or []]}
 
 
-async def _check_stalled(handle: Handle, _args: Json) -> Json:
-    """Run the loop's own check, which tells what it recovered, and what went wrong, only by local events."""
+async def _check_stalled(handle: OfficialHandle, _args: Json) -> Json:
+    """Run the loop's own check, which reports what it recovered, and what went wrong, only by local events."""
     recovered: list[str] = []
     errors: list[Exception] = []
     worker = handle.object
@@ -131,30 +130,30 @@ async def _check_stalled(handle: Handle, _args: Json) -> Json:
     return {"ids": [str(job_id) for job_id in recovered]}
 
 
-async def _pause(handle: Handle, args: Json) -> None:
+async def _pause(handle: OfficialHandle, args: Json) -> None:
     await handle.object.pause(args["do_not_wait_active"])
 
 
-async def _resume(handle: Handle, _args: Json) -> None:
+async def _resume(handle: OfficialHandle, _args: Json) -> None:
     handle.object.resume()
 
 
-async def _is_paused(handle: Handle, _args: Json) -> Json:
+async def _is_paused(handle: OfficialHandle, _args: Json) -> Json:
     return {"value": bool(handle.object.paused)}
 
 
-async def _is_running(handle: Handle, _args: Json) -> Json:
+async def _is_running(handle: OfficialHandle, _args: Json) -> Json:
     return {"value": bool(handle.object.running)}
 
 
-async def _taken(handle: Handle, args: Json) -> Job:
+async def _taken(handle: OfficialHandle, args: Json) -> Job:
     """Return the job for an operation that ends what the worker does with it, and forget it."""
     job = await handle.find_job(args["job"])
     handle.held.pop(args["job"], None)
     return job
 
 
-async def _fetched(handle: Handle, args: Json, reply: Any) -> Json:
+async def _fetched(handle: OfficialHandle, args: Json, reply: Any) -> Json:
     """Let the worker make the next job of what a finish replies: [fields, id, rate limit, next due]."""
     if not reply or not reply[0]:
         return {"job": None}

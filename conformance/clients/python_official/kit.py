@@ -1,14 +1,34 @@
-"""The kit's half of a driver, loaded by its path: this folder runs where only the client is installed."""
+"""The kit's half of a driver, loaded by its path, and the client's values and errors in the kit's words.
+
+This folder runs where only the client is installed. The client has no error classes or codes for the answers of the Lua
+scripts: it raises TypeError (sometimes Exception) with BullMQ's own texts, so that the text is all that distinguishes
+them.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from bullmq import Job
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    DataError,
+    RedisError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 
 def _load(path: Path) -> ModuleType:
@@ -22,8 +42,7 @@ def _load(path: Path) -> ModuleType:
 
 
 _serve = _load(Path(__file__).resolve().parents[2] / "driver" / "serve.py")
-
-_Server: Any = _serve.DriverServer
+_DriverServer: Any = _serve.DriverServer
 OpError = _serve.OpError
 Unsupported = _serve.Unsupported
 
@@ -31,9 +50,41 @@ DEFAULT_DEADLINE_MS = 5000
 
 _deadline_ms: ContextVar[float] = ContextVar("deadline_ms", default=DEFAULT_DEADLINE_MS)
 
+Json = dict[str, Any]
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-class DriverServer(_Server):  # type: ignore[misc]  # loaded by its path, so its type is not known here
-    """The kit's server, with the deadline of each call known to its handler."""
+TEXTS = [
+    (re.compile(pattern, re.DOTALL), code)
+    for pattern, code in (
+        (r"^Missing key for parent job ", "missing-parent"),
+        (r"^Missing key for job ", "missing-job"),
+        (r"^Missing lock for job ", "missing-lock"),
+        (r"^Job .* is not in the .* state\. ", "wrong-state"),
+        (r"^Job .* has pending dependencies\. ", "pending-dependencies"),
+        (r"^Lock mismatch for job ", "lock-mismatch"),
+        (r"^The parent job .* cannot be replaced\. ", "parent-replaced"),
+        (r" belongs to a job scheduler and cannot be removed", "scheduler-job"),
+        (r"^Cannot complete job .* failed child\. ", "failed-children"),
+        (r"^Cannot create job scheduler iteration - ", "scheduler-collision"),
+        (r" could not be removed because it is locked ", "lock-mismatch"),
+        (r"^Unknown code -8 error ", "scheduler-job"),
+        (r"^Cannot obliterate ", "other"),
+        (r"^Unknown backoff strategy ", "invalid-argument"),
+    )
+]
+"""The first text that matches decides."""
+
+CONNECTION = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OSError, EOFError)
+
+NOT_A_CONNECTION = (AuthenticationError, AuthorizationError)
+"""redis-py makes them connection errors, but the connection is fine: the server has refused."""
+
+UNREADABLE = re.compile(r"^invalid literal for int\(\)|^could not convert string to float")
+"""A ValueError with such a text is about what the client read from Redis, not about an argument."""
+
+
+class DeadlineServer(_DriverServer):  # type: ignore[misc]  # loaded by its path, so its type is not known here
+    """The kit's `DriverServer`, with the deadline of each call known to its handler."""
 
     def receive(self, line: bytes) -> None:
         """See `DriverServer.receive`. The call becomes a task, and a task starts with a copy of this context."""
@@ -46,3 +97,112 @@ class DriverServer(_Server):  # type: ignore[misc]  # loaded by its path, so its
 def deadline_ms() -> float:
     """Return how long (ms) the kit waits for the answer to the call at hand."""
     return _deadline_ms.get()
+
+
+def parse(text: str) -> Any:
+    """JSON text of the kit as the value that a user would give to the client. Raises OpError."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise OpError("invalid-argument", f"this client takes values, and the text is not JSON: {error}") from error
+
+
+def json_text(value: Any) -> str:
+    """Return a value of the client as JSON text; half a surrogate pair can only be an escape in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return LONE_SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
+
+
+def job_view(job: Job) -> Json:
+    """Show a Job object. The client keeps no name of the worker that processed it."""
+    return {
+        "id": str(job.id),
+        "name": "" if job.name is None else str(job.name),
+        "data_raw": json_text(job.data),
+        "opts": job.opts,
+        "timestamp": job.timestamp,
+        "delay": job.delay,
+        "priority": job.priority,
+        "attempts_made": job.attemptsMade,
+        "attempts_started": job.attemptsStarted,
+        "stalled_counter": job.stalledCounter,
+        "progress_raw": json_text(job.progress),
+        "returnvalue_raw": json_text(job.returnvalue),
+        "failed_reason": job.failedReason,
+        "stacktrace_length": len(job.stacktrace),
+        "processed_on": job.processedOn,
+        "finished_on": job.finishedOn,
+        "parent_key": job.parentKey,
+        "deduplication_id": job.deduplication_id,
+    }
+
+
+def maybe_job(job: Job | None) -> Json:
+    """Show a job, or that there is none."""
+    return {"job": None if job is None else job_view(job)}
+
+
+def flow_view(node: Json) -> Json:
+    """Show a node of FlowProducer.add: a Job object and its children."""
+    job, children = node["job"], node.get("children", [])
+    return {"id": str(job.id), "queue": job.queue.name, "children": [flow_view(child) for child in children]}
+
+
+def scheduler_view(scheduler: Json) -> Json:
+    """Show a record of Queue.getJobScheduler."""
+    template = scheduler.get("template") or {}
+    return {
+        "key": scheduler["key"],
+        "name": scheduler.get("name") or "",
+        "next": scheduler.get("next"),
+        "every": scheduler.get("every"),
+        "pattern": scheduler.get("pattern"),
+        "tz": scheduler.get("tz"),
+        "limit": scheduler.get("limit"),
+        "start_date": scheduler.get("startDate"),
+        "end_date": scheduler.get("endDate"),
+        "iteration_count": scheduler.get("iterationCount"),
+        "offset": scheduler.get("offset"),
+        "template_data_raw": json_text(template["data"]) if "data" in template else None,
+        "template_opts": template.get("opts"),
+    }
+
+
+@contextmanager
+def reported_to_the_kit(op: str) -> Iterator[None]:
+    """Turn whatever the client raises into an answer of the protocol. Its traceback goes to the log."""
+    try:
+        yield
+    except (OpError, Unsupported):
+        raise
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        raise as_answer(error, op) from error
+
+
+def as_answer(error: Exception, op: str) -> OpError:
+    """Return an error of the client as the answer to the operation it was raised in."""
+    message = text_of(error)
+    for pattern, code in TEXTS:
+        if pattern.search(message):
+            return OpError(code, message)
+    if isinstance(error, CONNECTION) and not isinstance(error, NOT_A_CONNECTION):
+        return OpError("connection-lost", message, definite=False, status="info")
+    if isinstance(error, RedisError) and not isinstance(error, DataError):
+        return OpError("other", message)
+    if _refused_an_argument(error):
+        return OpError("invalid-argument", message)
+    # What remains is the client stumbling, perhaps over a reply: by then a worker has claimed or finished the job.
+    return OpError("other", message, **({"definite": False, "status": "info"} if op.startswith("worker.") else {}))
+
+
+def text_of(error: BaseException) -> str:
+    """Return the message of an error; its class where it has none."""
+    return str(error) or type(error).__name__
+
+
+def _refused_an_argument(error: Exception) -> bool:
+    """Whether the client refused an argument. It raises ValueError for its own checks, and so do its codecs."""
+    if isinstance(error, json.JSONDecodeError) or UNREADABLE.search(str(error)):
+        return False
+    return isinstance(error, (ValueError, OverflowError, DataError))

@@ -6,8 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bullmq import FlowProducer, Queue
-from kit import Unsupported
-from views import flow_view, job_view, maybe_job, parse, scheduler_view
+from kit import Unsupported, flow_view, job_view, maybe_job, parse, scheduler_view
 
 Json = dict[str, Any]
 QueueOp = Callable[[Queue, Json], Awaitable[Json | None]]

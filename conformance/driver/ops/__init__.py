@@ -2,10 +2,10 @@
 
 import msgspec
 
-from conformance.driver.ops import events, flow, job, lifecycle, queue, worker
+from conformance.driver.ops import flow, job, lifecycle, queue, worker
 from conformance.driver.ops.base import REGISTRY, Op
 
-__all__ = ["REGISTRY", "Op", "events", "flow", "job", "lifecycle", "queue", "worker"]
+__all__ = ["REGISTRY", "Op", "flow", "job", "lifecycle", "queue", "worker"]
 
 
 def _build_all() -> None:
@@ -17,7 +17,7 @@ def _build_all() -> None:
     for operation in REGISTRY.values():
         msgspec.json.Decoder(operation)
         msgspec.json.Decoder(operation.answer)
-    for arguments in events.EVENT_ARGS.values():
+    for arguments in lifecycle.EVENT_ARGS.values():
         msgspec.json.Decoder(arguments)
 
 

@@ -1,4 +1,4 @@
-"""Operations that open and close handles. A handle is one object of the client: a queue, a worker, ..."""
+"""Handles: how they are opened and closed, and the events that they send by themselves in between."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from conformance.driver.messages import RedisAddress
-from conformance.driver.ops.base import Nothing, Op, operation
+from conformance.driver.ops.base import JobView, Nothing, Op, operation
 
 Role = Literal["queue", "worker", "events", "flow"]
 Processor = Literal["manual", "ask", "noop", "echo", "sleep", "fail", "throw", "progress", "steps"]
@@ -52,3 +51,57 @@ class Close(Op[Nothing], frozen=True):
 @operation("reset", on="driver", answer=Nothing)
 class Reset(Op[Nothing], frozen=True):
     """Close every handle without waiting for jobs, forget unresolved jobs, and let the clock run again."""
+
+
+class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a handle finds Redis. `nodes` are `host:port`; more than one only in mode `cluster`."""
+
+    mode: Literal["standalone", "cluster"]
+    nodes: list[str]
+    db: int = 0
+    username: str | None = None
+    password: str | None = None
+    tls: bool = False
+
+
+class JobEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a worker's `job` event."""
+
+    job: JobView
+    token: str
+
+
+class JobIdEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a worker's `active`, `completed`, `failed` and `stalled` events."""
+
+    job: str
+
+
+class ErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of an `error` event."""
+
+    message: str
+
+
+class QueueEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of a `queue-event`."""
+
+    name: str
+    event_id: str
+    fields: dict[str, Any]
+
+
+EVENT_ARGS: dict[str, type[Any]] = {
+    "job": JobEvent,
+    "active": JobIdEvent,
+    "completed": JobIdEvent,
+    "failed": JobIdEvent,
+    "stalled": JobIdEvent,
+    "drained": Nothing,
+    "paused": Nothing,
+    "resumed": Nothing,
+    "closed": Nothing,
+    "error": ErrorEvent,
+    "queue-event": QueueEvent,
+}
+"""Arguments of every event that the kit knows. Others are kept as they are: a driver may be newer than the kit."""

@@ -176,7 +176,7 @@ class TrimEvents(Op[Count], frozen=True):
     max_length: int
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+class MetricsView(msgspec.Struct, frozen=True, kw_only=True):
     """Queue.getMetrics: `data` are counts per minute, newest first; `count` is the number of points."""
 
     meta: dict[str, float]
@@ -184,8 +184,8 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-@operation("queue.getMetrics", on="queue", answer=Metrics)
-class GetMetrics(Op[Metrics], frozen=True):
+@operation("queue.getMetrics", on="queue", answer=MetricsView)
+class GetMetrics(Op[MetricsView], frozen=True):
     """Queue.getMetrics(type, start, end)."""
 
     type: Literal["completed", "failed"]

@@ -8,11 +8,11 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.protocol.options import PRIORITY_LIMIT
+from conformance.protocol.job_fields import PRIORITY_LIMIT
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.jobs import backoff, options
+from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts import add as scripts_add
 
 
@@ -60,7 +60,7 @@ def negative_delay_delays(damage: Damage) -> None:
     """Every delay but 0 makes a delayed job, negative ones included."""
 
     def broken(placement: Function) -> Function:
-        def place(job: scripts_add.NewJob) -> Any:
+        def place(job: scripts_add.AddArguments) -> Any:
             delayed = job.options.get("delay", 0) < 0
             return placement(replace(job, options={**job.options, "delay": 1}) if delayed else job)
 
@@ -84,7 +84,7 @@ def priority_zero_counts(damage: Damage) -> None:
     """Priority 0 is taken for the most urgent priority."""
 
     def broken(placement: Function) -> Function:
-        def place(job: scripts_add.NewJob) -> Any:
+        def place(job: scripts_add.AddArguments) -> Any:
             given = job.options.get("priority") is not None
             return placement(replace(job, options={**job.options, "priority": 1}) if given else job)
 
@@ -262,7 +262,7 @@ def attempts_missing(damage: Damage) -> None:
 @mutant("add.backoff-bare", kills=("add.options.backoff-number",))
 def backoff_bare(damage: Damage) -> None:
     """A number as back-off is stored as a number."""
-    damage.replace(backoff, "normalize", lambda given: given)
+    damage.replace(options, "normalize_backoff", lambda given: given)
 
 
 @mutant("add.long-names", kills=("add.options.short-names",))

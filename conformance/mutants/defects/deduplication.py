@@ -5,7 +5,7 @@ from __future__ import annotations
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.jobs import options
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.queue import Queue
 
 _KEY = 'string.find(command[2], ":de:", 1, true)'
 """Lua condition: the command is about a deduplication key."""

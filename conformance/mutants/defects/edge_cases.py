@@ -12,17 +12,18 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl import js_values, packing
 from conformance.reference_impl.connection import connection as connection_module
-from conformance.reference_impl.encoding import js_json, packing
 from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.jobs import attempts as job_attempts
 from conformance.reference_impl.jobs import job as job_module
-from conformance.reference_impl.jobs import moves, options
+from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.record import JobRecord
-from conformance.reference_impl.queues.base import QueueBase
-from conformance.reference_impl.queues.schedulers import QueueSchedulers
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.scripts import move as scripts_move
-from conformance.reference_impl.scripts.move import Fetched
-from conformance.reference_impl.scripts.read import ReadScripts
+from conformance.reference_impl.scripts.manage import ReadScripts
+from conformance.reference_impl.scripts.move import FetchReply
 
 MEGABYTE = 1024 * 1024
 
@@ -33,14 +34,14 @@ MEGABYTE = 1024 * 1024
 @mutant("edge.null-ends-text", kills=("edge.texts",))
 def null_ends_text(damage: Damage) -> None:
     """A text in JSON ends at its first null byte, as in C."""
-    damage.around(js_json, "js_string", lambda healthy: lambda text: healthy(text.partition("\0")[0]))
+    damage.around(js_values, "js_string", lambda healthy: lambda text: healthy(text.partition("\0")[0]))
 
 
 @mutant("edge.basic-plane-only", kills=("edge.texts",))
 def basic_plane_only(damage: Damage) -> None:
     """Characters beyond U+FFFF are lost."""
     damage.around(
-        js_json, "js_string", lambda healthy: lambda text: healthy("".join(char for char in text if char <= "\uffff"))
+        js_values, "js_string", lambda healthy: lambda text: healthy("".join(char for char in text if char <= "\uffff"))
     )
 
 
@@ -48,7 +49,7 @@ def basic_plane_only(damage: Damage) -> None:
 def reason_printable(damage: Damage) -> None:
     """Only printable characters of a failure's message are stored."""
     damage.around(
-        moves,
+        job_attempts,
         "message_of",
         lambda healthy: lambda error: "".join(char for char in healthy(error) if char.isprintable()),
     )
@@ -63,7 +64,7 @@ def name_as_ascii(damage: Damage) -> None:
 @mutant("edge.reason-escaped", kills=("edge.texts.plain",))
 def reason_escaped(damage: Damage) -> None:
     """A failure's message is stored as HTML would show it."""
-    damage.around(moves, "message_of", lambda healthy: lambda error: healthy(error).replace("<", "&lt;"))
+    damage.around(job_attempts, "message_of", lambda healthy: lambda error: healthy(error).replace("<", "&lt;"))
 
 
 @mutant("edge.id-composed", kills=("edge.texts.names",))
@@ -87,12 +88,12 @@ def scheduler_id_stripped(damage: Damage) -> None:
     """White space around the id of a job scheduler is cut off."""
 
     def broken(upsert: Function) -> Function:
-        async def upsert_stripped(queue: QueueSchedulers, scheduler: str, repeat: Any, template: Any = None) -> Any:
+        async def upsert_stripped(queue: Queue, scheduler: str, repeat: Any, template: Any = None) -> Any:
             return await upsert(queue, scheduler.strip(), repeat, template)
 
         return upsert_stripped
 
-    damage.around(QueueSchedulers, "upsertJobScheduler", broken)
+    damage.around(Queue, "upsertJobScheduler", broken)
 
 
 # Options.
@@ -127,8 +128,8 @@ def ids_as_numbers(damage: Damage) -> None:
     """An id that looks like a number is read as one."""
 
     def broken(read: Function) -> Function:
-        def read_fetched(reply: Any) -> Fetched:
-            fetched: Fetched = read(reply)
+        def read_fetched(reply: Any) -> FetchReply:
+            fetched: FetchReply = read(reply)
             job_id = fetched.job_id or ""
             return dataclasses.replace(fetched, job_id=str(int(job_id))) if job_id.strip().isdigit() else fetched
 
@@ -202,7 +203,7 @@ def large_result_lost(damage: Damage) -> None:
 
         return stringify_small
 
-    damage.around(js_json, "stringify", broken)
+    damage.around(js_values, "stringify", broken)
 
 
 @mutant("edge.size-in-characters", kills=("add.size-limit",))
@@ -275,13 +276,13 @@ def first_key_wins(damage: Damage) -> None:
     def parse(text: str) -> Any:
         return first_wins.decode(text)
 
-    damage.replace(js_json, "parse", parse)
+    damage.replace(js_values, "parse", parse)
 
 
 @mutant("edge.lone-surrogates-replaced", kills=("edge.json-round-trip",))
 def lone_surrogates_replaced(damage: Damage) -> None:
     """Half a surrogate pair is written as the replacement character."""
-    damage.around(js_json, "js_string", lambda healthy: lambda text: healthy(js_json.well_formed(text)))
+    damage.around(js_values, "js_string", lambda healthy: lambda text: healthy(js_values.well_formed(text)))
 
 
 @mutant("edge.infinity-written", kills=("edge.numbers",))
@@ -295,13 +296,13 @@ def infinity_written(damage: Damage) -> None:
 
         return js_number
 
-    damage.around(js_json, "js_number", broken)
+    damage.around(js_values, "js_number", broken)
 
 
 @mutant("edge.single-precision", kills=("edge.numbers",))
 def single_precision(damage: Damage) -> None:
     """Fractions are kept with 24 bits only."""
-    damage.around(js_json, "js_number", lambda healthy: lambda value: healthy(_rounded(value)))
+    damage.around(js_values, "js_number", lambda healthy: lambda value: healthy(_rounded(value)))
 
 
 def _rounded(value: float) -> float:
@@ -322,4 +323,4 @@ def depth_limited(damage: Damage) -> None:
 
         return stringify_flat
 
-    damage.around(js_json, "stringify", broken)
+    damage.around(js_values, "stringify", broken)

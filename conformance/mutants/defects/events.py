@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.queues import events as queue_events
-from conformance.reference_impl.queues.events import QueueEvents
+from conformance.reference_impl import queue_events
+from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.scripts.move import MoveScripts
 
 

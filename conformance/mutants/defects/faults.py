@@ -13,16 +13,13 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.events import QueueEvents
-from conformance.reference_impl.queues.getters import QueueGetters
-from conformance.reference_impl.queues.queue import Queue
-from conformance.reference_impl.scripts.move import Fetched, MoveScripts
-from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
-from conformance.reference_impl.workers.base import WorkerBase
-from conformance.reference_impl.workers.fetching import Fetcher
-from conformance.reference_impl.workers.locks import LockKeeper
-from conformance.reference_impl.workers.schedules import Schedules
-from conformance.reference_impl.workers.stalled import StalledChecker
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.scripts.move import FetchReply, MoveScripts
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
+from conformance.reference_impl.workers.fetching import JobFetcher, ScheduleContinuation
+from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
+from conformance.reference_impl.workers.worker import Worker
 
 _JOB_EXISTS: Final = 'command[1] == "EXISTS" and command[2] == KEYS[12]'
 """Lua condition: moveToFinished looks whether the job that ends has a hash."""
@@ -54,7 +51,7 @@ def gives_up(damage: Damage) -> None:
     """A worker drops what it was doing when its connection is lost."""
 
     def once(_persist: Function) -> Function:
-        async def try_once(worker: WorkerBase, act: Callable[[], Awaitable[Any]]) -> Any:
+        async def try_once(worker: Worker, act: Callable[[], Awaitable[Any]]) -> Any:
             try:
                 return await act()
             except Exception as error:
@@ -64,7 +61,7 @@ def gives_up(damage: Damage) -> None:
 
         return try_once
 
-    damage.around(WorkerBase, "persist", once)
+    damage.around(Worker, "persist", once)
 
 
 @mutant("faults.reads-from-now", kills=("chaos.reconnect",))
@@ -89,7 +86,7 @@ def renews_at_the_last_moment(damage: Damage) -> None:
     """A lock is renewed when nine tenths of its life are over."""
 
     async def run_late(keeper: LockKeeper) -> None:
-        worker: WorkerBase = vars(keeper)["_worker"]
+        worker: Worker = vars(keeper)["_worker"]
         while True:
             await asyncio.sleep(worker.opts["lockDuration"] * 0.9 / 1000)
             held = [held_job.job for held_job in vars(keeper)["_held"].values()]
@@ -105,7 +102,7 @@ def loads_once(damage: Damage) -> None:
     sent: set[str] = set()
 
     def sparing(by_text: Function) -> Function:
-        def text_or_digest(runner: ScriptRunner, call: ScriptCall) -> Any:
+        def text_or_digest(runner: ScriptRunner, call: EvalCommand) -> Any:
             if call.name in sent:
                 return vars(ScriptRunner)["_by_digest"](runner, call)
             sent.add(call.name)
@@ -169,9 +166,9 @@ def skips_the_nameless(damage: Damage) -> None:
     """A claimed job that has no name is dropped, and stays in `active`."""
 
     def dropping(claim: Function) -> Function:
-        async def move_to_active(scripts: MoveScripts, token: str) -> Fetched:
-            fetched: Fetched = await claim(scripts, token)
-            return fetched if fetched.fields is None or "name" in fetched.fields else Fetched()
+        async def move_to_active(scripts: MoveScripts, token: str) -> FetchReply:
+            fetched: FetchReply = await claim(scripts, token)
+            return fetched if fetched.fields is None or "name" in fetched.fields else FetchReply()
 
         return move_to_active
 
@@ -189,19 +186,19 @@ def error_ends_worker(damage: Damage) -> None:
     """A worker stops at the first error that is not its processor's."""
 
     def stopping(report: Function) -> Function:
-        def report_and_stop(worker: WorkerBase, error: BaseException) -> None:
+        def report_and_stop(worker: Worker, error: BaseException) -> None:
             report(worker, error)
             worker.paused = True
 
         return report_and_stop
 
-    damage.around(WorkerBase, "report", stopping)
+    damage.around(Worker, "report", stopping)
 
 
 @mutant("eviction.keeps-silent", kills=("eviction.worker-goes-on",))
 def keeps_silent(damage: Damage) -> None:
     """A worker tells nobody that it could not finish a job."""
-    damage.replace(WorkerBase, "report", lambda _worker, _error: None)
+    damage.replace(Worker, "report", lambda _worker, _error: None)
 
 
 @mutant("eviction.hides-holes", kills=("eviction.reported",))
@@ -209,12 +206,12 @@ def hides_holes(damage: Damage) -> None:
     """Jobs without hash are left out of what is read."""
 
     def without_holes(read: Function) -> Function:
-        async def get_jobs(queue: QueueGetters, types: Sequence[str], *args: Any) -> list[Job]:
+        async def get_jobs(queue: Queue, types: Sequence[str], *args: Any) -> list[Job]:
             return [job for job in await read(queue, types, *args) if job is not None]
 
         return get_jobs
 
-    damage.around(QueueGetters, "getJobs", without_holes)
+    damage.around(Queue, "getJobs", without_holes)
 
 
 @mutant("eviction.remembers-the-pause", kills=("eviction.meta",))
@@ -241,18 +238,18 @@ def needs_a_marker(damage: Damage) -> None:
     """A worker looks for jobs only when a marker tells it to."""
 
     def patient(_healthy: Function) -> Function:
-        async def fetch(fetcher: Fetcher, token: str, *, block: bool) -> Job | None:
-            worker: WorkerBase = vars(fetcher)["_worker"]
+        async def fetch(fetcher: JobFetcher, token: str, *, block: bool) -> Job | None:
+            worker: Worker = vars(fetcher)["_worker"]
             if block or not vars(fetcher).get("woken"):
                 vars(fetcher)["woken"] = await worker.blocking_connection.command(
                     "BZPOPMIN", worker.keys.key("marker"), 60
                 )
-            move: Callable[[str], Awaitable[Job | None]] = vars(Fetcher)["_move_to_active"].__get__(fetcher)
+            move: Callable[[str], Awaitable[Job | None]] = vars(JobFetcher)["_move_to_active"].__get__(fetcher)
             return await move(token)
 
         return fetch
 
-    damage.around(Fetcher, "fetch", patient)
+    damage.around(JobFetcher, "fetch", patient)
 
 
 @mutant("eviction.reader-ends", kills=("eviction.events",))
@@ -269,7 +266,7 @@ def reader_ends(damage: Damage) -> None:
 
         return tell_while_it_grows
 
-    damage.around(QueueEvents, "_tell", faithful)
+    damage.around(QueueEvents, "_emit_entry", faithful)
 
 
 @mutant("eviction.finds-free-ids", kills=("eviction.counters",))
@@ -300,14 +297,14 @@ def runs_the_last_iteration(damage: Damage) -> None:
     """An iteration is run although the next one could not be made."""
 
     def careless(_healthy: Function) -> Function:
-        async def continue_from(schedules: Schedules, job: Job) -> bool:
+        async def continue_from(schedules: ScheduleContinuation, job: Job) -> bool:
             with contextlib.suppress(Exception):
-                await vars(Schedules)["_try_often"](schedules, job)
+                await vars(ScheduleContinuation)["_try_often"](schedules, job)
             return True
 
         return continue_from
 
-    damage.around(Schedules, "continue_from", careless)
+    damage.around(ScheduleContinuation, "continue_from", careless)
 
 
 @mutant("eviction.full-is-fine", kills=("eviction.refused",))

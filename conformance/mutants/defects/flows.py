@@ -9,12 +9,11 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl import flow_producer
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.flows import flow_tree
-from conformance.reference_impl.flows.flow_producer import FlowProducer
-from conformance.reference_impl.flows.flow_tree import FlowJob, JobNode
+from conformance.reference_impl.flow_producer import FlowJob, FlowProducer, JobNode
 from conformance.reference_impl.jobs import options
-from conformance.reference_impl.jobs.children import JobChildren
+from conformance.reference_impl.jobs.job import Job
 
 _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 """Lua condition: the command that stores a new job."""
@@ -27,7 +26,7 @@ _NEVER_RELEASED = 'if command[1] == "ZREM" and on(command, "waiting-children") t
 def parent_runs(damage: Damage) -> None:
     """A parent waits like any other job, and does not wait for its children."""
     damage.around(
-        flow_tree, "_place", lambda healthy: lambda pending, *args: healthy(_without_children(pending), *args)
+        flow_producer, "_place", lambda healthy: lambda pending, *args: healthy(_without_children(pending), *args)
     )
 
 
@@ -64,7 +63,7 @@ def child_not_waited_for(damage: Damage) -> None:
 @mutant("flow.ids-from-time", kills=("flow.ids",))
 def ids_from_time(damage: Damage) -> None:
     """Jobs of a flow get uuids that are made of the time."""
-    damage.replace(flow_tree, "uuid", SimpleNamespace(uuid4=uuid.uuid1))
+    damage.replace(flow_producer, "uuid", SimpleNamespace(uuid4=uuid.uuid1))
 
 
 @mutant("flow.ids-in-options", kills=("flow.ids",))
@@ -78,7 +77,7 @@ def ids_in_options(damage: Damage) -> None:
 
         return place_named
 
-    damage.around(flow_tree, "_place", broken)
+    damage.around(flow_producer, "_place", broken)
 
 
 @mutant("flow.refused-half-way", kills=("flow.all-or-nothing-validation",))
@@ -201,13 +200,13 @@ def read_pending_only(damage: Damage) -> None:
     """A flow is read without its finished children."""
 
     def broken(read: Function) -> Function:
-        async def dependencies(job: JobChildren, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        async def dependencies(job: Job, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
             found: dict[str, Any] = await read(job, asked)
             return {**found, "processed": {}}
 
         return dependencies
 
-    damage.around(JobChildren, "getDependencies", broken)
+    damage.around(Job, "getDependencies", broken)
 
 
 def _edit_get(damage: Damage, edit: Function) -> None:
@@ -333,10 +332,10 @@ def removed_child_waited_for(damage: Damage) -> None:
 def children_kept(damage: Damage) -> None:
     """Removing the unprocessed children does nothing."""
 
-    async def nothing(_job: JobChildren) -> None:
+    async def nothing(_job: Job) -> None:
         return None
 
-    damage.replace(JobChildren, "removeUnprocessedChildren", nothing)
+    damage.replace(Job, "removeUnprocessedChildren", nothing)
 
 
 @mutant("flow.children-at-work-removed", kills=("flow.remove.unprocessed",))
@@ -356,9 +355,9 @@ def unlink_always_true(damage: Damage) -> None:
     """Unlinking a child without parent is said to have worked."""
 
     def broken(unlink: Function) -> Function:
-        async def remove_dependency(job: JobChildren) -> bool:
+        async def remove_dependency(job: Job) -> bool:
             return bool(await unlink(job)) or True
 
         return remove_dependency
 
-    damage.around(JobChildren, "removeChildDependency", broken)
+    damage.around(Job, "removeChildDependency", broken)

@@ -6,15 +6,13 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.encoding.js_json import parse
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs import job as job_module
-from conformance.reference_impl.jobs.edits import JobEdits
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.jobs.record import JobRecord
-from conformance.reference_impl.queues.queue import Queue
-from conformance.reference_impl.scripts.manage import QueueScripts
-from conformance.reference_impl.scripts.read import ReadScripts
+from conformance.reference_impl.js_values import parse
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.scripts.manage import QueueScripts, ReadScripts
 
 _BLIND = 'if command[1] == "EXISTS" then return 1 end'
 """Lua: the script does not see that a job is missing."""
@@ -278,14 +276,14 @@ def numbers_only_progress(damage: Damage) -> None:
     """Progress is a number, and nothing else is taken."""
 
     def broken(update: Function) -> Function:
-        async def update_progress(job: JobEdits, progress: Any) -> None:
+        async def update_progress(job: Job, progress: Any) -> None:
             if not isinstance(parse(getattr(progress, "text", "0")), (int, float)):
                 raise InvalidArgument("progress must be a number")
             await update(job, progress)
 
         return update_progress
 
-    damage.around(JobEdits, "updateProgress", broken)
+    damage.around(Job, "updateProgress", broken)
 
 
 @mutant("progress.for-nobody", kills=("progress.missing-job",))
@@ -364,12 +362,12 @@ def cleared_wholly(damage: Damage) -> None:
     """Clearing a log keeps no rows."""
 
     def broken(clear: Function) -> Function:
-        async def clear_logs(job: JobEdits, _keep: int | None = None) -> None:
+        async def clear_logs(job: Job, _keep: int | None = None) -> None:
             await clear(job, None)
 
         return clear_logs
 
-    damage.around(JobEdits, "clearLogs", broken)
+    damage.around(Job, "clearLogs", broken)
 
 
 @mutant("data.update-tells", kills=("data.updated",))
@@ -377,14 +375,14 @@ def update_tells(damage: Damage) -> None:
     """Updating the data leaves an event."""
 
     def broken(update: Function) -> Function:
-        async def update_data(job: JobEdits, data: Any) -> None:
+        async def update_data(job: Job, data: Any) -> None:
             await update(job, data)
             command = ("XADD", job.owner.keys.key("events"), "*", "event", "updated", "jobId", job.id)
             await job.owner.connection.command(*command)
 
         return update_data
 
-    damage.around(JobEdits, "updateData", broken)
+    damage.around(Job, "updateData", broken)
 
 
 @mutant("data.update-lost", kills=("data.updated",))

@@ -7,10 +7,10 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.encoding.js_json import RawJson, stringify
+from conformance.reference_impl.jobs import attempts as job_attempts
 from conformance.reference_impl.jobs import job as job_module
-from conformance.reference_impl.jobs import moves as job_moves
-from conformance.reference_impl.jobs.moves import JobMoves
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.js_values import RawJson, stringify
 
 _STORED = 'command[1] == "HMSET" and at(command, "opts")'
 """Lua condition: the command that stores a new job."""
@@ -125,7 +125,7 @@ def result_not_json(damage: Damage) -> None:
 @mutant("job.reason-as-json", kills=("job.hash.failed-reason", "interop.retried", "liveness.error-in-job"))
 def reason_as_json(damage: Damage) -> None:
     """The field `failedReason` is JSON."""
-    damage.around(job_moves, "message_of", lambda healthy: lambda error: json.dumps(healthy(error)))
+    damage.around(job_attempts, "message_of", lambda healthy: lambda error: json.dumps(healthy(error)))
 
 
 @mutant(
@@ -137,13 +137,13 @@ def one_stacktrace(damage: Damage) -> None:
     """Only the last stack trace is kept."""
 
     def broken(remember: Function) -> Function:
-        def remember_stack(job: JobMoves, error: BaseException) -> None:
+        def remember_stack(job: Job, error: BaseException) -> None:
             remember(job, error)
             job.stacktrace = job.stacktrace[-1:]
 
         return remember_stack
 
-    damage.around(JobMoves, "_remember_stack", broken)
+    damage.around(job_attempts, "_remember_stack", broken)
 
 
 @mutant("job.no-stacktrace", kills=("job.hash.stacktrace",))
@@ -151,13 +151,13 @@ def no_stacktrace(damage: Damage) -> None:
     """Stack traces are not stored."""
 
     def broken(remember: Function) -> Function:
-        def remember_stack(job: JobMoves, error: BaseException) -> None:
+        def remember_stack(job: Job, error: BaseException) -> None:
             remember(job, error)
             job.stacktrace = []
 
         return remember_stack
 
-    damage.around(JobMoves, "_remember_stack", broken)
+    damage.around(job_attempts, "_remember_stack", broken)
 
 
 @mutant("job.always-signed", kills=("job.hash.processed-by",))
@@ -208,9 +208,9 @@ def _finish_with(damage: Damage, value_text: Function) -> None:
     """Write another text as the result."""
 
     def broken(complete: Function) -> Function:
-        async def move_to_completed(job: JobMoves, value: Any, token: str, fetch_next: bool = True) -> Any:
+        async def move_to_completed(job: Job, value: Any, token: str, fetch_next: bool = True) -> Any:
             return await complete(job, RawJson(value_text(value)), token, fetch_next)
 
         return move_to_completed
 
-    damage.around(JobMoves, "moveToCompleted", broken)
+    damage.around(Job, "moveToCompleted", broken)

@@ -8,8 +8,8 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.base import QueueBase
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_base import QueueBase
 
 
 class RememberedAnswers:

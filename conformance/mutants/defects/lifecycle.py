@@ -8,7 +8,7 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.jobs.moves import JobMoves
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts import move as scripts_move
 
 _PAUSE_UNSEEN = (
@@ -77,14 +77,14 @@ def nothing_refused(damage: Damage) -> None:
     """A job cannot complete without a result."""
 
     def broken(complete: Function) -> Function:
-        async def move_to_completed(job: JobMoves, value: Any, token: str, fetch_next: bool = True) -> Any:
+        async def move_to_completed(job: Job, value: Any, token: str, fetch_next: bool = True) -> Any:
             if getattr(value, "text", value) in ("null", None):
                 raise InvalidArgument("a result is needed")
             return await complete(job, value, token, fetch_next)
 
         return move_to_completed
 
-    damage.around(JobMoves, "moveToCompleted", broken)
+    damage.around(Job, "moveToCompleted", broken)
 
 
 @mutant("complete.never-fetches", kills=("lifecycle.complete.fetches-next", "lifecycle.fail.next-job"))

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.queues.limits import QueueLimits
-from conformance.reference_impl.workers.base import WorkerBase
-from conformance.reference_impl.workers.fetching import Fetcher
-from conformance.reference_impl.workers.stalled import StalledChecker
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.workers.fetching import JobFetcher
+from conformance.reference_impl.workers.locks import StalledChecker
+from conformance.reference_impl.workers.worker import Worker
 
 _ON_LIMITER: Final = 'command[1] == "%s" and on(command, "limiter")'
 _FETCHING: Final = ("moveToActive", "moveToFinished")
@@ -116,30 +116,30 @@ def queues_duration_wins(damage: Damage) -> None:
 def half_a_setting(damage: Damage) -> None:
     """A limit is stored without its duration."""
 
-    async def set_max(queue: QueueLimits, max_jobs: int, _duration: int) -> None:
+    async def set_max(queue: Queue, max_jobs: int, _duration: int) -> None:
         await queue.connection.command("HSET", queue.keys.key("meta"), "max", max_jobs)
 
-    damage.replace(QueueLimits, "setGlobalRateLimit", set_max)
+    damage.replace(Queue, "setGlobalRateLimit", set_max)
 
 
 @mutant("ratelimit.not-taken-away", kills=("ratelimit.settings",))
 def not_taken_away(damage: Damage) -> None:
     """A limit that was removed is still there."""
 
-    async def nothing(_queue: QueueLimits) -> None:
+    async def nothing(_queue: Queue) -> None:
         return None
 
-    damage.replace(QueueLimits, "removeGlobalRateLimit", nothing)
+    damage.replace(Queue, "removeGlobalRateLimit", nothing)
 
 
 @mutant("ratelimit.by-hand-counts-one", kills=("ratelimit.by-hand",))
 def by_hand_counts_one(damage: Damage) -> None:
     """A limit set by hand is a single start."""
 
-    async def count_one(queue: QueueLimits, expire_ms: int) -> None:
+    async def count_one(queue: Queue, expire_ms: int) -> None:
         await queue.connection.command("SET", queue.keys.key("limiter"), 1, "PX", expire_ms)
 
-    damage.replace(QueueLimits, "rateLimit", count_one)
+    damage.replace(Queue, "rateLimit", count_one)
 
 
 @mutant("ratelimit.unlimited-obeys", kills=("ratelimit.unlimited",))
@@ -152,10 +152,10 @@ def unlimited_obeys(damage: Damage) -> None:
 def key_stays(damage: Damage) -> None:
     """Removing the counter leaves it where it is."""
 
-    async def keep(_queue: QueueLimits) -> int:
+    async def keep(_queue: Queue) -> int:
         return 0
 
-    damage.replace(QueueLimits, "removeRateLimitKey", keep)
+    damage.replace(Queue, "removeRateLimitKey", keep)
 
 
 @mutant("ratelimit.ttl-ignores-the-limit", kills=("ratelimit.ttl",))
@@ -213,12 +213,12 @@ def sleeps_on(damage: Damage) -> None:
     """A limited worker sleeps a hundred times too long."""
 
     def longer(healthy: Function) -> Function:
-        def limit_for(fetcher: Fetcher, duration_ms: float) -> Any:
+        def limit_for(fetcher: JobFetcher, duration_ms: float) -> Any:
             return healthy(fetcher, duration_ms * 100)
 
         return limit_for
 
-    damage.around(Fetcher, "limit_for", longer)
+    damage.around(JobFetcher, "limit_for", longer)
 
 
 @mutant("concurrency.unlimited", kills=("concurrency.queue-wide", "concurrency.paused"))
@@ -269,13 +269,13 @@ def full_promotes_nothing(damage: Damage) -> None:
 def own_name(damage: Damage) -> None:
     """The limit is stored under a name that no other client knows."""
     damage.around(
-        QueueLimits,
+        Queue,
         "setGlobalConcurrency",
         lambda _healthy: _set_under_another_name,
     )
 
 
-async def _set_under_another_name(queue: QueueLimits, concurrency: int) -> None:
+async def _set_under_another_name(queue: Queue, concurrency: int) -> None:
     await queue.connection.command("HSET", queue.keys.key("meta"), "maxConcurrency", concurrency)
 
 
@@ -311,7 +311,7 @@ def worker_limits_all(damage: Damage) -> None:
 
     def limiting(start: Function) -> Function:
         async def start_and_limit(checker: StalledChecker) -> None:
-            worker: WorkerBase = vars(checker)["_worker"]
+            worker: Worker = vars(checker)["_worker"]
             await worker.connection.command("HSET", worker.keys.key("meta"), "concurrency", int(worker.concurrency))
             await start(checker)
 
@@ -324,7 +324,7 @@ def worker_limits_all(damage: Damage) -> None:
 def waits_to_be_woken(damage: Damage) -> None:
     """A place that becomes free is not used before a marker tells somebody of it."""
     damage.commands("moveToFinished", f"if {_COUNTS_ACTIVE} then return 1000000 end")
-    damage.replace(Fetcher, "_block_timeout", lambda _fetcher, _until: PATIENCE_S)
+    damage.replace(JobFetcher, "_block_timeout", lambda _fetcher, _until: PATIENCE_S)
 
 
 @mutant("concurrency.handed-out-twice", kills=("performance.many-workers",))

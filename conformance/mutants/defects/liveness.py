@@ -8,10 +8,9 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.scripts.registry import Fetched
-from conformance.reference_impl.workers.base import WorkerBase
-from conformance.reference_impl.workers.fetching import Fetcher
-from conformance.reference_impl.workers.processing import Processing
+from conformance.reference_impl.scripts.move import FetchReply
+from conformance.reference_impl.workers.fetching import JobFetcher
+from conformance.reference_impl.workers.loop import JobRunner
 from conformance.reference_impl.workers.worker import Worker
 
 POLL_S = 2.5
@@ -22,17 +21,17 @@ POLL_S = 2.5
 def polls(damage: Damage) -> None:
     """An idle worker looks for jobs from time to time, and no marker wakes it."""
 
-    async def sleep_through(fetcher: Fetcher, _block_s: float) -> None:
-        worker: WorkerBase = vars(fetcher)["_worker"]
+    async def sleep_through(fetcher: JobFetcher, _block_s: float) -> None:
+        worker: Worker = vars(fetcher)["_worker"]
         await worker.rest(POLL_S)
 
-    damage.replace(Fetcher, "_pop_marker", sleep_through)
+    damage.replace(JobFetcher, "_pop_marker", sleep_through)
 
 
 @mutant("worker.forgets-delayed", kills=("liveness.delayed",))
 def forgets_delayed(damage: Damage) -> None:
     """An idle worker sleeps for `drainDelay`, also when a delayed job is due before."""
-    damage.around(Fetcher, "_block_timeout", lambda healthy: lambda fetcher, _until: healthy(fetcher, 0))
+    damage.around(JobFetcher, "_block_timeout", lambda healthy: lambda fetcher, _until: healthy(fetcher, 0))
 
 
 @mutant("worker.close-abandons", kills=("liveness.close",))
@@ -87,15 +86,15 @@ def error_ends_loop(damage: Damage) -> None:
     """A worker stops when its processor throws."""
 
     def broken(fail: Function) -> Function:
-        async def fail_and_stop(processing: Processing, *args: Any) -> Job | None:
-            worker: WorkerBase = vars(processing)["_worker"]
+        async def fail_and_stop(processing: JobRunner, *args: Any) -> Job | None:
+            worker: Worker = vars(processing)["_worker"]
             worker.paused = True
             following: Job | None = await fail(processing, *args)
             return following
 
         return fail_and_stop
 
-    damage.around(Processing, "_fail", broken)
+    damage.around(JobRunner, "_fail", broken)
 
 
 @mutant("worker.error-swallowed", kills=("liveness.error-in-job",))
@@ -103,14 +102,14 @@ def error_swallowed(damage: Damage) -> None:
     """A job whose processor throws is completed."""
 
     def broken(call: Function) -> Function:
-        async def call_and_forgive(processing: Processing, job: Job) -> Any:
+        async def call_and_forgive(processing: JobRunner, job: Job) -> Any:
             with contextlib.suppress(Exception):
                 return await call(processing, job)
             return None
 
         return call_and_forgive
 
-    damage.around(Processing, "_call", broken)
+    damage.around(JobRunner, "_call", broken)
 
 
 @mutant("worker.runs-twice", kills=("interop.prioritized",))
@@ -118,13 +117,13 @@ def runs_twice(damage: Damage) -> None:
     """Every job is run twice."""
 
     def broken(call: Function) -> Function:
-        async def call_twice(processing: Processing, job: Job) -> Any:
+        async def call_twice(processing: JobRunner, job: Job) -> Any:
             await call(processing, job)
             return await call(processing, job)
 
         return call_twice
 
-    damage.around(Processing, "_call", broken)
+    damage.around(JobRunner, "_call", broken)
 
 
 @mutant("worker.nameless-jobs", kills=("interop.plain",))
@@ -132,7 +131,7 @@ def nameless_jobs(damage: Damage) -> None:
     """A worker hands its processor jobs without a name."""
 
     def broken(take: Function) -> Function:
-        async def take_nameless(fetcher: Fetcher, fetched: Fetched | None, token: str) -> Job | None:
+        async def take_nameless(fetcher: JobFetcher, fetched: FetchReply | None, token: str) -> Job | None:
             job: Job | None = await take(fetcher, fetched, token)
             if job is not None:
                 job.name = ""
@@ -140,4 +139,4 @@ def nameless_jobs(damage: Damage) -> None:
 
         return take_nameless
 
-    damage.around(Fetcher, "take", broken)
+    damage.around(JobFetcher, "take", broken)

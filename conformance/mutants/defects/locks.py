@@ -9,9 +9,8 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import STALLED_CHECK
 from conformance.reference_impl.scripts.move import MoveScripts
-from conformance.reference_impl.workers.base import WorkerBase
-from conformance.reference_impl.workers.locks import LockKeeper
-from conformance.reference_impl.workers.stalled import StalledChecker
+from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
+from conformance.reference_impl.workers.worker import Worker
 
 _FOREIGN_LOCK_IS_OWN = (
     'if command[1] == "GET" and on(command, "lock") then local token = send(unpack(command)) return %s end'
@@ -135,7 +134,7 @@ def lost_for_good(damage: Damage) -> None:
         for job_id in job_ids:
             vars(keeper)["_held"].pop(job_id, None)
 
-    damage.replace(LockKeeper, "_tell_failure", tell_and_forget)
+    damage.replace(LockKeeper, "_emit_failure", tell_and_forget)
 
 
 @mutant("lock.lost-stops-worker", kills=("lock.lost.handler-goes-on",))
@@ -143,10 +142,10 @@ def lost_stops_worker(damage: Damage) -> None:
     """A worker that could not renew a lock takes no other job."""
 
     def tell_and_stop(keeper: LockKeeper, _job_ids: list[str], _error: Exception) -> None:
-        worker: WorkerBase = vars(keeper)["_worker"]
+        worker: Worker = vars(keeper)["_worker"]
         worker.paused = True
 
-    damage.replace(LockKeeper, "_tell_failure", tell_and_stop)
+    damage.replace(LockKeeper, "_emit_failure", tell_and_stop)
 
 
 @mutant("lock.renewal-revives", kills=("lock.lost.handler-goes-on",))
@@ -178,7 +177,7 @@ def checked_rarely(damage: Damage) -> None:
 
     def broken(run: Function) -> Function:
         async def run_after_a_while(checker: StalledChecker) -> None:
-            worker: WorkerBase = vars(checker)["_worker"]
+            worker: Worker = vars(checker)["_worker"]
             await asyncio.sleep(worker.opts["stalledInterval"] * 6 / 1000)
             await run(checker)
 
@@ -282,7 +281,7 @@ def check_late(damage: Damage) -> None:
 
     def broken(start: Function) -> Function:
         async def start_later(checker: StalledChecker) -> None:
-            worker: WorkerBase = vars(checker)["_worker"]
+            worker: Worker = vars(checker)["_worker"]
 
             async def sleep_first() -> None:
                 await asyncio.sleep(worker.opts["stalledInterval"] / 1000)

@@ -7,8 +7,8 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import QueueKeys
-from conformance.reference_impl.queues import base as queue_base
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl import queue_base
+from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.move import MoveScripts
 
 _DELAYED = 'command[1] == "ZADD" and on(command, "delayed")'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.queue import Queue
 
 _UNSEEN_IF = (
     'if command[1] == "HMGET" and on(command, "meta") and (%s) then '

@@ -17,9 +17,9 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import DEPENDENCIES, LOCK, WAIT
 from conformance.reference_impl.connection.connection import text
-from conformance.reference_impl.scripts.move import Finish, MoveScripts
-from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
-from conformance.reference_impl.workers.fetching import Fetcher
+from conformance.reference_impl.scripts.move import FinishArguments, MoveScripts
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
+from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.loop import WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
@@ -28,7 +28,7 @@ _THOUGHT_S = 0.003
 """How long they think about what they saw: longer than another client needs to change it."""
 _NEVER_MIND = 'if command[1] == "%s" then send(unpack(command)) return 1 end'
 
-Look = Callable[[ScriptRunner, ScriptCall], Awaitable[bool]]
+Look = Callable[[ScriptRunner, EvalCommand], Awaitable[bool]]
 
 
 def _looks_before(damage: Damage, script: str, look: Look, body: str) -> None:
@@ -36,10 +36,10 @@ def _looks_before(damage: Damage, script: str, look: Look, body: str) -> None:
     damage.commands(script, f'if ARGV[#ARGV] == "{_BLIND}" then {body} end')
 
     def broken(run: Function) -> Function:
-        async def look_and_run(runner: ScriptRunner, call: ScriptCall) -> Any:
+        async def look_and_run(runner: ScriptRunner, call: EvalCommand) -> Any:
             if call.name == script and await look(runner, call):
                 await asyncio.sleep(_THOUGHT_S)
-                call = ScriptCall(call.name, call.keys, [*call.arguments, _BLIND])
+                call = EvalCommand(call.name, call.keys, [*call.arguments, _BLIND])
             return await run(runner, call)
 
         return look_and_run
@@ -51,7 +51,7 @@ def _sweeps_after(damage: Damage, script: str, name: str) -> None:
     """After a script that is called with `PREFIX:QUEUE:`, delete the key `name` of that queue."""
 
     def broken(run: Function) -> Function:
-        async def run_and_sweep(runner: ScriptRunner, call: ScriptCall) -> Any:
+        async def run_and_sweep(runner: ScriptRunner, call: EvalCommand) -> Any:
             reply = await run(runner, call)
             if call.name == script:
                 await asyncio.sleep(_THOUGHT_S)
@@ -66,7 +66,7 @@ def _sweeps_after(damage: Damage, script: str, name: str) -> None:
     damage.around(ScriptRunner, "run", broken)
 
 
-def _unpacked(call: ScriptCall, index: int) -> Any:
+def _unpacked(call: EvalCommand, index: int) -> Any:
     packed = call.arguments[index]
     assert isinstance(packed, bytes)
     return msgspec.msgpack.decode(packed)
@@ -87,7 +87,7 @@ async def _holds(runner: ScriptRunner, key: str, token: str) -> bool:
 def lock_looked_at_before(damage: Damage) -> None:
     """A worker looks whether it still has the lock, and then finishes the job without it."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _holds(runner, f"{call.keys[11]}:{LOCK}", _unpacked(call, 7)["token"])
 
     own = 'cmsgpack.unpack(ARGV[8])["token"]'
@@ -100,7 +100,7 @@ def lock_looked_at_before(damage: Damage) -> None:
 def renewal_looks_before(damage: Damage) -> None:
     """A worker looks whether it still has the lock, and then sets it anew."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _holds(runner, call.keys[0], str(call.arguments[0]))
 
     _looks_before(damage, "extendLock", look, 'if command[1] == "GET" then return ARGV[1] end')
@@ -110,7 +110,7 @@ def renewal_looks_before(damage: Damage) -> None:
 def retry_looks_before(damage: Damage) -> None:
     """A producer looks whether the job is there, and then puts it to `wait`."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _exists(runner, call.keys[0])
 
     _looks_before(damage, "reprocessJob", look, f"{_NEVER_MIND % 'EXISTS'} {_NEVER_MIND % 'ZREM'}")
@@ -120,7 +120,7 @@ def retry_looks_before(damage: Damage) -> None:
 def promotion_looks_before(damage: Damage) -> None:
     """A producer looks whether the job is delayed, and then puts it to `wait`."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await runner.connection.command("ZSCORE", call.keys[0], call.arguments[1]) is not None
 
     _looks_before(damage, "promote", look, _NEVER_MIND % "ZREM")
@@ -130,7 +130,7 @@ def promotion_looks_before(damage: Damage) -> None:
 def progress_looks_before(damage: Damage) -> None:
     """A producer looks whether the job is there, and then writes to its hash."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _exists(runner, call.keys[0])
 
     _looks_before(damage, "updateProgress", look, _NEVER_MIND % "EXISTS")
@@ -140,7 +140,7 @@ def progress_looks_before(damage: Damage) -> None:
 def id_looked_for_before(damage: Damage) -> None:
     """A producer looks whether the id is free, and then stores its job under it."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         base, job_id = _unpacked(call, 0)[:2]
         return bool(job_id) and not await _exists(runner, f"{base}{job_id}")
 
@@ -151,7 +151,7 @@ def id_looked_for_before(damage: Damage) -> None:
 def children_counted_before(damage: Damage) -> None:
     """A worker counts the siblings that are left, and releases the parent only if there was none then."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         parent = await runner.connection.command("HGET", call.keys[11], "parentKey")
         return bool(parent) and await runner.connection.command("SCARD", f"{text(parent)}:{DEPENDENCIES}") > 1
 
@@ -163,7 +163,7 @@ def children_counted_before(damage: Damage) -> None:
 def removal_looks_before(damage: Damage) -> None:
     """A producer looks whether the job is locked, and then removes it all the same."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return not await _exists(runner, f"{call.keys[0]}:{LOCK}")
 
     _looks_before(damage, "removeJob", look, f'if command[1] == "GET" and on(command, "{LOCK}") then return false end')
@@ -173,7 +173,7 @@ def removal_looks_before(damage: Damage) -> None:
 def pause_looked_for_before(damage: Damage) -> None:
     """A worker looks whether the queue is paused, and then takes the next job wherever it is."""
 
-    async def look(runner: ScriptRunner, call: ScriptCall) -> bool:
+    async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return not await runner.connection.command("HEXISTS", call.keys[8], "paused")
 
     body = (
@@ -231,12 +231,12 @@ def _runs_anything(worker: Worker) -> bool:
 def stop_swallows_wake_up(damage: Damage) -> None:
     """A worker that stops throws its wait for a marker away, with the marker if it has one."""
 
-    def throw_away(fetcher: Fetcher) -> None:
+    def throw_away(fetcher: JobFetcher) -> None:
         wait: asyncio.Task[Any] | None = vars(fetcher)["_marker_wait"]
         if wait is not None:
             wait.cancel()
 
-    damage.replace(Fetcher, "interrupt", throw_away)
+    damage.replace(JobFetcher, "interrupt", throw_away)
 
 
 @mutant("race.token-made-own", kills=("race.one-token",))
@@ -259,7 +259,7 @@ def token_made_own(damage: Damage) -> None:
         return extend_lock
 
     def finishes(healthy: Function) -> Function:
-        async def move_to_finished(scripts: MoveScripts, finish: Finish) -> Any:
+        async def move_to_finished(scripts: MoveScripts, finish: FinishArguments) -> Any:
             return await healthy(scripts, replace(finish, token=own(scripts, finish.token)))
 
         return move_to_finished

@@ -8,11 +8,11 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.protocol.keys import META
-from conformance.reference_impl.jobs.edits import JobEdits
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts import move as scripts_move
+from conformance.reference_impl.scripts.manage import ReadScripts
 from conformance.reference_impl.scripts.move import MoveScripts
-from conformance.reference_impl.scripts.read import ReadScripts
 
 KeepOption = Mapping[str, Any]
 _POINTS = 'if command[1] == "LPUSH" and on(command, "data") then {} end'
@@ -111,10 +111,10 @@ def logs_left(damage: Damage) -> None:
 def keep_logs_ignored(damage: Damage) -> None:
     """The option `keepLogs` has no effect."""
 
-    async def log(job: JobEdits, row: str) -> int:
+    async def log(job: Job, row: str) -> int:
         return await job.scripts.add_log(job.known_id, row, None)
 
-    damage.replace(JobEdits, "log", log)
+    damage.replace(Job, "log", log)
 
 
 @mutant("retention.keep-logs-for-all", kills=("retention.logs",))

@@ -8,9 +8,8 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.errors import BullMQError
-from conformance.reference_impl.jobs import backoff
-from conformance.reference_impl.jobs import moves as job_moves
-from conformance.reference_impl.jobs.moves import JobMoves
+from conformance.reference_impl.jobs import attempts as job_attempts
+from conformance.reference_impl.jobs.job import Job
 
 
 @mutant("retry.runs-next", kills=("retry.immediately",))
@@ -58,12 +57,12 @@ def hopeless_too(damage: Damage) -> None:
     """An UnrecoverableError is retried like any other."""
 
     def broken(fail: Function) -> Function:
-        async def move_to_failed(job: JobMoves, error: BaseException, *args: Any) -> Any:
+        async def move_to_failed(job: Job, error: BaseException, *args: Any) -> Any:
             return await fail(job, BullMQError(str(error)), *args)
 
         return move_to_failed
 
-    damage.around(JobMoves, "moveToFailed", broken)
+    damage.around(Job, "moveToFailed", broken)
 
 
 @mutant("retry.at-once", kills=("retry.backoff.fixed", "retry.backoff.exponential"))
@@ -73,7 +72,7 @@ def at_once(damage: Damage) -> None:
     async def no_delay(*_args: Any, **_more: Any) -> float:
         return 0
 
-    damage.replace(job_moves, "delay_before_retry", no_delay)
+    damage.replace(job_attempts, "delay_before_retry", no_delay)
 
 
 @mutant("retry.linear", kills=("retry.backoff.exponential",))
@@ -88,7 +87,7 @@ def linear(damage: Damage) -> None:
 
         return delay_before_retry
 
-    damage.around(job_moves, "delay_before_retry", broken)
+    damage.around(job_attempts, "delay_before_retry", broken)
 
 
 @mutant("retry.doubles-first", kills=("retry.backoff.exponential",))
@@ -101,7 +100,7 @@ def doubles_first(damage: Damage) -> None:
 
         return delay_before_retry
 
-    damage.around(job_moves, "delay_before_retry", broken)
+    damage.around(job_attempts, "delay_before_retry", broken)
 
 
 @mutant("retry.in-seconds", kills=("retry.backoff.fixed",))
@@ -114,7 +113,7 @@ def in_seconds(damage: Damage) -> None:
 
         return delay_before_retry
 
-    damage.around(job_moves, "delay_before_retry", broken)
+    damage.around(job_attempts, "delay_before_retry", broken)
 
 
 @mutant("retry.traces-left", kills=("retry.manual",))
@@ -158,14 +157,14 @@ def stacktrace_unlimited(damage: Damage) -> None:
     """`stackTraceLimit` has no effect."""
 
     def broken(remember: Function) -> Function:
-        def remember_all(job: JobMoves, error: BaseException) -> None:
+        def remember_all(job: Job, error: BaseException) -> None:
             older = job.stacktrace
             remember(job, error)
             job.stacktrace = [*older, job.stacktrace[-1]]
 
         return remember_all
 
-    damage.around(JobMoves, "_remember_stack", broken)
+    damage.around(job_attempts, "_remember_stack", broken)
 
 
 @mutant("retry.stacktrace-oldest", kills=("retry.stacktrace-limit",))
@@ -173,14 +172,14 @@ def stacktrace_oldest(damage: Damage) -> None:
     """`stackTraceLimit` keeps the oldest stack traces."""
 
     def broken(remember: Function) -> Function:
-        def remember_oldest(job: JobMoves, error: BaseException) -> None:
+        def remember_oldest(job: Job, error: BaseException) -> None:
             older = job.stacktrace
             remember(job, error)
             job.stacktrace = [*older, job.stacktrace[-1]][: job.opts.get("stackTraceLimit")]
 
         return remember_oldest
 
-    damage.around(JobMoves, "_remember_stack", broken)
+    damage.around(job_attempts, "_remember_stack", broken)
 
 
 @mutant("retry.stacktrace-newest-first", kills=("retry.stacktrace-limit",))
@@ -188,33 +187,33 @@ def stacktrace_newest_first(damage: Damage) -> None:
     """The newest stack trace is first."""
 
     def broken(remember: Function) -> Function:
-        def remember_first(job: JobMoves, error: BaseException) -> None:
+        def remember_first(job: Job, error: BaseException) -> None:
             job.stacktrace = job.stacktrace[1:] + job.stacktrace[:1]
             remember(job, error)
             job.stacktrace = job.stacktrace[-1:] + job.stacktrace[:-1]
 
         return remember_first
 
-    damage.around(JobMoves, "_remember_stack", broken)
+    damage.around(job_attempts, "_remember_stack", broken)
 
 
 @mutant("retry.jitter-ignored", kills=("retry.backoff.jitter",))
 def jitter_ignored(damage: Damage) -> None:
     """The jitter of a back-off has no effect."""
-    damage.replace(backoff, "spread", lambda delay, _jitter, _chance: delay)
+    damage.replace(job_attempts, "spread", lambda delay, _jitter, _chance: delay)
 
 
 @mutant("retry.jitter-constant", kills=("retry.backoff.jitter",))
 def jitter_constant(damage: Damage) -> None:
     """A jitter shortens every delay by the same amount."""
-    damage.replace(backoff, "spread", lambda delay, jitter, _chance: delay * (1 - jitter / 2))
+    damage.replace(job_attempts, "spread", lambda delay, jitter, _chance: delay * (1 - jitter / 2))
 
 
 @mutant("retry.jitter-lengthens", kills=("retry.backoff.jitter",))
 def jitter_lengthens(damage: Damage) -> None:
     """A jitter makes the delays longer."""
     damage.around(
-        backoff, "spread", lambda healthy: lambda delay, jitter, chance: 2 * delay - healthy(delay, jitter, chance)
+        job_attempts, "spread", lambda healthy: lambda delay, jitter, chance: 2 * delay - healthy(delay, jitter, chance)
     )
 
 
@@ -229,7 +228,7 @@ def reason_cleared(damage: Damage) -> None:
 
 def _edit_attempts(damage: Damage, edit: Function) -> None:
     def broken(delay: Function) -> Function:
-        async def retry_delay(job: JobMoves, error: BaseException) -> Any:
+        async def retry_delay(job: Job, error: BaseException) -> Any:
             stated = job.opts
             job.opts = {**stated, "attempts": edit(stated.get("attempts") or 1)}
             try:
@@ -239,4 +238,4 @@ def _edit_attempts(damage: Damage, edit: Function) -> None:
 
         return retry_delay
 
-    damage.around(JobMoves, "_retry_delay", broken)
+    damage.around(job_attempts, "_retry_delay", broken)

@@ -8,16 +8,16 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl import job_scheduler, recurrence, repeat
+from conformance.reference_impl import queue as queue_module
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import text
-from conformance.reference_impl.queues import schedulers as queue_schedulers
-from conformance.reference_impl.queues.queue import Queue
-from conformance.reference_impl.schedules import job_scheduler, repeat, repeat_strategy
-from conformance.reference_impl.schedules.job_scheduler import JobScheduler
-from conformance.reference_impl.schedules.repeat import Repeat
-from conformance.reference_impl.schedules.repeat_strategy import RepeatOptions
-from conformance.reference_impl.scripts.schedule import Iteration, ScheduleScripts
-from conformance.reference_impl.workers.schedules import Schedules
+from conformance.reference_impl.job_scheduler import JobScheduler
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.recurrence import RepeatOptions
+from conformance.reference_impl.repeat import Repeat
+from conformance.reference_impl.scripts.add import SchedulerIteration, ScheduleScripts
+from conformance.reference_impl.workers.fetching import ScheduleContinuation
 
 _RECORD = 'command[1] == "HMSET" and at(command, "ic")'
 """Lua condition: the command that stores a scheduler."""
@@ -29,7 +29,9 @@ def first_late(damage: Damage) -> None:
     """The first job is made an interval after its scheduler."""
 
     def broken(add: Function) -> Function:
-        async def add_later(scripts: ScheduleScripts, first: Iteration, schedule: Mapping[str, Any], opts: Any) -> Any:
+        async def add_later(
+            scripts: ScheduleScripts, first: SchedulerIteration, schedule: Mapping[str, Any], opts: Any
+        ) -> Any:
             start = vars(scripts)["_owner"].clock.now_ms() + (schedule.get("every") or 0)
             return await add(scripts, first, {**schedule, "startDate": schedule.get("startDate") or start}, opts)
 
@@ -93,10 +95,10 @@ def immediately_ignored(damage: Damage) -> None:
 def one_job_only(damage: Damage) -> None:
     """Fetching a scheduler's job makes no next one."""
 
-    async def nothing(_schedules: Schedules, _job: Any) -> bool:
+    async def nothing(_schedules: ScheduleContinuation, _job: Any) -> bool:
         return True
 
-    damage.replace(Schedules, "continue_from", nothing)
+    damage.replace(ScheduleContinuation, "continue_from", nothing)
 
 
 @mutant("scheduler.successor-unnamed", kills=("scheduler.next",))
@@ -110,7 +112,7 @@ def successor_twice(damage: Damage) -> None:
     """Every fetch of a scheduler's job makes one more job, a retry as well."""
 
     def broken(update: Function) -> Function:
-        async def update_scheduler(scripts: ScheduleScripts, following: Iteration) -> str | None:
+        async def update_scheduler(scripts: ScheduleScripts, following: SchedulerIteration) -> str | None:
             key = f"repeat:{following.scheduler_id}"
             runner, keys = vars(scripts)["_runner"], vars(scripts)["_owner"].keys
             due = await runner.connection.command("ZSCORE", keys.key("repeat"), following.scheduler_id)
@@ -145,7 +147,7 @@ def endless(damage: Damage) -> None:
 @mutant("scheduler.past-end-accepted", kills=("scheduler.end",))
 def past_end_accepted(damage: Damage) -> None:
     """An endDate that has passed is no error."""
-    damage.replace(queue_schedulers, "refuse_past_end", lambda _repeat, _now: None)
+    damage.replace(queue_module, "refuse_past_end", lambda _repeat, _now: None)
 
 
 @mutant("scheduler.template-options-lost", kills=("scheduler.template",))
@@ -168,7 +170,7 @@ def _edit_pattern(damage: Damage, edit: Function) -> None:
 
         return next_by_pattern
 
-    damage.around(repeat_strategy, "next_by_pattern", broken)
+    damage.around(recurrence, "next_by_pattern", broken)
 
 
 def _edit_count(damage: Damage, edit: Function) -> None:
@@ -198,7 +200,7 @@ def no_seconds(damage: Damage) -> None:
 
         return next_by_pattern
 
-    damage.around(repeat_strategy, "next_by_pattern", broken)
+    damage.around(recurrence, "next_by_pattern", broken)
 
 
 @mutant("scheduler.upsert-adds", kills=("scheduler.upsert.pending",))

@@ -10,12 +10,12 @@ from conformance.mutants.registry import mutant
 from conformance.protocol.keys import QueueKeys
 from conformance.reference_impl import errors
 from conformance.reference_impl.connection.connection import Connection
-from conformance.reference_impl.scripts import base
-from conformance.reference_impl.scripts.runner import ScriptCall, ScriptRunner
+from conformance.reference_impl.scripts import runner
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
 
 
-def _with_keys(keys: Sequence[str], call: ScriptCall) -> ScriptCall:
-    return ScriptCall(call.name, keys, call.arguments)
+def _with_keys(keys: Sequence[str], call: EvalCommand) -> EvalCommand:
+    return EvalCommand(call.name, keys, call.arguments)
 
 
 @mutant("script.wrong-key", kills=("script.keys",))
@@ -47,7 +47,7 @@ def by_hand(damage: Damage) -> None:
     """New data is written by a plain command, after a look whether the job exists."""
 
     def broken(run: Function) -> Function:
-        async def run_script(runner: ScriptRunner, call: ScriptCall) -> Any:
+        async def run_script(runner: ScriptRunner, call: EvalCommand) -> Any:
             if call.name != "updateData":
                 return await run(runner, call)
             if not await runner.connection.command("EXISTS", call.keys[0]):
@@ -84,7 +84,7 @@ def always_by_text(damage: Damage) -> None:
 def never_again(damage: Damage) -> None:
     """A script that Redis has forgotten is an error."""
 
-    async def load_once(runner: ScriptRunner, call: ScriptCall) -> Any:
+    async def load_once(runner: ScriptRunner, call: EvalCommand) -> Any:
         key = (id(runner), call.name)
         if key not in loaded:
             await runner._load_missing([call])  # noqa: SLF001  (its inside is what is broken)
@@ -98,7 +98,7 @@ def never_again(damage: Damage) -> None:
 @mutant("script.refusal-unheard", kills=("script.refused-call",))
 def refusal_unheard(damage: Damage) -> None:
     """A negative number is an answer like any other."""
-    damage.replace(base, "is_refusal", lambda _reply: False)
+    damage.replace(runner, "is_refusal", lambda _reply: False)
 
 
 @mutant("script.one-refusal-for-all", kills=("script.refused-call",))
@@ -108,16 +108,16 @@ def one_refusal_for_all(damage: Damage) -> None:
     def broken(script_error: Function) -> Function:
         return lambda _code, **details: script_error(-1, **details)
 
-    damage.replace(base, "script_error", broken(errors.script_error))
+    damage.replace(runner, "script_error", broken(errors.script_error))
 
 
 @mutant("cluster.untagged-key", kills=("cluster.tagged-works",), needs="cluster")
 def untagged_key(damage: Damage) -> None:
     """One key of one script loses its braces."""
 
-    def edit(call: ScriptCall) -> ScriptCall:
+    def edit(call: EvalCommand) -> EvalCommand:
         *others, marker = call.keys
-        return ScriptCall(call.name, [*others, marker.replace("{", "").replace("}", "")], call.arguments)
+        return EvalCommand(call.name, [*others, marker.replace("{", "").replace("}", "")], call.arguments)
 
     damage.calls("promote", edit)
 

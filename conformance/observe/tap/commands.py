@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from conformance.protocol.script_calls import SCRIPT_CALLS, ScriptCall
+from conformance.protocol.scripts import SCRIPT_SIGNATURES, ScriptSignature
 
 BY_TEXT = frozenset({"EVAL", "EVAL_RO"})
 BY_DIGEST = frozenset({"EVALSHA", "EVALSHA_RO"})
@@ -40,7 +40,7 @@ LIKENESS_OF_KEYS = 0.7
 
 _FIXED = frozenset(
     name.encode()
-    for call in SCRIPT_CALLS.values()
+    for call in SCRIPT_SIGNATURES.values()
     for names in call.keys
     for name in names.split("|")
     if "<" not in name
@@ -188,13 +188,13 @@ class ScriptNames:
 def script_with_keys(keys: Sequence[bytes]) -> str | None:
     """The official script that gets keys like these; None where there is none, or more than one."""
     ends = [key.rpartition(b":")[2] for key in keys]
-    likeness = {name: _likeness(ends, call) for name, call in SCRIPT_CALLS.items()}
+    likeness = {name: _likeness(ends, call) for name, call in SCRIPT_SIGNATURES.items()}
     best = max(likeness.values())
     names = [name for name, value in likeness.items() if value == best]
     return names[0] if best >= LIKENESS_OF_KEYS and len(names) == 1 else None
 
 
-def _likeness(ends: Sequence[bytes], call: ScriptCall) -> float:
+def _likeness(ends: Sequence[bytes], call: ScriptSignature) -> float:
     """Which part of the keys a call shares with an official one. A `<job>` may be any end that is no fixed name."""
     left = list(ends)
     for names in call.keys:

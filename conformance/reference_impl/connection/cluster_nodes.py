@@ -16,8 +16,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.resp import Argument, Command, encode_argument
-from conformance.reference_impl.connection.single_socket import SingleSocket
-from conformance.reference_impl.connection.wire import HungUp
+from conformance.reference_impl.connection.single_socket import HungUp, SingleSocket
 
 _UNPARSED_COMMANDS: Final = (
     *("INFO", "CLIENT LIST", "CLIENT SETNAME", "SET", "SCRIPT EXISTS", "SCRIPT LOAD"),
@@ -56,6 +55,7 @@ class ClusterNodes:
         self._name = name
         self._blocking: SingleSocket | None = None
         self._blocking_node: tuple[str, int] | None = None
+        # One at a time: redis-py would give concurrent commands a socket each, and they would overtake one another.
         self._turn = asyncio.Lock()
         self._client = RedisCluster(
             startup_nodes=[ClusterNode(host, port) for host, port in address.nodes],
@@ -75,7 +75,7 @@ class ClusterNodes:
             callbacks.pop(command, None)
 
     async def command(self, command: Command) -> Any:
-        """Send one command; answers its reply."""
+        """Send one command; returns its reply."""
         name, *arguments = command
         if name == _BLOCKS:
             return await self._block(command)
@@ -87,7 +87,7 @@ class ClusterNodes:
         return self._blocking is not None and self._blocking.hang_up()
 
     async def on_all_nodes(self, name: str) -> list[Any]:
-        """Send a command without arguments to every node; answers their replies."""
+        """Send a command without arguments to every node; returns their replies."""
         async with self._turn:
             replies: Any = await self._client.execute_command(name, target_nodes=RedisCluster.ALL_NODES)
         return list(replies.values())

@@ -5,32 +5,42 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from redis.exceptions import ClusterCrossSlotError, RedisClusterException, RedisError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisClusterException, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from conformance.reference_impl.connection import server_facts
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
 from conformance.reference_impl.connection.resp import Argument, Command
-from conformance.reference_impl.connection.single_socket import SingleSocket
-from conformance.reference_impl.connection.slots import cross_slot, with_slots_explained
-from conformance.reference_impl.connection.wire import HungUp, first_error
+from conformance.reference_impl.connection.single_socket import HungUp, SingleSocket, first_error
+from conformance.reference_impl.errors import BullMQError
+from conformance.reference_impl.policy import ReconnectPolicy
 
 logger = logging.getLogger("bullmq")
-
 CONNECTION_LOST: Final = (RedisConnectionError, RedisTimeoutError, ConnectionError, TimeoutError)
 """After these nobody knows whether the command was carried out."""
 
 _NAME: Final = re.compile("[!-~]+")
 """What Redis takes as the name of a connection. With another name, of a worker, Node's connection has none either."""
 
+MINIMUM_VERSION: Final[tuple[int, ...]] = (5, 0, 0)
+RECOMMENDED_VERSION: Final[tuple[int, ...]] = (6, 2, 0)
+SHORT_BLOCK_VERSION: Final[tuple[int, ...]] = (7, 0, 8)
+"""Before this, Redis rounds a block timeout of 1 ms down to 0, which means for ever."""
+
+_SLOT_TEXTS: Final = (
+    "must map to the same key slot",  # redis-py, before it sends a script
+    "hash to the same slot",  # Redis, CROSSSLOT
+    "non local key in a cluster node",  # Redis, for a key that a script makes up by itself
+)
+
 
 class ConnectionWatch(Protocol):
-    """Whoever wants to know whether Redis answers (see `link`)."""
+    """Whoever wants to know whether Redis answers (see `Link`)."""
 
     @property
     def is_lost(self) -> bool:
@@ -51,7 +61,7 @@ class ConnectionWatch(Protocol):
 
 
 class Connection:
-    """A client's way to Redis. `name` is set with CLIENT SETNAME, `watch` is told when Redis is lost and found.
+    """A client's way to Redis. `name` is set with CLIENT SETNAME, `watch` hears when Redis is lost and found.
 
     Commands are carried out in the order in which they were asked for. They are sent at most once: a lost connection is
     an error, and never a silent retry. Nothing waits for a reply with a timeout. Raises redis errors, and
@@ -60,7 +70,7 @@ class Connection:
 
     def __init__(self, address: Address, *, name: str | None = None, watch: ConnectionWatch | None = None) -> None:
         self.address = address
-        self.version: tuple[int, ...] = server_facts.MINIMUM_VERSION
+        self.version: tuple[int, ...] = MINIMUM_VERSION
         self.closed = False
         self._checked = False
         self._watch = watch
@@ -71,7 +81,7 @@ class Connection:
     @property
     def minimum_block_s(self) -> float:
         """The shortest time (s) for which this Redis can block."""
-        return server_facts.minimum_block_s(self.version)
+        return minimum_block_s(self.version)
 
     async def ready(self) -> None:
         """Connect and look at the server's version once.
@@ -81,9 +91,9 @@ class Connection:
         if self._checked:
             return
         info = await self.command("INFO")
-        facts = server_facts.parse_info(text(info))
-        self.version = server_facts.version_of(facts)
-        for concern in server_facts.concerns(facts):
+        facts = parse_info(text(info))
+        self.version = version_of(facts)
+        for concern in concerns(facts):
             self._warn(concern)
         self._checked = True
 
@@ -148,7 +158,7 @@ class Connection:
             await self._watched(self._carrier.command(("PING",)))
 
     async def _watched(self, sent: Awaitable[Any]) -> Any:
-        """Await a reply and tell the watch how it went; a connection that is being closed is no loss."""
+        """Await a reply and notify the watch; a connection that is being closed is no loss."""
         try:
             reply = await sent
         except HungUp:
@@ -173,19 +183,81 @@ class Connection:
             self._watch.warn(concern)
 
 
+class LinkOwner(Protocol):
+    """Whoever emits what happens to the connection."""
+
+    def emit(self, event: str, *args: Any) -> None:
+        """Call the listeners."""
+        ...
+
+
+class Link:
+    """Remembers since when Redis is away and when to try again.
+
+    Emits on its owner: `disconnected` (error) at the first loss; `reconnecting` (number) at every further attempt;
+    `reconnected` (attempts, seconds); `unreachable` (attempts, error) once `max_attempts` are used up; `warning`
+    (text).
+
+    Losses that happen before the next attempt is due belong to the same attempt: several connections and jobs notice
+    the same outage.
+    """
+
+    def __init__(self, owner: LinkOwner, policy: ReconnectPolicy) -> None:
+        self._owner = owner
+        self._policy = policy
+        self._failures = 0
+        self._lost_at = 0.0
+        self._next_attempt = 0.0
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the last command did not get through."""
+        return self._failures > 0
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds until the next attempt is due; 0 while Redis can be reached."""
+        return max(self._next_attempt - time.monotonic(), 0) if self._failures else 0
+
+    def lost(self, error: BaseException) -> None:
+        """Note that a command did not get through."""
+        now = time.monotonic()
+        if self._failures and now < self._next_attempt:
+            return
+        self._failures += 1
+        self._next_attempt = now + self._policy.delay_s(self._failures)
+        if self._failures == 1:
+            self._lost_at = now
+            self._owner.emit("disconnected", error)
+            return
+        self._owner.emit("reconnecting", self._failures - 1)
+        if self._failures - 1 == self._policy.max_attempts:
+            self._owner.emit("unreachable", self._failures - 1, error)
+
+    def restored(self) -> None:
+        """Note that Redis answers."""
+        attempts, self._failures = self._failures, 0
+        self._owner.emit("reconnecting", attempts)
+        self._owner.emit("reconnected", attempts, time.monotonic() - self._lost_at)
+
+    def warn(self, text: str) -> None:
+        """Pass on what is wrong with the server though it answers."""
+        self._owner.emit("warning", text)
+
+
 def text(reply: Any) -> str:
-    """Answer a reply as text; bytes that are not UTF-8 are replaced, as Node does."""
+    """Return a reply as text; bytes that are not UTF-8 are replaced, as Node does."""
     return reply.decode("utf-8", "replace") if isinstance(reply, bytes) else str(reply)
 
 
 def maybe_text(reply: Any) -> str | None:
-    """Answer a reply as text, or None where Redis had nothing."""
+    """Return a reply as text, or None where Redis had nothing."""
     return None if reply is None else text(reply)
 
 
 def texts(reply: Sequence[Any]) -> list[str]:
-    """Answer a list reply as texts."""
-    return [each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in reply]
+    """Return a list reply as texts."""
+    return [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in reply]
 
 
 def flat_mapping(reply: Any) -> dict[str, str]:
@@ -199,3 +271,53 @@ def flat_mapping(reply: Any) -> dict[str, str]:
 def is_connection_problem(error: BaseException) -> bool:
     """Whether the server could not be reached, as opposed to having answered with an error."""
     return isinstance(error, CONNECTION_LOST)
+
+
+def parse_info(document: str) -> dict[str, str]:
+    """Read the reply of INFO."""
+    pairs = (line.partition(":") for line in document.splitlines())
+    return {name: value for name, separator, value in pairs if separator}
+
+
+def version_of(facts: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the server's version; the oldest that will do where it does not say."""
+    return tuple(int(part) for part in re.findall(r"\d+", facts.get("redis_version", "5.0.0"))[:3])
+
+
+def minimum_block_s(version: tuple[int, ...]) -> float:
+    """Return the shortest time (s) for which a server of this version can block."""
+    return 0.001 if version >= SHORT_BLOCK_VERSION else 0.002
+
+
+def concerns(facts: Mapping[str, str]) -> Iterator[str]:
+    """What is not as BullMQ wants it. Raises BullMQError where the server is too old."""
+    version = version_of(facts)
+    shown = ".".join(map(str, version))
+    if version < MINIMUM_VERSION:
+        raise BullMQError(f"Redis version needs to be greater or equal than 5.0.0 Current: {shown}")
+    if version < RECOMMENDED_VERSION:
+        yield f"It is highly recommended to use a minimum Redis version of 6.2.0, current: {shown}"
+    policy = facts.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        yield f'Eviction policy is {policy}. It should be "noeviction"'
+
+
+class CrossSlot(BullMQError):
+    """The keys of a queue or flow are spread over a cluster; its scripts need them in one slot."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            "CROSSSLOT: the keys of a queue must share one slot of the cluster; give it a prefix with a hash tag, "
+            f'for example {{"prefix": "{{bull}}"}} (the error was: {reason})'
+        )
+
+
+def cross_slot(error: Exception) -> CrossSlot | None:
+    """Return what to raise instead of an error about slots, None for any other error."""
+    is_about_slots = isinstance(error, ClusterCrossSlotError) or any(text in str(error) for text in _SLOT_TEXTS)
+    return CrossSlot(str(error)) if is_about_slots else None
+
+
+def with_slots_explained(replies: Sequence[Any]) -> list[Any]:
+    """Return replies, of which some may be errors."""
+    return [cross_slot(reply) or reply if isinstance(reply, Exception) else reply for reply in replies]

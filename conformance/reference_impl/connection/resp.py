@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import hiredis
 
-from conformance.reference_impl.encoding.js_json import js_number, well_formed
+from conformance.reference_impl.js_values import js_number, well_formed
 
 Argument = str | bytes | int | float | bool | None
 Command = tuple[Argument, ...]
@@ -20,10 +20,10 @@ _LARGEST_EXACT: Final = 2**53
 
 
 def packed(command: Sequence[Argument]) -> bytes:
-    """Answer the bytes of a command. Its first word may be a name with a subcommand, like `SCRIPT LOAD`."""
+    """Return the bytes of a command. Its first word may be a name with a subcommand, like `SCRIPT LOAD`."""
     name, *arguments = command
     words = str(name).split()
-    plain = [each if isinstance(each, (str, bytes)) else encode_argument(each) for each in arguments]
+    plain = [word if isinstance(word, (str, bytes)) else encode_argument(word) for word in arguments]
     try:
         return _pack((*words, *plain))
     except UnicodeEncodeError:  # a text has surrogates; looking for them beforehand would cost every other command

@@ -1,20 +1,130 @@
-"""Talking to one Redis over one socket, which is opened when it is needed."""
+"""One socket to Redis: commands go out in the order in which they were asked for, and replies come back in it."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, cast
 
+import hiredis
+from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.resp import Command, packed
-from conformance.reference_impl.connection.wire import Reply, Wire, first_error, raised
+
+Reply = asyncio.Future[Any]
+"""What Redis answers to one command; an error is a result too, because nobody may be left to look at it."""
 
 _CONNECT_WITHIN_S: Final = 10
+_error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).parse_error
+"""Makes of an error reply what redis-py would."""
+
+
+class HungUp(RedisConnectionError):
+    """This client has ended the connection, and Redis had not answered the command: it did not happen."""
+
+
+class Wire(asyncio.Protocol):
+    """One open socket: commands go out in the order of `send`, and replies come back in the same order.
+
+    redis-py gives each command a socket of its own until its reply is there. A worker that runs ten jobs at a time
+    would wait for nine round trips before its own; Node does not, because ioredis writes at once and matches replies by
+    order.
+
+    When the socket is lost, every reply that is still due becomes a redis ConnectionError. `gone` is set once nothing
+    is left of the socket.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.gone = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
+        self._due: deque[Reply] = deque()
+        self._hung_up = False
+
+    def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
+        """Send packed commands in one write; their replies become the results of the futures.
+
+        At once, so that Redis works on the first command of a turn of the event loop while the next one is made.
+        """
+        unsent = []
+        for command, reply in commands:
+            unsent.append(command)
+            self._due.append(reply)
+        if self._transport is not None:
+            self._transport.write(b"".join(unsent))
+
+    def is_only_due(self, reply: Reply) -> bool:
+        """Whether this is the one reply that is still to come."""
+        return len(self._due) == 1 and self._due[0] is reply
+
+    def hang_up(self) -> bool:
+        """Send nothing more, unless nothing is due anyway; False where this socket cannot do that.
+
+        Redis gives up a command that blocks and ends the socket. What it has answered before still comes; what is due
+        then becomes HungUp.
+        """
+        if self._transport is None or not self.is_open or not self._transport.can_write_eof():
+            return False
+        if self._due:
+            self.is_open, self._hung_up = False, True
+            self._transport.write_eof()
+        return True
+
+    def drop(self) -> None:
+        """Close the socket at once."""
+        self._fail(RedisConnectionError("Connection closed by this client"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.is_open = True
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._parser.feed(data)
+        try:
+            while self._due and (value := self._parser.gets()) is not False:
+                self._settle(self._due.popleft(), value)
+        except InvalidResponse as error:
+            self._fail(error)
+            self.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self.gone.set()
+        error = HungUp if self._hung_up and exc is None else RedisConnectionError
+        self._fail(error(f"Connection lost: {exc or 'closed by Redis'}"))
+
+    def _fail(self, error: Exception) -> None:
+        """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""
+        self.is_open = False
+        while self._due:
+            self._settle(self._due.popleft(), type(error)(*error.args))
+
+    def _settle(self, reply: Reply, value: Any) -> None:
+        if not reply.done():
+            reply.set_result(value)
+
+
+def raised(value: Any) -> Any:
+    """Return a reply. Raises it where it is an error."""
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def first_error(values: Sequence[Any]) -> Exception | None:
+    """Return the first error among replies."""
+    return next((value for value in values if isinstance(value, Exception)), None)
 
 
 class SingleSocket:
@@ -33,7 +143,7 @@ class SingleSocket:
         self._closed = False
 
     async def command(self, command: Command) -> Any:
-        """Send one command; answers its reply.
+        """Send one command; returns its reply.
 
         A command that is cancelled while no other is due takes the socket with it: it may be one that blocks, and
         what it would take later must not be lost.
@@ -102,13 +212,14 @@ class SingleSocket:
         if self._wire is not None and self._wire.is_open:
             self._wire.send(outgoing)
         else:
+            # While one socket opens everything waits for it: on a second one commands would overtake those held back.
             self._held_back += outgoing
             if self._opening is None:
                 self._opening = loop.create_task(self._open())
         return [reply for _, reply in outgoing]
 
     async def _open(self) -> None:
-        """Connect, introduce the client, and send what was held back meanwhile; or tell everybody why not."""
+        """Connect, introduce the client, and send what was held back meanwhile; or refuse all of it."""
         try:
             wire = await self._connect()
         except asyncio.CancelledError:
@@ -118,7 +229,7 @@ class SingleSocket:
         else:
             self._opening, self._wire = None, wire
             held_back, self._held_back = self._held_back, []
-            wire.send(each for each in held_back if not each[1].cancelled())
+            wire.send((command, reply) for command, reply in held_back if not reply.cancelled())
 
     async def _connect(self) -> Wire:
         host, port = self._address.nodes[0]

@@ -1,28 +1,38 @@
-"""The client objects that the kit has opened."""
+"""The client objects that the kit has opened, and what their managed workers do with jobs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from conformance.driver.serve import OpError
 from conformance.reference_impl.clock import AdjustableClock
-from conformance.reference_impl.driver import processors
-from conformance.reference_impl.driver.views import Json, address
-from conformance.reference_impl.flows.flow_producer import FlowProducer
+from conformance.reference_impl.driver.views import Json, address, job_view, raw
+from conformance.reference_impl.errors import (
+    BullMQError,
+    DelayedError,
+    RateLimitError,
+    UnrecoverableError,
+    WaitingChildrenError,
+    WaitingError,
+)
+from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.base import QueueBase
-from conformance.reference_impl.queues.events import QueueEvents
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.workers.loop import Processor
 from conformance.reference_impl.workers.worker import Worker
 
 FORCE_CLOSE_S: Final = 2
 """How long `reset` waits for one handle."""
+
+DEFAULT_MESSAGE: Final = "failed on request"
 
 _JOB_EVENTS: Final = ("active", "completed", "failed")
 _PLAIN_EVENTS: Final = ("drained", "paused", "resumed", "closed")
@@ -31,7 +41,7 @@ AnyClient = QueueBase | FlowProducer
 Client = TypeVar("Client", bound=AnyClient)
 
 
-class Emit(Protocol):
+class EmitEvent(Protocol):
     """Sends an event of a handle to the kit."""
 
     def __call__(self, handle: str, name: str, args: Json | None = None) -> None:
@@ -40,7 +50,7 @@ class Emit(Protocol):
 
 
 @dataclass
-class Handle:
+class ReferenceHandle:
     """One opened object.
 
     `claimed`: jobs of a manual worker, as they were fetched. `asked`: jobs that wait for `resolve`.
@@ -65,24 +75,24 @@ class Handle:
             await self.client.close()
 
 
-class Handles:
-    """All open handles, and what is needed to open one. `scripts` is asked once, when the first handle opens."""
+class ReferenceHandles:
+    """All open handles, and what is needed to open one. `scripts` is called once, when the first handle opens."""
 
-    def __init__(self, emit: Emit, clock: AdjustableClock, scripts: Callable[[], ScriptTexts]) -> None:
+    def __init__(self, emit: EmitEvent, clock: AdjustableClock, scripts: Callable[[], ScriptTexts]) -> None:
         self._emit = emit
         self._clock = clock
         self._scripts = scripts
-        self._open: dict[str, Handle] = {}
+        self._open: dict[str, ReferenceHandle] = {}
 
-    def named(self, name: str | None) -> Handle:
-        """Answer an open handle. Raises OpError."""
+    def named(self, name: str | None) -> ReferenceHandle:
+        """Return an open handle. Raises OpError."""
         handle = self._open.get(name or "")
         if handle is None:
             raise OpError("invalid-argument", f"no handle is called {name}")
         return handle
 
     def client(self, name: str | None, kind: type[Client]) -> Client:
-        """Answer the object behind a handle. Raises OpError where it is of another kind."""
+        """Return the object behind a handle. Raises OpError where it is of another kind."""
         client = self.named(name).client
         if not isinstance(client, kind):
             raise OpError("invalid-argument", f"{name} is a {type(client).__name__}, not a {kind.__name__}")
@@ -116,45 +126,46 @@ class Handles:
     async def reset(self, _name: str | None, _args: Json) -> Json | None:
         """Operation `reset`: the clock is set free by the server."""
         handles = list(self._open.values())
+        # Forgotten before they are closed: a call that comes meanwhile must not find a handle that is going away.
         self._open.clear()
         await asyncio.gather(*(_abandon(handle) for handle in handles))
         return None
 
-    def _queue(self, name: str, args: Json, options: Json) -> Handle:
+    def _queue(self, name: str, args: Json, options: Json) -> ReferenceHandle:
         queue = Queue(args["queue"], options, scripts=self._scripts(), clock=self._clock)
-        self._tell_errors(name, queue)
-        return Handle(name, queue)
+        self._forward_errors(name, queue)
+        return ReferenceHandle(name, queue)
 
-    def _worker(self, name: str, args: Json, options: Json) -> Handle:
+    def _worker(self, name: str, args: Json, options: Json) -> ReferenceHandle:
         kind = args.get("processor") or "manual"
-        holder: list[Handle] = []
-        ask = processors.Asker(lambda: holder[0].asked, lambda event: self._emit(name, "job", event))
-        chosen = processors.make(kind, args.get("processor_args") or {}, ask)
+        holder: list[ReferenceHandle] = []
+        ask = AskProcessor(lambda: holder[0].asked, lambda event: self._emit(name, "job", event))
+        chosen = make_processor(kind, args.get("processor_args") or {}, ask)
         worker = Worker(args["queue"], chosen, options, scripts=self._scripts(), clock=self._clock)
-        holder.append(Handle(name, worker))
-        self._tell_errors(name, worker)
-        self._tell_worker_events(name, worker)
+        holder.append(ReferenceHandle(name, worker))
+        self._forward_errors(name, worker)
+        self._forward_worker_events(name, worker)
         return holder[0]
 
-    def _events(self, name: str, args: Json, options: Json) -> Handle:
+    def _events(self, name: str, args: Json, options: Json) -> ReferenceHandle:
         reader = QueueEvents(args["queue"], options, scripts=self._scripts(), clock=self._clock)
-        self._tell_errors(name, reader)
+        self._forward_errors(name, reader)
 
         def entry(event: str, fields: Json, entry_id: str) -> None:
             self._emit(name, "queue-event", {"name": event, "event_id": entry_id, "fields": dict(fields)})
 
         reader.on("*", entry)
-        return Handle(name, reader)
+        return ReferenceHandle(name, reader)
 
-    def _flow(self, name: str, _args: Json, options: Json) -> Handle:
+    def _flow(self, name: str, _args: Json, options: Json) -> ReferenceHandle:
         producer = FlowProducer(options, scripts=self._scripts(), clock=self._clock)
-        self._tell_errors(name, producer)
-        return Handle(name, producer)
+        self._forward_errors(name, producer)
+        return ReferenceHandle(name, producer)
 
-    def _tell_errors(self, name: str, client: AnyClient) -> None:
+    def _forward_errors(self, name: str, client: AnyClient) -> None:
         client.on("error", lambda error: self._emit(name, "error", {"message": str(error)}))
 
-    def _tell_worker_events(self, name: str, worker: Worker) -> None:
+    def _forward_worker_events(self, name: str, worker: Worker) -> None:
         for event in _JOB_EVENTS:
             worker.on(event, lambda job, *_, event=event: self._emit(name, event, {"job": job.id}))
         worker.on("stalled", lambda job_id, *_: self._emit(name, "stalled", {"job": job_id}))
@@ -162,7 +173,154 @@ class Handles:
             worker.on(event, lambda *_, event=event: self._emit(name, event))
 
 
-async def _abandon(handle: Handle) -> None:
+async def _abandon(handle: ReferenceHandle) -> None:
     with contextlib.suppress(Exception):
         async with asyncio.timeout(FORCE_CLOSE_S):
             await handle.close(force=True)
+
+
+class RequestedFailure(BullMQError):
+    """The kit wants the job to fail."""
+
+
+class AskProcessor:
+    """Sends each job to the kit and waits for its `resolve`."""
+
+    def __init__(
+        self, asked: Callable[[], defaultdict[str, deque[asyncio.Future[Json]]]], emit: Callable[[Json], None]
+    ) -> None:
+        self._asked = asked
+        self._emit = emit
+
+    async def process(self, job: Job, token: str) -> Any:
+        """Processor `ask`."""
+        answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        # Noted before the event goes out: the kit may resolve the job at once.
+        self._asked()[job.known_id].append(answer)
+        self._emit({"job": job_view(job), "token": token})
+        resolved = await answer
+        return await _OUTCOMES[resolved["outcome"]](resolved, job, token)
+
+
+def resolve_asked(asked: defaultdict[str, deque[asyncio.Future[Json]]], args: Json) -> None:
+    """Operation `resolve`: end the processor that has waited longest with this job. Raises OpError."""
+    if args["outcome"] not in _OUTCOMES:
+        raise OpError("invalid-argument", f"no such outcome: {args['outcome']}")
+    waiting = asked.get(args["job"])
+    while waiting:
+        answer = waiting.popleft()
+        if not answer.done():
+            answer.set_result(args)
+            return
+    raise OpError("invalid-argument", f"job {args['job']} does not wait for an answer")
+
+
+def make_processor(kind: str, args: Json, ask: AskProcessor) -> Processor | None:
+    """Choose the processor of a kind, None for a manual worker. Raises OpError for an unknown kind."""
+    if kind == "manual":
+        return None
+    message = args.get("message", DEFAULT_MESSAGE)
+    known: dict[str, Processor] = {
+        "ask": ask.process,
+        "noop": _noop,
+        "echo": _echo,
+        "sleep": lambda _job, _token: asyncio.sleep(args.get("ms", 0) / 1000),
+        "fail": lambda job, _token: _fail_until(job, args.get("times", 1), message),
+        "throw": lambda _job, _token: _throw(message),
+        "progress": lambda job, _token: _report(job, args.get("values", [])),
+        "steps": _follow_steps,
+    }
+    if kind not in known:
+        raise OpError("invalid-argument", f"no such processor: {kind}")
+    return known[kind]
+
+
+def _noop(_job: Job, _token: str) -> None:
+    return None
+
+
+def _echo(job: Job, _token: str) -> Any:
+    return job.data
+
+
+def _throw(message: str) -> None:
+    raise RequestedFailure(message)
+
+
+def _fail_until(job: Job, attempts: int, message: str) -> None:
+    if job.attemptsMade < attempts:
+        raise RequestedFailure(message)
+
+
+async def _report(job: Job, values: list[Any]) -> None:
+    for value in values:
+        await job.updateProgress(value)
+
+
+async def _follow_steps(job: Job, _token: str) -> Any:
+    """Do what the job's own data says."""
+    steps = job.data.get("steps", []) if isinstance(job.data, dict) else []
+    for step in steps:
+        match step["do"]:
+            case "progress":
+                await job.updateProgress(step["value"])
+            case "log":
+                await job.log(step["row"])
+            case "sleep":
+                await asyncio.sleep(step["ms"] / 1000)
+            case "fail":
+                if "until_attempt" not in step or job.attemptsMade < step["until_attempt"]:
+                    raise RequestedFailure(step["message"])
+            case "unrecoverable":
+                raise UnrecoverableError(step["message"])
+            case "return":
+                return step["value"]
+            case unknown:
+                raise RequestedFailure(f"unknown step: {unknown}")
+    return None
+
+
+async def _complete(answer: Json, _job: Job, _token: str) -> Any:
+    return raw(answer.get("value_raw"))
+
+
+async def _fail(answer: Json, _job: Job, _token: str) -> Any:
+    raise RequestedFailure(answer.get("message", DEFAULT_MESSAGE))
+
+
+async def _unrecoverable(answer: Json, _job: Job, _token: str) -> Any:
+    raise UnrecoverableError(answer.get("message", DEFAULT_MESSAGE))
+
+
+async def _delay(answer: Json, job: Job, token: str) -> Any:
+    await job.moveToDelayed(job.owner.clock.now_ms() + answer.get("ms", 0), token)
+    raise DelayedError
+
+
+async def _wait_again(_answer: Json, job: Job, token: str) -> Any:
+    await job.moveToWait(token)
+    raise WaitingError
+
+
+async def _wait_for_children(answer: Json, job: Job, token: str) -> Any:
+    if await job.moveToWaitingChildren(token):
+        raise WaitingChildrenError
+    # Nothing was pending: the job goes on, and here that means that it ends.
+    return raw(answer.get("value_raw"))
+
+
+async def _rate_limit(answer: Json, job: Job, _token: str) -> Any:
+    if isinstance(job.owner, Worker):
+        await job.owner.rateLimit(answer.get("ms", 0))
+    raise RateLimitError
+
+
+_OUTCOMES: dict[str, Callable[[Json, Job, str], Awaitable[Any]]] = {
+    "complete": _complete,
+    "fail": _fail,
+    "unrecoverable": _unrecoverable,
+    "delay": _delay,
+    "wait": _wait_again,
+    "waiting-children": _wait_for_children,
+    "rate-limit": _rate_limit,
+}

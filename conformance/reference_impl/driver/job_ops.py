@@ -1,24 +1,27 @@
-"""Operations on one job, called on a queue or worker handle."""
+"""Operations on one job, called on a queue or worker handle, and the single steps of a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from conformance.driver.serve import OpError
-from conformance.reference_impl.driver.errors import Handler
-from conformance.reference_impl.driver.handles import Handle, Handles
-from conformance.reference_impl.driver.views import Json, raw, texts_by_key
-from conformance.reference_impl.encoding.js_json import stringify
+from conformance.reference_impl.driver.handles import ReferenceHandle, ReferenceHandles, RequestedFailure, resolve_asked
+from conformance.reference_impl.driver.views import Handler, Json, maybe_job, raw, texts_by_key
+from conformance.reference_impl.errors import UnrecoverableError
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.queues.events import QueueEvents
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.js_values import stringify
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers.worker import Worker
 
 JobOperation = Callable[[Job, Json], Awaitable[Json | None]]
+WorkerOperation = Callable[[Worker, Json, ReferenceHandle], Awaitable[Json | None]]
+HeldJobOperation = Callable[[Job, Json, ReferenceHandle], Awaitable[Json | None]]
 
 
-async def find_job(handle: Handle, job_id: str) -> Job:
-    """Answer the job as it was claimed, else as it is stored; without a hash a bare one, which Redis will refuse.
+async def find_job(handle: ReferenceHandle, job_id: str) -> Job:
+    """Return the job as it was claimed, else as it is stored; without a hash a bare one, which Redis will refuse.
 
     Raises OpError where the handle has no jobs.
     """
@@ -27,7 +30,7 @@ async def find_job(handle: Handle, job_id: str) -> Job:
     return held or Job(client, "", {}, {}, job_id)
 
 
-def _owner(handle: Handle) -> Queue | Worker:
+def _owner(handle: ReferenceHandle) -> Queue | Worker:
     if not isinstance(handle.client, (Queue, Worker)):
         raise OpError("invalid-argument", f"{handle.name} has no jobs")
     return handle.client
@@ -98,7 +101,7 @@ async def _remove_unprocessed_children(job: Job, _args: Json) -> None:
     await job.removeUnprocessedChildren()
 
 
-_OPERATIONS: dict[str, JobOperation] = {
+JOB_OPERATIONS: dict[str, JobOperation] = {
     "updateData": _update_data,
     "updateProgress": _update_progress,
     "clearLogs": _clear_logs,
@@ -118,8 +121,8 @@ _OPERATIONS: dict[str, JobOperation] = {
 }
 
 
-def job_handlers(handles: Handles) -> dict[str, Handler]:
-    """Handlers by the protocol's names."""
+def job_handlers(handles: ReferenceHandles) -> dict[str, Handler]:
+    """Handlers of the operations on one job, by the protocol's names."""
 
     def handler(operation: JobOperation) -> Handler:
         async def handle(name: str | None, args: Json) -> Json | None:
@@ -138,5 +141,124 @@ def job_handlers(handles: Handles) -> dict[str, Handler]:
             "count": await Job.addJobLog(_owner(handles.named(name)), args["job"], args["row"], args.get("keep_logs"))
         }
 
-    known = {f"job.{name}": handler(operation) for name, operation in _OPERATIONS.items()}
+    known = {f"job.{name}": handler(operation) for name, operation in JOB_OPERATIONS.items()}
     return {**known, "job.log": log, "job.waitUntilFinished": wait_until_finished}
+
+
+async def _get_next_job(worker: Worker, args: Json, handle: ReferenceHandle) -> Json:
+    return maybe_job(handle.hold(await worker.getNextJob(args["token"], {"block": False})))
+
+
+async def _extend_locks(worker: Worker, args: Json, _handle: ReferenceHandle) -> Json:
+    return {"ids": await worker.extendLocks(args["jobs"], args["tokens"], args["duration_ms"])}
+
+
+async def _check_stalled(worker: Worker, _args: Json, _handle: ReferenceHandle) -> Json:
+    return {"ids": await worker.checkStalled()}
+
+
+async def _pause(worker: Worker, args: Json, _handle: ReferenceHandle) -> None:
+    await worker.pause(args.get("do_not_wait_active", False))
+
+
+async def _resume(worker: Worker, _args: Json, _handle: ReferenceHandle) -> None:
+    worker.resume()
+
+
+async def _is_paused(worker: Worker, _args: Json, _handle: ReferenceHandle) -> Json:
+    return {"value": worker.isPaused()}
+
+
+async def _is_running(worker: Worker, _args: Json, _handle: ReferenceHandle) -> Json:
+    return {"value": worker.isRunning()}
+
+
+async def _rate_limit(worker: Worker, args: Json, _handle: ReferenceHandle) -> None:
+    await worker.rateLimit(args["expire_ms"])
+
+
+async def _resolve(_worker: Worker, args: Json, handle: ReferenceHandle) -> None:
+    resolve_asked(handle.asked, args)
+
+
+async def _move_to_completed(job: Job, args: Json, handle: ReferenceHandle) -> Json:
+    value = raw(args.get("value_raw"))
+    return await _next_job(handle, args, await job.moveToCompleted(value, args["token"], args.get("fetch_next", False)))
+
+
+async def _move_to_failed(job: Job, args: Json, handle: ReferenceHandle) -> Json:
+    kind = UnrecoverableError if args.get("unrecoverable") else RequestedFailure
+    error = kind(args["message"])
+    return await _next_job(handle, args, await job.moveToFailed(error, args["token"], args.get("fetch_next", False)))
+
+
+async def _move_to_delayed(job: Job, args: Json, _handle: ReferenceHandle) -> None:
+    await job.moveToDelayed(args["timestamp"], args["token"])
+
+
+async def _move_to_wait(job: Job, args: Json, _handle: ReferenceHandle) -> None:
+    await job.moveToWait(args["token"])
+
+
+async def _move_to_waiting_children(job: Job, args: Json, _handle: ReferenceHandle) -> Json:
+    return {"value": await job.moveToWaitingChildren(args["token"])}
+
+
+async def _extend_lock(job: Job, args: Json, _handle: ReferenceHandle) -> Json:
+    return {"value": await job.extendLock(args["token"], args["duration_ms"])}
+
+
+async def _next_job(handle: ReferenceHandle, args: Json, fetched: FetchReply | None) -> Json:
+    """Take what a finish brought along, as the client's loop would."""
+    if fetched is None or not isinstance(handle.client, Worker):
+        return maybe_job(None)
+    return maybe_job(handle.hold(await handle.client.nextJobFromJobData(fetched, args["token"])))
+
+
+WORKER_OPERATIONS: dict[str, WorkerOperation] = {
+    "worker.getNextJob": _get_next_job,
+    "worker.extendLocks": _extend_locks,
+    "worker.checkStalled": _check_stalled,
+    "worker.pause": _pause,
+    "worker.resume": _resume,
+    "worker.isPaused": _is_paused,
+    "worker.isRunning": _is_running,
+    "worker.rateLimit": _rate_limit,
+    "resolve": _resolve,
+}
+
+
+ENDING_OPERATIONS: dict[str, HeldJobOperation] = {
+    "worker.moveToCompleted": _move_to_completed,
+    "worker.moveToFailed": _move_to_failed,
+    "worker.moveToDelayed": _move_to_delayed,
+    "worker.moveToWait": _move_to_wait,
+    "worker.moveToWaitingChildren": _move_to_waiting_children,
+}
+
+
+def worker_handlers(handles: ReferenceHandles) -> dict[str, Handler]:
+    """Handlers of a worker's single steps, by the protocol's names."""
+
+    def on_worker(operation: WorkerOperation) -> Handler:
+        async def handle(name: str | None, args: Json) -> Json | None:
+            return await operation(handles.client(name, Worker), args, handles.named(name))
+
+        return handle
+
+    def on_held_job(operation: HeldJobOperation, *, ends: bool) -> Handler:
+        async def handle(name: str | None, args: Json) -> Json | None:
+            handles.client(name, Worker)
+            holder = handles.named(name)
+            job = await find_job(holder, args["job"])
+            if ends:
+                holder.claimed.pop(args["job"], None)
+            return await operation(job, args, holder)
+
+        return handle
+
+    return {
+        **{name: on_worker(operation) for name, operation in WORKER_OPERATIONS.items()},
+        **{name: on_held_job(operation, ends=True) for name, operation in ENDING_OPERATIONS.items()},
+        "worker.extendLock": on_held_job(_extend_lock, ends=False),
+    }

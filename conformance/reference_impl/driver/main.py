@@ -13,16 +13,11 @@ from typing import Final
 from conformance.driver.serve import DriverServer
 from conformance.problems import Problem
 from conformance.reference_impl.clock import AdjustableClock
-from conformance.reference_impl.driver.errors import Handler, translating
-from conformance.reference_impl.driver.flow_ops import flow_handlers
-from conformance.reference_impl.driver.handles import Handles
-from conformance.reference_impl.driver.job_ops import job_handlers
+from conformance.reference_impl.driver.handles import ReferenceHandles
+from conformance.reference_impl.driver.job_ops import job_handlers, worker_handlers
 from conformance.reference_impl.driver.queue_ops import queue_handlers
-from conformance.reference_impl.driver.scheduler_ops import scheduler_handlers
-from conformance.reference_impl.driver.views import Json
-from conformance.reference_impl.driver.worker_ops import worker_handlers
-from conformance.reference_impl.scripts.official import official_scripts
-from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.driver.views import Handler, Json, translating
+from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
 
 CLIENT: Final = {"name": "bullmq-reference", "language": "python", "version": "0.1.0", "targets": "5.62.0"}
 CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")
@@ -32,14 +27,14 @@ _DEEPEST_JSON: Final = 10_000
 
 
 def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
-    """Make a driver of the reference client; `scripts` is asked once for the Lua scripts."""
+    """Make a driver of the reference client; `scripts` is called once for the Lua scripts."""
     clock = AdjustableClock()
     server_of: list[DriverServer] = []
 
     def emit(handle: str, name: str, args: Json | None = None) -> None:
         server_of[0].emit(handle, name, args)
 
-    handles = Handles(emit, clock, cache(scripts))
+    handles = ReferenceHandles(emit, clock, cache(scripts))
     operations: dict[str, Handler] = {
         "open": handles.open,
         "close": handles.close,
@@ -47,8 +42,6 @@ def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
         **queue_handlers(handles),
         **job_handlers(handles),
         **worker_handlers(handles),
-        **flow_handlers(handles),
-        **scheduler_handlers(handles),
     }
     server = DriverServer(
         client=CLIENT,
@@ -61,7 +54,7 @@ def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
 
 
 def main() -> int:
-    """Serve until stdin ends. A missing package or Node is told on stderr: exit code 3."""
+    """Serve until stdin ends. A missing package or Node is reported on stderr: exit code 3."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
     sys.setrecursionlimit(_DEEPEST_JSON)
     try:
@@ -75,7 +68,7 @@ def main() -> int:
 
 
 def use_fast_loop() -> bool:
-    """Let event loops be uvloop's where it is installed (the extra `speed`); answers whether it is."""
+    """Let event loops be uvloop's where it is installed (the extra `speed`); returns whether it is."""
     if importlib.util.find_spec("uvloop") is None:
         return False
     asyncio.set_event_loop_policy(importlib.import_module("uvloop").EventLoopPolicy())

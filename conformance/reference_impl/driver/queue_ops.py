@@ -1,4 +1,4 @@
-"""Operations on a queue handle."""
+"""Operations on a queue handle, job schedulers included, and on a flow handle."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from conformance.protocol.keys import NAMED_WORKER_INFIX
-from conformance.reference_impl.driver.errors import Handler
-from conformance.reference_impl.driver.handles import Handles
-from conformance.reference_impl.driver.views import Json, job_view, maybe_job, new_job
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.driver.handles import ReferenceHandles
+from conformance.reference_impl.driver.views import (
+    Handler,
+    Json,
+    flow_job,
+    flow_view,
+    job_view,
+    made_job,
+    maybe_job,
+    new_job,
+    raw,
+    scheduler_view,
+)
+from conformance.reference_impl.flow_producer import FlowProducer
+from conformance.reference_impl.queue import Queue
 
 QueueOperation = Callable[[Queue, Json], Awaitable[Any]]
+FlowOperation = Callable[[FlowProducer, Json], Awaitable[Json]]
 
 
 async def _add(queue: Queue, args: Json) -> Json:
@@ -59,6 +71,28 @@ async def _get_workers(queue: Queue, _args: Json) -> Json:
     return {"names": [worker["rawname"].partition(NAMED_WORKER_INFIX)[2] for worker in workers]}
 
 
+async def _upsert_scheduler(queue: Queue, args: Json) -> Json:
+    return made_job(await queue.upsertJobScheduler(args["id"], args["repeat"], _template(args)))
+
+
+async def _get_scheduler(queue: Queue, args: Json) -> Json:
+    found = await queue.getJobScheduler(args["id"])
+    return {"scheduler": None if found is None else scheduler_view(found)}
+
+
+async def _get_schedulers(queue: Queue, args: Json) -> Json:
+    found = await queue.getJobSchedulers(*_range(args), args.get("asc", False))
+    return {"schedulers": [scheduler_view(scheduler) for scheduler in found]}
+
+
+def _template(args: Json) -> dict[str, Any]:
+    """Return what the call gives of a template; null means that it is not given."""
+    template: dict[str, Any] = {option: args[option] for option in ("name", "opts") if args.get(option) is not None}
+    if args.get("data_raw") is not None:
+        template["data"] = raw(args["data_raw"])
+    return template
+
+
 def _range(args: Json) -> tuple[int, int]:
     return args.get("start", 0), args.get("end", -1)
 
@@ -81,7 +115,7 @@ def _as(field: str, operation: QueueOperation) -> QueueOperation:
     return run
 
 
-_OPERATIONS: dict[str, QueueOperation] = {
+QUEUE_OPERATIONS: dict[str, QueueOperation] = {
     "add": _add,
     "addBulk": _add_bulk,
     "pause": _plain(lambda queue, _: queue.pause()),
@@ -120,17 +154,49 @@ _OPERATIONS: dict[str, QueueOperation] = {
     "removeDeduplicationKey": _as("count", lambda queue, args: queue.removeDeduplicationKey(args["id"])),
     "getWorkers": _get_workers,
     "getWorkersCount": _as("count", lambda queue, _: queue.getWorkersCount()),
+    "upsertJobScheduler": _upsert_scheduler,
+    "getJobScheduler": _get_scheduler,
+    "getJobSchedulers": _get_schedulers,
+    "getJobSchedulersCount": _as("count", lambda queue, _: queue.getJobSchedulersCount()),
+    "removeJobScheduler": _as("value", lambda queue, args: queue.removeJobScheduler(args["id"])),
 }
 
 
-def queue_handlers(handles: Handles) -> dict[str, Handler]:
-    """Handlers by the protocol's names."""
+async def _add_flow(producer: FlowProducer, args: Json) -> Json:
+    return flow_view(await producer.add(flow_job(args["flow"])))
 
-    def handler(operation: QueueOperation) -> Handler:
+
+async def _add_flows(producer: FlowProducer, args: Json) -> Json:
+    return {"flows": [flow_view(node) for node in await producer.addBulk([flow_job(flow) for flow in args["flows"]])]}
+
+
+async def _get_flow(producer: FlowProducer, args: Json) -> Json:
+    wanted = {"id": args["job"], "queueName": args["queue"]}
+    limits = {"depth": args.get("depth", 10), "maxChildren": args.get("max_children", 20)}
+    node = await producer.getFlow({**wanted, **limits})
+    return {"flow": None if node is None else flow_view(node)}
+
+
+FLOW_OPERATIONS: dict[str, FlowOperation] = {"add": _add_flow, "addBulk": _add_flows, "getFlow": _get_flow}
+
+
+def queue_handlers(handles: ReferenceHandles) -> dict[str, Handler]:
+    """Handlers of the operations on queues, job schedulers included, and on flow producers."""
+
+    def on_queue(operation: QueueOperation) -> Handler:
         async def handle(name: str | None, args: Json) -> Json | None:
             answer: Json | None = await operation(handles.client(name, Queue), args)
             return answer
 
         return handle
 
-    return {f"queue.{name}": handler(operation) for name, operation in _OPERATIONS.items()}
+    def on_flow(operation: FlowOperation) -> Handler:
+        async def handle(name: str | None, args: Json) -> Json | None:
+            return await operation(handles.client(name, FlowProducer), args)
+
+        return handle
+
+    return {
+        **{f"queue.{name}": on_queue(operation) for name, operation in QUEUE_OPERATIONS.items()},
+        **{f"flow.{name}": on_flow(operation) for name, operation in FLOW_OPERATIONS.items()},
+    }

@@ -1,15 +1,38 @@
-"""Jobs and opened addresses in the words of the driver protocol."""
+"""Jobs, schedulers, flows, addresses and errors of the client in the words of the driver protocol."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from redis.exceptions import RedisError
+
+from conformance.driver.serve import OpError
+from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
 from conformance.reference_impl.connection.address import Address
-from conformance.reference_impl.encoding.js_json import RawJson, parse, stringify
+from conformance.reference_impl.connection.connection import is_connection_problem
+from conformance.reference_impl.errors import (
+    BullMQError,
+    InvalidArgument,
+    JobFailed,
+    JobLocked,
+    ScriptError,
+    WaitTimeout,
+)
+from conformance.reference_impl.flow_producer import JobNode
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.js_values import RawJson, parse, stringify
+from conformance.reference_impl.recurrence import SchedulerRecord, SchedulerTemplate
 
 Json = dict[str, Any]
+Handler = Callable[[str | None, Json], Awaitable[Json | None]]
+
+_CODES: tuple[tuple[type[BaseException], str], ...] = (
+    (InvalidArgument, "invalid-argument"),
+    (JobLocked, "lock-mismatch"),
+    (JobFailed, "job-failed"),
+    (WaitTimeout, "timeout"),
+)
 
 
 def job_view(job: Job) -> Json:
@@ -53,21 +76,98 @@ def made_job(job: Job | None) -> Json:
     return {"job": {**job_view(job), "data_raw": stringify(data), "stacktrace_length": None}}
 
 
+def scheduler_view(found: SchedulerRecord) -> Json:
+    """SchedulerView."""
+    template = found.template or SchedulerTemplate()
+    return {
+        "key": found.key,
+        "name": found.name or "",
+        "next": found.next,
+        "every": found.every,
+        "pattern": found.pattern,
+        "tz": found.tz,
+        "limit": found.limit,
+        "start_date": found.startDate,
+        "end_date": found.endDate,
+        "iteration_count": found.iterationCount,
+        "offset": found.offset,
+        "template_data_raw": stringify(template.data) if template.has_data else None,
+        "template_opts": None if template.opts is None else dict(template.opts),
+    }
+
+
+def flow_view(node: JobNode) -> Json:
+    """FlowNode; children without a hash are left out, as they are in Node."""
+    children = [flow_view(child) for child in node.children if child is not None]
+    return {"id": node.job.known_id, "queue": node.job.queueName, "children": children}
+
+
 def texts_by_key(values: Mapping[str, Any]) -> dict[str, str]:
     """Values as JSON texts."""
     return {key: stringify(value) for key, value in values.items()}
 
 
 def new_job(entry: Mapping[str, Any]) -> Json:
-    """Answer an element of addBulk as the client takes it."""
+    """Return an element of addBulk as the client takes it."""
     return {"name": entry["name"], "data": raw(entry.get("data_raw"), "{}"), "opts": entry.get("opts") or {}}
 
 
+def flow_job(node: Mapping[str, Any]) -> Json:
+    """Return a node of a flow as FlowProducer takes it."""
+    return {
+        "name": node["name"],
+        "queueName": node["queue"],
+        "data": raw(node.get("data_raw"), "{}"),
+        "opts": node.get("opts") or {},
+        "children": [flow_job(child) for child in node.get("children") or ()],
+    }
+
+
 def raw(text: str | None, default: str = "null") -> RawJson:
-    """Answer an exact JSON text from the kit."""
+    """Return an exact JSON text of the kit as the client takes it."""
     return RawJson(default if text is None else text)
 
 
 def address(redis: Mapping[str, Any]) -> Address:
     """RedisAddress as the client takes it."""
     return Address.of(redis)
+
+
+def translated(error: Exception) -> OpError:
+    """Turn an error into the answer of an operation. A lost connection leaves open whether Redis has acted."""
+    if isinstance(error, OpError):
+        return error
+    if isinstance(error, WaitTimeout):
+        return OpError("timeout", str(error))
+    if is_connection_problem(error):
+        return OpError("connection-lost", str(error), status="info")
+    if isinstance(error, ScriptError) and error.code in DRIVER_CODES:
+        return OpError(DRIVER_CODES[ErrorCode(error.code)], str(error))
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return OpError(code, str(error))
+    if isinstance(error, TypeError) and "serialize" in str(error):
+        return OpError("invalid-argument", str(error))
+    return OpError("other", _error_text(error))
+
+
+def _error_text(error: Exception) -> str:
+    """The client's own words or Redis' own text; redis-py takes the code in front of it (`ERR`) apart."""
+    if isinstance(error, BullMQError):
+        return str(error)
+    if isinstance(error, RedisError):
+        code = getattr(error, "status_code", None)
+        return f"{code} {error}" if code else str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def translating(handler: Handler) -> Handler:
+    """Wrap a handler so that every error of the client has its protocol name."""
+
+    async def handle(name: str | None, args: Json) -> Json | None:
+        try:
+            return await handler(name, args)
+        except Exception as error:
+            raise translated(error) from error
+
+    return handle

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from conformance.protocol.options import (
+from conformance.protocol.job_fields import (
     ALIAS_OF_OPTION,
     CHILD_FAILURE_OPTIONS,
     OPTION_OF_ALIAS,
@@ -13,29 +14,41 @@ from conformance.protocol.options import (
     PRIORITY_LIMIT,
     TELEMETRY_ALIASES,
 )
-from conformance.reference_impl.encoding.js_json import is_number, js_number, parse_int, truthy
+from conformance.reference_impl import js_values
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.jobs import backoff
+from conformance.reference_impl.js_values import is_number, js_number, parse_int, truthy
+from conformance.reference_impl.policy import MEGABYTE, policy_of
 
 _TELEMETRY_NAMES: Final = {alias: name for name, alias in TELEMETRY_ALIASES.items()}
-
 _SELDOM_GIVEN: Final = frozenset(
     {"sizeLimit", "repeat", "priority", "deduplication", "debounce", *CHILD_FAILURE_OPTIONS}
 )
-"""Options that are checked beside the id and the back-off: most jobs have none of them, which is told at once."""
+"""Options that are checked beside the id and the back-off: most jobs have none of them, which shows at once."""
 
+MANY_KEPT_JOBS: Final = 10_000
+"""Keeping more finished jobs than this costs memory and time; that deserves a warning."""
+
+_BACKOFF_TYPES: Final = ("fixed", "exponential")
+_REMOVE_OPTIONS: Final = ("removeOnComplete", "removeOnFail")
 JobOptions = dict[str, Any]
 """BullMQ's JobsOptions under their full names."""
 
 
 def normalize(options: Mapping[str, Any]) -> JobOptions:
-    """Answer the options of a new Job object: `attempts` comes first and is 0 unless given, `backoff` is an object."""
+    """Return the options of a new Job object: `attempts` comes first and is 0 unless given, `backoff` is an object."""
     normal: JobOptions = {"attempts": 0, **options}
     normal.pop("repeatJobKey", None)
-    normal["backoff"] = backoff.normalize(options.get("backoff"))
+    normal["backoff"] = normalize_backoff(options.get("backoff"))
     if normal["backoff"] is None:
         del normal["backoff"]
     return normal
+
+
+def normalize_backoff(backoff: Any) -> Any:
+    """Return the option as it is stored: a bare number means a fixed delay in ms, an empty value means none."""
+    if is_number(backoff) and math.isfinite(backoff):
+        return {"type": "fixed", "delay": backoff}
+    return backoff if truthy(backoff) else None
 
 
 def encode(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,7 +63,7 @@ def encode(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode(stored: Mapping[str, Any] | list[Any]) -> JobOptions:
-    """Answer stored options under their full names. An array is what some languages write for an empty map."""
+    """Return stored options under their full names. An array is what some languages write for an empty map."""
     options: JobOptions = {}
     if isinstance(stored, list):
         return options
@@ -68,7 +81,7 @@ def parent_key(parent: Mapping[str, Any] | None) -> str | None:
 
 
 def parent_field(options: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Answer the hash field `parent`: the parent and what this job's failure does to it."""
+    """Return the hash field `parent`: the parent and what this job's failure does to it."""
     parent = options.get("parent")
     if parent is None:
         return None
@@ -77,7 +90,7 @@ def parent_field(options: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def deduplication_id(options: Mapping[str, Any]) -> str | None:
-    """Answer the id under which later adds count as the same job; `debounce` is the option's former name."""
+    """Return the id under which later adds count as the same job; `debounce` is the option's former name."""
     chosen = options.get("deduplication") or options.get("debounce")
     return chosen.get("id") if isinstance(chosen, Mapping) else None
 
@@ -109,6 +122,47 @@ def validate(name: str, options: Mapping[str, Any], data_text: str) -> None:
     _validate_priority(options.get("priority"))
     _validate_deduplication(options)
     _validate_jitter(options.get("backoff"))
+
+
+def check_new_job(owner_opts: Mapping[str, Any], name: Any, options: Mapping[str, Any]) -> list[str]:
+    """Check name and options of a job as the user gave them, more strictly than Node; returns warnings.
+
+    Does nothing unless the policy asks for it. Node's own checks (`validate`) come on top and are never off; jobs that
+    others have added are read whatever their options are. Raises InvalidArgument that names field and constraint.
+    """
+    if not policy_of(owner_opts).strict_options:
+        return []
+    _require("name", "a text that is not empty", name, holds=isinstance(name, str) and name != "")
+    _check_number(options, "priority", "0 or more", least=0)
+    _check_number(options, "delay", "0 ms or more", least=0)
+    _check_number(options, "attempts", "1 or more", least=1)
+    _check_number(options, "timestamp", "a Unix time in ms", least=1)
+    _check_backoff(options.get("backoff"))
+    for option in _REMOVE_OPTIONS:
+        _check_removal(option, options.get(option))
+    return list(_warnings(options))
+
+
+def check_payload(owner_opts: Mapping[str, Any], data_text: str, stored_options: Mapping[str, Any]) -> None:
+    """Check the size of data and options together, as JSON in UTF-8. Raises InvalidArgument with both sizes."""
+    limit = policy_of(owner_opts).max_payload_bytes
+    if limit is None:
+        return
+    options_text = js_values.stringify(stored_options)
+    size = sum(len(js_values.well_formed(text).encode()) for text in (data_text, options_text))
+    if size > limit:
+        raise InvalidArgument(
+            f"Job payload {size / MEGABYTE:.1f} MB exceeds limit of {limit / MEGABYTE:g} MB "
+            f"({size} of {limit} bytes, data and options together)",
+            field="data",
+            constraint=f"at most {limit} bytes together with the options",
+        )
+
+
+def check_progress(owner_opts: Mapping[str, Any], progress: Any) -> None:
+    """Check a progress that is a number; other values are the user's own. Raises InvalidArgument."""
+    if policy_of(owner_opts).strict_options and is_number(progress):
+        _require("progress", "between 0 and 100", progress, holds=0 <= progress <= 100)
 
 
 def _validate_size(name: str, limit: Any, data_text: str) -> None:
@@ -178,3 +232,45 @@ def _validate_jitter(chosen: Any) -> None:
 def _encode_telemetry(value: Any) -> dict[str, Any]:
     members = value if isinstance(value, Mapping) else {}
     return {alias: members[name] for name, alias in TELEMETRY_ALIASES.items() if members.get(name) is not None}
+
+
+def _check_number(options: Mapping[str, Any], field: str, constraint: str, *, least: float) -> None:
+    value = options.get(field)
+    if value is not None:
+        _require(field, constraint, value, holds=is_number(value) and value >= least)
+
+
+def _check_backoff(backoff: Any) -> None:
+    if backoff is None:
+        return
+    if not isinstance(backoff, Mapping):
+        _require("backoff", "more than 0 ms", backoff, holds=is_number(backoff) and backoff > 0)
+        return
+    kind, delay = backoff.get("type"), backoff.get("delay")
+    _require("backoff.type", "fixed or exponential", kind, holds=kind in _BACKOFF_TYPES)
+    _require("backoff.delay", "more than 0 ms", delay, holds=is_number(delay) and delay > 0)
+
+
+def _check_removal(option: str, chosen: Any) -> None:
+    for field, value in _kept(option, chosen):
+        _require(field, "0 or more", value, holds=is_number(value) and value >= 0)
+
+
+def _warnings(options: Mapping[str, Any]) -> Iterator[str]:
+    for option in _REMOVE_OPTIONS:
+        for field, value in _kept(option, options.get(option)):
+            if not field.endswith(".age") and value > MANY_KEPT_JOBS:
+                yield f"{field} is {value}: keeping more than {MANY_KEPT_JOBS} finished jobs slows a queue down"
+
+
+def _kept(option: str, chosen: Any) -> Iterator[tuple[str, Any]]:
+    """Numbers in an option that says how many finished jobs to keep; true and false have none."""
+    if isinstance(chosen, Mapping):
+        yield from ((f"{option}.{name}", chosen[name]) for name in ("count", "age") if chosen.get(name) is not None)
+    elif chosen is not None and not isinstance(chosen, bool):
+        yield option, chosen
+
+
+def _require(field: str, constraint: str, value: Any, *, holds: bool) -> None:
+    if not holds:
+        raise InvalidArgument(f"{field} must be {constraint}, not {value!r}", field=field, constraint=constraint)

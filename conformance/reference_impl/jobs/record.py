@@ -1,16 +1,21 @@
-"""What a client knows about a job, and how it reads it from the job hash (upstream `job.ts`, `fromJSON`)."""
+"""What a client knows about a job, how it reads it from the job hash, and the owner on whose connection it acts."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from conformance.protocol import job_fields
-from conformance.reference_impl.encoding import js_json
+from conformance.protocol.keys import QueueKeys
+from conformance.reference_impl import js_values
+from conformance.reference_impl.clock import Clock
+from conformance.reference_impl.connection.connection import Connection
+from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.options import JobOptions
+from conformance.reference_impl.scripts import Scripts
 
 
 @dataclass(kw_only=True)
@@ -42,6 +47,74 @@ class JobRecord:
     nextRepeatableJobId: str | None = None
 
 
+class JobOwner(Protocol):
+    """A queue or worker, seen from its jobs."""
+
+    connection: Connection
+    scripts: Scripts
+
+    @property
+    def keys(self) -> QueueKeys:
+        """Key names of the queue."""
+        ...
+
+    @property
+    def opts(self) -> Mapping[str, Any]:
+        """QueueOptions or WorkerOptions; a job that finishes takes the worker's settings from here."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The client's clock."""
+        ...
+
+    def emit(self, event: str, *args: Any) -> None:
+        """Call the owner's listeners."""
+        ...
+
+    async def waitUntilReady(self) -> None:
+        """Wait until connected, and until whatever must be written first is written."""
+        ...
+
+
+class BoundJob(JobRecord):
+    """A job's values together with its owner, and what the client alone knows about it.
+
+    `token` is the lock token of a job that a worker fetched. `retry_delay` are the ms until the next attempt, once the
+    last one has failed; None when there is none. `processing_s`: how long the processor ran, where that is measured.
+    """
+
+    owner: JobOwner
+    token: str | None
+    discarded: bool
+    retry_delay: float | None
+    processing_s: float | None
+
+    def bind(self, owner: JobOwner) -> None:
+        """Let the job act on this owner's connection."""
+        self.owner = owner
+        self.token = None
+        self.discarded = False
+        self.retry_delay = None
+        self.processing_s = None
+
+    @property
+    def known_id(self) -> str:
+        """The job's id. Raises BullMQError for a job that was not added yet."""
+        if self.id is None:
+            raise BullMQError(f"job {self.name} has no id: it was not added")
+        return self.id
+
+    @property
+    def scripts(self) -> Scripts:
+        """The owner's script calls."""
+        return self.owner.scripts
+
+    def key(self, suffix: str) -> str:
+        """Redis key of a companion of the job."""
+        return self.owner.keys.of_job(self.known_id, suffix)
+
+
 def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> JobRecord:
     """Make a job that is about to be added."""
     normal = options.normalize(opts)
@@ -63,25 +136,25 @@ def new_record(name: str, data: Any, opts: Mapping[str, Any], now_ms: int) -> Jo
 
 def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
     """Read a job from its hash. Raises ValueError where `data` or `opts` is not JSON."""
-    opts = options.normalize(options.decode(js_json.parse(fields.get(job_fields.OPTS) or "{}")))
+    opts = options.normalize(options.decode(js_values.parse(fields.get(job_fields.OPTS) or "{}")))
     attempts_made = fields.get(job_fields.ATTEMPTS_MADE_LEGACY) or fields.get(job_fields.ATTEMPTS_MADE)
     return JobRecord(
         name=fields.get(job_fields.NAME, ""),
-        data=js_json.parse(fields.get(job_fields.DATA) or "{}"),
+        data=js_values.parse(fields.get(job_fields.DATA) or "{}"),
         opts=opts,
         id=job_id,
-        timestamp=js_json.parse_int(fields.get(job_fields.TIMESTAMP)),
-        delay=js_json.parse_int(fields.get(job_fields.DELAY)),
-        priority=js_json.parse_int(fields.get(job_fields.PRIORITY)),
-        progress=js_json.parse(fields.get(job_fields.PROGRESS) or "0"),
+        timestamp=js_values.parse_int(fields.get(job_fields.TIMESTAMP)),
+        delay=js_values.parse_int(fields.get(job_fields.DELAY)),
+        priority=js_values.parse_int(fields.get(job_fields.PRIORITY)),
+        progress=js_values.parse(fields.get(job_fields.PROGRESS) or "0"),
         returnvalue=_lenient(fields.get(job_fields.RETURN_VALUE)),
         failedReason=fields.get(job_fields.FAILED_REASON) or None,
         stacktrace=_traces(fields.get(job_fields.STACKTRACE)),
-        attemptsStarted=js_json.parse_int(fields.get(job_fields.ATTEMPTS_STARTED)) or 0,
-        attemptsMade=js_json.parse_int(attempts_made) or 0,
-        stalledCounter=js_json.parse_int(fields.get(job_fields.STALLED_COUNTER)) or 0,
-        processedOn=js_json.parse_int(fields.get(job_fields.PROCESSED_ON)),
-        finishedOn=js_json.parse_int(fields.get(job_fields.FINISHED_ON)),
+        attemptsStarted=js_values.parse_int(fields.get(job_fields.ATTEMPTS_STARTED)) or 0,
+        attemptsMade=js_values.parse_int(attempts_made) or 0,
+        stalledCounter=js_values.parse_int(fields.get(job_fields.STALLED_COUNTER)) or 0,
+        processedOn=js_values.parse_int(fields.get(job_fields.PROCESSED_ON)),
+        finishedOn=js_values.parse_int(fields.get(job_fields.FINISHED_ON)),
         processedBy=fields.get(job_fields.PROCESSED_BY) or None,
         parentKey=fields.get(job_fields.PARENT_KEY) or options.parent_key(opts.get("parent")),
         parent=_parent(fields, opts),
@@ -93,15 +166,15 @@ def read_record(fields: Mapping[str, str], job_id: str) -> JobRecord:
 
 
 def data_text(data: Any) -> str:
-    """Answer the JSON text that is stored for a job's data; None is `null`."""
-    return js_json.stringify(data)
+    """Return the JSON text that is stored for a job's data; None is `null`."""
+    return js_values.stringify(data)
 
 
 def _parent(fields: Mapping[str, str], opts: JobOptions) -> Mapping[str, Any] | None:
     stored = fields.get(job_fields.PARENT)
     if not stored:
         return options.parent_field(opts)
-    parent: Mapping[str, Any] = js_json.parse(stored)
+    parent: Mapping[str, Any] = js_values.parse(stored)
     return parent
 
 
@@ -115,5 +188,5 @@ def _lenient(stored: str | None) -> Any:
     if not stored:
         return None
     with contextlib.suppress(ValueError):
-        return js_json.parse(stored)
+        return js_values.parse(stored)
     return None

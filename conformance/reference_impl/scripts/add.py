@@ -1,4 +1,4 @@
-"""Script calls that add jobs: addStandardJob, addDelayedJob, addPrioritizedJob, addParentJob."""
+"""Script calls that add jobs, and those of the schedulers and repeat keys that add jobs again and again."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.protocol import keys as names
-from conformance.reference_impl.connection.connection import text
-from conformance.reference_impl.encoding.js_date import milliseconds
-from conformance.reference_impl.encoding.js_json import is_number, truthy
-from conformance.reference_impl.encoding.packing import pack
+from conformance.reference_impl.connection.connection import flat_mapping, maybe_text, text
 from conformance.reference_impl.errors import script_error
-from conformance.reference_impl.scripts.base import ScriptCalls, is_refusal
-from conformance.reference_impl.scripts.runner import ScriptCall
+from conformance.reference_impl.js_values import is_number, milliseconds, truthy
+from conformance.reference_impl.packing import pack
+from conformance.reference_impl.scripts.runner import EvalCommand, ScriptCalls, is_refusal
 
 _STANDARD_KEYS: Final = (
     *(names.WAIT, names.PAUSED, names.META, names.ID_COUNTER, names.COMPLETED),
@@ -27,10 +25,17 @@ _PRIORITIZED_KEYS: Final = (
 _PARENT_KEYS: Final = (
     *(names.META, names.ID_COUNTER, names.DELAYED, names.WAITING_CHILDREN, names.COMPLETED, names.EVENTS),
 )
+_ITERATION_KEYS: Final = (
+    *(names.REPEAT, names.DELAYED, names.WAIT, names.PAUSED, names.META),
+    *(names.PRIORITIZED, names.MARKER, names.ID_COUNTER, names.EVENTS, names.PRIORITY_COUNTER),
+)
+_REMOVAL_KEYS: Final = (names.REPEAT, names.DELAYED, names.EVENTS)
+_PARTS_OF_LEGACY_KEY: Final = 3
+"""A repeat key with so many parts, or more, is one that spells its options out."""
 
 
 @dataclass(frozen=True)
-class NewJob:
+class AddArguments:
     """What a script needs to store a job.
 
     `options` are under their stored names, `parent` is the hash field of that name, `parent_key` the parent's full key.
@@ -49,18 +54,33 @@ class NewJob:
     waits_for_children: bool = False
 
 
+@dataclass(frozen=True)
+class SchedulerIteration:
+    """The next job of a scheduler.
+
+    `due` is its Unix ms, None where the script reckons it from `every`; `options` are under their stored names;
+    `producer` is the id of the job whose fetch makes it.
+    """
+
+    scheduler_id: str
+    due: int | None
+    data: str
+    options: Mapping[str, Any]
+    producer: str | None = None
+
+
 class AddScripts(ScriptCalls):
     """Adding jobs."""
 
-    async def add_job(self, job: NewJob) -> str:
-        """Store a job and answer its id. Raises ScriptError: missing-parent, parent-replaced."""
+    async def add_job(self, job: AddArguments) -> str:
+        """Store a job and return its id. Raises ScriptError: missing-parent, parent-replaced."""
         reply = await self._runner.run(self.add_call(job))
         if is_refusal(reply):
             raise script_error(reply, command="addJob", parent=job.parent_key)
         return text(reply)
 
-    async def add_jobs(self, jobs: Sequence[NewJob]) -> list[str]:
-        """Store jobs in one pipeline and answer their ids. A refusal is the id of its job, as in Node.
+    async def add_jobs(self, jobs: Sequence[AddArguments]) -> list[str]:
+        """Store jobs in one pipeline and return their ids. A refusal is the id of its job, as in Node.
 
         Raises the first error that Redis itself replied.
         """
@@ -70,8 +90,8 @@ class AddScripts(ScriptCalls):
                 raise reply
         return [text(reply) for reply in replies]
 
-    def add_call(self, job: NewJob) -> ScriptCall:
-        """Answer the script call for a job, not sent yet."""
+    def add_call(self, job: AddArguments) -> EvalCommand:
+        """Return the script call for a job, not sent yet."""
         script, key_names = _placement(job)
         keys = self._keys
         facts = [
@@ -85,7 +105,90 @@ class AddScripts(ScriptCalls):
             job.scheduler_id,
             keys.deduplication(job.deduplication_id) if job.deduplication_id else None,
         ]
-        return ScriptCall(script, keys.keys(*key_names), (pack(facts), job.data, pack(_with_dates(job.options))))
+        return EvalCommand(script, keys.keys(*key_names), (pack(facts), job.data, pack(_with_dates(job.options))))
+
+
+class ScheduleScripts(ScriptCalls):
+    """Schedulers."""
+
+    async def add_job_scheduler(
+        self, first: SchedulerIteration, schedule: Mapping[str, Any], template: Mapping[str, Any]
+    ) -> tuple[str, int]:
+        """Store a scheduler and its first job; returns the job's id and its delay (ms).
+
+        Raises ScriptError: scheduler-collision.
+        """
+        name = "addJobScheduler"
+        reply = await self._run(
+            name,
+            self._keys.keys(*_ITERATION_KEYS, names.ACTIVE),
+            first.due,
+            pack(schedule),
+            first.scheduler_id,
+            first.data,
+            pack(template),
+            pack(first.options),
+            self._owner.clock.now_ms(),
+            self._keys.base,
+            self._keys.key(first.producer) if first.producer else "",
+        )
+        if is_refusal(reply):
+            raise script_error(reply, command=name)
+        job_id, delay = reply
+        return text(job_id), int(delay)
+
+    async def update_job_scheduler(self, following: SchedulerIteration) -> str | None:
+        """Store the job that follows `producer`; returns its id.
+
+        None where the scheduler is gone, or has gone on already.
+        """
+        producer = following.producer or ""
+        reply = await self._run(
+            "updateJobScheduler",
+            [
+                *self._keys.keys(*_ITERATION_KEYS),
+                self._keys.key(producer) if producer else "",
+                self._keys.key(names.ACTIVE),
+            ],
+            following.due,
+            following.scheduler_id,
+            following.data,
+            pack(following.options),
+            self._owner.clock.now_ms(),
+            self._keys.base,
+            producer,
+        )
+        return maybe_text(reply)
+
+    async def remove_job_scheduler(self, scheduler_id: str) -> bool:
+        """Forget a scheduler and its delayed job; False where there was none."""
+        keys = self._keys.keys(*_REMOVAL_KEYS)
+        return not await self._run("removeJobScheduler", keys, scheduler_id, self._keys.base)
+
+    async def get_job_scheduler(self, scheduler_id: str) -> tuple[dict[str, str] | None, str | None]:
+        """Return the record and the next Unix ms of a scheduler; None for what does not exist."""
+        reply = await self._run("getJobScheduler", self._keys.keys(names.REPEAT), scheduler_id)
+        record, following = (*reply, None, None)[:2] if reply else (None, None)
+        return (None if record is None else flat_mapping(record)), maybe_text(following)
+
+    async def add_repeatable_job(self, key: str, due: int, schedule: Mapping[str, Any], legacy_key: str) -> str:
+        """Store a repeat key with its next Unix ms; returns the key that is in use."""
+        keys = self._keys.keys(names.REPEAT, names.DELAYED)
+        return text(
+            await self._run("addRepeatableJob", keys, due, pack(schedule), legacy_key, key, self._keys.base),
+        )
+
+    async def update_repeatable_job_millis(self, key: str, due: int, legacy_key: str) -> str:
+        """Set the next Unix ms of a repeat key; returns the key that is in use, empty without one."""
+        return text(
+            await self._run("updateRepeatableJobMillis", self._keys.keys(names.REPEAT), due, key, legacy_key),
+        )
+
+    async def remove_repeatable(self, legacy_job_id: str, legacy_key: str, key: str) -> bool:
+        """Forget a repeat key and its delayed job; False where there was none."""
+        concatenated = key if key.count(":") + 1 >= _PARTS_OF_LEGACY_KEY else legacy_key
+        keys = self._keys.keys(*_REMOVAL_KEYS)
+        return not await self._run("removeRepeatable", keys, legacy_job_id, concatenated, key, self._keys.base)
 
 
 def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +200,7 @@ def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "repeat": {**repeat, **dates}}
 
 
-def _placement(job: NewJob) -> tuple[str, Sequence[str]]:
+def _placement(job: AddArguments) -> tuple[str, Sequence[str]]:
     """Which script stores the job (upstream `scripts.ts`, `addJob`)."""
     delay = job.options.get("delay")
     if job.waits_for_children:

@@ -8,9 +8,9 @@ from typing import Any, Final, Literal
 
 from conformance.protocol import keys as names
 from conformance.reference_impl.connection.connection import flat_mapping, text, texts
-from conformance.reference_impl.encoding.js_json import is_number, truthy
-from conformance.reference_impl.encoding.packing import pack, pack_fields
-from conformance.reference_impl.scripts.base import ScriptCalls
+from conformance.reference_impl.js_values import is_number, truthy
+from conformance.reference_impl.packing import pack, pack_fields
+from conformance.reference_impl.scripts.runner import ScriptCalls
 
 NO_TOKEN: Final = "0"
 """This token skips the lock check of a script and leaves any lock where it is."""
@@ -23,7 +23,7 @@ _FETCH_KEYS: Final = (
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchReply:
     """Reply of a script that fetches: a job, or why there is none.
 
     `fields` is the job hash, None without a job. `limit_ms`: the rate limit ends in that many ms. `next_delayed_ms`:
@@ -37,7 +37,7 @@ class Fetched:
 
 
 @dataclass(frozen=True)
-class Finish:
+class FinishArguments:
     """How a job ends. `remove_option` is the job's own removeOnComplete or removeOnFail, if it has one."""
 
     job_id: str
@@ -52,7 +52,7 @@ class Finish:
 class MoveScripts(ScriptCalls):
     """Moving jobs."""
 
-    async def move_to_active(self, token: str) -> Fetched:
+    async def move_to_active(self, token: str) -> FetchReply:
         """Fetch the next job and lock it under the token."""
         opts = self._owner.opts
         packed = pack(
@@ -67,8 +67,8 @@ class MoveScripts(ScriptCalls):
         reply = await self._run("moveToActive", keys, self._keys.base, self._now(), packed)
         return read_fetched(reply)
 
-    async def move_to_finished(self, finish: Finish) -> tuple[Fetched | None, int]:
-        """Complete or fail a job; answers what was fetched next, if asked for, and the time written as finishedOn.
+    async def move_to_finished(self, finish: FinishArguments) -> tuple[FetchReply | None, int]:
+        """Complete or fail a job; returns what was fetched next, if asked for, and the time written as finishedOn.
 
         Raises ScriptError: missing-job, missing-lock, wrong-state, pending-dependencies, lock-mismatch,
         failed-children.
@@ -135,7 +135,7 @@ class MoveScripts(ScriptCalls):
         )
 
     async def move_to_wait(self, job_id: str, token: str = NO_TOKEN) -> int:
-        """Put an active job back, next to run; answers the ms that the rate limit still lasts, or 0.
+        """Put an active job back, next to run; returns the ms that the rate limit still lasts, or 0.
 
         Raises ScriptError.
         """
@@ -169,13 +169,13 @@ class MoveScripts(ScriptCalls):
         return bool(await self._run("extendLock", keys, token, duration, job_id))
 
     async def extend_locks(self, job_ids: Sequence[str], tokens: Sequence[str], duration: float) -> list[str]:
-        """Renew several locks for `duration` ms; answers the ids whose token does not own the lock."""
+        """Renew several locks for `duration` ms; returns the ids whose token does not own the lock."""
         keys = self._keys.keys(names.STALLED)
         reply = await self._run("extendLocks", keys, self._keys.base, pack(list(tokens)), pack(list(job_ids)), duration)
         return texts(reply or [])
 
     async def move_stalled_jobs_to_wait(self) -> list[str]:
-        """One stalled check; answers the recovered ids, none when another worker checked within the interval."""
+        """One stalled check; returns the recovered ids, none when another worker checked within the interval."""
         opts = self._owner.opts
         keys = self._keys.keys(
             *(names.STALLED, names.WAIT, names.ACTIVE, names.STALLED_CHECK),
@@ -191,7 +191,7 @@ class MoveScripts(ScriptCalls):
     def _now(self) -> int:
         return self._owner.clock.now_ms()
 
-    def _finish_options(self, finish: Finish) -> dict[str, Any]:
+    def _finish_options(self, finish: FinishArguments) -> dict[str, Any]:
         opts = self._owner.opts
         option = "removeOnComplete" if finish.state == "completed" else "removeOnFail"
         job = finish.job_opts
@@ -222,12 +222,12 @@ def keep_jobs(job_opts: Mapping[str, Any], worker_opts: Mapping[str, Any], optio
     return {"count": 0 if truthy(chosen) else -1}
 
 
-def read_fetched(reply: Any) -> Fetched:
+def read_fetched(reply: Any) -> FetchReply:
     """Read a reply `[hash, id, limit, next delayed]`; without a job the first two are 0."""
     if not reply:
-        return Fetched()
+        return FetchReply()
     fields, job_id, limit_ms, next_delayed_ms = reply
-    return Fetched(
+    return FetchReply(
         fields=flat_mapping(fields) if fields else None,
         job_id=text(job_id) if fields else None,
         limit_ms=float(limit_ms or 0),

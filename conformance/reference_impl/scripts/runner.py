@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, Protocol
 
 from redis.exceptions import NoScriptError
 
-from conformance.protocol.errors import ErrorCode
+from conformance.protocol.keys import QueueKeys
+from conformance.protocol.scripts import ErrorCode
+from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import Argument, Command
+from conformance.reference_impl.errors import script_error
+
+logger = logging.getLogger("bullmq")
 
 
 class ScriptText(Protocol):
@@ -41,12 +48,33 @@ ScriptTexts = Mapping[str, ScriptText]
 """Scripts by name."""
 
 
+@cache
+def official_scripts() -> ScriptTexts:
+    """Return the scripts of the pinned npm package by name, found once per process.
+
+    The package goes into the user's cache if it is not there yet. Raises conformance.problems.EnvironmentProblem
+    where there is no Node, no network for the first installation, or the texts are not those of the manifest.
+    """
+    from conformance.upstream.node import find_node  # noqa: PLC0415 - who passes scripts needs no package
+    from conformance.upstream.package import ensure_package  # noqa: PLC0415 - same
+    from conformance.upstream.scripts import load_scripts  # noqa: PLC0415 - same
+
+    node = find_node(None)
+    package = ensure_package(node, announce=logger.info)
+    return load_scripts(package, node)
+
+
+def script_texts(scripts: ScriptTexts | None) -> ScriptTexts:
+    """Return the scripts that a client was given, or the official ones."""
+    return official_scripts() if scripts is None else scripts
+
+
 _ATTEMPTS: Final = 3
 """So often in a row nobody forgets all scripts just between two commands."""
 
 
 @dataclass(frozen=True)
-class ScriptCall:
+class EvalCommand:
     """One script with its KEYS and ARGV."""
 
     name: str
@@ -61,14 +89,14 @@ class ScriptRunner:
         self.connection = connection
         self._scripts = scripts
 
-    async def run(self, call: ScriptCall) -> Any:
-        """Run one script and answer its raw reply. After NOSCRIPT the same call is sent with the full text."""
+    async def run(self, call: EvalCommand) -> Any:
+        """Run one script and return its raw reply. After NOSCRIPT the same call is sent with the full text."""
         try:
             return await self.connection.command(*self._by_digest(call))
         except NoScriptError:
             return await self.connection.command(*self._by_text(call))
 
-    async def run_pipeline(self, calls: Sequence[ScriptCall]) -> list[Any]:
+    async def run_pipeline(self, calls: Sequence[EvalCommand]) -> list[Any]:
         """Run scripts in one write. An error stands in the place of its reply; only NOSCRIPT is resent."""
         await self._load_missing(calls)
         replies = await self.connection.pipeline([self._by_digest(call) for call in calls])
@@ -77,7 +105,7 @@ class ScriptRunner:
                 replies[index] = await self.connection.command(*self._by_text(calls[index]))
         return replies
 
-    async def run_transaction(self, calls: Sequence[ScriptCall]) -> list[Any]:
+    async def run_transaction(self, calls: Sequence[EvalCommand]) -> list[Any]:
         """Run scripts in one MULTI. An error stands in the place of its reply.
 
         Scripts are looked up before each MULTI; Node does it once per socket, and loses every flow after SCRIPT FLUSH.
@@ -89,15 +117,15 @@ class ScriptRunner:
         for _ in range(_ATTEMPTS):
             sent = [calls[index] for index in due]
             await self._load_missing(sent)
-            answers = await self.connection.transaction([self._by_digest(call) for call in sent])
-            for index, reply in zip(due, answers, strict=True):
+            received = await self.connection.transaction([self._by_digest(call) for call in sent])
+            for index, reply in zip(due, received, strict=True):
                 replies[index] = reply
             due = _undone(due, replies)
             if not due:
                 return replies
         raise NoScriptError("Redis has forgotten the scripts of a transaction several times in a row")
 
-    async def _load_missing(self, calls: Sequence[ScriptCall]) -> None:
+    async def _load_missing(self, calls: Sequence[EvalCommand]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
         needed = {call.name: self._scripts[call.name] for call in calls}
         if not needed:
@@ -107,13 +135,13 @@ class ScriptRunner:
             if not is_known:
                 await self.connection.command("SCRIPT LOAD", script.text)
 
-    def _by_digest(self, call: ScriptCall) -> Command:
+    def _by_digest(self, call: EvalCommand) -> Command:
         return ("EVALSHA", self._script(call).sha1, len(call.keys), *call.keys, *call.arguments)
 
-    def _by_text(self, call: ScriptCall) -> Command:
+    def _by_text(self, call: EvalCommand) -> Command:
         return ("EVAL", self._script(call).text, len(call.keys), *call.keys, *call.arguments)
 
-    def _script(self, call: ScriptCall) -> ScriptText:
+    def _script(self, call: EvalCommand) -> ScriptText:
         script = self._scripts[call.name]
         if script.key_count != len(call.keys):
             raise ValueError(f"{call.name} takes {script.key_count} keys, not {len(call.keys)}")
@@ -129,3 +157,56 @@ def _undone(due: Sequence[int], replies: Sequence[Any]) -> list[int]:
 
 def _is_undone(reply: Any) -> bool:
     return isinstance(reply, NoScriptError) or reply == ErrorCode.MISSING_PARENT
+
+
+class ScriptOwner(Protocol):
+    """The queue or worker on whose behalf scripts run."""
+
+    @property
+    def keys(self) -> QueueKeys:
+        """Key names of the queue."""
+        ...
+
+    @property
+    def opts(self) -> Mapping[str, Any]:
+        """QueueOptions or WorkerOptions."""
+        ...
+
+    @property
+    def clock(self) -> Clock:
+        """The client's clock."""
+        ...
+
+    @property
+    def closing(self) -> bool:
+        """Whether the owner fetches no more jobs."""
+        ...
+
+
+class ScriptCalls:
+    """Base of the groups of script calls."""
+
+    def __init__(self, runner: ScriptRunner, owner: ScriptOwner) -> None:
+        self._runner = runner
+        self._owner = owner
+
+    @property
+    def _keys(self) -> QueueKeys:
+        return self._owner.keys
+
+    async def _run(self, name: str, keys: Sequence[str], *arguments: Argument) -> Any:
+        return await self._runner.run(EvalCommand(name, keys, arguments))
+
+    async def _run_on_job(
+        self, name: str, job_id: str, keys: Sequence[str], *arguments: Argument, state: str | None = None
+    ) -> Any:
+        """Run a script about one job. Raises ScriptError for a negative result; `state` is named in its text."""
+        reply = await self._run(name, keys, *arguments)
+        if is_refusal(reply):
+            raise script_error(reply, command=name, job=job_id, state=state)
+        return reply
+
+
+def is_refusal(reply: Any) -> bool:
+    """Whether a script's reply is an error code."""
+    return isinstance(reply, int) and reply < 0

@@ -1,19 +1,23 @@
-"""How a worker comes by its next job: at once, by waiting for a marker, or out of the reply of a finished one."""
+"""How a worker comes by its next job, and makes the iteration that follows a job that repeats."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from functools import cached_property
 from typing import Any, Final
 
 from conformance.protocol.keys import MARKER
 from conformance.reference_impl.connection.connection import is_connection_problem
-from conformance.reference_impl.connection.wire import HungUp
-from conformance.reference_impl.encoding.js_json import parse_int
+from conformance.reference_impl.connection.single_socket import HungUp
+from conformance.reference_impl.errors import BullMQError, InvalidArgument
+from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.scripts.registry import Fetched
-from conformance.reference_impl.workers.base import WorkerBase, reconnect_delay_s
-from conformance.reference_impl.workers.schedules import Schedules
+from conformance.reference_impl.js_values import parse_int, truthy
+from conformance.reference_impl.policy import DEFAULT
+from conformance.reference_impl.repeat import Repeat
+from conformance.reference_impl.scripts.move import FetchReply
+from conformance.reference_impl.workers.running_worker import RunningWorker
 
 LONGEST_BLOCK_S: Final = 10
 """A longer wait would go unnoticed when the connection is replaced meanwhile."""
@@ -24,13 +28,20 @@ _REPLY_GRACE_S: Final = 1
 _HANG_UP_WITHIN_S: Final = 2
 """After this a connection that was hung up is given up: nobody answers on the other side."""
 
+_TRIALS: Final = 3
+_BETWEEN_TRIALS_S: Final = 2.5
+_FIRST_DELAY_MS: Final = 1000
+_LONGEST_DELAY_MS: Final = 300_000
+_PARTS_OF_LEGACY_KEY: Final = 5
+"""A repeat key with so many parts belongs to a version before job schedulers."""
 
-class Fetcher:
+
+class JobFetcher:
     """Fetches jobs for one worker and remembers what the last reply said about waiting."""
 
-    def __init__(self, worker: WorkerBase) -> None:
+    def __init__(self, worker: RunningWorker) -> None:
         self._worker = worker
-        self._schedules = Schedules(worker)
+        self._schedules = ScheduleContinuation(worker)
         self._limit_until = 0.0
         self._block_until = 0.0
         self._drained = False
@@ -51,7 +62,7 @@ class Fetcher:
         self._limit_until = self._now() + duration_ms if duration_ms > 0 else 0
 
     async def fetch(self, token: str, *, block: bool) -> Job | None:
-        """Take the next job under this lock token, after waiting for one if told to."""
+        """Take the next job under this lock token, after waiting for one if asked to."""
         if not self._worker.is_open:
             return None
         if not (block and self.would_block):
@@ -61,16 +72,16 @@ class Fetcher:
             return await self._move_to_active(token)
         return None
 
-    async def take(self, fetched: Fetched | None, token: str) -> Job | None:
-        """Turn the reply of a script that fetches into a job; one that repeats brings about the next iteration first.
+    async def take(self, fetched: FetchReply | None, token: str) -> Job | None:
+        """Turn the reply of a script that fetches into a job; for one that repeats the next iteration is made first.
 
         None where that failed. Raises ValueError for a job that cannot be read.
         """
-        reply = fetched or Fetched()
+        reply = fetched or FetchReply()
         self.limit_for(reply.limit_ms)
         self._block_until = max(reply.next_delayed_ms, 0)
         if reply.fields is None or reply.job_id is None:
-            self._tell_drained()
+            self._emit_drained()
             return None
         self._drained = False
         job = Job.fromJSON(self._worker, reply.fields, reply.job_id)
@@ -92,7 +103,7 @@ class Fetcher:
     async def _move_to_active(self, token: str) -> Job | None:
         return await self.take(await self._worker.scripts.move_to_active(token), token)
 
-    def _tell_drained(self) -> None:
+    def _emit_drained(self) -> None:
         if not self._drained:
             self._drained = True
             self._worker.emit("drained")
@@ -130,13 +141,14 @@ class Fetcher:
             async with asyncio.timeout(block_s + _REPLY_GRACE_S):
                 return await connection.command("BZPOPMIN", self._worker.keys.key(MARKER), block_s)
         except TimeoutError:
+            # On the same socket a reply that comes after all would be taken for that of the next command.
             await connection.disconnect()
             raise
 
     async def _bear(self, error: Exception) -> None:
         if not is_connection_problem(error):
             self._worker.report(error)
-        await self._worker.rest(reconnect_delay_s(1))
+        await self._worker.rest(DEFAULT.reconnect.delay_s(1))
 
     def _block_timeout(self, block_until: float) -> float:
         """Seconds to block: until the next delayed job is due, else drainDelay."""
@@ -150,3 +162,72 @@ class Fetcher:
 
     def _now(self) -> int:
         return self._worker.clock.now_ms()
+
+
+class ScheduleContinuation:
+    """Makes next iterations for one worker."""
+
+    def __init__(self, worker: RunningWorker) -> None:
+        self._worker = worker
+
+    @cached_property
+    def jobScheduler(self) -> JobScheduler:
+        """The schedulers of the queue, on the worker's connection."""
+        return JobScheduler(self._worker)
+
+    @cached_property
+    def repeat(self) -> Repeat:
+        """The repeat keys of the queue, on the worker's connection."""
+        return Repeat(self._worker)
+
+    async def continue_from(self, job: Job) -> bool:
+        """Make the iteration that follows a job that was just fetched; True where the job may be processed.
+
+        False where that failed: then the job is delayed, so that a schedule never ends by accident, and an `error` is
+        emitted. What cannot be moved stays in active until it is found stalled.
+        """
+        try:
+            await self._try_often(job)
+        except Exception as error:  # noqa: BLE001 - it must not end the job that was finished in the same call
+            self._worker.emit("error", BullMQError(f"Failed to add repeatable job for next iteration: {error}"))
+            await self._put_off(job)
+            return False
+        return True
+
+    async def _try_often(self, job: Job) -> None:
+        for trial in range(1, _TRIALS + 1):
+            try:
+                await self._continue(job)
+            except Exception as error:
+                if not is_connection_problem(error):
+                    self._worker.report(error)
+                    raise
+                await self._worker.rest(_BETWEEN_TRIALS_S)
+                if trial == _TRIALS:
+                    raise
+            else:
+                return
+
+    async def _continue(self, job: Job) -> None:
+        repeat, key = job.opts.get("repeat"), job.repeatJobKey
+        if key and len(key.split(":")) < _PARTS_OF_LEGACY_KEY:
+            if not isinstance(repeat, dict):
+                raise InvalidArgument(f"job {job.id} of scheduler {key} has no repeat options")
+            await self.jobScheduler.upsertJobScheduler(
+                key, repeat, job.name, job.data, job.opts, override=False, producerId=job.known_id
+            )
+        elif truthy(repeat):
+            await self.repeat.updateRepeatableJob(job.name, job.data, job.opts, override=False)
+
+    async def _put_off(self, job: Job) -> None:
+        delay = min(_FIRST_DELAY_MS * 2**job.attemptsStarted, _LONGEST_DELAY_MS)
+        try:
+            await job.moveToDelayed(self._worker.clock.now_ms() + delay, job.token)
+        except Exception as error:  # noqa: BLE001 - the stalled check of some worker will find the job
+            self._worker.emit(
+                "error",
+                BullMQError(
+                    f"Failed to move job {job.id} to delayed after scheduling error: {error}. "
+                    "Job will become stalled and be retried automatically."
+                ),
+            )

@@ -1,4 +1,4 @@
-"""Renewing the locks of the jobs that a worker runs."""
+"""Locks: a worker renews those of its own jobs, and looks for jobs whose worker died."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.workers.base import WorkerBase
+from conformance.reference_impl.workers.running_worker import RunningWorker
 
 
 @dataclass
-class _Held:
+class _HeldLock:
     job: Job
     renewed_ms: int
 
@@ -24,9 +24,9 @@ class LockKeeper:
     Emits `heartbeat` (renewed ids, seconds) and `heartbeatFailed` (id, error). A failure never stops a job.
     """
 
-    def __init__(self, worker: WorkerBase) -> None:
+    def __init__(self, worker: RunningWorker) -> None:
         self._worker = worker
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _HeldLock] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -42,7 +42,7 @@ class LockKeeper:
 
     def hold(self, job: Job) -> None:
         """Keep this job's lock alive from now on."""
-        self._held[job.known_id] = _Held(job, self._worker.clock.now_ms())
+        self._held[job.known_id] = _HeldLock(job, self._worker.clock.now_ms())
 
     def release(self, job: Job) -> None:
         """Let this job's lock go."""
@@ -59,6 +59,7 @@ class LockKeeper:
     def _due(self, interval_ms: float) -> list[Job]:
         now = self._worker.clock.now_ms()
         due = [held for held in self._held.values() if held.renewed_ms + interval_ms < now]
+        # Counted from the sending: a lock's life begins in Redis, and a slow reply must not put off the next renewal.
         for held in due:
             held.renewed_ms = now
         return [held.job for held in due]
@@ -70,17 +71,70 @@ class LockKeeper:
         try:
             lost = await self._worker.scripts.extend_locks(job_ids, tokens, self._worker.opts["lockDuration"])
         except Exception as error:  # noqa: BLE001 - the next renewal tries again
-            self._tell_failure(job_ids, error)
+            self._emit_failure(job_ids, error)
             if not is_connection_problem(error):
                 self._worker.emit("error", error)
             return
-        self._worker.emit("heartbeat", [each for each in job_ids if each not in lost], time.monotonic() - begun)
+        self._worker.emit("heartbeat", [job_id for job_id in job_ids if job_id not in lost], time.monotonic() - begun)
         for job_id in lost:
             loss = BullMQError(f"could not renew lock for job {job_id}")
-            self._tell_failure([job_id], loss)
+            self._emit_failure([job_id], loss)
             self._worker.emit("error", loss)
 
-    def _tell_failure(self, job_ids: list[str], error: Exception) -> None:
+    def _emit_failure(self, job_ids: list[str], error: Exception) -> None:
         """The jobs go on all the same: another attempt follows, and their processors are idempotent."""
         for job_id in job_ids:
             self._worker.emit("heartbeatFailed", job_id, error)
+
+
+class StalledChecker:
+    """Runs the check of one worker. Of all workers of a queue only one per interval really checks (`stalled-check`).
+
+    A check that is due while the last one still runs is skipped: `stalledCheckSkipped`.
+    """
+
+    def __init__(self, worker: RunningWorker) -> None:
+        self._worker = worker
+        self._task: asyncio.Task[None] | None = None
+        self._check: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Check now and then every interval, unless the option `skipStalledCheck` says no.
+
+        Returns once the first check is on its way, without its reply: sent before the worker fetches anything, it
+        marks only what other workers hold.
+        """
+        if not self._worker.opts.get("skipStalledCheck"):
+            self.stop()
+            self._check = asyncio.create_task(self._check_and_report())
+            self._task = asyncio.create_task(self._run())
+            await asyncio.sleep(0)  # a task runs up to its first command before its maker goes on
+
+    def stop(self) -> None:
+        """Check no more."""
+        for task in (self._task, self._check):
+            if task is not None:
+                task.cancel()
+        self._task = self._check = None
+
+    async def check(self) -> list[str]:
+        """Check once; returns the recovered ids, after a `stalled` event for each."""
+        recovered = await self._worker.scripts.move_stalled_jobs_to_wait()
+        for job_id in recovered:
+            self._worker.emit("stalled", job_id, "active")
+        return recovered
+
+    async def _run(self) -> None:
+        while self._worker.is_open:
+            await asyncio.sleep(self._worker.opts["stalledInterval"] / 1000)
+            if self._check is None or self._check.done():
+                self._check = asyncio.create_task(self._check_and_report())
+            else:
+                self._worker.emit("stalledCheckSkipped")
+
+    async def _check_and_report(self) -> None:
+        try:
+            await self.check()
+        except Exception as error:  # noqa: BLE001 - the next check tries again
+            if not is_connection_problem(error):
+                self._worker.emit("error", error)

@@ -1,31 +1,45 @@
-"""The loop of a worker: fetches up to `concurrency` jobs, runs them, and blocks only when there is nothing to do."""
+"""The loop of a worker: fetches up to `concurrency` jobs, runs them to their end, and blocks only when it may."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from conformance.reference_impl.errors import (
+    RATE_LIMIT_MESSAGE,
+    DelayedError,
+    UnrecoverableError,
+    WaitingChildrenError,
+    WaitingError,
+)
+from conformance.reference_impl.jobs.attempts import message_of
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.workers.base import WorkerBase
-from conformance.reference_impl.workers.fetching import Fetcher
-from conformance.reference_impl.workers.processing import Processing
+from conformance.reference_impl.scripts.move import FetchReply
+from conformance.reference_impl.workers.fetching import JobFetcher
+from conformance.reference_impl.workers.locks import LockKeeper
+from conformance.reference_impl.workers.running_worker import RunningWorker
 
 LONGEST_PAUSE_MS: Final = 30_000
 """A rate-limited worker looks again after this long, so that due delayed jobs are still promoted."""
 
+Processor = Callable[[Job, str], Any | Awaitable[Any]]
+"""The user's function: it gets the job and its lock token; its result is the job's return value."""
+
 JobTask = asyncio.Task[Job | None]
+_ALREADY_MOVED = (DelayedError, WaitingError, WaitingChildrenError)
 
 
 class WorkerLoop:
     """One run of a worker, from start (or resume) to pause or close."""
 
-    def __init__(self, worker: WorkerBase, fetcher: Fetcher, processing: Processing) -> None:
+    def __init__(self, worker: RunningWorker, fetcher: JobFetcher, job_runner: JobRunner) -> None:
         self._worker = worker
         self._fetcher = fetcher
-        self._processing = processing
+        self._job_runner = job_runner
         self._fetched: deque[Job] = deque()
         self._running: set[JobTask] = set()
         self._waiting: JobTask | None = None
@@ -74,21 +88,22 @@ class WorkerLoop:
             self._fetched.append(job)
 
     async def _fetch(self, *, block: bool) -> Job | None:
+        # A token per fetch: with one for all, a run that lost its job could finish it when this worker claims it again.
         token = f"{self._worker.id}:{self._fetch_count}"
         self._fetch_count += 1
-        # `persist` has told the listeners; the loop tries again.
+        # `persist` has emitted the error; the loop tries again.
         with contextlib.suppress(Exception):
             return await self._worker.persist(lambda: self._fetcher.fetch(token, block=block))
         return None
 
     def _start_fetched(self) -> bool:
-        """Start what was fetched; answers whether there was anything to start."""
+        """Start what was fetched; returns whether there was anything to start."""
         if self._abandoned:
             self._fetched.clear()
         has_any = bool(self._fetched)
         while self._fetched:
             job = self._fetched.popleft()
-            self._running.add(self._begin(self._processing.process(job, self._has_room_for_next)))
+            self._running.add(self._begin(self._job_runner.process(job, self._has_room_for_next)))
         return has_any
 
     def _has_room_for_next(self) -> bool:
@@ -141,3 +156,86 @@ class WorkerLoop:
         job = None if task.cancelled() else task.result()
         if job is not None:
             self._fetched.append(job)
+
+
+class JobRunner:
+    """Takes jobs from active to their end. Each step may fetch the next job."""
+
+    def __init__(
+        self, worker: RunningWorker, fetcher: JobFetcher, locks: LockKeeper, processor: Processor | None
+    ) -> None:
+        self._worker = worker
+        self._fetcher = fetcher
+        self._locks = locks
+        self._processor = processor
+
+    async def process(self, job: Job, may_fetch_next: Callable[[], bool]) -> Job | None:
+        """Run one job to its end; returns the job that was fetched in the same call to Redis.
+
+        `may_fetch_next` is asked when the job has ended. Errors go to the `error` listeners.
+        """
+        self._worker.emit("active", job, "waiting")
+        # `persist` has emitted the error; the loop goes on.
+        with contextlib.suppress(Exception):
+            reason = self._reason_to_fail_unseen(job)
+            if reason is not None:
+                return await self._fail(job, UnrecoverableError(reason), may_fetch_next)
+            return await self._run(job, may_fetch_next)
+        return None
+
+    async def _run(self, job: Job, may_fetch_next: Callable[[], bool]) -> Job | None:
+        self._locks.hold(job)
+        try:
+            value = await self._call(job)
+        except Exception as error:  # noqa: BLE001 - whatever a processor throws fails its job
+            self._locks.release(job)
+            return await self._fail(job, error, may_fetch_next)
+        finally:
+            self._locks.release(job)
+        try:
+            return await self._complete(job, value, may_fetch_next)
+        except Exception as error:  # noqa: BLE001 - for example pending children: the attempt failed
+            return await self._fail(job, error, may_fetch_next)
+
+    async def _call(self, job: Job) -> Any:
+        if self._processor is None:
+            raise UnrecoverableError("No process function is defined.")
+        outcome = self._processor(job, job.token or "")
+        return await outcome if inspect.isawaitable(outcome) else outcome
+
+    def _reason_to_fail_unseen(self, job: Job) -> str | None:
+        """Why a job fails without being processed: its children's failure, too many stalls, too many starts."""
+        if job.deferredFailure:
+            return job.deferredFailure
+        most = self._worker.opts.get("maxStartedAttempts")
+        return "job started more than allowable limit" if most and most < job.attemptsStarted else None
+
+    async def _complete(self, job: Job, value: Any, may_fetch_next: Callable[[], bool]) -> Job | None:
+        token = job.token or ""
+        fetched = await self._worker.persist(
+            lambda: job.moveToCompleted(value, token, self._wants_more(may_fetch_next))
+        )
+        self._worker.emit("completed", job, value, "active")
+        return await self._take(fetched, token)
+
+    async def _fail(self, job: Job, error: Exception, may_fetch_next: Callable[[], bool]) -> Job | None:
+        token = job.token or ""
+        if message_of(error) == RATE_LIMIT_MESSAGE:
+            self._fetcher.limit_for(await self._worker.persist(lambda: job.moveToWait(token)))
+            return None
+        if isinstance(error, _ALREADY_MOVED):
+            return None
+        fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(may_fetch_next)))
+        self._worker.emit("failed", job, error, "active")
+        return await self._take(fetched, token) if job.retry_delay is None else None
+
+    async def _take(self, fetched: FetchReply | None, token: str) -> Job | None:
+        """Unpack the next job; one that cannot be read stays in active and is no failure of the job that just ended."""
+        try:
+            return await self._fetcher.take(fetched, token)
+        except ValueError as error:
+            self._worker.report(error)
+            return None
+
+    def _wants_more(self, may_fetch_next: Callable[[], bool]) -> bool:
+        return may_fetch_next() and self._worker.is_open

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import math
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from conformance.protocol.keys import LIMITER
+from conformance.protocol.keys import LIMITER, NAMED_WORKER_INFIX
 from conformance.reference_impl.clock import Clock
-from conformance.reference_impl.connection.connection import is_connection_problem
-from conformance.reference_impl.errors import BullMQError, RateLimitError
+from conformance.reference_impl.connection.connection import Connection, is_connection_problem
+from conformance.reference_impl.errors import BullMQError, InvalidArgument, RateLimitError
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.scripts.registry import Fetched
+from conformance.reference_impl.js_values import is_number
+from conformance.reference_impl.observation import LengthMeter, observe_worker
+from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.reference_impl.telemetry.observation import LengthMeter, observe_worker
-from conformance.reference_impl.workers.base import WorkerBase
-from conformance.reference_impl.workers.fetching import Fetcher
-from conformance.reference_impl.workers.locks import LockKeeper
-from conformance.reference_impl.workers.loop import WorkerLoop
-from conformance.reference_impl.workers.processing import Processing, Processor
-from conformance.reference_impl.workers.stalled import StalledChecker
+from conformance.reference_impl.workers.fetching import JobFetcher
+from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
+from conformance.reference_impl.workers.loop import JobRunner, Processor, WorkerLoop
+from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options
 
 
-class Worker(WorkerBase):
+class Worker(QueueBase):
     """Processes the jobs of a queue.
 
     With a processor it starts by itself (needs a running event loop), unless `opts["autorun"]` is false. Without one,
@@ -31,7 +34,7 @@ class Worker(WorkerBase):
     error, heartbeat, heartbeatFailed, stalledCheckSkipped, and those of QueueBase.
 
     A job is processed at least once, and more than once when its worker dies or loses its lock: processors must be
-    idempotent (see the docstring of the package).
+    idempotent (see the docstring of the package). Raises InvalidArgument, with Node's texts, for options out of range.
     """
 
     def __init__(
@@ -43,13 +46,21 @@ class Worker(WorkerBase):
         scripts: ScriptTexts | None = None,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(name, opts, scripts=scripts, clock=clock)
+        super().__init__(name, {**DEFAULT_OPTIONS, **(opts or {})}, scripts=scripts, clock=clock)
+        check_options(self._opts)
+        self.concurrency = self._opts["concurrency"]
+        self._opts["lockRenewTime"] = self._opts.get("lockRenewTime") or self._opts["lockDuration"] / 2
+        self.id = str(uuid.uuid4())
+        """The first half of all lock tokens."""
+        self.paused = False
+        self.close_called = asyncio.Event()
+        self.blocking_connection = Connection(self.address, name=self._connection_name(), watch=self.link)
         self._processor = observe_worker(self, processor)
-        self._fetcher = Fetcher(self)
+        self._fetcher = JobFetcher(self)
         self._locks = LockKeeper(self)
         self._stalled = StalledChecker(self)
         self._lengths = LengthMeter(self, self.opts)
-        self._processing = Processing(self, self._fetcher, self._locks, self._processor)
+        self._job_runner = JobRunner(self, self._fetcher, self._locks, self._processor)
         self._loop: WorkerLoop | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -59,10 +70,31 @@ class Worker(WorkerBase):
         if processor is not None and self.opts["autorun"]:
             self._start()
 
+    @property
+    def concurrency(self) -> int:
+        """How many jobs run at a time."""
+        return self._concurrency
+
+    @concurrency.setter
+    def concurrency(self, concurrency: int) -> None:
+        if not is_number(concurrency) or concurrency < 1 or not math.isfinite(concurrency):
+            raise InvalidArgument("concurrency must be a finite number greater than 0")
+        self._concurrency = concurrency
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the worker takes new jobs."""
+        return not (self.closing or self.paused)
+
     @staticmethod
     def RateLimitError() -> RateLimitError:
         """Make the error that a processor throws after rateLimit."""
         return RateLimitError()
+
+    async def waitUntilReady(self) -> None:
+        """Both connections are open, and `getWorkers` sees this worker."""
+        await super().waitUntilReady()
+        await self.blocking_connection.ready()
 
     async def run(self) -> None:
         """Process jobs until pause or close. Raises BullMQError without a processor, or when running already."""
@@ -72,7 +104,7 @@ class Worker(WorkerBase):
             raise BullMQError("Worker is already running.")
         if not self.is_open:
             return
-        self._loop = WorkerLoop(self, self._fetcher, self._processing)
+        self._loop = WorkerLoop(self, self._fetcher, self._job_runner)
         self._idle.clear()
         try:
             await self.persist(self.waitUntilReady)
@@ -89,7 +121,7 @@ class Worker(WorkerBase):
         block = (opts or {}).get("block", True)
         return await self._fetcher.fetch(token, block=bool(block))
 
-    async def nextJobFromJobData(self, fetched: Fetched | None, token: str) -> Job | None:
+    async def nextJobFromJobData(self, fetched: FetchReply | None, token: str) -> Job | None:
         """Turn what a finish fetched into a job, held under the token of the job that was finished."""
         return await self._fetcher.take(fetched, token)
 
@@ -98,11 +130,11 @@ class Worker(WorkerBase):
         await self.connection.command("SET", self.keys.key(LIMITER), 2**53 - 1, "PX", expireTimeMs)
 
     async def extendLocks(self, job_ids: list[str], tokens: list[str], duration: float) -> list[str]:
-        """Renew several locks for `duration` ms; answers the ids that could not be renewed."""
+        """Renew several locks for `duration` ms; returns the ids that could not be renewed."""
         return await self.scripts.extend_locks(job_ids, tokens, duration)
 
     async def checkStalled(self) -> list[str]:
-        """One stalled check now; answers the recovered ids."""
+        """One stalled check now; returns the recovered ids."""
         return await self._stalled.check()
 
     async def pause(self, doNotWaitActive: bool = False) -> None:
@@ -140,7 +172,34 @@ class Worker(WorkerBase):
         """
         if self._close_task is None:
             self._close_task = asyncio.create_task(self._close(force=force))
+        # Shielded: cancelling one of several who close must not leave the worker half closed for the others.
         await asyncio.shield(self._close_task)
+
+    async def persist(self, act: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat an act while Redis cannot be reached.
+
+        Raises whatever else goes wrong, after an `error` event; when closing, also the lost connection.
+        """
+        while True:
+            try:
+                return await act()
+            except Exception as error:
+                if not is_connection_problem(error):
+                    self.report(error)
+                    raise
+                if self.closing:
+                    raise
+                await self.rest(self.policy.reconnect.first_s)
+
+    async def rest(self, seconds: float) -> None:
+        """Sleep at least so long, and until the next attempt to reach Redis is due, but not longer than until close."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.close_called.wait(), max(seconds, self.link.pause_s))
+
+    def report(self, error: BaseException) -> None:
+        """Emit an `error`, unless the worker is on its way out."""
+        if self.is_open:
+            self.emit("error", error)
 
     async def _close(self, *, force: bool) -> None:
         self._closing = True
@@ -158,7 +217,7 @@ class Worker(WorkerBase):
         self.emit("closed")
 
     async def _all_ended_in_time(self) -> bool:
-        """Wait for the running jobs, as long as the policy says; tells whether they ended."""
+        """Wait for the running jobs, as long as the policy says; returns whether they ended."""
         timeout_s = self.policy.close_timeout_s
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
@@ -193,3 +252,10 @@ class Worker(WorkerBase):
             self._loop.abandon()
         if self._run_task is not None:
             self._run_task.cancel()
+
+    def _connection_name(self) -> str | None:
+        """Where `getWorkers` finds the worker; BullMQ 5.62.0 names no connection to a cluster."""
+        if self.address.mode == "cluster":
+            return None
+        own_name = self._opts.get("name")
+        return self.client_name(f"{NAMED_WORKER_INFIX}{own_name}" if own_name else "")

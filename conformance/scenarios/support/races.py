@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import pytest
 
-from conformance.driver.connection import OperationFailed
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import Mismatch, shown
 from conformance.participants.handles import QueueHandle, WorkerHandle

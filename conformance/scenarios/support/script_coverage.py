@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from conformance.driver.ops import job, queue, worker
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
-from conformance.protocol.errors import DRIVER_CODES, ErrorCode
+from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, node
 
 LATER_MS = 60_000

@@ -11,13 +11,13 @@ from typing import Any, Self
 import msgspec
 import pytest
 
-from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY
-from conformance.driver.process import ChildProcess
+from conformance.driver.ops.lifecycle import RedisAddress
+from conformance.driver.transports import ChildProcess
 from conformance.observe.tap.frames import ReplyParser
 from conformance.observe.tap.resp import decode, encode_command, plain
 from conformance.observe.tap.tap import Tap
-from conformance.servers import Server, open_server
+from conformance.servers import RedisInstance, open_server
 from conformance.upstream.manifest import load_manifest
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
@@ -121,13 +121,13 @@ def names() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
+def server() -> Iterator[RedisInstance]:
     with open_server(None, announce=print) as opened:
         yield opened
 
 
 @pytest.fixture
-def redis(server: Server) -> Iterator[Any]:
+def redis(server: RedisInstance) -> Iterator[Any]:
     """Around the tap: what Redis really holds."""
     with server.connect() as client:
         client.flushall()
@@ -135,7 +135,7 @@ def redis(server: Server) -> Iterator[Any]:
 
 
 @pytest.fixture
-def tap(server: Server, redis: Any, names: dict[str, str]) -> Iterator[Tap]:
+def tap(server: RedisInstance, redis: Any, names: dict[str, str]) -> Iterator[Tap]:
     del redis
     with Tap(server.nodes[0], scripts=names) as opened:
         yield opened
@@ -176,7 +176,7 @@ class Node:
 
 
 @pytest.fixture
-def node(node_driver: ChildProcess, tap: Tap, server: Server) -> Iterator[Node]:
+def node(node_driver: ChildProcess, tap: Tap, server: RedisInstance) -> Iterator[Node]:
     client = Node(node_driver, RedisAddress(mode="standalone", nodes=[tap.address]), server.fresh_prefix())
     yield client
     node_driver.call(REGISTRY["reset"](), deadline_ms=20_000)

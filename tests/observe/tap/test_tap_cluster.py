@@ -8,27 +8,27 @@ from typing import Any
 import pytest
 import redis as redis_py
 
-from conformance.driver.messages import RedisAddress
 from conformance.driver.ops import REGISTRY
-from conformance.driver.process import ChildProcess
+from conformance.driver.ops.lifecycle import RedisAddress
+from conformance.driver.transports import ChildProcess
 from conformance.observe.tap.cluster import ClusterAddresses
 from conformance.observe.tap.recording import TappedCommand
 from conformance.observe.tap.rules import Hold, Trigger
 from conformance.observe.tap.tap import Tap
-from conformance.protocol.slots import slot_of
-from conformance.servers import Server, open_server
+from conformance.protocol.keys import slot_of
+from conformance.servers import RedisInstance, open_server
 
 from .conftest import DEADLINE_MS, Node, Wire
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Server]:
+def cluster() -> Iterator[RedisInstance]:
     with open_server("cluster", announce=print) as opened:
         yield opened
 
 
 @pytest.fixture
-def cluster_tap(cluster: Server, names: dict[str, str]) -> Iterator[Tap]:
+def cluster_tap(cluster: RedisInstance, names: dict[str, str]) -> Iterator[Tap]:
     with Tap(*cluster.nodes, scripts=names) as opened:
         yield opened
 
@@ -39,7 +39,7 @@ def flat(value: Any) -> str:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 @pytest.mark.parametrize("what", ["SLOTS", "SHARDS", "NODES"])
-def test_topology_names_taps_only(cluster: Server, cluster_tap: Tap, protocol: int, what: str) -> None:
+def test_topology_names_taps_only(cluster: RedisInstance, cluster_tap: Tap, protocol: int, what: str) -> None:
     with Wire(cluster_tap.addresses[1]) as wire, Wire(cluster.nodes[1]) as direct:
         wire.ask("HELLO", protocol)
         direct.ask("HELLO", protocol)
@@ -54,7 +54,7 @@ def test_topology_names_taps_only(cluster: Server, cluster_tap: Tap, protocol: i
         assert port in real
 
 
-def test_redirections_lead_to_taps(cluster: Server, cluster_tap: Tap) -> None:
+def test_redirections_lead_to_taps(cluster: RedisInstance, cluster_tap: Tap) -> None:
     del cluster
     with Wire(cluster_tap.address) as wire:
         answers = [wire.ask("GET", f"k{number}") for number in range(50)]
@@ -64,7 +64,7 @@ def test_redirections_lead_to_taps(cluster: Server, cluster_tap: Tap) -> None:
         assert answer.split()[2] in cluster_tap.addresses
 
 
-def test_a_real_cluster_client_stays_on_the_tap(cluster: Server, cluster_tap: Tap) -> None:
+def test_a_real_cluster_client_stays_on_the_tap(cluster: RedisInstance, cluster_tap: Tap) -> None:
     host, port = cluster_tap.address.split(":")
     with redis_py.RedisCluster(host=host, port=int(port)) as client:
         for number in range(60):
@@ -78,7 +78,9 @@ def test_a_real_cluster_client_stays_on_the_tap(cluster: Server, cluster_tap: Ta
     assert cluster.own
 
 
-def test_node_works_in_a_cluster_behind_the_tap(cluster: Server, cluster_tap: Tap, node_driver: ChildProcess) -> None:
+def test_node_works_in_a_cluster_behind_the_tap(
+    cluster: RedisInstance, cluster_tap: Tap, node_driver: ChildProcess
+) -> None:
     prefix = cluster.fresh_prefix()
     node = Node(node_driver, RedisAddress(mode="cluster", nodes=list(cluster_tap.addresses)), prefix)
     try:
@@ -142,7 +144,7 @@ def test_nodes_that_are_not_known_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("key", "slot"), [(b"123456789", 12739), (b"{user1000}.following", 3443), (b"foo", 12182), (b"foo{}{bar}", 8363)]
 )
-def test_slots_are_those_of_redis(cluster: Server, key: bytes, slot: int) -> None:
+def test_slots_are_those_of_redis(cluster: RedisInstance, key: bytes, slot: int) -> None:
     with Wire(cluster.nodes[0]) as wire:
         assert wire.ask("CLUSTER", "KEYSLOT", key) == slot == slot_of(key)
 

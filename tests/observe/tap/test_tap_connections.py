@@ -19,7 +19,7 @@ from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 from conformance.servers.binary import any_binary
 
 from .conftest import DEADLINE_MS, Wire, eventually, in_background
@@ -361,7 +361,7 @@ def test_redis_behind_a_unix_socket_and_behind_tls(other_server: tuple[int, Path
             eventually(lambda: not tap.connections(), tap.connections)
 
 
-def test_a_tap_needs_a_usable_address(server: Server) -> None:
+def test_a_tap_needs_a_usable_address(server: RedisInstance) -> None:
     for nodes in ((), ("localhost",), ("127.0.0.1:port",)):
         with pytest.raises(UsageProblem):
             Tap(*nodes)

@@ -12,14 +12,14 @@ import pytest
 from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.rules import Hold, Trigger
 from conformance.observe.tap.tap import Tap
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .conftest import Wire
 
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_example_runs(server: Server, tmp_path: Path) -> None:
+def test_the_example_runs(server: RedisInstance, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "tap.md").read_text("utf-8")
     found = re.search(r"## By itself.*?```python\n(.*?)```", page, re.DOTALL)
     assert found
@@ -31,7 +31,7 @@ def test_the_example_runs(server: Server, tmp_path: Path) -> None:
     assert "GET greeting -> $5 hello" in done.stdout
 
 
-def test_an_error_inside_the_tap_is_not_swallowed(server: Server) -> None:
+def test_an_error_inside_the_tap_is_not_swallowed(server: RedisInstance) -> None:
     def broken(_: CommandRecord) -> bool:
         raise ZeroDivisionError
 

@@ -9,8 +9,8 @@ import pytest
 
 from conformance.mutants.damage import filtered
 from conformance.observe.tap.commands import ScriptNames, script_with_keys
-from conformance.protocol.script_calls import SCRIPT_CALLS
-from conformance.reference_impl.scripts.official import official_scripts
+from conformance.protocol.scripts import SCRIPT_SIGNATURES
+from conformance.reference_impl.scripts.runner import official_scripts
 
 
 @pytest.fixture(scope="module")
@@ -28,11 +28,11 @@ def _eval(text: str) -> tuple[bytes, ...]:
 
 def _keys(script: str) -> list[bytes]:
     """KEYS of an official call for job 7 of a queue."""
-    names = [names.split("|")[0] for names in SCRIPT_CALLS[script].keys]
+    names = [names.split("|")[0] for names in SCRIPT_SIGNATURES[script].keys]
     return [f"b:q:{'' if name == '<base>' else name.replace('<job>', '7')}".encode() for name in names]
 
 
-@pytest.mark.parametrize("name", SCRIPT_CALLS)
+@pytest.mark.parametrize("name", SCRIPT_SIGNATURES)
 def test_a_changed_script_is_known_by_its_text(name: str, texts: Mapping[str, str]) -> None:
     """`getState` and the like differ in one line only; what is meant by one may be taken for the other."""
     names = ScriptNames({}, texts)
@@ -55,7 +55,7 @@ def test_what_is_like_no_official_script_has_no_name(text: str, texts: Mapping[s
     assert names.of(None) is None
 
 
-@pytest.mark.parametrize("name", SCRIPT_CALLS)
+@pytest.mark.parametrize("name", SCRIPT_SIGNATURES)
 def test_the_keys_never_tell_a_wrong_name(name: str) -> None:
     """Scripts with the same keys cannot be distinguished."""
     assert script_with_keys(_keys(name)) in {name, None}

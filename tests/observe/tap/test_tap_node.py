@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.driver.connection import OperationFailed, OperationIndeterminate
+from conformance.driver.errors import OperationFailed, OperationIndeterminate
 from conformance.observe.tap.rules import Action, Cut, Error, Hold, Trigger
 from conformance.observe.tap.tap import Tap
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from conformance.observe.tap.frames import MAX_BULK_BYTES, CommandParser, ReplyParser, split_inline
 from conformance.observe.tap.resp import ProtocolViolation, Reply, decode, encode, encode_command, plain, value_of
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .conftest import Wire
 
@@ -205,7 +205,7 @@ TEXT = st.text(alphabet="ab \t\"'\\xn4", max_size=14)
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=TEXT)
-def test_inline_words_agree_with_a_real_redis(server: Server, text: str) -> None:
+def test_inline_words_agree_with_a_real_redis(server: RedisInstance, text: str) -> None:
     line = b"ECHO " + text.encode()
     with Wire(server.nodes[0]) as wire:
         wire.socket.sendall(line + b"\r\n")

@@ -24,7 +24,7 @@ from conformance.observe.tap.rules import (
 )
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
-from conformance.servers import Server
+from conformance.servers import RedisInstance
 
 from .conftest import DEADLINE_MS, Wire, eventually, in_background
 
@@ -132,7 +132,7 @@ def test_chunks_arrive_one_by_one(tap: Tap, wire: Wire) -> None:
         assert [wire.socket.recv(100) for _ in range(3)] == [b"+PO", b"NG\r", b"\n"]
 
 
-def test_black_hole_swallows_both_directions_and_gives_all_back(tap: Tap, server: Server, redis: Any) -> None:
+def test_black_hole_swallows_both_directions_and_gives_all_back(tap: Tap, server: RedisInstance, redis: Any) -> None:
     with Wire(tap.address) as wire, Wire(tap.address) as other:
         wire.send("SUBSCRIBE", "news")
         assert wire.reply() == [b"subscribe", b"news", 1]
@@ -265,7 +265,7 @@ DIGEST = hashlib.sha1(LUA.encode(), usedforsecurity=False).hexdigest()
 
 
 @pytest.mark.parametrize("phase", ["after-execute", "mid-reply"])
-def test_a_call_answered_with_noscript_is_no_call(server: Server, redis: Any, phase: Any) -> None:
+def test_a_call_answered_with_noscript_is_no_call(server: RedisInstance, redis: Any, phase: Any) -> None:
     redis.script_flush()
     with Tap(server.nodes[0], scripts={DIGEST: "count"}) as tap, Wire(tap.address) as wire:
         with tap.when(Trigger(script="count", phase=phase), Hold()) as barrier:
@@ -277,7 +277,7 @@ def test_a_call_answered_with_noscript_is_no_call(server: Server, redis: Any, ph
         assert wire.reply() == 1
 
 
-def test_the_second_call_is_the_second_that_ran(server: Server, redis: Any) -> None:
+def test_the_second_call_is_the_second_that_ran(server: RedisInstance, redis: Any) -> None:
     redis.script_flush()
     with (
         Tap(server.nodes[0], scripts={DIGEST: "count"}) as tap,
@@ -313,7 +313,7 @@ def test_a_client_that_dies_while_held_is_heard_after_release(tap: Tap, redis: A
         eventually(lambda: redis.get("k") == b"late", lambda: redis.get("k"))
 
 
-def test_the_tap_can_be_closed_while_something_is_held(server: Server) -> None:
+def test_the_tap_can_be_closed_while_something_is_held(server: RedisInstance) -> None:
     with (
         Tap(server.nodes[0]) as tap,
         Wire(tap.address) as wire,

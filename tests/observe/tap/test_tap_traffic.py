@@ -13,7 +13,7 @@ from conformance.checkers.traffic import ALL_CHECKS, check_traffic
 from conformance.observe.tap.recording import CommandRecord, Fate, ReplyRecord, TappedCommand
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
-from conformance.protocol.script_calls import SCRIPT_CALLS
+from conformance.protocol.scripts import SCRIPT_SIGNATURES
 from conformance.upstream.manifest import load_manifest
 
 from .conftest import Node, eventually
@@ -57,7 +57,7 @@ def call(script: str, keys: Words, argv: Words, **more: Any) -> CommandRecord:
 
 def keys(script: str, base: str = BASE, **replaced: str) -> list[str]:
     """Right keys of a script, but those given by position (`k3`)."""
-    names = [name.split("|")[0].replace("<job>", "1").replace("<base>", "") for name in SCRIPT_CALLS[script].keys]
+    names = [name.split("|")[0].replace("<job>", "1").replace("<base>", "") for name in SCRIPT_SIGNATURES[script].keys]
     found = [f"{base}{name}" for name in names]
     for position, key in replaced.items():
         found[int(position[1:]) - 1] = key
@@ -281,7 +281,7 @@ def test_only_known_checks_are_switched_off_and_with_a_reason(name: str, reason:
 
 def test_the_calls_of_all_official_scripts_are_described() -> None:
     pinned = {name: entry.keys for name, entry in load_manifest().scripts.items()}
-    assert {name: len(described.keys) for name, described in SCRIPT_CALLS.items()} == pinned
+    assert {name: len(described.keys) for name, described in SCRIPT_SIGNATURES.items()} == pinned
 
 
 def work_of_every_kind(node: Node) -> None:
@@ -356,7 +356,7 @@ def test_node_itself_breaks_no_rule(tap: Tap, node: Node) -> None:
     work_of_every_kind(node)
     commands = tap.recording.commands()
     called = {record.script for record in commands if record.script}
-    assert len(called) >= 30, sorted(SCRIPT_CALLS.keys() - called)
+    assert len(called) >= 30, sorted(SCRIPT_SIGNATURES.keys() - called)
     assert [str(violation) for violation in check_traffic(commands, cluster=True)] == []
     assert not [str(record) for record in commands if record.digest and not record.script]
 

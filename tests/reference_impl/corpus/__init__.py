@@ -1,7 +1,7 @@
 """The corpus: rows of steps that real BullMQ 5.62.0 and the reference client both take, with clocks that stand still.
 
-Each row runs on both under prefixes of equal length on one private Redis, each client behind a tap (`tap.py`) that
-keeps its commands. Afterwards three things must be the same (`comparing.py`): what was answered, what was sent, and
+Each row runs on both under prefixes of equal length on one private Redis, each client behind a tap that keeps its
+commands. Afterwards three things must be the same (`comparing.py`): what was answered, what was sent, and
 what is in Redis. A row is data (`steps.py`); the modules with `CASES` hold the rows of one area; `all_cases.py` lists
 them.
 

@@ -4,52 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from . import (
-    adding,
-    bulk,
-    control,
-    deduplication,
-    editing,
-    families,
-    finishing,
-    getters,
-    holding,
-    limiting,
-    listening,
-    parents,
-    refusals,
-    retrying,
-    running,
-    schedules,
-    values,
-)
-from .steps import Case, Do
+from tests.reference_impl.corpus import adding, control, editing, families, finishing, parents, running, schedules
+from tests.reference_impl.corpus.steps import CorpusCase, DriverCall
 
-AREAS: Mapping[str, tuple[Case, ...]] = {
-    "add": adding.CASES,
-    "value": values.CASES,
-    "refused": refusals.CASES,
-    "bulk": bulk.CASES,
-    "deduplication": deduplication.CASES,
-    "parent": parents.CASES,
-    "finish": finishing.CASES,
-    "retry": retrying.CASES,
-    "hold": holding.CASES,
-    "limit": limiting.CASES,
-    "control": control.CASES,
-    "edit": editing.CASES,
-    "get": getters.CASES,
-    "listen": listening.CASES,
-    "run": running.CASES,
-    "flow": families.CASES,
-    "schedule": schedules.CASES,
+AREAS: Mapping[str, tuple[CorpusCase, ...]] = {
+    "add": adding.ADD_CASES,
+    "value": adding.VALUE_CASES,
+    "refused": adding.REFUSED_CASES,
+    "bulk": adding.BULK_CASES,
+    "deduplication": adding.DEDUPLICATION_CASES,
+    "parent": parents.PARENT_CASES,
+    "finish": finishing.FINISH_CASES,
+    "retry": finishing.RETRY_CASES,
+    "hold": finishing.HOLD_CASES,
+    "limit": running.LIMIT_CASES,
+    "control": control.CONTROL_CASES,
+    "edit": editing.EDIT_CASES,
+    "get": control.GET_CASES,
+    "listen": control.LISTEN_CASES,
+    "run": running.RUN_CASES,
+    "flow": families.FLOW_CASES,
+    "schedule": schedules.SCHEDULE_CASES,
 }
-CASES: Mapping[str, Case] = {f"{area}-{case.name}": case for area, cases in AREAS.items() for case in cases}
+CASES: Mapping[str, CorpusCase] = {f"{area}-{case.name}": case for area, cases in AREAS.items() for case in cases}
 
 
-def operations(case: Case) -> set[str]:
+def operations(case: CorpusCase) -> set[str]:
     """Names of the operations of a case."""
-    return {step.op for step in case.steps if isinstance(step, Do)}
+    return {step.op for step in case.steps if isinstance(step, DriverCall)}
 
 
 def cases_for_every_operation(names: Iterable[str] = CASES) -> list[str]:

@@ -23,9 +23,8 @@ from conformance.observe.canonical_rules import (
     CanonicalRule,
 )
 from conformance.observe.tables import TABLES, Snapshot
-
-from .side import Seen
-from .traffic import Sent
+from tests.reference_impl.corpus.client_runs import CaseResult
+from tests.reference_impl.corpus.traffic import SentCommand
 
 RULES: tuple[CanonicalRule, ...] = (
     OWN_PREFIX,
@@ -45,7 +44,7 @@ SHOWN = 3
 ABSENT = "nothing"
 
 
-def compare(oracle: Seen, reference: Seen, context: CanonicalContext) -> list[str]:
+def compare(oracle: CaseResult, reference: CaseResult, context: CanonicalContext) -> list[str]:
     """Every difference as a line; empty where the two clients cannot be told apart."""
     return [
         *compare_answers(oracle.answers, reference.answers),
@@ -56,10 +55,12 @@ def compare(oracle: Seen, reference: Seen, context: CanonicalContext) -> list[st
 
 def compare_snapshots(oracle: Snapshot, reference: Snapshot, context: CanonicalContext) -> list[str]:
     """Rows of all tables, compared as they stand after the rules."""
-    expected, actual = (canonicalise(each, RULES, context) for each in (oracle, reference))
+    expected, actual = (canonicalise(snapshot, RULES, context) for snapshot in (oracle, reference))
     lines: list[str] = []
     for table in TABLES:
-        lines += _pairs(f"snapshot, {table}", *(_ordered(table, getattr(each, table)) for each in (expected, actual)))
+        lines += _pairs(
+            f"snapshot, {table}", *(_ordered(table, getattr(snapshot, table)) for snapshot in (expected, actual))
+        )
     return lines
 
 
@@ -73,7 +74,7 @@ def compare_answers(oracle: Sequence[Any], reference: Sequence[Any]) -> list[str
     return _pairs("answer", oracle, reference)
 
 
-def compare_traffic(oracle: Sequence[Sent], reference: Sequence[Sent]) -> list[str]:
+def compare_traffic(oracle: Sequence[SentCommand], reference: Sequence[SentCommand]) -> list[str]:
     """Commands, connection by connection: script, KEYS, decoded ARGV and, where these agree, their bytes."""
     expected, actual = _by_lane(oracle), _by_lane(reference)
     lines: list[str] = []
@@ -82,16 +83,16 @@ def compare_traffic(oracle: Sequence[Sent], reference: Sequence[Sent]) -> list[s
     return lines
 
 
-def _compare_lane(what: str, oracle: Sequence[Sent], reference: Sequence[Sent]) -> list[str]:
-    without_bytes = [[replace(sent, raw=()) for sent in side] for side in (oracle, reference)]
+def _compare_lane(what: str, oracle: Sequence[SentCommand], reference: Sequence[SentCommand]) -> list[str]:
+    without_bytes = [[replace(sent, raw=()) for sent in commands] for commands in (oracle, reference)]
     lines = _pairs(what, *without_bytes)
     return lines or _pairs(f"{what}, bytes", oracle, reference)
 
 
-def _by_lane(sent: Iterable[Sent]) -> defaultdict[str, list[Sent]]:
-    lanes: defaultdict[str, list[Sent]] = defaultdict(list)
-    for each in sent:
-        lanes[each.lane].append(each)
+def _by_lane(sent: Iterable[SentCommand]) -> defaultdict[str, list[SentCommand]]:
+    lanes: defaultdict[str, list[SentCommand]] = defaultdict(list)
+    for command in sent:
+        lanes[command.lane].append(command)
     return lanes
 
 
@@ -110,7 +111,7 @@ def _differences(expected: Any, actual: Any, where: str = "") -> Iterator[str]:
     if expected == actual and type(expected) is type(actual):
         return
     if type(expected) is type(actual) and is_dataclass(expected) and _name(expected) == _name(actual):
-        expected, actual = ({f.name: getattr(each, f.name) for f in fields(each)} for each in (expected, actual))
+        expected, actual = ({f.name: getattr(row, f.name) for f in fields(row)} for row in (expected, actual))
     if isinstance(expected, list | tuple) and isinstance(actual, list | tuple) and len(expected) == len(actual):
         expected, actual = dict(enumerate(expected)), dict(enumerate(actual))
     if isinstance(expected, Mapping) and isinstance(actual, Mapping):

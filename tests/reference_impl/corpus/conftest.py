@@ -10,16 +10,15 @@ import pytest
 from conformance.driver.connection import DriverConnection
 from conformance.observe.tap.tap import Tap
 from conformance.reference_impl.scripts.runner import ScriptTexts
-from conformance.servers import Server
-
-from .comparing import compare
-from .ear import EVERY_BYTE, Ear
-from .side import Seen, Side
-from .steps import Case
+from conformance.servers import RedisInstance
+from tests.reference_impl.corpus.client_runs import CaseResult, CaseRunner
+from tests.reference_impl.corpus.comparing import compare
+from tests.reference_impl.corpus.steps import CorpusCase
+from tests.reference_impl.corpus.traffic import EVERY_BYTE, TrafficRecorder
 
 
 @pytest.fixture(scope="session")
-def script_names(server: Server, scripts: ScriptTexts) -> dict[str, str]:
+def script_names(server: RedisInstance, scripts: ScriptTexts) -> dict[str, str]:
     """Names of scripts by SHA-1 and text. All are loaded: whether a server knows a script is no part of a case."""
     client: Any = server.connect()
     for script in scripts.values():
@@ -29,42 +28,50 @@ def script_names(server: Server, scripts: ScriptTexts) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def oracle_ear(server: Server) -> Iterator[Ear]:
+def oracle_recorder(server: RedisInstance) -> Iterator[TrafficRecorder]:
     with Tap(server.nodes[0], kept_bytes=EVERY_BYTE) as tap:
-        yield Ear(tap)
+        yield TrafficRecorder(tap)
 
 
 @pytest.fixture(scope="session")
-def reference_ear(server: Server) -> Iterator[Ear]:
+def reference_recorder(server: RedisInstance) -> Iterator[TrafficRecorder]:
     with Tap(server.nodes[0], kept_bytes=EVERY_BYTE) as tap:
-        yield Ear(tap)
+        yield TrafficRecorder(tap)
 
 
 @pytest.fixture(scope="session")
-def oracle(server: Server, oracle_driver: DriverConnection, script_names: dict[str, str], oracle_ear: Ear) -> Side:
-    return Side(oracle_driver, server, oracle_ear, script_names)
+def oracle(
+    server: RedisInstance,
+    oracle_driver: DriverConnection,
+    script_names: dict[str, str],
+    oracle_recorder: TrafficRecorder,
+) -> CaseRunner:
+    return CaseRunner(oracle_driver, server, oracle_recorder, script_names)
 
 
 @pytest.fixture(scope="session")
 def reference(
-    server: Server, reference_driver: DriverConnection, script_names: dict[str, str], reference_ear: Ear
-) -> Side:
-    return Side(reference_driver, server, reference_ear, script_names)
+    server: RedisInstance,
+    reference_driver: DriverConnection,
+    script_names: dict[str, str],
+    reference_recorder: TrafficRecorder,
+) -> CaseRunner:
+    return CaseRunner(reference_driver, server, reference_recorder, script_names)
 
 
 @pytest.fixture(scope="session")
-def reference_on_cluster(reference_driver: DriverConnection, cluster: Server) -> Side:
+def reference_on_cluster(reference_driver: DriverConnection, cluster: RedisInstance) -> CaseRunner:
     """The same reference on three primaries, where every prefix is a hash tag."""
-    return Side(reference_driver, cluster)
+    return CaseRunner(reference_driver, cluster)
 
 
 @pytest.fixture
-def both(oracle: Side, reference: Side) -> Callable[[Case], tuple[Seen, Seen]]:
+def both(oracle: CaseRunner, reference: CaseRunner) -> Callable[[CorpusCase], tuple[CaseResult, CaseResult]]:
     """Take a case through both clients."""
     return lambda case: (oracle.run(case), reference.run(case))
 
 
 @pytest.fixture
-def differences(both: Callable[[Case], tuple[Seen, Seen]]) -> Callable[[Case], list[str]]:
+def differences(both: Callable[[CorpusCase], tuple[CaseResult, CaseResult]]) -> Callable[[CorpusCase], list[str]]:
     """All differences between the clients in a case."""
     return lambda case: compare(*both(case), case.context)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .steps import Case, Step, add, case, complete, do, fail, queue, take, tick, worker
+from tests.reference_impl.corpus.steps import CorpusCase, Step, add, case, complete, do, fail, queue, take, tick, worker
 
 _LOGS = do("queue.getJobLogs", job="1")
 
@@ -13,7 +13,7 @@ def _rows(count: int, **more: Any) -> tuple[Step, ...]:
     return tuple(do("job.log", job="1", row=f"row {number} é", **more) for number in range(count))
 
 
-def _progress(name: str, text: str) -> Case:
+def _progress(name: str, text: str) -> CorpusCase:
     return case(
         f"progress-{name}",
         queue(),
@@ -23,7 +23,7 @@ def _progress(name: str, text: str) -> Case:
     )
 
 
-CASES = (
+EDIT_CASES = (
     case(
         "data",
         queue(),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from .steps import (
+from tests.reference_impl.corpus.steps import (
     PREFIX,
-    Case,
-    Do,
+    CorpusCase,
+    DriverCall,
     Step,
     add,
     case,
@@ -30,7 +30,7 @@ from .steps import (
 
 _WORKED = (queue(), worker(), flows())
 _READ = do("flow.getFlow", job="root", queue="q")
-_FAMILY = (
+_FLOW = (
     on("q", "job.getDependencies", job="root"),
     on("q", "job.getDependenciesCount", job="root"),
     on("q", "job.getChildrenValues", job="root"),
@@ -39,7 +39,7 @@ _FAMILY = (
 )
 
 
-def _grow(*children: dict[str, Any], **opts: Any) -> Do:
+def _grow(*children: dict[str, Any], **opts: Any) -> DriverCall:
     """Add a flow with the root `root`."""
     return do("flow.add", flow=node("root", "q", *children, jobId="root", **opts))
 
@@ -48,18 +48,18 @@ _TWO = _grow(node("m", "q", jobId="mid"))
 _THREE = _grow(node("m", "q", node("l", "q", jobId="leaf"), jobId="mid"))
 
 
-def _option(name: str, **opts: Any) -> Case:
+def _option(name: str, **opts: Any) -> CorpusCase:
     """A flow whose root and child have the same options."""
     return case(f"option-{name}", flows(), do("flow.add", flow=node("p", "q", node("c", "q", **opts), **opts)))
 
 
-def _failing(name: str, *after: Step, **opts: Any) -> Case:
+def _failing(name: str, *after: Step, **opts: Any) -> CorpusCase:
     """The first of two children of a waiting root fails."""
     grown = _grow(node("bad", "q", jobId="bad", **opts), node("good", "q", jobId="good", delay=50))
-    return case(name, *_WORKED, grown, take(), fail("bad"), *_FAMILY, _READ, *after)
+    return case(name, *_WORKED, grown, take(), fail("bad"), *_FLOW, _READ, *after)
 
 
-CASES = (
+FLOW_CASES = (
     case("single-job", flows(), do("flow.add", flow=node("only", "q", data='{"a":1}'))),
     case("parent-and-child", flows(), do("flow.add", flow=node("p", "q", node("c", "r", data="[1]"), data='"p"'))),
     case("three-levels", *_WORKED, _grow(node("m", "q", node("l", "r", jobId="leaf"), jobId="mid")), _READ),
@@ -106,14 +106,14 @@ CASES = (
         *_WORKED,
         do("flow.add", flow=node("c", "q", node("g", "q"), parent={"id": "404", "queue": f"{PREFIX}:q"})),
     ),
-    case("same-id-twice", *_WORKED, _grow(node("a", "q", jobId="a")), _grow(node("b", "q", jobId="b")), *_FAMILY[1:]),
-    case("child-that-exists", *_WORKED, add("x", jobId="x"), _grow(node("x", "q", jobId="x")), *_FAMILY),
+    case("same-id-twice", *_WORKED, _grow(node("a", "q", jobId="a")), _grow(node("b", "q", jobId="b")), *_FLOW[1:]),
+    case("child-that-exists", *_WORKED, add("x", jobId="x"), _grow(node("x", "q", jobId="x")), *_FLOW),
     case(
         "child-of-another-root",
         *_WORKED,
         _grow(node("x", "q", jobId="x")),
         do("flow.add", flow=node("r2", "q", node("x", "q", jobId="x"), jobId="r2")),
-        *_FAMILY,
+        *_FLOW,
     ),
     case(
         "child-already-completed",
@@ -122,7 +122,7 @@ CASES = (
         take(),
         complete("x", "[5]"),
         _grow(node("x", "q", jobId="x")),
-        *_FAMILY,
+        *_FLOW,
     ),
     case("into-a-paused-queue", *_WORKED, do("queue.pause"), _grow(node("a", "q"), node("b", "q", priority=1))),
     case("refused-id", *_WORKED, do("flow.add", flow=node("p", "q", node("c", "q", jobId="a:b"))), do("queue.count")),
@@ -154,7 +154,7 @@ CASES = (
         _grow(node("c", "q", jobId="c"), data=""),
         take(),
         complete("c", '{"v":1.0}', fetch=True),
-        *_FAMILY,
+        *_FLOW,
         complete("root"),
         _READ,
     ),
@@ -164,7 +164,7 @@ CASES = (
         _grow(node("c", "q", jobId="c"), delay=500),
         take(),
         complete("c", fetch=True),
-        *_FAMILY,
+        *_FLOW,
     ),
     case(
         "completes-prioritized-root",
@@ -172,7 +172,7 @@ CASES = (
         _grow(node("c", "q", jobId="c"), priority=5),
         take(),
         complete("c"),
-        *_FAMILY,
+        *_FLOW,
     ),
     case(
         "completes-in-another-queue",
@@ -182,9 +182,9 @@ CASES = (
         _grow(node("c", "r", jobId="c")),
         take(at="x"),
         complete("c", "1", at="x"),
-        *_FAMILY,
+        *_FLOW,
     ),
-    case("fails", *_WORKED, _grow(node("bad", "q", jobId="bad")), take(), fail("bad"), *_FAMILY, _READ),
+    case("fails", *_WORKED, _grow(node("bad", "q", jobId="bad")), take(), fail("bad"), *_FLOW, _READ),
     _failing("fails-its-parent", take("u"), fail("root", token="u"), failParentOnFailure=True),
     _failing("parent-goes-on", take("u"), complete("root", token="u"), continueParentOnFailure=True),
     _failing(
@@ -192,7 +192,7 @@ CASES = (
         tick(50),
         take("u"),
         complete("good", "1", token="u", fetch=True),
-        *_FAMILY,
+        *_FLOW,
         ignoreDependencyOnFailure=True,
     ),
     _failing(
@@ -200,7 +200,7 @@ CASES = (
         tick(50),
         take("u"),
         complete("good", "1", token="u", fetch=True),
-        *_FAMILY,
+        *_FLOW,
         removeDependencyOnFailure=True,
     ),
     case(
@@ -217,11 +217,11 @@ CASES = (
                 )
             ),
         ),
-        *(take(), fail("leaf"), take("u"), fail("mid", token="u"), take("v"), *_FAMILY),
+        *(take(), fail("leaf"), take("u"), fail("mid", token="u"), take("v"), *_FLOW),
     ),
     case("removed-with-its-root", *_WORKED, _THREE, do("job.remove", job="root")),
-    case("removed-without-its-root", *_WORKED, _THREE, do("job.remove", job="leaf"), *_FAMILY),
-    case("unprocessed-removed", *_WORKED, _TWO, do("job.removeUnprocessedChildren", job="root"), *_FAMILY),
+    case("removed-without-its-root", *_WORKED, _THREE, do("job.remove", job="leaf"), *_FLOW),
+    case("unprocessed-removed", *_WORKED, _TWO, do("job.removeUnprocessedChildren", job="root"), *_FLOW),
     case("drained", *_WORKED, _TWO, do("queue.drain"), do("queue.getJobCounts", types=[])),
     case("obliterated", *_WORKED, _TWO, do("queue.obliterate", force=True), do("queue.getJobCounts", types=[])),
     case(

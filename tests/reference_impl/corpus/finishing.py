@@ -1,16 +1,30 @@
-"""A manual worker claims, completes and fails jobs: values, keeping, metrics, fetching the next."""
+"""A manual worker: it claims jobs, renews their locks, puts them back, and completes, fails and retries them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .steps import PREFIX, Case, Step, add, case, complete, do, fail, queue, redis, take, tick, worker
+from tests.reference_impl.corpus.steps import (
+    PREFIX,
+    CorpusCase,
+    Step,
+    add,
+    case,
+    complete,
+    do,
+    fail,
+    queue,
+    redis,
+    take,
+    tick,
+    worker,
+)
 
 _METRICS = tuple(do("queue.getMetrics", type=kind) for kind in ("completed", "failed"))
 _NAMED = worker(name="n", metrics={"maxDataPoints": 3})
 
 
-def _five(name: str, *, on_failure: bool = False, worker_keeps: Any = None, **opts: Any) -> Case:
+def _five(name: str, *, on_failure: bool = False, worker_keeps: Any = None, **opts: Any) -> CorpusCase:
     """Finish five jobs, one second apart, under a rule about what to keep."""
     option = "removeOnFail" if on_failure else "removeOnComplete"
     options: dict[str, Any] = {} if worker_keeps is None else {option: worker_keeps}
@@ -19,7 +33,7 @@ def _five(name: str, *, on_failure: bool = False, worker_keeps: Any = None, **op
     return case(name, queue(), worker(**options), *[add(f"n{n}", **opts) for n in range(5)], *life)
 
 
-def _value(name: str, text: str) -> Case:
+def _value(name: str, text: str) -> CorpusCase:
     return case(f"value-{name}", queue(), worker(), add(), take(), complete("1", text), do("queue.getJob", job="1"))
 
 
@@ -29,7 +43,7 @@ _MINUTES: tuple[Step, ...] = tuple(
     for step in (tick(gap), take(), complete(str(n)))
 )
 
-CASES = (
+FINISH_CASES = (
     case("nothing-to-claim", queue(), worker(), take()),
     case("claim", queue(), worker(), add("a", "[1]"), take(), do("queue.getJobState", job="1")),
     case("claim-by-a-named-worker", queue(), _NAMED, add(), take(), do("queue.getJob", job="1")),
@@ -180,4 +194,187 @@ CASES = (
         *_METRICS,
     ),
     case("metrics-without-any", queue(), *_METRICS),
+)
+
+
+_FAILED = (add("a"), add("b"), take(), fail("1"), tick(10), take(), fail("2"), tick(10))
+_COMPLETED = (add("a"), add("b"), take(), complete("1", "1"), tick(10), take(), complete("2", "2"), tick(10))
+
+
+def _attempts(name: str, count: int, wait_ms: int = 0, **opts: Any) -> CorpusCase:
+    """Fail as often as there are attempts, waiting so long (ms) before each further one."""
+    rounds: list[Step] = [
+        step for n in range(count) for step in (take(f"t{n}"), fail("1", f"no {n}", token=f"t{n}"), tick(wait_ms))
+    ]
+    return case(name, queue(), worker(), add("a", attempts=count, **opts), *rounds, do("queue.getJob", job="1"))
+
+
+RETRY_CASES = (
+    _attempts("at-once", 3),
+    _attempts("at-once-lifo", 2, lifo=True),
+    _attempts("at-once-prioritized", 2, priority=5),
+    _attempts("backoff-number", 3, 100, backoff=100),
+    _attempts("backoff-fixed", 3, 100, backoff={"type": "fixed", "delay": 100}),
+    _attempts("backoff-exponential", 4, 10_000, backoff={"type": "exponential", "delay": 1000}),
+    _attempts("backoff-exponential-fraction", 3, 10_000, backoff={"type": "exponential", "delay": 0.7}),
+    _attempts("backoff-without-jitter", 3, 100, backoff={"type": "fixed", "delay": 100, "jitter": 0}),
+    _attempts("backoff-of-zero", 2, backoff=0),
+    _attempts("backoff-prioritized", 2, 50, backoff=50, priority=3),
+    _attempts("backoff-negative", 2, backoff=-5),
+    case(
+        "backoff-unknown",
+        queue(),
+        worker(),
+        add(attempts=2, backoff={"type": "odd"}),
+        take(),
+        fail("1"),
+        do("queue.getJobState", job="1"),
+    ),
+    case("and-fetch-next", queue(), worker(), add(attempts=2), add("b"), take(), fail("1", fetch_next=True), take("u")),
+    case(
+        "delayed-and-fetch-next",
+        queue(),
+        worker(),
+        add(attempts=2, backoff=9),
+        add("b"),
+        take(),
+        fail("1", fetch_next=True),
+    ),
+    case("in-a-paused-queue", queue(), worker(), add(attempts=2), take(), do("queue.pause"), fail("1")),
+    case(
+        "and-then-success",
+        queue(),
+        worker(),
+        add(attempts=2),
+        take(),
+        fail("1"),
+        take(),
+        complete("1"),
+        do("queue.getJob", job="1"),
+    ),
+    case("lost-lock-at-once", queue(), worker(), add(attempts=2), take(), fail("1", token="x")),
+    case("lost-lock-delayed", queue(), worker(), add(attempts=2, backoff=5), take(), fail("1", token="x")),
+    case("by-hand", queue(), worker(), *_FAILED, do("job.retry", job="1"), do("queue.getJob", job="1"), take()),
+    case(
+        "by-hand-lifo", queue(), worker(), add(lifo=True), take(), fail("1"), add("b"), do("job.retry", job="1"), take()
+    ),
+    case("by-hand-completed", queue(), worker(), *_COMPLETED, do("job.retry", job="1", state="completed")),
+    case("by-hand-twice", queue(), worker(), *_FAILED, do("job.retry", job="1"), do("job.retry", job="1")),
+    case("by-hand-wrong-state", queue(), worker(), *_FAILED, do("job.retry", job="1", state="completed")),
+    case("by-hand-never-run", queue(), add(), do("job.retry", job="1"), do("job.retry", job="404")),
+    case("by-hand-paused", queue(), worker(), *_FAILED, do("queue.pause"), do("job.retry", job="1")),
+    case("all-failed", queue(), worker(), *_FAILED, do("queue.retryJobs")),
+    case("all-failed-in-batches", queue(), worker(), *_FAILED, do("queue.retryJobs", count=1)),
+    case("all-completed", queue(), worker(), *_COMPLETED, do("queue.retryJobs", state="completed")),
+    case("all-before-a-time", queue(), worker(), *_FAILED, do("queue.retryJobs", timestamp=1_700_000_000_005)),
+    case("all-of-none", queue(), do("queue.retryJobs"), do("queue.retryJobs", state="completed")),
+    case(
+        "all-paused-with-priorities",
+        queue(),
+        worker(),
+        add(priority=3),
+        take(),
+        fail("1"),
+        do("queue.pause"),
+        do("queue.retryJobs"),
+    ),
+)
+
+
+_HELD = (queue(), worker(), add(), take())
+_LATER = 1_700_000_005_000
+
+HOLD_CASES = (
+    case(
+        "extend-lock", *_HELD, do("worker.extendLock", job="1", token="t", duration_ms=60_000), lock_duration_ms=60_000
+    ),
+    case("extend-foreign-lock", *_HELD, do("worker.extendLock", job="1", token="x", duration_ms=9)),
+    case(
+        "extend-no-lock",
+        queue(),
+        worker(),
+        add(),
+        do("worker.extendLock", job="1", token="t", duration_ms=9),
+        do("worker.extendLock", job="404", token="t", duration_ms=9),
+    ),
+    case(
+        "extend-locks",
+        queue(),
+        worker(),
+        add(),
+        add(),
+        take("a"),
+        take("b"),
+        do("worker.extendLocks", jobs=["1", "2", "9"], tokens=["a", "x", "y"], duration_ms=5000),
+    ),
+    case("extend-no-locks", queue(), worker(), do("worker.extendLocks", jobs=[], tokens=[], duration_ms=5000)),
+    case(
+        "to-delayed",
+        *_HELD,
+        do("worker.moveToDelayed", job="1", token="t", timestamp=_LATER),
+        take("u"),
+        tick(5000),
+        take("v"),
+    ),
+    case("to-delayed-in-the-past", *_HELD, do("worker.moveToDelayed", job="1", token="t", timestamp=5), take("u")),
+    case(
+        "to-delayed-prioritized",
+        queue(),
+        worker(),
+        add(priority=4),
+        take(),
+        do("worker.moveToDelayed", job="1", token="t", timestamp=_LATER),
+        tick(5000),
+        take("v"),
+    ),
+    case("to-delayed-foreign-lock", *_HELD, do("worker.moveToDelayed", job="1", token="x", timestamp=_LATER)),
+    case(
+        "to-delayed-not-claimed",
+        queue(),
+        worker(),
+        add(),
+        do("worker.moveToDelayed", job="1", token="t", timestamp=_LATER),
+        do("worker.moveToDelayed", job="404", token="t", timestamp=_LATER),
+    ),
+    case(
+        "to-delayed-no-longer-active",
+        *_HELD,
+        redis("DEL", f"{PREFIX}:q:active"),
+        do("worker.moveToDelayed", job="1", token="t", timestamp=_LATER),
+    ),
+    case(
+        "to-wait", queue(), worker(), add("a"), add("b"), take(), do("worker.moveToWait", job="1", token="t"), take("u")
+    ),
+    case(
+        "to-wait-prioritized",
+        queue(),
+        worker(),
+        add(priority=4),
+        add(priority=4),
+        take(),
+        do("worker.moveToWait", job="1", token="t"),
+        take("u"),
+    ),
+    case("to-wait-paused", *_HELD, do("queue.pause"), do("worker.moveToWait", job="1", token="t")),
+    case("to-wait-foreign-lock", *_HELD, do("worker.moveToWait", job="1", token="x")),
+    case(
+        "to-wait-not-claimed",
+        queue(),
+        worker(),
+        add(),
+        do("worker.moveToWait", job="1", token="t"),
+        do("worker.moveToWait", job="404", token="t"),
+    ),
+    case(
+        "to-wait-no-longer-active",
+        *_HELD,
+        redis("DEL", f"{PREFIX}:q:active"),
+        do("worker.moveToWait", job="1", token="t"),
+    ),
+    case(
+        "to-waiting-children-refused",
+        *_HELD,
+        do("worker.moveToWaitingChildren", job="1", token="x"),
+        do("worker.moveToWaitingChildren", job="404", token="t"),
+    ),
 )

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from .steps import PREFIX, Case, Do, Step, add, case, complete, do, fail, queue, redis, take, tick, worker
+from tests.reference_impl.corpus.steps import (
+    PREFIX,
+    CorpusCase,
+    DriverCall,
+    Step,
+    add,
+    case,
+    complete,
+    do,
+    fail,
+    queue,
+    redis,
+    take,
+    tick,
+    worker,
+)
 
 _PARENT = {"id": "1", "queue": f"{PREFIX}:q"}
-_FAMILY = (
+_PARENT_AND_CHILDREN = (
     do("job.getDependencies", job="1"),
     do("job.getDependenciesCount", job="1"),
     do("job.getChildrenValues", job="1"),
@@ -21,25 +36,32 @@ _WAITING_PARENT = (
 )
 
 
-def child(name: str = "child", **opts: Any) -> Do:
+def child(name: str = "child", **opts: Any) -> DriverCall:
     """A child of job 1."""
     return add(name, parent=_PARENT, **opts)
 
 
-def _failing(name: str, *after: Step, **opts: Any) -> Case:
+def _failing(name: str, *after: Step, **opts: Any) -> CorpusCase:
     """A parent waits for two children, the first of which fails."""
     return case(
         name,
         *(queue(), worker(), add("parent"), take(), child("bad", **opts), child("good", **opts)),
-        *(do("worker.moveToWaitingChildren", job="1", token="t"), take("u"), fail("2", token="u"), *_FAMILY),
+        *(
+            do("worker.moveToWaitingChildren", job="1", token="t"),
+            take("u"),
+            fail("2", token="u"),
+            *_PARENT_AND_CHILDREN,
+        ),
         *(do("queue.getJobState", job="1"), *after),
     )
 
 
-_NEXT_TWO = (take("v"), complete("3", "7", token="v", fetch=True), *_FAMILY)
+_NEXT_TWO = (take("v"), complete("3", "7", token="v", fetch=True), *_PARENT_AND_CHILDREN)
 
-CASES = (
-    case("linked", queue(), add("parent"), child("a"), child("b", delay=5), child("c", priority=1), *_FAMILY),
+PARENT_CASES = (
+    case(
+        "linked", queue(), add("parent"), child("a"), child("b", delay=5), child("c", priority=1), *_PARENT_AND_CHILDREN
+    ),
     case(
         "child-of-another-queue",
         queue(),
@@ -47,7 +69,9 @@ CASES = (
         add("x"),
         do("queue.add", name="n", opts={"parent": {"id": "9", "queue": f"{PREFIX}:p"}}),
     ),
-    case("with-a-custom-id", queue(), add("parent"), child("a", jobId="c"), child("a", jobId="c"), *_FAMILY),
+    case(
+        "with-a-custom-id", queue(), add("parent"), child("a", jobId="c"), child("a", jobId="c"), *_PARENT_AND_CHILDREN
+    ),
     case(
         "taken-by-another-parent",
         queue(),
@@ -74,7 +98,7 @@ CASES = (
         *_WAITING_PARENT,
         take("u"),
         complete("2", '{"r":1.0}', token="u", fetch=True),
-        *_FAMILY,
+        *_PARENT_AND_CHILDREN,
     ),
     case(
         "parent-waits-for-two",
@@ -88,7 +112,7 @@ CASES = (
         take("u"),
         complete("2", token="u", fetch=True),
         complete("3", token="u", fetch=True),
-        *_FAMILY,
+        *_PARENT_AND_CHILDREN,
     ),
     case(
         "nothing-to-wait-for", queue(), worker(), add(), take(), do("worker.moveToWaitingChildren", job="1", token="t")
@@ -143,7 +167,7 @@ CASES = (
         take(),
         complete("2"),
     ),
-    case("removed", queue(), worker(), *_WAITING_PARENT, do("job.remove", job="2"), *_FAMILY),
+    case("removed", queue(), worker(), *_WAITING_PARENT, do("job.remove", job="2"), *_PARENT_AND_CHILDREN),
     case("parent-removed-with-children", queue(), add("parent"), child("b", delay=9), do("job.remove", job="1")),
     case("parent-removed-alone", queue(), add("parent"), child("a"), do("job.remove", job="1", remove_children=False)),
     case(
@@ -165,7 +189,7 @@ CASES = (
         *_WAITING_PARENT,
         do("job.removeChildDependency", job="2"),
         do("job.removeChildDependency", job="2"),
-        *_FAMILY,
+        *_PARENT_AND_CHILDREN,
     ),
     case(
         "dependency-of-no-child",
@@ -188,7 +212,7 @@ CASES = (
         worker(),
         *_WAITING_PARENT,
         do("job.removeUnprocessedChildren", job="1"),
-        *_FAMILY,
+        *_PARENT_AND_CHILDREN,
     ),
     case(
         "unprocessed-of-no-parent",
@@ -205,7 +229,7 @@ CASES = (
         take("u"),
         fail("2", token="u"),
         do("job.retry", job="2"),
-        *_FAMILY,
+        *_PARENT_AND_CHILDREN,
     ),
     case(
         "retried-forgiven-child",
@@ -219,7 +243,7 @@ CASES = (
         fail("2", token="u"),
         tick(5),
         do("job.retry", job="2"),
-        *_FAMILY,
+        *_PARENT_AND_CHILDREN,
     ),
-    case("dependencies-of-nothing", queue(), *_FAMILY),
+    case("dependencies-of-nothing", queue(), *_PARENT_AND_CHILDREN),
 )

@@ -1,10 +1,30 @@
-"""Workers that run their own loop, and what they say and send while they do."""
+"""Workers that run their own loop, and what holds them up or back: stalled jobs, rate limits, concurrency."""
 
 from __future__ import annotations
 
 import json
 
-from .steps import PREFIX, Case, Step, add, case, close, do, queue, redis, rest, running, tick, wait
+from tests.reference_impl.corpus.steps import (
+    PREFIX,
+    CorpusCase,
+    Step,
+    add,
+    case,
+    close,
+    complete,
+    connected,
+    do,
+    fail,
+    on,
+    queue,
+    redis,
+    rest,
+    running,
+    take,
+    tick,
+    wait,
+    worker,
+)
 
 _STEPS = json.dumps(
     {"steps": [{"do": "log", "row": "r"}, {"do": "progress", "value": 5}, {"do": "return", "value": [1]}]}
@@ -14,7 +34,7 @@ _ENDING_BADLY = json.dumps(
 )
 
 
-def _preset(processor: str, *, data: str = '{"a":[1]}', given: object = None, **opts: object) -> Case:
+def _preset(processor: str, *, data: str = '{"a":[1]}', given: object = None, **opts: object) -> CorpusCase:
     """A preset processor works off two jobs that were there before it."""
     return case(
         f"preset-{processor}",
@@ -30,7 +50,7 @@ def _preset(processor: str, *, data: str = '{"a":[1]}', given: object = None, **
     )
 
 
-def _asked(name: str, outcome: str, *after: Step, **more: object) -> Case:
+def _asked(name: str, outcome: str, *after: Step, **more: object) -> CorpusCase:
     """A worker asks what shall become of its job."""
     resolve = do("resolve", job="1", outcome=outcome, **more)
     return case(name, queue(), add("a", attempts=2), running("ask"), wait("job"), resolve, *after, rest(), close("w"))
@@ -38,7 +58,7 @@ def _asked(name: str, outcome: str, *after: Step, **more: object) -> Case:
 
 _AGAIN = (wait("job"), do("resolve", job="1", outcome="complete"), wait("completed"))
 
-CASES = (
+RUN_CASES = (
     _preset("noop"),
     _preset("echo", data='{"a":1.50,"9":1,"10":2}'),
     _preset("sleep", given={"ms": 5}),
@@ -173,5 +193,155 @@ CASES = (
         rest(),
         close("w"),
         do("queue.getMetrics", type="completed"),
+    ),
+)
+
+
+_CLAIMED = (queue(), worker(), add(), take())
+_STALL = (
+    do("worker.checkStalled"),
+    redis("DEL", f"{PREFIX}:q:1:lock"),
+    redis("DEL", f"{PREFIX}:q:stalled-check"),
+    do("worker.checkStalled"),
+)
+_STALL_AGAIN = (redis("DEL", f"{PREFIX}:q:stalled-check"), *_STALL)
+
+LIMIT_CASES = (
+    case("stalled-once", *_CLAIMED, *_STALL, take("u"), complete("1", token="u")),
+    case("stalled-too-often", *_CLAIMED, *_STALL, take("u"), *_STALL_AGAIN, take("v"), do("queue.getJob", job="1")),
+    case(
+        "stalled-never-allowed",
+        queue(),
+        worker(maxStalledCount=0),
+        add(attempts=3),
+        take(),
+        *_STALL,
+        take("u"),
+        fail("1", token="u"),
+    ),
+    case("stalled-prioritized-and-paused", queue(), worker(), add(priority=3), take(), do("queue.pause"), *_STALL),
+    case(
+        "stalled-check-throttled",
+        queue(),
+        worker(stalledInterval=7000),
+        do("worker.checkStalled"),
+        do("worker.checkStalled"),
+        stalled_interval_ms=7000,
+    ),
+    case(
+        "stalled-but-locked",
+        *_CLAIMED,
+        do("worker.checkStalled"),
+        redis("DEL", f"{PREFIX}:q:stalled-check"),
+        do("worker.checkStalled"),
+    ),
+    case(
+        "limiter",
+        queue(),
+        worker(limiter={"max": 2, "duration": 60_000}),
+        *[add() for _ in range(3)],
+        take("a"),
+        take("b"),
+        take("c"),
+        do("queue.getRateLimitTtl", max_jobs=5),
+        limiter_duration_ms=60_000,
+    ),
+    case(
+        "limiter-of-the-queue",
+        queue(),
+        worker(),
+        do("queue.setGlobalRateLimit", max=1, duration_ms=60_000),
+        add(),
+        add(),
+        take("a"),
+        complete("1", token="a", fetch=True),
+        do("queue.getJobCounts", types=["waiting"]),
+        limiter_duration_ms=60_000,
+    ),
+    case(
+        "limiter-of-both",
+        queue(),
+        worker(limiter={"max": 5, "duration": 10_000}),
+        do("queue.setGlobalRateLimit", max=1, duration_ms=60_000),
+        add(),
+        add(),
+        take("a"),
+        take("b"),
+        limiter_duration_ms=10_000,
+    ),
+    case(
+        "worker-rate-limit",
+        queue(),
+        worker(limiter={"max": 5, "duration": 1000}),
+        add(),
+        do("worker.rateLimit", expire_ms=60_000),
+        take(),
+        limiter_duration_ms=60_000,
+    ),
+    case(
+        "queue-rate-limit",
+        queue(),
+        worker(limiter={"max": 5, "duration": 1000}),
+        add(),
+        do("queue.rateLimit", expire_ms=60_000),
+        take(),
+        do("queue.removeRateLimitKey"),
+        take(),
+        do("queue.removeRateLimitKey"),
+        limiter_duration_ms=60_000,
+    ),
+    case(
+        "queue-rate-limit-without-limiter",
+        queue(),
+        worker(),
+        add(),
+        do("queue.rateLimit", expire_ms=60_000),
+        take(),
+        limiter_duration_ms=60_000,
+    ),
+    case(
+        "global-concurrency",
+        queue(),
+        worker(),
+        do("queue.setGlobalConcurrency", concurrency=1),
+        add(),
+        add(),
+        take("a"),
+        do("queue.isMaxed"),
+        take("b"),
+        complete("1", token="a", fetch=True),
+    ),
+    case(
+        "manual-worker-knows-itself",
+        queue(),
+        worker(),
+        do("worker.isPaused"),
+        do("worker.isRunning"),
+        do("worker.pause"),
+        do("worker.isPaused"),
+        do("worker.resume"),
+        do("worker.isPaused"),
+    ),
+    case(
+        "workers-by-name",
+        queue(),
+        worker("a", name="first"),
+        worker("b"),
+        worker("c", of="other", name="foreign"),
+        connected(3),
+        do("queue.getWorkers"),
+        do("queue.getWorkersCount"),
+        close("a"),
+        connected(2),
+        do("queue.getWorkers"),
+    ),
+    case("closed-with-a-job", *_CLAIMED, close("w"), do("queue.getJobState", job="1"), on("w", "worker.isRunning")),
+    case(
+        "options-out-of-range",
+        worker("a", concurrency=0),
+        worker("b", drainDelay=0),
+        worker("c", stalledInterval=0),
+        worker("d", maxStalledCount=-1),
+        worker("e", maxStartedAttempts=-1),
     ),
 )

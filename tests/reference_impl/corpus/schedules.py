@@ -4,22 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
-from .steps import Case, Do, Step, add, case, close, complete, do, fail, queue, rest, running, take, tick, wait, worker
+from tests.reference_impl.corpus.steps import (
+    CorpusCase,
+    DriverCall,
+    Step,
+    add,
+    case,
+    close,
+    complete,
+    do,
+    fail,
+    queue,
+    rest,
+    running,
+    take,
+    tick,
+    wait,
+    worker,
+)
 
 _READ = (do("queue.getJobScheduler", id="s"), do("queue.getJobs", types=["delayed", "waiting", "prioritized"]))
 _HOUR = 3_600_000
 
 
-def _upsert(key: str = "s", *, name: str | None = None, data: str | None = None, opts: Any = None, **repeat: Any) -> Do:
+def _upsert(
+    key: str = "s", *, name: str | None = None, data: str | None = None, opts: Any = None, **repeat: Any
+) -> DriverCall:
     return do("queue.upsertJobScheduler", id=key, repeat=repeat, name=name, data_raw=data, opts=opts)
 
 
-def _first(name: str, *, opts: Any = None, **repeat: Any) -> Case:
+def _first(name: str, *, opts: Any = None, **repeat: Any) -> CorpusCase:
     """Make a scheduler and read it."""
     return case(name, queue(), _upsert(name="n", data='{"x":1.0}', opts=opts, **repeat), *_READ)
 
 
-def _iterations(name: str, gaps: tuple[int, ...], *, opts: Any = None, **repeat: Any) -> Case:
+def _iterations(name: str, gaps: tuple[int, ...], *, opts: Any = None, **repeat: Any) -> CorpusCase:
     """Take and complete what a scheduler makes, waiting so long (ms) before each claim."""
     rounds: list[Step] = []
     for number, gap in enumerate(gaps):
@@ -43,7 +62,7 @@ _PATTERNS = {
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Pacific/Auckland")
 _NOT_PATTERNS = ("", "* * *", "61 * * * *", "a b c d e", "* * * * * * *")
 
-CASES = (
+SCHEDULE_CASES = (
     _first("every", every=5000),
     _first("every-with-options", every=5000, opts={"attempts": 3, "backoff": 7, "priority": 2, "removeOnComplete": 5}),
     _first("every-limit", every=5000, limit=3),

@@ -8,11 +8,11 @@ from typing import Any
 from conformance.observe.canonical_rules import CanonicalContext
 
 PREFIX = "<prefix>"
-"""Stands for a side's own key prefix, in arguments, answers and commands alike."""
+"""Stands for a client's own key prefix, in arguments, answers and commands alike."""
 
 
 @dataclass(frozen=True)
-class Do:
+class DriverCall:
     """An operation of the driver protocol on a handle."""
 
     op: str
@@ -21,14 +21,14 @@ class Do:
 
 
 @dataclass(frozen=True)
-class Tick:
+class ClockStep:
     """Both clocks go on by so many ms."""
 
     ms: int
 
 
 @dataclass(frozen=True)
-class Wait:
+class EventWait:
     """Wait for the next event of one of these names at a handle; what it says is compared like an answer."""
 
     handle: str
@@ -36,7 +36,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Rest:
+class RestWait:
     """Wait until so many workers wait for work, and so many jobs of this queue are active."""
 
     workers: int
@@ -45,24 +45,24 @@ class Rest:
 
 
 @dataclass(frozen=True)
-class Connected:
+class ConnectionWait:
     """Wait until Redis lists so many connections with the name of a worker: it notices later that one was closed."""
 
     workers: int
 
 
 @dataclass(frozen=True)
-class Redis:
+class RedisCommand:
     """A command that the test itself sends, past both clients: a lost key, an expired lock, a foreign writer."""
 
     words: tuple[str | int, ...]
 
 
-Step = Do | Tick | Wait | Rest | Connected | Redis
+Step = DriverCall | ClockStep | EventWait | RestWait | ConnectionWait | RedisCommand
 
 
 @dataclass(frozen=True)
-class Case:
+class CorpusCase:
     """One row of the corpus. `context`: how long the case makes keys live, for the rules about times to live."""
 
     name: str
@@ -70,58 +70,58 @@ class Case:
     context: CanonicalContext = field(default_factory=CanonicalContext)
 
 
-def case(name: str, *steps: Step, **lifetimes: int) -> Case:
+def case(name: str, *steps: Step, **lifetimes: int) -> CorpusCase:
     """Make a row; `lifetimes` are fields of `Context` (ms)."""
-    return Case(name, steps, CanonicalContext(**lifetimes))
+    return CorpusCase(name, steps, CanonicalContext(**lifetimes))
 
 
-def on(handle: str, op: str, **args: Any) -> Do:
+def on(handle: str, op: str, **args: Any) -> DriverCall:
     """An operation on a handle named here."""
-    return Do(op, handle, args)
+    return DriverCall(op, handle, args)
 
 
-def do(op: str, **args: Any) -> Do:
+def do(op: str, **args: Any) -> DriverCall:
     """An operation on the only handle of its kind: `q` the queue, `w` the worker, `f` the flow producer."""
-    room = op.partition(".")[0]
-    return Do(op, {"worker": "w", "resolve": "w", "flow": "f"}.get(room, "q"), args)
+    area = op.partition(".")[0]
+    return DriverCall(op, {"worker": "w", "resolve": "w", "flow": "f"}.get(area, "q"), args)
 
 
-def queue(handle: str = "q", *, name: str | None = None, **options: Any) -> Do:
+def queue(handle: str = "q", *, name: str | None = None, **options: Any) -> DriverCall:
     """Open a queue, called like its handle unless named."""
     return _open(handle, "queue", handle if name is None else name, options=options)
 
 
-def worker(handle: str = "w", *, of: str = "q", **options: Any) -> Do:
+def worker(handle: str = "w", *, of: str = "q", **options: Any) -> DriverCall:
     """Open a worker that does nothing by itself."""
     return _open(handle, "worker", of, processor="manual", options=options)
 
 
-def running(processor: str, handle: str = "w", *, of: str = "q", given: Any = None, **options: Any) -> Do:
+def running(processor: str, handle: str = "w", *, of: str = "q", given: Any = None, **options: Any) -> DriverCall:
     """Open a worker that runs its own loop; `given` are the arguments of its processor."""
     return _open(handle, "worker", of, processor=processor, processor_args=given or {}, options=options)
 
 
-def events(handle: str = "e", *, of: str = "q", **options: Any) -> Do:
+def events(handle: str = "e", *, of: str = "q", **options: Any) -> DriverCall:
     """Open a reader of the event stream."""
     return _open(handle, "events", of, options=options)
 
 
-def flows(handle: str = "f", **options: Any) -> Do:
+def flows(handle: str = "f", **options: Any) -> DriverCall:
     """Open a flow producer."""
     return _open(handle, "flow", "", options=options)
 
 
-def close(handle: str, *, force: bool = False) -> Do:
+def close(handle: str, *, force: bool = False) -> DriverCall:
     """Close a handle."""
-    return Do("close", handle, {"force": force})
+    return DriverCall("close", handle, {"force": force})
 
 
-def add(name: str = "job", data: str = "{}", **opts: Any) -> Do:
+def add(name: str = "job", data: str = "{}", **opts: Any) -> DriverCall:
     """Queue.add on `q`; keywords are BullMQ's job options."""
     return do("queue.add", name=name, data_raw=data, opts=opts)
 
 
-def add_bulk(*jobs: dict[str, Any]) -> Do:
+def add_bulk(*jobs: dict[str, Any]) -> DriverCall:
     """Queue.addBulk on `q` of what `one` makes."""
     return do("queue.addBulk", jobs=list(jobs))
 
@@ -131,17 +131,17 @@ def one(name: str = "job", data: str = "{}", **opts: Any) -> dict[str, Any]:
     return {"name": name, "data_raw": data, "opts": opts}
 
 
-def take(token: str = "t", *, at: str = "w") -> Do:
+def take(token: str = "t", *, at: str = "w") -> DriverCall:
     """A manual worker claims the next job."""
     return on(at, "worker.getNextJob", token=token)
 
 
-def complete(job: str, value: str = "null", *, token: str = "t", fetch: bool = False, at: str = "w") -> Do:
+def complete(job: str, value: str = "null", *, token: str = "t", fetch: bool = False, at: str = "w") -> DriverCall:
     """A manual worker completes a job, and fetches the next one with `fetch`."""
     return on(at, "worker.moveToCompleted", job=job, token=token, value_raw=value, fetch_next=fetch)
 
 
-def fail(job: str, message: str = "no", *, token: str = "t", at: str = "w", **more: Any) -> Do:
+def fail(job: str, message: str = "no", *, token: str = "t", at: str = "w", **more: Any) -> DriverCall:
     """A manual worker fails a job; `more` are `unrecoverable` and `fetch_next`."""
     return on(at, "worker.moveToFailed", job=job, token=token, message=message, **more)
 
@@ -151,30 +151,30 @@ def node(name: str, of: str = "q", *children: dict[str, Any], data: str = "{}", 
     return {"name": name, "queue": of, "data_raw": data, "opts": opts, "children": list(children)}
 
 
-def tick(ms: int) -> Tick:
+def tick(ms: int) -> ClockStep:
     """Let both clocks go on."""
-    return Tick(ms)
+    return ClockStep(ms)
 
 
-def wait(*names: str, at: str = "w") -> Wait:
+def wait(*names: str, at: str = "w") -> EventWait:
     """Wait for an event."""
-    return Wait(at, names)
+    return EventWait(at, names)
 
 
-def rest(workers: int = 1, *, active: int = 0, of: str = "q") -> Rest:
+def rest(workers: int = 1, *, active: int = 0, of: str = "q") -> RestWait:
     """Wait until the workers have nothing left to do but the jobs that they ask about."""
-    return Rest(workers, active, of)
+    return RestWait(workers, active, of)
 
 
-def connected(workers: int) -> Connected:
+def connected(workers: int) -> ConnectionWait:
     """Wait until Redis knows of so many workers under the prefix."""
-    return Connected(workers)
+    return ConnectionWait(workers)
 
 
-def redis(*words: str | int) -> Redis:
+def redis(*words: str | int) -> RedisCommand:
     """Do something to Redis behind the clients' backs."""
-    return Redis(words)
+    return RedisCommand(words)
 
 
-def _open(handle: str, role: str, name: str, **more: Any) -> Do:
-    return Do("open", handle, {"role": role, "queue": name, "prefix": PREFIX, **more})
+def _open(handle: str, role: str, name: str, **more: Any) -> DriverCall:
+    return DriverCall("open", handle, {"role": role, "queue": name, "prefix": PREFIX, **more})

@@ -14,8 +14,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from conformance.reference_impl.encoding.js_json import stringify
-from conformance.reference_impl.encoding.packing import pack
+from conformance.reference_impl.js_values import stringify
+from conformance.reference_impl.packing import pack
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
 
@@ -49,7 +49,7 @@ SIZES = (0, 1, 1, 2, 3, 4, 5, 15, 16, 17)
 KEYS = ("0", "1", "10", "9", "01", "-1", "4294967294", "4294967295", "a", "", "é", "__proto__", "length", "toJSON")
 
 
-class Values:
+class ValueGenerator:
     """Makes values at random, with a liking for the edges of both formats."""
 
     def __init__(self, seed: int) -> None:
@@ -99,7 +99,7 @@ def for_node(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def values() -> list[Any]:
-    source = Values(SEED)
+    source = ValueGenerator(SEED)
     return [source.value() for _ in range(COUNT)]
 
 

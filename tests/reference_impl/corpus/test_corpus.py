@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from conformance.driver.connection import DriverConnection
-from conformance.protocol.errors import DRIVER_CODES
-
-from .all_cases import AREAS, CASES, operations
-from .side import Side
-from .steps import Case, Do
+from conformance.protocol.scripts import DRIVER_CODES
+from tests.reference_impl.corpus.all_cases import AREAS, CASES, operations
+from tests.reference_impl.corpus.client_runs import CaseRunner
+from tests.reference_impl.corpus.steps import CorpusCase, DriverCall
 
 BY_THE_RUNNER = {"reset"}
 """Operations that no case has to name, because they are carried out after each."""
@@ -61,7 +60,7 @@ SHOWN_BY = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_reference_is_indistinguishable(name: str, differences: Callable[[Case], list[str]]) -> None:
+def test_reference_is_indistinguishable(name: str, differences: Callable[[CorpusCase], list[str]]) -> None:
     found = differences(CASES[name])
     assert not found, "\n".join(found)
 
@@ -98,17 +97,17 @@ def test_the_corpus_is_not_small() -> None:
 
 
 @pytest.mark.parametrize("code", SHOWN_BY)
-def test_the_corpus_has_every_error(code: str, oracle: Side) -> None:
-    seen = oracle.run(CASES[SHOWN_BY[code]])
-    assert code in {said["refused"] for _, said in seen.answers if "refused" in said}
+def test_the_corpus_has_every_error(code: str, oracle: CaseRunner) -> None:
+    result = oracle.run(CASES[SHOWN_BY[code]])
+    assert code in {answer["refused"] for _, answer in result.answers if "refused" in answer}
 
 
 def test_no_error_is_forgotten() -> None:
     assert {*DRIVER_CODES.values(), "invalid-argument", "job-failed", "timeout"} == set(SHOWN_BY)
 
 
-def _operations() -> Iterator[Do]:
-    return (step for case in CASES.values() for step in case.steps if isinstance(step, Do))
+def _operations() -> Iterator[DriverCall]:
+    return (step for case in CASES.values() for step in case.steps if isinstance(step, DriverCall))
 
 
 def _job_options() -> Iterator[str]:

@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 from redis.exceptions import ClusterCrossSlotError, ResponseError
 
-from conformance.driver.connection import OperationFailed
-from conformance.driver.messages import RedisAddress
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import lifecycle
+from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.ops.queue import Add
-from conformance.reference_impl.connection.slots import CrossSlot, cross_slot, with_slots_explained
-from conformance.reference_impl.flows.flow_producer import FlowProducer
-from conformance.reference_impl.queues.queue import Queue
+from conformance.reference_impl.connection.connection import CrossSlot, cross_slot, with_slots_explained
+from conformance.reference_impl.flow_producer import FlowProducer
+from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.reference_impl.workers.worker import Worker
-from conformance.servers import Server
-
-from .all_cases import CASES, cases_for_every_operation, operations
-from .comparing import compare_answers, compare_snapshots
-from .side import Side
+from conformance.servers import RedisInstance
+from tests.reference_impl.corpus.all_cases import CASES, cases_for_every_operation, operations
+from tests.reference_impl.corpus.client_runs import CaseRunner
+from tests.reference_impl.corpus.comparing import compare_answers, compare_snapshots
 
 STANDALONE_ONLY = {"limit-workers-by-name"}
 """BullMQ 5.62.0 names no connection to a cluster, so nobody sees the workers."""
@@ -31,7 +30,7 @@ CHOSEN = cases_for_every_operation(name for name in CASES if name not in STANDAL
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-def test_a_cluster_makes_no_difference(name: str, reference: Side, reference_on_cluster: Side) -> None:
+def test_a_cluster_makes_no_difference(name: str, reference: CaseRunner, reference_on_cluster: CaseRunner) -> None:
     case = CASES[name]
     alone, spread = reference.run(case), reference_on_cluster.run(case)
     assert compare_answers(alone.answers, spread.answers) == []
@@ -62,7 +61,7 @@ WITHOUT_TAG: dict[str, Do] = {
 
 
 @pytest.mark.parametrize("what", WITHOUT_TAG)
-def test_without_a_hash_tag_the_error_says_what_to_do(what: str, cluster: Server, scripts: ScriptTexts) -> None:
+def test_without_a_hash_tag_the_error_says_what_to_do(what: str, cluster: RedisInstance, scripts: ScriptTexts) -> None:
     async def attempt() -> None:
         opts = {"connection": {"mode": "cluster", "nodes": list(cluster.nodes)}, "prefix": "untagged"}
         queue, worker = Queue("q", opts, scripts=scripts), Worker("q", None, opts, scripts=scripts)
@@ -87,7 +86,7 @@ def test_other_errors_stay_as_they_are() -> None:
     assert (kept, reply) == (other, b"OK")
 
 
-def test_the_driver_says_it_too(reference_on_cluster: Side, cluster: Server) -> None:
+def test_the_driver_says_it_too(reference_on_cluster: CaseRunner, cluster: RedisInstance) -> None:
     driver = reference_on_cluster.driver
     address = RedisAddress(mode="cluster", nodes=list(cluster.nodes))
     driver.call(lifecycle.Open(role="queue", queue="q", prefix="untagged", redis=address), handle="untagged")

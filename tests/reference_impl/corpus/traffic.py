@@ -1,4 +1,4 @@
-"""What a client sent, made comparable: scripts by name, arguments decoded, its own prefix and uuids replaced."""
+"""What a client sent, recorded by a tap and made comparable: scripts by name, arguments decoded, names replaced."""
 
 from __future__ import annotations
 
@@ -11,8 +11,56 @@ from typing import Any
 
 import msgpack
 
-from .ear import Command
-from .steps import PREFIX
+from conformance.observe.tap.tap import Tap
+from tests.reference_impl.corpus.steps import PREFIX
+
+EVERY_BYTE = 1 << 30
+"""What the tap is to keep of each word, in bytes: more than Redis takes (512 MiB)."""
+
+
+@dataclass(frozen=True)
+class RecordedCommand:
+    """A command as it crossed the wire, on the connection that was opened while `opener` was current."""
+
+    opener: str
+    words: tuple[bytes, ...]
+
+
+class TrafficRecorder:
+    """Records all commands of one client: whoever has the reply to a command finds the command recorded."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._opener = ""
+        self._openers: dict[int, str] = {}
+        """By the number of the connection."""
+        self._recorded = 0
+
+    @property
+    def address(self) -> str:
+        """Where the client is to connect to."""
+        return self._tap.address
+
+    def attribute_to(self, opener: str) -> None:
+        """Connections that come in from now on belong to this."""
+        self._attribute_new_connections()
+        self._opener = opener
+
+    def take(self) -> list[RecordedCommand]:
+        """All commands since the last time, in the order of their arrival."""
+        self._attribute_new_connections()
+        records = self._tap.recording.commands(after=self._recorded)
+        assert not any(record.clipped for record in records), "every byte is compared"
+        self._recorded = records[-1].sequence if records else self._recorded
+        return [
+            RecordedCommand(self._openers.setdefault(record.connection, self._opener), record.args)
+            for record in records
+        ]
+
+    def _attribute_new_connections(self) -> None:
+        for connection in self._tap.connections():
+            self._openers.setdefault(connection.number, self._opener)
+
 
 PACKED: Mapping[str, frozenset[int]] = {
     "addStandardJob": frozenset({0, 2}),
@@ -45,7 +93,7 @@ _STACK = "<stack>"
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentCommand:
     """One command. `name` is that of the script or of the command, `lane` tells connections apart.
 
     `arguments` are decoded values, `raw` the same as bytes: equal values may be written in different ways.
@@ -61,8 +109,8 @@ class Sent:
         return f"{self.name} keys={_shown(self.keys)} argv={_shown(self.arguments)}"
 
 
-class Reader:
-    """Reads the commands of one side. uuids are numbered as they come up, so that equal numbers mean equal uuids."""
+class TrafficReader:
+    """Reads the commands of one client. uuids are numbered as they come up, so that equal numbers mean equal uuids."""
 
     def __init__(self, scripts: Mapping[str, str], prefix: str) -> None:
         self._scripts = scripts
@@ -70,17 +118,17 @@ class Reader:
         self._prefix = prefix.encode()
         self._uuids: dict[bytes, bytes] = {}
 
-    def read(self, commands: Iterable[Command]) -> list[Sent]:
+    def read(self, commands: Iterable[RecordedCommand]) -> list[SentCommand]:
         """Everything but chatter, in order.
 
         Of the reads of an event stream only the first counts: how many entries a later one finds, and so how many reads
         there are, depends on the moment; that every entry is read once is in the answers.
         """
         sent = [self._sent(command) for command in commands if _name(command.words) not in CHATTER]
-        first_read = next((each for each in sent if each.name == "XREAD"), None)
-        return [each for each in sent if each.name != "XREAD" or each is first_read]
+        first_read = next((command for command in sent if command.name == "XREAD"), None)
+        return [command for command in sent if command.name != "XREAD" or command is first_read]
 
-    def _sent(self, command: Command) -> Sent:
+    def _sent(self, command: RecordedCommand) -> SentCommand:
         name, words = _name(command.words), command.words
         if name in {"EVALSHA", "EVAL"}:
             script, key_count = self._scripts[words[1].decode()], int(words[2])
@@ -93,9 +141,9 @@ class Reader:
         lane = name if name in COMMANDS_APART else command.opener
         return self._made(lane, name, (), [self._plain(word) for word in words[1 + name.count(" ") :]])
 
-    def _made(self, lane: str, name: str, keys: Sequence[bytes], read: Sequence[tuple[Any, bytes]]) -> Sent:
+    def _made(self, lane: str, name: str, keys: Sequence[bytes], read: Sequence[tuple[Any, bytes]]) -> SentCommand:
         values, raw = tuple(value for value, _ in read), tuple(written for _, written in read)
-        return Sent(lane, name, tuple(map(self.without_names, keys)), values, raw)
+        return SentCommand(lane, name, tuple(map(self.without_names, keys)), values, raw)
 
     def _plain(self, word: bytes) -> tuple[Any, bytes]:
         written = self.without_names(word)
@@ -115,7 +163,7 @@ class Reader:
         return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
     def without_names(self, word: bytes) -> bytes:
-        """Replace what each side has for itself."""
+        """Replace what each client has for itself."""
         return _UUID.sub(self._numbered, word.replace(self._prefix, PREFIX.encode()))
 
     def _numbered(self, found: re.Match[bytes]) -> bytes:

@@ -1,0 +1,209 @@
+"""What authors of drivers use: skeletons to begin with, and the check of what they have written.
+
+The check goes through a driver from the handshake to a worker and says what to do next. It answers "does my driver
+work?", not "is the client conformant?". Every claim is compared with what Redis holds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, get_args
+
+from conformance.driver import probe
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import (
+    DriverBroken,
+    EventTimeout,
+    OperationFailed,
+    OperationIndeterminate,
+    OperationUnsupported,
+)
+from conformance.driver.messages import Capability, Ready
+from conformance.driver.ops import REGISTRY
+from conformance.driver.ops.lifecycle import RedisAddress
+from conformance.problems import EnvironmentProblem, UsageProblem
+
+TEMPLATES = Path(str(files("conformance.driver"))) / "templates"
+
+SUFFIX = ".tmpl"
+"""Keeps tools away from files that belong to another project."""
+
+Start = Callable[[], DriverConnection]
+LIFECYCLE_OPS = ("open", "close", "reset")
+
+CAPABILITY_OPS = {
+    "manual-worker": ("worker.getNextJob", "worker.moveToCompleted", "worker.moveToFailed", "worker.extendLock"),
+    "managed-worker": ("resolve",),
+}
+
+KNOWN_CAPABILITIES = frozenset(get_args(Capability))
+
+
+@dataclass(frozen=True)
+class DriverSkeleton:
+    """A language that there is a skeleton for. `command` starts the driver inside its folder, `build` comes before."""
+
+    language: str
+    command: tuple[str, ...]
+    build: tuple[str, ...] = ()
+
+
+SKELETONS = {
+    skeleton.language: skeleton
+    for skeleton in (
+        DriverSkeleton("python", ("python", "driver.py")),
+        DriverSkeleton("node", ("node", "driver.mjs")),
+        DriverSkeleton("go", ("./driver",), build=("go", "build", "-o", "driver", ".")),
+    )
+}
+
+
+def write_skeleton(language: str, folder: Path) -> list[Path]:
+    """Write the skeleton into the folder, which is made if needed, and return the files.
+
+    Raises UsageProblem for an unknown language or if one of the files exists, EnvironmentProblem if it cannot write.
+    """
+    if language not in SKELETONS:
+        raise UsageProblem(f"there is no skeleton for {language!r}", hint=f"use one of {', '.join(SKELETONS)}")
+    contents = dict(_contents(language))
+    existing = [name for name in contents if (folder / name).exists()]
+    if existing:
+        raise UsageProblem(f"{folder / existing[0]} exists already", hint="choose another folder with --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            (folder / name).write_text(content, "utf-8")
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot write to {folder}: {error.strerror}") from error
+    return [folder / name for name in contents]
+
+
+def _contents(language: str) -> Iterator[tuple[str, str]]:
+    """Yield file names and contents. Python's bring the server loop: they run where the kit is not installed."""
+    for template in sorted((TEMPLATES / language).glob(f"*{SUFFIX}")):
+        yield template.name.removesuffix(SUFFIX), template.read_text("utf-8")
+    if language == "python":
+        yield "driver_server.py", (TEMPLATES.parent / "serve.py").read_text("utf-8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckStep:
+    """One step: what was tried, whether it went well, what was seen, and what to do next.
+
+    `broken`: the driver itself cannot be used any further; nothing was tried after this step. Not `tried`: the driver
+    does not declare what the step needs, which is no failure.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+    broken: bool = False
+    tried: bool = True
+    took_ms: float = 0.0
+
+
+def check_driver(start: Start, *, address: RedisAddress, redis: Any, prefix: str, seed: int) -> list[CheckStep]:
+    """Start the driver, try it, and end it.
+
+    `redis` is a client of the kit's own for the same Redis, `prefix` one that nobody else uses; its keys are left to
+    the caller. Raises nothing for a bad driver: the last step says it.
+    """
+    try:
+        connection = start()
+    except DriverBroken as problem:
+        return [_broken("handshake", problem, 0.0)]
+    try:
+        steps = [_handshake(connection.ready), *_smoke(connection, address, redis, prefix, seed)]
+        return steps if steps[-1].broken else [*steps, _leaving(connection)]
+    finally:
+        connection.kill()
+
+
+def _handshake(ready: Ready) -> CheckStep:
+    """Say who answered, and what is odd about the declaration. Oddities are no failure, except missing basics."""
+    client = ready.client
+    who = f"{client.name} {client.version} ({client.language}) for BullMQ {client.targets}"
+    detail = f"{who}; {len(set(ready.ops) & set(REGISTRY))} of {len(REGISTRY)} operations"
+    missing = [op for op in LIFECYCLE_OPS if op not in ready.ops]
+    if missing:
+        hint = f"declare {', '.join(missing)}: without them the kit can use nothing else"
+        return CheckStep(name="handshake", ok=False, detail=detail, hint=hint)
+    return CheckStep(name="handshake", ok=True, detail=detail, hint="; ".join(_oddities(ready)))
+
+
+def _oddities(ready: Ready) -> list[str]:
+    unknown_ops = sorted(set(ready.ops) - set(REGISTRY))
+    unknown_capabilities = sorted(set(ready.capabilities) - KNOWN_CAPABILITIES)
+    notes = [f"this kit does not know the operations {', '.join(unknown_ops)}"] if unknown_ops else []
+    if unknown_capabilities:
+        notes.append(f"this kit does not know the capabilities {', '.join(unknown_capabilities)}")
+    for capability, ops in CAPABILITY_OPS.items():
+        missing = [op for op in ops if op not in ready.ops]
+        if capability in ready.capabilities and missing:
+            notes.append(f"{capability} is declared without {', '.join(missing)}")
+    return notes
+
+
+def _smoke(connection: DriverConnection, address: RedisAddress, redis: Any, prefix: str, seed: int) -> list[CheckStep]:
+    """Run the smoke set until something is broken; a step that needs what is not declared only gives its hint."""
+    test = probe.SmokeTest(connection, address, redis, prefix, seed)
+    steps: list[CheckStep] = []
+    for step in probe.SMOKE_STEPS:
+        steps.append(_try(step, test))
+        if steps[-1].broken:
+            break
+    return steps
+
+
+def _try(step: probe.SmokeStep, test: probe.SmokeTest) -> CheckStep:
+    reason = step.not_declared(test.connection.ready)
+    if reason:
+        return _not_tried(step, reason)
+    started = time.perf_counter()
+    try:
+        detail, ok = step.run(test), True
+    except probe.RoleUnsupported as refusal:
+        return _not_tried(step, str(refusal))
+    except DriverBroken as problem:
+        return _broken(step.name, problem, _since(started))
+    except (
+        probe.SmokeMismatch,
+        OperationFailed,
+        OperationIndeterminate,
+        OperationUnsupported,
+        EventTimeout,
+    ) as refusal:
+        detail, ok = str(refusal), False
+    hint = "" if ok else step.hint
+    return CheckStep(name=step.name, ok=ok, detail=detail, hint=hint, took_ms=_since(started))
+
+
+def _not_tried(step: probe.SmokeStep, reason: str) -> CheckStep:
+    return CheckStep(name=step.name, ok=True, tried=False, detail=f"not tried: {reason}", hint=f"next: {step.hint}")
+
+
+def _leaving(connection: DriverConnection) -> CheckStep:
+    started = time.perf_counter()
+    if connection.close():
+        return CheckStep(name="end", ok=True, detail="it left when its stdin ended", took_ms=_since(started))
+    return CheckStep(
+        name="end",
+        ok=False,
+        detail="it did not leave when its stdin ended, and was killed",
+        hint="end the process as soon as stdin ends, whatever is still open: so a driver learns that the kit died",
+        took_ms=_since(started),
+    )
+
+
+def _broken(name: str, problem: DriverBroken, took_ms: float) -> CheckStep:
+    log = "".join(f"\n| {line}" for line in problem.log)
+    return CheckStep(name=name, ok=False, detail=problem.what + log, hint=problem.hint, broken=True, took_ms=took_ms)
+
+
+def _since(started: float) -> float:
+    return (time.perf_counter() - started) * 1000

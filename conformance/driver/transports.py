@@ -1,0 +1,339 @@
+"""The two transports of a driver: a child process that speaks over its pipes, and an object in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import queue
+import shlex
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, BinaryIO, Protocol, Self
+
+from conformance.driver.connection import HANDSHAKE_DEADLINE_MS, LOG_LINES, DriverSession
+from conformance.driver.errors import (
+    ConnectionClosed,
+    DriverBroken,
+    DriverCrashed,
+    DriverNotFound,
+    OversizedLine,
+    StdoutClosed,
+)
+from conformance.driver.messages import MAX_LINE_BYTES, excerpt
+
+CAPACITY_LINES = 200
+LINE_BYTES = 4096
+CLOSE_SECONDS = 2.0
+
+ENDING_SECONDS = 1.0
+"""How long a driver may take between closing its stdout and ending before that counts as living on."""
+
+STOP_SECONDS = 2.0
+
+
+class ChildProcess(DriverSession):
+    """Start with `ChildProcess.start`. The command is a list and never goes through a shell."""
+
+    def __init__(self, command: Sequence[str], process: subprocess.Popen[bytes], log: DriverLog, *, seed: int) -> None:
+        super().__init__(shlex.join(command), seed=seed)
+        self.command = list(command)
+        self._process = process
+        self._log = log
+        self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._ended_by_kit = False
+        self._stdout_ended = False
+        assert process.stdin is not None
+        assert process.stdout is not None
+        _in_background(self._read_lines, process.stdout)
+        _in_background(self._write_lines, process.stdin)
+
+    @classmethod
+    def start(
+        cls,
+        command: Sequence[str],
+        *,
+        seed: int,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | str | None = None,
+        handshake_deadline_ms: int = HANDSHAKE_DEADLINE_MS,
+        log_file: Path | None = None,
+    ) -> Self:
+        """Start a driver and shake hands with it.
+
+        `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. Raises DriverBroken.
+        """
+        process = _spawn(command, env, cwd)
+        assert process.stderr is not None
+        connection = cls(command, process, DriverLog(process.stderr, copy_to=log_file), seed=seed)
+        try:
+            connection._shake_hands(handshake_deadline_ms)
+        except BaseException:
+            connection.kill()
+            raise
+        return connection
+
+    @property
+    def pid(self) -> int:
+        """Process id of the driver, which is the id of its process group too."""
+        return self._process.pid
+
+    def log_tail(self, lines: int = LOG_LINES) -> list[str]:
+        """Return the last lines that the driver wrote to stderr (at most 200 are kept)."""
+        return self._log.tail(lines)
+
+    def close(self) -> bool:
+        """Let the driver see the end of its stdin; after two seconds, end its process group.
+
+        Returns whether the driver left by itself. May be called again, and after the driver broke.
+        """
+        # Noted first: the thread that reads would otherwise take the end of stdout for a crash.
+        self._ended_by_kit = True
+        self._outbox.put(None)
+        try:
+            self._process.wait(CLOSE_SECONDS)
+            left = True
+        except subprocess.TimeoutExpired:
+            left = False
+        self.kill()
+        return left
+
+    def kill(self) -> None:
+        """End the driver and everything that it started (SIGKILL to the process group)."""
+        self._ended_by_kit = True
+        # The group can outlive its leader (a wrapper such as npx), so it is ended even when the leader has ended.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._outbox.put(None)
+        self._mailbox.break_with(self._broken(ConnectionClosed()))
+
+    def _send(self, line: bytes) -> None:
+        self._outbox.put(line)
+
+    def _ending(self) -> DriverBroken | None:
+        code = self._process.poll()
+        if code is not None:
+            return self._crashed(code)
+        return StdoutClosed(self._mailbox.activity()) if self._stdout_ended else None
+
+    def _crashed(self, code: int, unfinished: bytes = b"") -> DriverCrashed:
+        rest = excerpt(unfinished) if unfinished else ""
+        return DriverCrashed(_ending_text(code), self._mailbox.activity(), returncode=code, unfinished=rest)
+
+    def _read_lines(self, stdout: IO[bytes]) -> None:
+        """Fill the mailbox until stdout ends or a line breaks the protocol."""
+        try:
+            with stdout:
+                self._end_of_stdout(self._read_until_end(stdout))
+        except DriverBroken as problem:
+            self._give_up(problem)
+
+    def _read_until_end(self, stdout: IO[bytes]) -> bytes:
+        """Return what came after the last newline. Raises DriverBroken."""
+        while line := stdout.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise OversizedLine(MAX_LINE_BYTES, excerpt(line))
+            if not line.endswith(b"\n"):
+                return line
+            self._mailbox.receive(line.rstrip(b"\r\n"))
+        return b""
+
+    def _end_of_stdout(self, unfinished: bytes) -> None:
+        """Find out whether it crashed or closed its stdout. Raises DriverBroken unless the kit ended the driver."""
+        self._stdout_ended = True
+        try:
+            code = self._process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            if not self._ended_by_kit:
+                raise StdoutClosed(self._mailbox.activity()) from None
+            return
+        if not self._ended_by_kit:
+            self._log.wait_for_end(ENDING_SECONDS)
+            raise self._crashed(code, unfinished)
+
+    def _write_lines(self, stdin: IO[bytes]) -> None:
+        """Write what is sent, in a thread of its own: a driver that does not read must not hold up a caller."""
+        with contextlib.suppress(BrokenPipeError), stdin:
+            while (line := self._outbox.get()) is not None:
+                stdin.write(line)
+                stdin.flush()
+
+
+def _spawn(command: Sequence[str], env: Mapping[str, str] | None, cwd: Path | str | None) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(env or {})},
+            cwd=cwd,
+            start_new_session=True,  # Ctrl-C is for the kit, and the whole group can be ended at once
+        )
+    except (OSError, ValueError, IndexError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DriverNotFound(command[0] if command else "", reason) from error
+
+
+def _in_background(handle_pipe: Callable[[IO[bytes]], None], pipe: IO[bytes]) -> None:
+    threading.Thread(target=handle_pipe, args=(pipe,), daemon=True, name=f"driver {handle_pipe.__name__}").start()
+
+
+def _ending_text(code: int) -> str:
+    """`exit code 3`, or the signal's name."""
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"signal {signal.Signals(-code).name}"
+    return f"signal {-code}"
+
+
+class DriverLog:
+    """Reads stderr in a thread of its own, so that a driver that logs much is never held up.
+
+    `copy_to` gets every byte (appended); a copy that cannot be written is given up silently, the log is no evidence.
+    """
+
+    def __init__(self, stderr: IO[bytes], *, copy_to: Path | None = None) -> None:
+        self._lines: deque[str] = deque(maxlen=CAPACITY_LINES)
+        self._copy_to = copy_to
+        self._thread = threading.Thread(target=self._read, args=(stderr,), daemon=True, name="driver log")
+        self._thread.start()
+
+    def tail(self, lines: int) -> list[str]:
+        """Return the last lines, without their newlines. Bytes that are not UTF-8 are shown as escapes."""
+        return list(self._lines)[-lines:]
+
+    def wait_for_end(self, seconds: float) -> None:
+        """Wait until everything is read, at most so long: what a driver says last explains most."""
+        self._thread.join(seconds)
+
+    def _read(self, stderr: IO[bytes]) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(stderr)
+            copy = self._open_copy(stack)
+            while line := stderr.readline(LINE_BYTES):
+                self._lines.append(line.decode("utf-8", errors="backslashreplace").rstrip("\r\n"))
+                if copy is not None:
+                    with contextlib.suppress(OSError):
+                        copy.write(line)
+
+    def _open_copy(self, stack: contextlib.ExitStack) -> BinaryIO | None:
+        if self._copy_to is None:
+            return None
+        with contextlib.suppress(OSError):
+            self._copy_to.parent.mkdir(parents=True, exist_ok=True)
+            return stack.enter_context(self._copy_to.open("ab", buffering=0))
+        return None
+
+
+class LineHandler(Protocol):
+    """A driver's side of the lines; `serve.DriverServer` is one. All methods but `attach` run in the event loop."""
+
+    def attach(self, write: Callable[[bytes], None]) -> None:
+        """Send bytes to the kit with `write`, which may be called from any thread."""
+
+    def receive(self, line: bytes) -> None:
+        """Handle one line of the kit, newline included."""
+
+    def cancel(self) -> None:
+        """Give up everything that is going on."""
+
+
+class InProcess(DriverSession):
+    """Start with `InProcess.start`."""
+
+    def __init__(self, handler: LineHandler, *, seed: int, label: str) -> None:
+        super().__init__(label, seed=seed)
+        self._handler = handler
+        self._unfinished = b""
+        # Handlers write from any thread: without the lock, the halves of two lines could be put together.
+        self._feeding = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, daemon=True, name=f"driver {label}")
+        handler.attach(self._feed)
+        self._thread.start()
+
+    @classmethod
+    def start(
+        cls,
+        handler: LineHandler,
+        *,
+        seed: int = 0,
+        label: str = "in-process",
+        handshake_deadline_ms: int = HANDSHAKE_DEADLINE_MS,
+    ) -> Self:
+        """Run the handler in an event loop of its own and shake hands with it. Raises DriverBroken."""
+        connection = cls(handler, seed=seed, label=label)
+        try:
+            connection._shake_hands(handshake_deadline_ms)
+        except BaseException:
+            connection.kill()
+            raise
+        return connection
+
+    def log_tail(self, lines: int = LOG_LINES) -> list[str]:  # noqa: ARG002 - the interface has it
+        """Nothing: such a driver writes to the kit's own stderr."""
+        return []
+
+    def close(self) -> bool:
+        """End the driver."""
+        self.kill()
+        return True
+
+    def kill(self) -> None:
+        """Cancel what is going on and stop the event loop; a handler that blocks it is left behind in its thread."""
+        self._mailbox.break_with(self._broken(ConnectionClosed()))
+        if self._loop.is_closed():
+            return
+        self._loop.call_soon_threadsafe(self._stop)
+        # A driver that breaks the protocol is ended by its own thread, which cannot wait for itself.
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_SECONDS)
+
+    def _send(self, line: bytes) -> None:
+        self._loop.call_soon_threadsafe(self._receive, line)
+
+    def _ending(self) -> DriverBroken | None:
+        return None if self._thread.is_alive() else DriverCrashed("its event loop stopped", self._mailbox.activity())
+
+    def _receive(self, line: bytes) -> None:
+        try:
+            self._handler.receive(line)
+        except Exception as error:  # noqa: BLE001 - in a child process, this would have ended the driver
+            self._give_up(DriverCrashed(f"{type(error).__name__}: {error}", self._mailbox.activity()))
+
+    def _feed(self, data: bytes) -> None:
+        """Take what the handler wrote, as if it came through a pipe."""
+        with self._feeding:
+            try:
+                self._split(data)
+            except DriverBroken as problem:
+                self._give_up(problem)
+
+    def _split(self, data: bytes) -> None:
+        *lines, self._unfinished = (self._unfinished + data).split(b"\n")
+        for line in lines:
+            self._check_length(len(line) + 1, line)
+            self._mailbox.receive(line.rstrip(b"\r"))
+        self._check_length(len(self._unfinished), self._unfinished)
+
+    def _check_length(self, length: int, line: bytes) -> None:
+        if length > MAX_LINE_BYTES:
+            raise OversizedLine(MAX_LINE_BYTES, excerpt(line))
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _stop(self) -> None:
+        self._handler.cancel()
+        self._loop.call_soon(self._loop.stop)  # one turn later, so that cancelled tasks end before the loop does

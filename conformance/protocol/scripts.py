@@ -1,0 +1,202 @@
+"""How the official Lua scripts of 5.62.0 are called, and what their negative results mean.
+
+Calls are described by the name of every KEYS entry and the kind of every ARGV entry.
+
+Keys are names after `PREFIX:QUEUE:`, alternatives separated by `|`. `<job>` is any key of the queue that a job id gives
+(`<job>:lock` its lock, and so on), `<base>` is `PREFIX:QUEUE:` itself, `<any>` any key of the queue, and an empty
+alternative allows the empty text.
+
+Kinds of arguments:
+    base     `PREFIX:QUEUE:`
+    now      the client's time in Unix ms
+    time     any Unix ms or score: a finite number
+    number   a finite number
+    integer  a whole number
+    count    a whole number from 0
+    duration a whole number of ms from 1: Redis refuses others as a time to live
+    flag     `1` or `0`, or empty
+    push     `LPUSH` or `RPUSH`
+    packed   msgpack
+    text     anything
+A `?` behind a kind allows the empty text (JavaScript's undefined).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from conformance.protocol.states import JOB_CONTAINERS
+
+_FINISHED = "|".join(container.key for container in JOB_CONTAINERS if container.finished)
+_SETS = "wait|paused|active|completed|failed|delayed|prioritized|waiting-children"
+_UNKNOWN: Final = "Unknown code {code} error for {job}. {command}"
+
+ABSENT: Final = "undefined"
+"""What Node prints where a value is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptSignature:
+    """Names of KEYS and kinds of ARGV. `more`: kind of any number of further arguments, empty where there are none."""
+
+    keys: tuple[str, ...]
+    args: tuple[str, ...]
+    more: str = ""
+
+
+def _signature(keys: str, args: str = "", more: str = "") -> ScriptSignature:
+    return ScriptSignature(tuple(keys.split()), tuple(args.split()), more)
+
+
+SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
+    "addDelayedJob": _signature("marker meta id delayed completed events", "packed text packed"),
+    "addJobScheduler": _signature(
+        "repeat delayed wait paused meta prioritized marker id events pc active",
+        "time? packed text text packed packed now base text",
+    ),
+    "addLog": _signature("<job> <job>:logs", "text text count?"),
+    "addParentJob": _signature("meta id delayed waiting-children completed events", "packed text packed"),
+    "addPrioritizedJob": _signature(
+        "marker meta id prioritized delayed completed active events pc", "packed text packed"
+    ),
+    "addRepeatableJob": _signature("repeat delayed", "time packed text text base"),
+    "addStandardJob": _signature("wait paused meta id completed delayed active events marker", "packed text packed"),
+    "changeDelay": _signature("delayed meta marker events", "number now text text"),
+    "changePriority": _signature("wait paused meta prioritized active pc marker", "number base text flag"),
+    "cleanJobsInSet": _signature(f"{_SETS} events repeat", "base time count text"),
+    "drain": _signature("wait paused delayed prioritized repeat", "base flag"),
+    "extendLock": _signature("<job>:lock stalled", "text duration text"),
+    "extendLocks": _signature("stalled", "base packed packed duration"),
+    "getCounts": _signature("<base>", more="text"),
+    "getCountsPerPriority": _signature("wait paused meta prioritized", more="number"),
+    "getDependencyCounts": _signature(
+        "<job>:processed <job>:dependencies <job>:failed <job>:unsuccessful", more="text"
+    ),
+    "getJobScheduler": _signature("repeat", "text"),
+    "getMetrics": _signature(
+        "metrics:completed|metrics:failed metrics:completed:data|metrics:failed:data", "integer integer"
+    ),
+    "getRanges": _signature("<base>", "integer integer flag", more="text"),
+    "getRateLimitTtl": _signature("limiter meta", "count"),
+    "getState": _signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
+    "getStateV2": _signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
+    "isFinished": _signature("completed failed <job>", "text flag"),
+    "isJobInList": _signature(_SETS, "text"),
+    "isMaxed": _signature("meta active"),
+    "moveJobFromActiveToWait": _signature(
+        "active wait stalled paused meta limiter prioritized marker events", "text text text"
+    ),
+    "moveJobsToWait": _signature(
+        f"<base> events {_FINISHED}|delayed wait paused meta active marker", "count time text"
+    ),
+    "moveStalledJobsToWait": _signature(
+        "stalled wait active stalled-check meta paused marker events", "count base now duration"
+    ),
+    "moveToActive": _signature(
+        "wait active prioritized events stalled limiter delayed paused meta pc marker", "base now packed"
+    ),
+    "moveToDelayed": _signature(
+        "marker active prioritized delayed <job> events meta stalled", "base now text text number flag packed?"
+    ),
+    "moveToFinished": _signature(
+        "wait active prioritized events stalled limiter delayed paused meta pc "
+        f"{_FINISHED} <job> metrics:completed|metrics:failed marker",
+        "text now text text text flag base packed packed?",
+    ),
+    "moveToWaitingChildren": _signature(
+        "active waiting-children <job> <job>:dependencies <job>:unsuccessful stalled events", "text text now text base"
+    ),
+    "obliterate": _signature("meta <base>", "count text"),
+    "paginate": _signature("<any>", "integer integer text integer integer flag"),
+    "pause": _signature("wait|paused wait|paused meta prioritized events delayed marker", "text"),
+    "promote": _signature("delayed wait paused meta prioritized active pc events marker", "base text"),
+    "releaseLock": _signature("<job>:lock", "text duration"),
+    "removeChildDependency": _signature("<base>", "text text"),
+    "removeJob": _signature("<job> repeat", "text flag base"),
+    "removeJobScheduler": _signature("repeat delayed events", "text base"),
+    "removeRepeatable": _signature("repeat delayed events", "text text text base"),
+    "removeUnprocessedChildren": _signature("<job> meta", "base text"),
+    "reprocessJob": _signature(f"<job> events {_FINISHED} wait meta paused active marker", "text push text text"),
+    "retryJob": _signature(
+        "active wait paused <job> meta events delayed prioritized pc marker stalled", "base now push text text packed?"
+    ),
+    "saveStacktrace": _signature("<job>", "text text"),
+    "updateData": _signature("<job>", "text"),
+    "updateJobScheduler": _signature(
+        "repeat delayed wait paused meta prioritized marker id events pc <job>| active",
+        "time? text text packed now base text",
+    ),
+    "updateProgress": _signature("<job> events meta", "text text"),
+    "updateRepeatableJobMillis": _signature("repeat", "time text text"),
+}
+"""By name, without the number of keys."""
+
+
+class ErrorCode(IntEnum):
+    """What the scripts return instead of a result (upstream `src/enums/error-code.ts`)."""
+
+    MISSING_JOB = -1
+    MISSING_LOCK = -2
+    WRONG_STATE = -3
+    PENDING_DEPENDENCIES = -4
+    MISSING_PARENT = -5
+    LOCK_MISMATCH = -6
+    PARENT_REPLACED = -7
+    SCHEDULER_JOB = -8
+    FAILED_CHILDREN = -9
+    SCHEDULER_COLLISION = -10
+    SCHEDULER_SLOTS_BUSY = -11
+
+
+_TEXTS: Final = {
+    ErrorCode.MISSING_JOB: "Missing key for job {job}. {command}",
+    ErrorCode.MISSING_LOCK: "Missing lock for job {job}. {command}",
+    ErrorCode.WRONG_STATE: "Job {job} is not in the {state} state. {command}",
+    ErrorCode.PENDING_DEPENDENCIES: "Job {job} has pending dependencies. {command}",
+    ErrorCode.MISSING_PARENT: "Missing key for parent job {parent}. {command}",
+    ErrorCode.LOCK_MISMATCH: "Lock mismatch for job {job}. Cmd {command} from {state}",
+    ErrorCode.PARENT_REPLACED: "The parent job {parent} cannot be replaced. {command}",
+    ErrorCode.SCHEDULER_JOB: "Job {job} belongs to a job scheduler and cannot be removed directly. {command}",
+    ErrorCode.FAILED_CHILDREN: "Cannot complete job {job} because it has at least one failed child. {command}",
+    ErrorCode.SCHEDULER_COLLISION: "Cannot create job scheduler iteration - job ID already exists. {command}",
+    ErrorCode.SCHEDULER_SLOTS_BUSY: (
+        "Cannot create job scheduler iteration - current and next time slots already have jobs. {command}"
+    ),
+}
+
+
+DRIVER_CODES: Final = {
+    ErrorCode.MISSING_JOB: "missing-job",
+    ErrorCode.MISSING_LOCK: "missing-lock",
+    ErrorCode.WRONG_STATE: "wrong-state",
+    ErrorCode.PENDING_DEPENDENCIES: "pending-dependencies",
+    ErrorCode.MISSING_PARENT: "missing-parent",
+    ErrorCode.LOCK_MISMATCH: "lock-mismatch",
+    ErrorCode.PARENT_REPLACED: "parent-replaced",
+    ErrorCode.SCHEDULER_JOB: "scheduler-job",
+    ErrorCode.FAILED_CHILDREN: "failed-children",
+    ErrorCode.SCHEDULER_COLLISION: "scheduler-collision",
+    ErrorCode.SCHEDULER_SLOTS_BUSY: "scheduler-collision",
+}
+"""The same codes as the driver protocol names them."""
+
+
+def error_text(
+    code: int,
+    *,
+    command: str,
+    job: str | None = None,
+    parent: str | None = None,
+    state: str | None = None,
+) -> str:
+    """Text of the error that Node throws for a script result (upstream `finishedErrors` of `src/classes/scripts.ts`).
+
+    `command` is the script's name without its key count.
+    """
+    template = _TEXTS[ErrorCode(code)] if code in _TEXTS else _UNKNOWN
+    return template.format(
+        code=code, command=command, job=job or ABSENT, parent=parent or ABSENT, state=state or ABSENT
+    )

@@ -1,0 +1,120 @@
+"""What follows a failed attempt: whether and when the job is tried again, and what is written about the error."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import random
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from conformance.reference_impl import js_values
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.jobs.record import BoundJob
+from conformance.reference_impl.js_values import round_half_up
+from conformance.reference_impl.policy import policy_of
+from conformance.reference_impl.scripts.move import FetchReply, FinishArguments
+
+FAIL_NOW: Final = -1
+"""A custom strategy returns this to end the retries."""
+
+BackoffStrategy = Callable[[int, str | None, BaseException, Any], float | Awaitable[float]]
+"""Worker setting `backoffStrategy(attempt, type, error, job)`: the delay in ms, 0 for none, -1 to fail now."""
+
+
+async def fail_attempt(job: BoundJob, error: BaseException, token: str, *, fetch_next: bool) -> FetchReply | None:
+    """End an attempt: retry at once, retry later, or fail for good (upstream `job.ts`, `moveToFailed`).
+
+    Returns what was fetched next, if asked for. Raises ScriptError, mostly missing-lock or lock-mismatch.
+    """
+    job.failedReason = message_of(error)
+    delay = job.retry_delay = await _retry_delay(job, error)
+    _remember_stack(job, error)
+    fields = {"failedReason": job.failedReason, "stacktrace": js_values.stringify(job.stacktrace)}
+    fetched = None
+    if delay is None:
+        finish = FinishArguments(job.known_id, "failed", job.failedReason, token, job.opts, fetch_next, fields)
+        fetched, job.finishedOn = await job.scripts.move_to_finished(finish)
+    elif delay:
+        await job.scripts.move_to_delayed(job.known_id, delay, token, fields=fields)
+        job.delay = delay
+    else:
+        lifo = js_values.truthy(job.opts.get("lifo"))
+        await job.scripts.retry_job(job.known_id, token, lifo=lifo, fields=fields)
+    job.attemptsMade += 1
+    return fetched
+
+
+async def _retry_delay(job: BoundJob, error: BaseException) -> float | None:
+    """Ms until the next attempt, or None when there is none.
+
+    Raises BullMQError for an unknown backoff type.
+    """
+    is_last = job.attemptsMade + 1 >= (job.opts.get("attempts") or 0)
+    policy = policy_of(job.owner.opts)
+    if is_last or job.discarded or policy.errors.ends_the_job(error):
+        return None
+    strategy = (job.owner.opts.get("settings") or {}).get("backoffStrategy")
+    backoff = job.opts.get("backoff")
+    delay = await delay_before_retry(backoff, job.attemptsMade + 1, error, job, strategy=strategy)
+    if delay == FAIL_NOW:
+        return None
+    return delay if policy.backoff is None else policy.backoff.limited(delay, backoff)
+
+
+def _remember_stack(job: BoundJob, error: BaseException) -> None:
+    limit = job.opts.get("stackTraceLimit")
+    job.stacktrace = [*job.stacktrace, stack_of(error)]
+    if limit == 0:
+        job.stacktrace = []
+    elif limit:
+        job.stacktrace = job.stacktrace[-int(limit) :]
+
+
+async def delay_before_retry(
+    backoff: Mapping[str, Any] | None,
+    attempt: int,
+    error: BaseException,
+    job: Any,
+    *,
+    strategy: BackoffStrategy | None = None,
+    chance: Callable[[], float] = random.random,
+) -> float:
+    """Delay in ms after the failed attempt of this number (the first is 1); `FAIL_NOW` where the strategy says so.
+
+    Raises InvalidArgument for a type that neither BullMQ nor the strategy knows.
+    """
+    if not backoff:
+        return 0
+    kind, base, jitter = backoff.get("type"), backoff.get("delay", math.nan), backoff.get("jitter") or 0
+    if kind == "fixed":
+        return spread(base, jitter, chance)
+    if kind == "exponential":
+        return spread(round_half_up(2 ** (attempt - 1) * base), jitter, chance)
+    if strategy is None:
+        raise InvalidArgument(
+            f"Unknown backoff strategy {kind}.\n      "
+            "If a custom backoff strategy is used, specify it when the queue is created."
+        )
+    delay = strategy(attempt, kind, error, job)
+    return await delay if inspect.isawaitable(delay) else delay
+
+
+def spread(delay: float, jitter: float, chance: Callable[[], float]) -> float:
+    """Return a delay in `[delay * (1 - jitter), delay)`, in whole ms; the delay itself without jitter."""
+    if jitter <= 0:
+        return delay
+    return math.floor(chance() * delay * jitter + delay * (1 - jitter))
+
+
+def message_of(error: BaseException) -> str:
+    """Return what JavaScript calls the message of an error."""
+    return str(error)
+
+
+def stack_of(error: BaseException) -> str:
+    """Return the stack trace in the form that other clients show: message first, then one indented line per frame."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f"    at {frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames)]
+    return "\n".join([f"{type(error).__name__}: {message_of(error)}", *lines])

@@ -1,0 +1,186 @@
+"""Log lines of one queue or worker: a message and named values, `worker_id` always among them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+from conformance.reference_impl.connection.connection import is_connection_problem
+from conformance.reference_impl.errors import InvalidArgument
+
+LOGGER_NAME: Final = "bullmq"
+
+_LONGEST_VALUE: Final = 1000
+"""Characters of a job's result that a log line shows."""
+
+
+class LogSink(Protocol):
+    """Where log lines go."""
+
+    def write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
+        """Write a line of one of the levels of `logging`: DEBUG, INFO, WARNING, ERROR.
+
+        `values` may hold an exception under `error`.
+        """
+        ...
+
+
+class KeywordLogger(Protocol):
+    """A logger that takes values as keywords, like structlog's."""
+
+    def debug(self, message: str, /, **values: Any) -> Any:
+        """Write at level debug."""
+        ...
+
+    def info(self, message: str, /, **values: Any) -> Any:
+        """Write at level info."""
+        ...
+
+    def warning(self, message: str, /, **values: Any) -> Any:
+        """Write at level warning."""
+        ...
+
+    def error(self, message: str, /, **values: Any) -> Any:
+        """Write at level error."""
+        ...
+
+
+@dataclass(frozen=True)
+class StandardLogSink:
+    """Writes to a logger of the standard library, the values as `extra`."""
+
+    logger: logging.Logger
+
+    def write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
+        """Write a line; with a traceback at level ERROR, unless Redis was just not there."""
+        if not self.logger.isEnabledFor(level):
+            return
+        error = values.get("error")
+        with_traceback = (
+            level >= logging.ERROR and isinstance(error, BaseException) and not is_connection_problem(error)
+        )
+        self.logger.log(level, "%s", message, extra=dict(values), exc_info=error if with_traceback else None)
+
+
+@dataclass(frozen=True)
+class KeywordLogSink:
+    """Writes to a logger that takes keywords."""
+
+    logger: KeywordLogger
+
+    def write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
+        """Write a line; errors are given as text."""
+        method = getattr(self.logger, logging.getLevelName(level).lower())
+        method(message, **{name: _plain(value) for name, value in values.items()})
+
+
+@dataclass(frozen=True)
+class Journal:
+    """Writes lines on behalf of one worker (or queue, or event reader)."""
+
+    sink: LogSink
+    queue: str
+    worker_id: str
+
+    def debug(self, message: str, **values: Any) -> None:
+        """Write what is of interest when looking for a mistake."""
+        self._write(logging.DEBUG, message, values)
+
+    def info(self, message: str, **values: Any) -> None:
+        """Write what happens in the normal course of things."""
+        self._write(logging.INFO, message, values)
+
+    def warning(self, message: str, **values: Any) -> None:
+        """Write what went wrong and will be tried again."""
+        self._write(logging.WARNING, message, values)
+
+    def error(self, message: str, **values: Any) -> None:
+        """Write what went wrong for good."""
+        self._write(logging.ERROR, message, values)
+
+    def _write(self, level: int, message: str, values: Mapping[str, Any]) -> None:
+        self.sink.write(level, message, {"worker_id": self.worker_id, "queue": self.queue, **values})
+
+
+def sink_of(logger: Any) -> LogSink:
+    """Return where the option `logger` says that lines go; None and True mean the standard logger `bullmq`.
+
+    Raises InvalidArgument for anything that is neither a logger of `logging`, nor a Sink, nor a keyword logger.
+    """
+    if logger is None or logger is True:
+        return StandardLogSink(logging.getLogger(LOGGER_NAME))
+    if isinstance(logger, logging.Logger):
+        return StandardLogSink(logger)
+    if callable(getattr(logger, "write", None)):
+        chosen: LogSink = logger
+        return chosen
+    if all(callable(getattr(logger, level, None)) for level in ("debug", "info", "warning", "error")):
+        return KeywordLogSink(logger)
+    raise InvalidArgument(
+        "logger must have debug, info, warning and error", field="logger", constraint="a logger or a Sink"
+    )
+
+
+def shown(value: Any) -> Any:
+    """Return a job's result as a log line shows it: numbers and short texts as they are, the rest as a short text."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text)} characters)"
+
+
+def _plain(value: Any) -> Any:
+    return f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else value
+
+
+def new_worker_id() -> str:
+    """Return `{hostname}-{pid}-{six hex digits}`, by which logs and metrics tell workers apart.
+
+    It plays no part in locks, and may collide without harm.
+    """
+    return f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def worker_id_of(opts: Mapping[str, Any]) -> str:
+    """Return the option `workerId`, or a new id. Raises InvalidArgument where it is no text."""
+    chosen = opts.get("workerId")
+    if chosen is None:
+        return new_worker_id()
+    if not isinstance(chosen, str) or not chosen:
+        raise InvalidArgument("workerId must be a text that is not empty", field="workerId", constraint="a text")
+    return chosen
+
+
+_OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as one line: `time` (ISO 8601, UTC, ms), `level`, `logger`, `message`, then the named values.
+
+    An error that comes with a traceback has it under `traceback`. Values that JSON does not know are shown as text.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, Any] = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        if record.exc_info and record.exc_info[0] is not None:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=_as_text)
+
+
+def _as_text(value: Any) -> str:
+    return f"{type(value).__name__}: {value}" if isinstance(value, BaseException) else str(value)

@@ -1,0 +1,451 @@
+"""The producer's and operator's side of a queue (upstream `src/classes/queue.ts` and `queue-getters.ts`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from redis.exceptions import RedisError
+
+from conformance.protocol import keys as names
+from conformance.protocol.job_fields import DEFAULT_MAX_EVENTS
+from conformance.protocol.keys import DEPENDENCIES, LOGS, NAMED_WORKER_INFIX, PROCESSED
+from conformance.protocol.states import JOB_TYPES, LIST_CONTAINERS, container_of
+from conformance.reference_impl import js_values
+from conformance.reference_impl.clock import Clock
+from conformance.reference_impl.connection.connection import maybe_text, text, texts
+from conformance.reference_impl.job_scheduler import JobScheduler
+from conformance.reference_impl.jobs import dependencies, options
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.jobs.options import check_progress
+from conformance.reference_impl.js_values import stringify, truthy
+from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord, refuse_past_end
+from conformance.reference_impl.repeat import Repeat
+from conformance.reference_impl.scripts.runner import ScriptTexts
+
+VERSION: Final = "bullmq:5.62.0"
+"""What `meta` says about the library that last opened the queue. The reference speaks exactly this version."""
+
+_LARGEST_CLEAN: Final = 10_000
+"""Jobs that one call of cleanJobsInSet removes at most."""
+
+_LARGEST_SAFE_INTEGER: Final = 2**53 - 1
+
+
+class Queue(QueueBase):
+    """A queue to add jobs to and to control.
+
+    Opening it writes `meta` (event limit and version) before the first operation, unless `opts["skipMetasUpdate"]`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        opts: Mapping[str, Any] | None = None,
+        *,
+        scripts: ScriptTexts | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name, opts, scripts=scripts, clock=clock)
+        self._opened = False
+        self._opening = asyncio.Lock()
+
+    async def waitUntilReady(self) -> None:
+        """Wait until connected and `meta` is written."""
+        # Without the lock several first operations would each write `meta`.
+        async with self._opening:
+            await super().waitUntilReady()
+            if not self._opened and not self.opts.get("skipMetasUpdate"):
+                # Node ignores a server that refuses this; the operation itself will say what is wrong.
+                with contextlib.suppress(RedisError):
+                    await self._write_meta()
+            self._opened = True
+
+    async def getVersion(self) -> str | None:
+        """Return the library that last opened the queue, as `<library>:<version>`."""
+        await self.waitUntilReady()
+        return maybe_text(await self.connection.command("HGET", self.keys.key(names.META), "version"))
+
+    async def add(self, name: str, data: Any, opts: Mapping[str, Any] | None = None) -> Job:
+        """Add a job. `data` is any JSON value, or a RawJson. Raises InvalidArgument and ScriptError.
+
+        The option `repeat` is the older form of upsertJobScheduler. Where it allows no iteration Node returns nothing;
+        here that is an InvalidArgument.
+        """
+        given = {**self._default_options(), **(opts or {})}
+        if truthy((opts or {}).get("repeat")):
+            return await self.repeat.add(name, data, given)
+        options.validate_explicit_id(opts or {})
+        await self.waitUntilReady()
+        job = await Job.create(self, name, data, given)
+        self.emit("waiting", job)
+        return job
+
+    async def addBulk(self, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
+        """Add jobs ({name, data, opts}) in one pipeline. Raises InvalidArgument before any of them is sent."""
+        defaults = self._default_options()
+        entries = [{**job, "opts": {**defaults, **(job.get("opts") or {})}} for job in jobs]
+        await self.waitUntilReady()
+        return await Job.createBulk(self, entries)
+
+    async def addJobLog(self, job_id: str, row: str, keepLogs: int | None = None) -> int:
+        """Append a log row to a job; returns how many are kept."""
+        return await Job.addJobLog(self, job_id, row, keepLogs)
+
+    async def updateJobProgress(self, job_id: str, progress: Any) -> None:
+        """Set the progress of a job, any JSON value. Raises InvalidArgument where the policy forbids it."""
+        check_progress(self.opts, progress)
+        await self.scripts.update_progress(job_id, stringify(progress))
+
+    async def pause(self) -> None:
+        """No worker takes a job until resume."""
+        await self.waitUntilReady()
+        await self.scripts.pause(pause=True)
+        self.emit("paused")
+
+    async def resume(self) -> None:
+        """Workers take jobs again."""
+        await self.waitUntilReady()
+        await self.scripts.pause(pause=False)
+        self.emit("resumed")
+
+    async def isPaused(self) -> bool:
+        """Whether the whole queue is paused."""
+        return bool(await self.connection.command("HEXISTS", self.keys.key(names.META), "paused"))
+
+    async def remove(self, job_id: str, opts: Mapping[str, Any] | None = None) -> int:
+        """Remove a job: 1 done (also for a job that does not exist), 0 locked. Raises ScriptError: scheduler-job."""
+        remove_children = (opts or {}).get("removeChildren", True)
+        removed = await self.scripts.remove_job(job_id, remove_children=remove_children)
+        if removed:
+            self.emit("removed", job_id)
+        return int(removed)
+
+    async def drain(self, delayed: bool = False) -> None:
+        """Remove the jobs that wait; also the delayed ones if asked to."""
+        await self.scripts.drain(delayed=delayed)
+
+    async def clean(self, grace: float, limit: int, type: str = "completed") -> list[str]:  # noqa: A002 - BullMQ's name
+        """Remove up to `limit` jobs (0: all) of a state that are older than `grace` ms; returns their ids."""
+        container = container_of(type)
+        most = limit or math.inf
+        batch = min(_LARGEST_CLEAN, most)
+        latest = self.clock.now_ms() - grace
+        removed: list[str] = []
+        while len(removed) < most:
+            job_ids = await self.scripts.clean_jobs_in_set(container, latest, batch)
+            self.emit("cleaned", job_ids, container)
+            removed += job_ids
+            if len(job_ids) < batch:
+                break
+        return removed
+
+    async def obliterate(self, opts: Mapping[str, Any] | None = None) -> None:
+        """Pause and delete the whole queue, `count` jobs at a time.
+
+        Raises BullMQError for active jobs unless `force`.
+        """
+        chosen = {"force": False, "count": 1000, **(opts or {})}
+        await self.pause()
+        while await self.scripts.obliterate(count=chosen["count"], force=bool(chosen["force"])):
+            pass
+
+    async def retryJobs(self, opts: Mapping[str, Any] | None = None) -> None:
+        """Put finished jobs back to wait: `state` (failed), `count` per round (1000), finished by `timestamp` (now)."""
+        chosen = opts or {}
+        state: Literal["completed", "failed"] = chosen.get("state") or "failed"
+        count, latest = chosen.get("count") or 1000, chosen.get("timestamp")
+        while await self.scripts.move_jobs_to_wait(state, count, self.clock.now_ms() if latest is None else latest):
+            pass
+
+    async def promoteJobs(self, opts: Mapping[str, Any] | None = None) -> None:
+        """Put all delayed jobs to wait, `count` per round (1000)."""
+        count = (opts or {}).get("count") or 1000
+        while await self.scripts.move_jobs_to_wait("delayed", count):
+            pass
+
+    async def trimEvents(self, maxLength: int) -> int:
+        """Shorten the event stream to about this length; returns how many entries went."""
+        command = ("XTRIM", self.keys.key(names.EVENTS), "MAXLEN", "~", maxLength)
+        return int(await self.connection.command(*command))
+
+    async def setGlobalConcurrency(self, concurrency: int) -> None:
+        """At most this many jobs are active at a time, over all workers."""
+        await self.connection.command("HSET", self._meta, "concurrency", concurrency)
+
+    async def removeGlobalConcurrency(self) -> None:
+        """No limit on active jobs."""
+        await self.connection.command("HDEL", self._meta, "concurrency")
+
+    async def getGlobalConcurrency(self) -> float | None:
+        """Return the limit on active jobs, None without one."""
+        return _number(await self.connection.command("HGET", self._meta, "concurrency"))
+
+    async def setGlobalRateLimit(self, max_jobs: int, duration: int) -> None:
+        """At most `max_jobs` starts per `duration` ms, over all workers."""
+        await self.connection.command("HSET", self._meta, "max", max_jobs, "duration", duration)
+
+    async def removeGlobalRateLimit(self) -> None:
+        """No queue-wide rate limit."""
+        await self.connection.command("HDEL", self._meta, "max", "duration")
+
+    async def getGlobalRateLimit(self) -> dict[str, float] | None:
+        """`max` and `duration` (ms), None where one of them is not set."""
+        max_jobs, duration = map(_number, await self.connection.command("HMGET", self._meta, "max", "duration"))
+        return {"max": max_jobs, "duration": duration} if max_jobs is not None and duration is not None else None
+
+    async def rateLimit(self, expireTimeMs: int) -> None:
+        """Start nothing for so many ms; only workers that know a limit obey."""
+        await self.connection.command("SET", self._limiter, _LARGEST_SAFE_INTEGER, "PX", expireTimeMs)
+
+    async def removeRateLimitKey(self) -> int:
+        """Forget the current rate window; returns the number of keys removed."""
+        return int(await self.connection.command("DEL", self._limiter))
+
+    async def getRateLimitTtl(self, maxJobs: int | None = None) -> int:
+        """Ms until the next start is allowed; -2 where no window is open and no limit is known."""
+        return await self.scripts.get_rate_limit_ttl(maxJobs)
+
+    async def isMaxed(self) -> bool:
+        """Whether the queue-wide concurrency is used up."""
+        return await self.scripts.is_maxed()
+
+    async def getDeduplicationJobId(self, deduplication_id: str) -> str | None:
+        """Id of the job that owns a deduplication id."""
+        key = self.keys.deduplication(deduplication_id)
+        return maybe_text(await self.connection.command("GET", key))
+
+    async def removeDeduplicationKey(self, deduplication_id: str) -> int:
+        """Free a deduplication id; returns the number of keys removed."""
+        return int(await self.connection.command("DEL", self.keys.deduplication(deduplication_id)))
+
+    @cached_property
+    def jobScheduler(self) -> JobScheduler:
+        """The schedulers, on this queue's connection."""
+        return JobScheduler(self)
+
+    @cached_property
+    def repeat(self) -> Repeat:
+        """The repeat keys, on this queue's connection."""
+        return Repeat(self)
+
+    async def upsertJobScheduler(
+        self, jobSchedulerId: str, repeatOpts: RepeatOptions, jobTemplate: Mapping[str, Any] | None = None
+    ) -> Job | None:
+        """Make or change a scheduler; returns its next job.
+
+        `repeatOpts`: either `pattern` (cron, with seconds if wanted, in the zone `tz`) or `every` (ms); `limit`,
+        `startDate`, `endDate`, `immediately`. `jobTemplate`: `name` (the scheduler's id by default), `data` ({}) and
+        `opts`. A job that is pending is replaced and keeps its time, even where the times change. None when there is
+        no next job. Raises InvalidArgument, and ScriptError: scheduler-collision.
+        """
+        refuse_past_end(repeatOpts, self.clock.now_ms())
+        await self.waitUntilReady()
+        template = jobTemplate or {}
+        name = template.get("name")
+        opts = {**(self.opts.get("defaultJobOptions") or {}), **(template.get("opts") or {})}
+        return await self.jobScheduler.upsertJobScheduler(
+            jobSchedulerId,
+            repeatOpts,
+            jobSchedulerId if name is None else name,
+            template.get("data", {}),
+            opts,
+            override=True,
+        )
+
+    async def getJobScheduler(self, id: str) -> SchedulerRecord | None:  # noqa: A002 - BullMQ's name
+        """Return a scheduler, or None."""
+        return await self.jobScheduler.getScheduler(id)
+
+    async def getJobSchedulers(self, start: int = 0, end: int = -1, asc: bool = False) -> list[SchedulerRecord]:
+        """Return schedulers by rank, the one that is due last first, unless `asc`."""
+        return await self.jobScheduler.getJobSchedulers(start, end, asc)
+
+    async def getJobSchedulersCount(self) -> int:
+        """Return the number of schedulers."""
+        return await self.jobScheduler.getSchedulersCount()
+
+    async def removeJobScheduler(self, jobSchedulerId: str) -> bool:
+        """Forget a scheduler; False where there was none."""
+        return await self.jobScheduler.removeJobScheduler(jobSchedulerId)
+
+    async def getRepeatableJobs(self, start: int = 0, end: int = -1, asc: bool = False) -> list[SchedulerRecord]:
+        """Return repeat keys by rank, the one that is due last first, unless `asc`."""
+        return await self.repeat.getRepeatableJobs(start, end, asc)
+
+    async def removeRepeatable(self, name: str, repeatOpts: RepeatOptions, jobId: str | None = None) -> bool:
+        """Forget what an add with these options made; False where there was nothing."""
+        return await self.repeat.removeRepeatable(name, repeatOpts, jobId)
+
+    async def removeRepeatableByKey(self, key: str) -> bool:
+        """Forget a repeat key; False where there was none."""
+        return await self.repeat.removeRepeatableByKey(key)
+
+    async def getJob(self, job_id: str) -> Job | None:
+        """Return a job, or None where its hash does not exist."""
+        return await Job.fromId(self, job_id)
+
+    async def getJobs(
+        self, types: Sequence[str] | str, start: int = 0, end: int = -1, asc: bool = False
+    ) -> list[Job | None]:
+        """Jobs of these states, by rank within each; None stands for an id without a hash."""
+        job_ids = await self.getRanges(sanitize_types(types), start, end, asc)
+        return list(await asyncio.gather(*(Job.fromId(self, job_id) for job_id in job_ids)))
+
+    async def getRanges(self, types: Sequence[str], start: int = 0, end: int = 1, asc: bool = False) -> list[str]:
+        """Ids of jobs of these states, each id once."""
+        ranges = await self.scripts.get_ranges(types, start, end, asc=asc)
+        found: dict[str, None] = {}
+        for state, job_ids in zip(types, ranges, strict=True):
+            # Lists hold the oldest job at their right end.
+            is_reversed = asc and container_of(state) in LIST_CONTAINERS
+            found |= dict.fromkeys(reversed(job_ids) if is_reversed else job_ids)
+        return list(found)
+
+    async def getWaiting(self, start: int = 0, end: int = -1) -> list[Job | None]:
+        """Return waiting jobs, the next to run first."""
+        return await self.getJobs(["waiting"], start, end, asc=True)
+
+    async def getWaitingChildren(self, start: int = 0, end: int = -1) -> list[Job | None]:
+        """Jobs that wait for their children, longest first."""
+        return await self.getJobs(["waiting-children"], start, end, asc=True)
+
+    async def getActive(self, start: int = 0, end: int = -1) -> list[Job | None]:
+        """Jobs that workers hold, longest first."""
+        return await self.getJobs(["active"], start, end, asc=True)
+
+    async def getDelayed(self, start: int = 0, end: int = -1) -> list[Job | None]:
+        """Delayed jobs, the next due first."""
+        return await self.getJobs(["delayed"], start, end, asc=True)
+
+    async def getPrioritized(self, start: int = 0, end: int = -1) -> list[Job | None]:
+        """Jobs with a priority, the next to run first."""
+        return await self.getJobs(["prioritized"], start, end, asc=True)
+
+    async def getCompleted(self, start: int = 0, end: int = -1) -> list[Job | None]:
+        """Completed jobs, latest first."""
+        return await self.getJobs(["completed"], start, end, asc=False)
+
+    async def getFailed(self, start: int = 0, end: int = -1) -> list[Job | None]:
+        """Failed jobs, latest first."""
+        return await self.getJobs(["failed"], start, end, asc=False)
+
+    async def getJobCounts(self, *types: str) -> dict[str, int]:
+        """Return the number of jobs by state; `waiting` includes `paused`, and no types mean all states."""
+        states = sanitize_types(types)
+        return dict(zip(states, await self.scripts.get_counts(states), strict=True))
+
+    async def getJobCountByTypes(self, *types: str) -> int:
+        """Sum of the counts of these states."""
+        return sum((await self.getJobCounts(*types)).values())
+
+    async def count(self) -> int:
+        """Return the number of jobs that no worker has taken yet."""
+        return await self.getJobCountByTypes("waiting", "paused", "delayed", "prioritized", "waiting-children")
+
+    async def getCountsPerPriority(self, priorities: Sequence[int]) -> dict[str, int]:
+        """Return the number of waiting jobs by priority; 0 are those without one."""
+        unique = list(dict.fromkeys(priorities))
+        counts = await self.scripts.get_counts_per_priority(unique)
+        return {str(priority): count for priority, count in zip(unique, counts, strict=True)}
+
+    async def getJobState(self, job_id: str) -> str:
+        """Return `waiting`, `active`, ..., or `unknown`."""
+        return await self.scripts.get_state(job_id)
+
+    async def getDependencies(
+        self, parent_id: str, kind: Literal["processed", "pending"], start: int = 0, end: int = -1
+    ) -> dict[str, Any]:
+        """Page through the children of a job.
+
+        `items`: `{id}` per pending child (its full key), with `v` (its parsed result, or `err` where that is not JSON)
+        per processed one; `jobs`: the children's hashes; `total`: how many there are. Redis gives no order.
+        """
+        suffix = PROCESSED if kind == "processed" else DEPENDENCIES
+        return await dependencies.read_range(self.scripts, self.keys.of_job(parent_id, suffix), start, end)
+
+    async def getJobLogs(self, job_id: str, start: int = 0, end: int = -1, asc: bool = True) -> dict[str, Any]:
+        """Return `logs`: rows by rank, from the newest on unless `asc`; `count`: how many there are in all."""
+        key = self.keys.of_job(job_id, LOGS)
+        first, last = (start, end) if asc else (-(end + 1), -(start + 1))
+        rows, count = await self.connection.together([("LRANGE", key, first, last), ("LLEN", key)])
+        logs = texts(rows)
+        return {"logs": logs if asc else logs[::-1], "count": int(count)}
+
+    async def getMetrics(self, kind: Literal["completed", "failed"], start: int = 0, end: int = -1) -> dict[str, Any]:
+        """Finished jobs per minute, newest minute first."""
+        meta, points, count = await self.scripts.get_metrics(kind, start, end)
+        total, previous_time, previous_count = (js_values.parse_int(maybe_text(value)) or 0 for value in meta)
+        return {
+            "meta": {"count": total, "prevTS": previous_time, "prevCount": previous_count},
+            "data": [float(text(point)) for point in points],
+            "count": count,
+        }
+
+    async def getWorkers(self) -> list[dict[str, str]]:
+        """Return connected workers as CLIENT LIST shows them; `name` is the queue's, `rawname` the connection's."""
+        unnamed = self.client_name()
+
+        def is_worker(name: str) -> bool:
+            return name == unnamed or name.startswith(f"{unnamed}{NAMED_WORKER_INFIX}")
+
+        return await self._clients(is_worker)
+
+    async def getWorkersCount(self) -> int:
+        """Return the number of connected workers."""
+        return len(await self.getWorkers())
+
+    async def getQueueEvents(self) -> list[dict[str, str]]:
+        """Return connected event readers, in the same form."""
+        reader = self.client_name(names.EVENT_READER_SUFFIX)
+        return await self._clients(lambda name: name == reader)
+
+    async def _clients(self, wanted: Any) -> list[dict[str, str]]:
+        found = []
+        for line in await self.connection.client_lines():
+            client = _client(line)
+            if wanted(client.get("name", "")):
+                found.append({**client, "name": self.name, "rawname": client["name"]})
+        return found
+
+    async def _write_meta(self) -> None:
+        events = (self.opts.get("streams") or {}).get("events") or {}
+        limit = events.get("maxLen", DEFAULT_MAX_EVENTS)
+        fields = ("opts.maxLenEvents", limit, "version", VERSION)
+        await self.connection.command("HMSET", self.keys.key(names.META), *fields)
+
+    def _default_options(self) -> dict[str, Any]:
+        """Defaults of every job of this queue; a job id is never one of them."""
+        defaults = dict(self.opts.get("defaultJobOptions") or {})
+        defaults.pop("jobId", None)
+        return defaults
+
+    @property
+    def _meta(self) -> str:
+        return self.keys.key(names.META)
+
+    @property
+    def _limiter(self) -> str:
+        return self.keys.key(names.LIMITER)
+
+
+def sanitize_types(types: Sequence[str] | str) -> list[str]:
+    """States as getters take them: each once, `waiting` together with `paused`, all of them for none."""
+    given = [types] if isinstance(types, str) else list(types)
+    if not given:
+        return list(JOB_TYPES)
+    return list(dict.fromkeys([*given, *(["paused"] if "waiting" in given else [])]))
+
+
+def _client(line: str) -> Mapping[str, str]:
+    pairs = (word.partition("=") for word in line.split(" "))
+    return {name: value for name, _, value in pairs}
+
+
+def _number(reply: bytes | None) -> float | None:
+    return float(reply) if reply else None

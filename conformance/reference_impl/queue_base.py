@@ -1,0 +1,110 @@
+"""What queues, workers and event readers have in common: a name, key names, a connection and the scripts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from conformance.protocol.keys import DEFAULT_PREFIX, QueueKeys
+from conformance.reference_impl.clock import Clock, SystemClock
+from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.connection import Connection, Link
+from conformance.reference_impl.emitter import EventEmitter
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.journal import Journal, sink_of, worker_id_of
+from conformance.reference_impl.observation import observe_link
+from conformance.reference_impl.policy import Policy, policy_of
+from conformance.reference_impl.scripts import Scripts
+from conformance.reference_impl.scripts.runner import ScriptRunner, ScriptTexts, script_texts
+
+
+def connection_name(prefix: str, queue: str, suffix: str = "") -> str:
+    """CLIENT SETNAME of a blocking connection; getWorkers finds workers by it."""
+    return f"{prefix}:{base64.b64encode(queue.encode()).decode()}{suffix}"
+
+
+class QueueBase(EventEmitter):
+    """Base of everything that belongs to one queue.
+
+    `opts["connection"]` is an Address, a URL or a dict (see `Address.of`), `opts["prefix"]` the key prefix. `scripts`
+    are the official Lua scripts by default, `clock` the machine's. Options of this library alone, none of them stored:
+    `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector` (see `metrics`).
+    Local events: error, warning, disconnected, reconnecting, reconnected, unreachable, closed.
+
+    Raises InvalidArgument for a bad queue name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        opts: Mapping[str, Any] | None = None,
+        *,
+        scripts: ScriptTexts | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        if not name:
+            raise InvalidArgument("Queue name must be provided")
+        if ":" in name:
+            raise InvalidArgument("Queue name cannot contain :")
+        self.name = name
+        self._opts: dict[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}
+        self._keys = QueueKeys(str(self._opts["prefix"]), name)
+        self._clock: Clock = clock or SystemClock()
+        self._closing = False
+        self.address = Address.of(self._opts.get("connection"))
+        self.policy: Policy = policy_of(self._opts)
+        self.worker_id = worker_id_of(self._opts)
+        self.journal = Journal(sink_of(self._opts.get("logger")), name, self.worker_id)
+        self.link = Link(self, self.policy.reconnect)
+        observe_link(self, self._opts.get("metricsCollector"))
+        self.connection = Connection(self.address, watch=self.link)
+        self.scripts = Scripts(ScriptRunner(self.connection, script_texts(scripts)), self)
+
+    @property
+    def keys(self) -> QueueKeys:
+        """Key names of the queue."""
+        return self._keys
+
+    @property
+    def opts(self) -> Mapping[str, Any]:
+        """The options, defaults filled in."""
+        return self._opts
+
+    @property
+    def clock(self) -> Clock:
+        """Where times come from."""
+        return self._clock
+
+    @property
+    def closing(self) -> bool:
+        """Whether close was called."""
+        return self._closing
+
+    @property
+    def qualifiedName(self) -> str:
+        """`PREFIX:QUEUE`."""
+        return self._keys.qualified_name
+
+    def toKey(self, name: str) -> str:
+        """Full Redis key of a queue-level name or job id."""
+        return self._keys.key(name)
+
+    async def waitUntilReady(self) -> None:
+        """Connect, and see that BullMQ can use the server."""
+        await self.connection.ready()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._closing = True
+        await self.connection.close()
+        self.emit("closed")
+
+    def unheard(self, error: Any) -> None:
+        """Log an `error` that nobody listens to."""
+        self.journal.error(str(error), error=error)
+
+    def client_name(self, suffix: str = "") -> str:
+        """Name of this queue's blocking connections."""
+        return connection_name(self._keys.prefix, self.name, suffix)

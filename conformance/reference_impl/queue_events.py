@@ -1,0 +1,108 @@
+"""Reading the event stream of a queue (upstream `src/classes/queue-events.ts`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from conformance.protocol.keys import EVENT_READER_SUFFIX, EVENTS
+from conformance.reference_impl import js_values
+from conformance.reference_impl.clock import Clock
+from conformance.reference_impl.connection.connection import Connection, flat_mapping, is_connection_problem, text
+from conformance.reference_impl.queue_base import QueueBase
+from conformance.reference_impl.scripts.runner import ScriptTexts
+
+_JSON_FIELDS: Final = {"progress": "data", "completed": "returnvalue"}
+"""The only values that are parsed; every other field stays text, numbers too."""
+
+_ONLY_NEW: Final = "$"
+_REST_AFTER_ERROR_S: Final = 5
+
+
+class QueueEvents(QueueBase):
+    """Emits every entry of the stream under the name of its event: `listener(fields, entry_id)`.
+
+    An entry about a job is also emitted as `<event>:<job id>`, which waitUntilFinished uses. `opts["lastEventId"]`:
+    start after this entry instead of now; `opts["blockingTimeout"]`: ms per read (10000).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        opts: Mapping[str, Any] | None = None,
+        *,
+        scripts: ScriptTexts | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__(
+            name, {"blockingTimeout": 10_000, "autorun": True, **(opts or {})}, scripts=scripts, clock=clock
+        )
+        reader_name = self.client_name(EVENT_READER_SUFFIX)
+        self._reader = Connection(self.address, name=reader_name, watch=self.link)
+        self.on("unreachable", self._give_up)
+        self._last_id: str | None = self._opts.get("lastEventId")
+        self._task: asyncio.Task[None] | None = None
+        if self._opts["autorun"]:
+            self._task = asyncio.create_task(self.run())
+
+    async def waitUntilReady(self) -> None:
+        """Every event after this moment will be emitted."""
+        await super().waitUntilReady()
+        await self._find_start()
+
+    async def run(self) -> None:
+        """Read until close."""
+        while not self.closing:
+            try:
+                await self._find_start()
+                await self._read()
+            except Exception as error:  # noqa: BLE001 - emitted; reading goes on
+                if is_connection_problem(error):
+                    await asyncio.sleep(max(self.link.pause_s, self.policy.reconnect.first_s))
+                else:
+                    self.emit("error", error)
+                    await asyncio.sleep(_REST_AFTER_ERROR_S)
+
+    async def close(self) -> None:
+        """Stop reading."""
+        self._closing = True
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        await self._reader.close()
+        await super().close()
+
+    async def _give_up(self, _attempts: int, error: BaseException) -> None:
+        self.emit("error", error)
+        await self.close()
+
+    async def _find_start(self) -> None:
+        """Fix `now` as a stream id: `$` in each read would miss what is written between two reads."""
+        if self._last_id is None or self._last_id == _ONLY_NEW:
+            newest = await self.connection.command("XREVRANGE", self.keys.key(EVENTS), "+", "-", "COUNT", 1)
+            # Asked again: `run` and `waitUntilReady` look at the same time, and the later reply would skip entries.
+            if self._last_id is None or self._last_id == _ONLY_NEW:
+                self._last_id = text(newest[0][0]) if newest else "0-0"
+
+    async def _read(self) -> None:
+        key, block = self.keys.key(EVENTS), self.opts["blockingTimeout"]
+        reply = await self._reader.command("XREAD", "BLOCK", block, "STREAMS", key, self._last_id)
+        for entry_id, fields in reply[0][1] if reply else ():
+            self._last_id = text(entry_id)
+            self._emit_entry(flat_mapping(fields), self._last_id)
+
+    def _emit_entry(self, fields: dict[str, Any], entry_id: str) -> None:
+        event = str(fields.pop("event", ""))
+        parsed = _JSON_FIELDS.get(event)
+        if parsed in fields:
+            fields[parsed] = js_values.parse(fields[parsed])
+        self.emit("*", event, fields, entry_id)
+        if event == "drained":
+            self.emit(event, entry_id)
+            return
+        self.emit(event, fields, entry_id)
+        if fields.get("jobId"):
+            self.emit(f"{event}:{fields['jobId']}", fields, entry_id)

@@ -1,0 +1,65 @@
+"""What a worker is to its parts, and the options that govern all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeVar
+
+from conformance.reference_impl.connection.connection import Connection
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.jobs.record import JobOwner
+from conformance.reference_impl.js_values import is_number
+
+Result = TypeVar("Result")
+
+DEFAULT_OPTIONS: Final[Mapping[str, Any]] = {
+    "drainDelay": 5,
+    "concurrency": 1,
+    "lockDuration": 30_000,
+    "maxStalledCount": 1,
+    "stalledInterval": 30_000,
+    "autorun": True,
+    "runRetryDelay": 15_000,
+}
+"""`drainDelay` is in seconds, everything else in ms."""
+
+
+class RunningWorker(JobOwner, Protocol):
+    """A worker, seen from its parts."""
+
+    id: str
+    blocking_connection: Connection
+
+    @property
+    def concurrency(self) -> int:
+        """How many jobs run at a time."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the worker takes new jobs."""
+        ...
+
+    async def persist(self, act: Callable[[], Awaitable[Result]]) -> Result:
+        """Repeat an act while Redis cannot be reached."""
+        ...
+
+    async def rest(self, seconds: float) -> None:
+        """Sleep at least so long, but not longer than until close."""
+        ...
+
+    def report(self, error: BaseException) -> None:
+        """Emit an `error`, unless the worker is on its way out."""
+        ...
+
+
+def check_options(opts: Mapping[str, Any]) -> None:
+    """Refuse options out of range, with Node's texts. Raises InvalidArgument."""
+    if not is_number(opts["maxStalledCount"]) or opts["maxStalledCount"] < 0:
+        raise InvalidArgument("maxStalledCount must be greater or equal than 0")
+    if is_number(opts.get("maxStartedAttempts")) and opts["maxStartedAttempts"] < 0:
+        raise InvalidArgument("maxStartedAttempts must be greater or equal than 0")
+    if not is_number(opts["stalledInterval"]) or opts["stalledInterval"] <= 0:
+        raise InvalidArgument("stalledInterval must be greater than 0")
+    if not is_number(opts["drainDelay"]) or opts["drainDelay"] <= 0:
+        raise InvalidArgument("drainDelay must be greater than 0")

@@ -1,0 +1,209 @@
+"""Values as JavaScript has them, against Node itself and known cases: JSON texts, numbers, dates and their limits."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.js_values import (
+    RawJson,
+    iso_text,
+    js_number,
+    milliseconds,
+    object_keys,
+    parse,
+    parse_int,
+    stringify,
+    truthy,
+)
+from conformance.reference_impl.recurrence import is_over, next_count, refuse_past_end
+from conformance.upstream.node import find_node
+
+ECHO = """
+const lines = require('readline').createInterface({ input: process.stdin });
+lines.on('line', line => console.log(JSON.stringify(JSON.stringify(JSON.parse(line)))));
+"""
+
+KNOWN: list[tuple[Any, str]] = [
+    (1.0, "1"),
+    (-0.0, "0"),
+    (1e20, "100000000000000000000"),
+    (1e21, "1e+21"),
+    (1.5e300, "1.5e+300"),
+    (1e-6, "0.000001"),
+    (1e-7, "1e-7"),
+    (0.1, "0.1"),
+    (123.456, "123.456"),
+    (2**63, "9223372036854776000"),
+    (9007199254740993, "9007199254740992"),
+    (10**400, "null"),
+    (math.nan, "null"),
+    (-math.inf, "null"),
+    (5e-324, "5e-324"),
+    (True, "true"),
+    (None, "null"),
+    ([], "[]"),
+    ({}, "{}"),
+    ((1, None), "[1,null]"),
+    (
+        {"b": 1, "10": 2, "9": 3, "01": 4, "-1": 5, "4294967295": 6, "4294967294": 7},
+        '{"9":3,"10":2,"4294967294":7,"b":1,"01":4,"-1":5,"4294967295":6}',
+    ),
+    ({2: "a", None: "b", True: "c"}, '{"2":"a","null":"b","true":"c"}'),
+    ("/\x7f\u2028é\U0001f600", '"/\x7f\u2028é\U0001f600"'),
+    ('\x00\b\t\n\x0b\f\r\x1f"\\', '"\\u0000\\b\\t\\n\\u000b\\f\\r\\u001f\\"\\\\"'),
+    ("\ud800x\udfff", '"\\ud800x\\udfff"'),
+    ("\ud83d\ude00", '"\U0001f600"'),
+    ([RawJson("1.0")], "[1.0]"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), KNOWN)
+def test_known_values(value: Any, text: str) -> None:
+    assert stringify(value) == text
+
+
+def test_python_json_is_not_enough() -> None:
+    """The cases above would catch a client that takes the easy way."""
+    differing = [text for value, text in KNOWN if isinstance(value, float) and json.dumps(value) != text]
+    assert len(differing) > 5
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", {"deep": [object()]}])
+def test_values_without_a_form_are_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="Do not know how to serialize"):
+        stringify(value)
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "-Infinity", "", "{'a':1}", "[1,]", '"\x01"', "\ufeff1", "01"])
+def test_what_is_not_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"JSON|Expecting|Invalid|Extra|Unexpected|Illegal"):
+        parse(text)
+
+
+def test_parse_reads_numbers_beyond_doubles() -> None:
+    assert stringify(parse(f"[{'9' * 5000}, 1e400, 12345678901234567890]")) == "[null,null,12345678901234567000]"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("12", 12), (" -5x", -5), ("1e3", 1), ("0.9", 0), ("", None), ("x", None), (None, None)]
+)
+def test_parse_int(text: str | None, number: int | None) -> None:
+    assert parse_int(text) == number
+
+
+@pytest.mark.parametrize(("value", "expected"), [([], True), ({}, True), ("", False), (0, False), (math.nan, False)])
+def test_truthy(value: Any, expected: bool) -> None:
+    assert truthy(value) is expected
+
+
+def test_object_keys_keep_their_order() -> None:
+    assert object_keys(["z", "a"]) == ["z", "a"]
+
+
+@pytest.fixture(scope="module")
+def node_echo() -> Iterator[Callable[[str], str]]:
+    """What `JSON.stringify(JSON.parse(text))` is in Node."""
+    command = [str(find_node(None).path), "-e", ECHO]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    stdin, stdout = process.stdin, process.stdout
+
+    def echo(text: str) -> str:
+        stdin.write(f"{text}\n")
+        stdin.flush()
+        answer = json.loads(stdout.readline())
+        assert isinstance(answer, str)
+        return answer
+
+    yield echo
+    stdin.close()
+    process.wait()
+
+
+characters = st.text(st.characters(exclude_categories=()), max_size=8)
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), characters)
+values = st.recursive(
+    scalars,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(characters | st.integers(0, 2**32).map(str), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=600)
+@given(value=values)
+def test_same_text_as_node(node_echo: Callable[[str], str], value: Any) -> None:
+    ours = stringify(value)
+    assert node_echo(ours) == ours
+
+
+@settings(max_examples=600)
+@given(number=st.floats(allow_nan=False, allow_infinity=False))
+def test_numbers_like_node(node_echo: Callable[[str], str], number: float) -> None:
+    assert node_echo(repr(number)) == js_number(number)
+    assert float(js_number(number)) == number
+
+
+@settings(max_examples=300)
+@given(value=values)
+def test_reading_and_writing_again_like_node(node_echo: Callable[[str], str], value: Any) -> None:
+    text = json.dumps(value, allow_nan=True).replace("NaN", "1e999").replace("Infinity", "1e999")
+    assert stringify(parse(text)) == node_echo(text)
+
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *(NOW, float(NOW), datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC), "2023-11-14T22:13:20.000Z"),
+        *("2023-11-14T23:13:20+01:00", "Tue, 14 Nov 2023 22:13:20 GMT"),
+    ],
+    ids=str,
+)
+def test_one_instant_in_many_forms(given: Any) -> None:
+    assert milliseconds(given) == NOW
+
+
+def test_a_date_alone_is_utc() -> None:
+    assert milliseconds("2023-11-14") == NOW - NOW % 86_400_000
+    assert milliseconds("2023") == 1_672_531_200_000
+    assert milliseconds("2023-02") == 1_675_209_600_000
+
+
+@pytest.mark.parametrize("given", ["soon", "", None, [], "2023-13-01"], ids=repr)
+def test_what_is_no_date_is_refused(given: Any) -> None:
+    with pytest.raises(InvalidArgument, match="Invalid date"):
+        milliseconds(given)
+
+
+def test_iso_text_is_that_of_javascript() -> None:
+    assert iso_text(NOW + 7) == "2023-11-14T22:13:20.007Z"
+    assert iso_text(-1) == "1969-12-31T23:59:59.999Z"
+
+
+def test_iterations_are_counted_up_to_the_limit() -> None:
+    assert next_count({}) == 1
+    assert next_count({"count": 2, "limit": 3}) == 3
+    assert next_count({"count": 3, "limit": 3}) is None
+    assert next_count({"limit": 0}) is None
+
+
+def test_an_end_date_ends_after_its_instant() -> None:
+    assert not is_over({"endDate": NOW}, NOW)
+    assert is_over({"endDate": NOW}, NOW + 1)
+    with pytest.raises(InvalidArgument, match="End date must be greater than current timestamp"):
+        refuse_past_end({"endDate": NOW}, NOW + 1)
