@@ -20,15 +20,14 @@ from rich.table import Table
 
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import queue as queue_ops
-from conformance.environment.clients import client_names, find_toolchain
-from conformance.environment.drivers import RestartableDriver
-from conformance.gate.bench import Bench
+from conformance.environment.clients import client_names
+from conformance.environment.prepare import EnvironmentOptions, prepare
+from conformance.gate.bench import BenchPlan
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.own_redis import JUNK_BYTES, OwnRedis, own_redis
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.servers import open_server
 
 POLICIES = (
     "noeviction",
@@ -118,7 +117,7 @@ def _work_off(client: Participant, queue: QueueHandle, checker: WorkerHandle) ->
         queue.redis.delete("stalled-check")
         checker.check_stalled()
     queue.call(queue_ops.PromoteJobs(count=1000))
-    crew = client.worker("noop", concurrency=10, drainDelay=1)
+    last_worker = client.worker("noop", concurrency=10, drainDelay=1)
     with suppress(Mismatch):  # what is left then is what no worker finds or can finish
         client.eventually(
             lambda: [queue.redis.exists(name) for name in ("wait", "prioritized", "active")],
@@ -127,7 +126,7 @@ def _work_off(client: Participant, queue: QueueHandle, checker: WorkerHandle) ->
             within_ms=PATIENCE_MS,
         )
     with suppress(OperationFailed):
-        crew.close()
+        last_worker.close()
 
 
 def _fate(view: RedisView, job: str) -> str:
@@ -137,30 +136,26 @@ def _fate(view: RedisView, job: str) -> str:
 
 
 @contextmanager
-def seated(name: str) -> Iterator[Participant]:
+def client_alone(name: str) -> Iterator[Participant]:
     """The client in front of a Redis that is not used: each policy gets one of its own."""
-    console = Console(stderr=True)
-    toolbox = find_toolchain("", console.print)
-    with open_server(None, announce=console.print) as server:
-        bench = Bench(
-            server,
-            RestartableDriver(toolbox.launch(name), seed=0),
-            RestartableDriver(toolbox.launch(name), 0),
-        )
+    with prepare(EnvironmentOptions(client=name)) as environment:
+        bench = BenchPlan.of(environment).open()
         try:
-            yield bench.participant("oracle", bench.prefix(), bench.clock(frozen=False))
+            yield bench.participant("client", bench.prefix(), bench.clock(frozen=False))
         finally:
             bench.close()
 
 
 def table(losses: Sequence[Loss]) -> Table:
     """One row per policy."""
-    shown = Table("policy", "junk taken", *(f"{one} gone" for one in KINDS), *(f"jobs {one}" for one in FATES), "names")
+    rows = Table(
+        "policy", "junk taken", *(f"{kind_} gone" for kind_ in KINDS), *(f"jobs {fate}" for fate in FATES), "names"
+    )
     for loss in losses:
-        keys = [str(loss.keys[one]) for one in KINDS]
-        fates = [str(loss.fates[one]) for one in FATES]
-        shown.add_row(loss.policy, str(loss.junk_taken), *keys, *fates, ", ".join(loss.names))
-    return shown
+        keys = [str(loss.keys[kind_]) for kind_ in KINDS]
+        fates = [str(loss.fates[fate]) for fate in FATES]
+        rows.add_row(loss.policy, str(loss.junk_taken), *keys, *fates, ", ".join(loss.names))
+    return rows
 
 
 def main() -> None:
@@ -171,7 +166,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=float, default=0.4, help="how much junk is stored")
     given = parser.parse_args()
     pieces = int(given.megabytes * 1_000_000 / JUNK_BYTES)
-    with seated(given.client) as client:
+    with client_alone(given.client) as client:
         losses = [measure(client, policy, pieces) for policy in given.policies.split(",")]
     Console(width=200).print(table(losses))
 

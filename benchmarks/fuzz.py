@@ -17,23 +17,14 @@ from contextlib import ExitStack
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.processor import processor_s
-from conformance.fuzz.campaign import Campaign, FuzzFinding
+from benchmarks.sessions import processor_s
+from conformance.environment.prepare import EnvironmentOptions
+from conformance.fuzz.campaign import Campaign, CampaignOptions
 from conformance.fuzz.steps import MODES
 from conformance.fuzz.target import open_target
 
 GOAL = 60.0
 """Steps per second in differential mode on two cores."""
-
-
-class Silence:
-    """A watcher that says nothing."""
-
-    def stepped(self, campaign: Campaign) -> None:
-        """Nothing."""
-
-    def found(self, finding: FuzzFinding) -> None:
-        """Nothing."""
 
 
 def main() -> None:
@@ -45,20 +36,20 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with ExitStack() as stack:
-        stage = open_target(stack, options.mode, client=options.client, announce=print)
-        campaign = Campaign(stage, options.seconds, options.seed, Silence())
-        _ = stage.operations  # starts both drivers
+        target = open_target(EnvironmentOptions(client=options.client), stack, options.mode)
+        campaign = Campaign(target, CampaignOptions(options.seconds, options.seed))
+        _ = target.drivers.operations  # starts both drivers
         before = processor_s()
         campaign.run()
-        elapsed, busy = time.monotonic() - campaign.started, processor_s() - before
+        elapsed, busy = time.monotonic() - campaign.progress.started, processor_s() - before
     table = Table("client", "mode", "sequences", "steps", "steps/s", "CPU ms/step", "load")
     table.add_row(
         options.client,
         options.mode,
-        str(campaign.sequences),
-        str(campaign.steps),
-        f"{campaign.steps / elapsed:.0f} (goal {GOAL:.0f})",
-        f"{1000 * busy / max(campaign.steps, 1):.1f}",
+        str(campaign.progress.sequences),
+        str(campaign.progress.steps),
+        f"{campaign.progress.steps / elapsed:.0f} (goal {GOAL:.0f})",
+        f"{1000 * busy / max(campaign.progress.steps, 1):.1f}",
         f"{os.getloadavg()[0]:.1f}",
     )
     Console().print(table)

@@ -49,9 +49,12 @@ def measure(client: str, jobs: int | None, tier: str) -> Measurement:
 
 
 def _parts(run: Run) -> dict[str, float]:
-    spent = {name: sum(one.timings_ms.get(name, 0.0) for one in run.scenarios) / 1000 for name in ("oracle", "client")}
-    observe = sum(one.timings_ms.get("observe", 0.0) for one in run.scenarios) / 1000
-    total = sum(one.timings_ms.get("total", 0.0) for one in run.scenarios) / 1000
+    spent = {
+        name: sum(scenario.timings_ms.get(name, 0.0) for scenario in run.scenarios) / 1000
+        for name in ("oracle", "client")
+    }
+    observe = sum(scenario.timings_ms.get("observe", 0.0) for scenario in run.scenarios) / 1000
+    total = sum(scenario.timings_ms.get("total", 0.0) for scenario in run.scenarios) / 1000
     start_up = sum(run.footer.startup_ms.values()) / 1000 if run.footer else 0.0
     # Oracle and client run side by side: what neither of them nor observing explains is waiting of the scenario itself.
     other = max(total - max(spent.values()) - observe, 0.0)
@@ -77,13 +80,13 @@ def main() -> None:
 
 
 def _table(measured: dict[str, list[Measurement]], tier: str, runs: int) -> Table:
-    peer = statistics.median(one.wall_s for one in measured[PEER])
+    peer = statistics.median(measurement.wall_s for measurement in measured[PEER])
     table = Table(title=f"{tier} tier, median of {runs} runs, ratio to {PEER} in the same session")
     for title in ("client", "scenarios", "wall s", "ratio", *PARTS):
         table.add_column(title, justify="left" if title == "client" else "right", no_wrap=True)
     for client, runs_of_client in measured.items():
-        wall = statistics.median(one.wall_s for one in runs_of_client)
-        parts = [statistics.median(one.parts_s[part] for one in runs_of_client) for part in PARTS]
+        wall = statistics.median(measurement.wall_s for measurement in runs_of_client)
+        parts = [statistics.median(measurement.parts_s[part] for measurement in runs_of_client) for part in PARTS]
         shares = [f"{part / sum(parts):.0%}" for part in parts]
         table.add_row(client, str(runs_of_client[0].scenarios), f"{wall:.1f}", f"{wall / peer:.2f}", *shares)
     return table

@@ -44,7 +44,7 @@ def main() -> None:
     out: Path = options.out
     steps = [_load(options, producer, worker) for producer, worker in ROUNDS]
     sides = [str(out / f"{producer}-{worker}" / "snapshot") for producer, worker in ROUNDS]
-    steps.append(_carry_out(["diff", *sides, "--out", str(out / "diff")]))
+    steps.append(_run(["diff", *sides, "--out", str(out / "diff")]))
     if options.keep is not None:
         _keep(out, options.keep)
         (options.keep / "README.md").write_text(page(options.jobs, steps, out), "utf-8")
@@ -57,13 +57,13 @@ def main() -> None:
 def _load(options: argparse.Namespace, producer: str, worker: str) -> Step:
     out = options.out / f"{producer}-{worker}"
     words = ["load", "--jobs", str(options.jobs), "--producer", producer, "--worker", worker, "--out", str(out)]
-    step = _carry_out(words)
+    step = _run(words)
     if step.code:
         sys.exit(step.code)
     return step
 
 
-def _carry_out(words: list[str]) -> Step:
+def _run(words: list[str]) -> Step:
     before, began = os.getloadavg()[0], time.monotonic()
     code = subprocess.run([sys.executable, "-m", "conformance", *words], check=False).returncode
     command = shlex.join(["bullmq-conformance", *words])
@@ -110,7 +110,7 @@ two cores. With more, the times say nothing about speed.
 
 def _row(found: dict[str, Any]) -> str:
     phases = (found["produced"], found["finished"])
-    return " | ".join(f"{each['jobs']:,} in {each['seconds']:.1f} s" for each in phases)
+    return " | ".join(f"{phase['jobs']:,} in {phase['seconds']:.1f} s" for phase in phases)
 
 
 def _took(step: Step) -> str:

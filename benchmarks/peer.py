@@ -1,4 +1,4 @@
-"""A Python client as a peer of the benchmarks: one JSON request per line in, one JSON answer per line out (peers.py).
+"""A Python client as a peer of the benchmarks (sessions.py): a JSON request per line in, a JSON answer per line out.
 
     python peer.py reference|official [--uvloop]
 
@@ -47,7 +47,7 @@ class Peer:
             self.tasks |= {"overhead": overhead, "stalled": stalled}
 
     async def add_bulk(self, args: Json) -> float:
-        """Add jobs in batches of 1000; answers the time it took."""
+        """Add jobs in batches of 1000; returns the time it took."""
         async with self._open_queue(args) as queue:
             started = time.perf_counter()
             for added in range(0, args["jobs"], BATCH):
@@ -56,7 +56,7 @@ class Peer:
             return time.perf_counter() - started
 
     async def add(self, args: Json) -> float:
-        """Add jobs one after the other; answers the time it took."""
+        """Add jobs one after the other; returns the time it took."""
         async with self._open_queue(args) as queue:
             started = time.perf_counter()
             for _ in range(args["jobs"]):
@@ -64,7 +64,7 @@ class Peer:
             return time.perf_counter() - started
 
     async def work(self, args: Json) -> float:
-        """Process the jobs that wait; answers the time from the start of the loop to the last `completed`."""
+        """Process the jobs that wait; returns the time from the start of the loop to the last `completed`."""
         left = args["jobs"]
         done = asyncio.Event()
 
@@ -84,9 +84,9 @@ class Peer:
         return seconds
 
     async def pickup(self, args: Json) -> list[float]:
-        """Add single jobs while the worker waits for one; answers the times from the call of add to the processor.
+        """Add single jobs while the worker waits for one; returns the times from the call of add to the processor.
 
-        The pause before each job lets the worker finish the last one and wait again; not every library tells when.
+        The pause before each job lets the worker finish the last one and wait again; not every library says when.
         """
         picked: asyncio.Queue[float] = asyncio.Queue()
 

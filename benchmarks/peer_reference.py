@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 
 async def overhead(args: Json) -> list[list[float]]:
-    """Add jobs in turns with `Queue.add` and with the same EVALSHA by hand; answers pairs of seconds."""
+    """Add jobs in turns with `Queue.add` and with the same EVALSHA by hand; returns pairs of seconds."""
     queue = Queue(args["queue"], _options(args))
     client: Any = Redis(host=args["host"], port=args["port"])
     try:
@@ -30,7 +30,7 @@ async def overhead(args: Json) -> list[list[float]]:
 
 
 async def stalled(args: Json) -> list[float]:
-    """Time the stalled check while all jobs of the queue are active and locked; answers seconds per check.
+    """Time the stalled check while all jobs of the queue are active and locked; returns seconds per check.
 
     The first check only marks the active jobs as suspects and is not counted.
     """
@@ -70,7 +70,7 @@ async def _time_by_hand(client: Any, command: tuple[Any, ...]) -> float:
 
 
 def _same_command(queue: Queue) -> tuple[Any, ...]:
-    """Answer the command that `Queue.add` sends, made beforehand."""
+    """Return the command that `Queue.add` sends, made beforehand."""
     call = queue.scripts.add_call(Job(queue, "job", {}).to_new_job())
     return ("EVALSHA", official_scripts()[call.name].sha1, len(call.keys), *call.keys, *call.arguments)
 

@@ -18,10 +18,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import peers, sessions
-from benchmarks.peers import Peer, Place
-from benchmarks.sessions import Rates, Session
-from benchmarks.slow_proxy import slow_proxy
+from benchmarks import sessions
+from benchmarks.sessions import Peer, Place, Rates, Session, slow_proxy
 
 QUEUE: Final = "q"
 
@@ -53,7 +51,7 @@ def main() -> None:
         near = {peer.name: cost_nearby(session, peer, options.pairs) for peer in session.references()}
         far = {peer.name: cost_far_away(session, peer, options) for peer in session.references()}
     console = Console()
-    against = [peers.NODE, peers.OFFICIAL]
+    against = [sessions.NODE, sessions.OFFICIAL]
     console.print(sessions.rate_table(f"addBulk, {options.jobs} jobs in batches of 1000", "jobs/s", bulk, against))
     console.print(sessions.rate_table(f"add, {options.adds} jobs one after the other", "jobs/s", single, against))
     console.print(_cost_table(near, far, options))
@@ -113,11 +111,11 @@ def _cost_table(near: dict[str, Cost], far: dict[str, Cost], options: argparse.N
 def _verdicts(bulk: Rates, near: dict[str, Cost], far: dict[str, Cost], options: argparse.Namespace) -> Table:
     table = sessions.verdict_table("targets of the reference client")
     for name, nearby in near.items():
-        if peers.NODE in bulk:
-            found = sessions.ratio(bulk[name], bulk[peers.NODE])
+        if sessions.NODE in bulk:
+            found = sessions.ratio(bulk[name], bulk[sessions.NODE])
             wanted = f"at least {LEAST_BULK_OF_NODE}"
             holds = found >= LEAST_BULK_OF_NODE
-            sessions.verdict_row(table, f"{name}: addBulk x {peers.NODE}", f"{found:.2f}", wanted, holds=holds)
+            sessions.verdict_row(table, f"{name}: addBulk x {sessions.NODE}", f"{found:.2f}", wanted, holds=holds)
         cost, share = nearby.difference_us, far[name].share
         what = f"{name}: cost of add on loopback"
         wanted = f"at most {LARGEST_COST_US:g} µs"

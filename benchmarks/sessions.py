@@ -1,23 +1,210 @@
-"""What the benchmarks share: one private Redis, the peers in turns, and medians with their ratios."""
+"""What the benchmarks share: the clients compared, each in its process, a session of them on one Redis, and tables."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.util
+import json
 import math
+import os
+import socket
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
 
+import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import peers
-from benchmarks.peers import Peer, Place
-from conformance.problems import Problem, UsageProblem
+from conformance.environment.clients import ensure_python_environment
+from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
+from conformance.upstream.node import find_node
+from conformance.upstream.package import MODULES_VARIABLE, ensure_package
+
+Announce = Callable[[str], None]
+
+HERE: Final = Path(__file__).parent
+NODE: Final = "node"
+REFERENCE: Final = "reference"
+FAST_REFERENCE: Final = "reference+uvloop"
+OFFICIAL: Final = "python-official"
+PEER_NAMES: Final = (NODE, REFERENCE, FAST_REFERENCE, OFFICIAL)
+
+_LAST_LINES: Final = 6
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a peer is started, and what is added to its environment."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a peer finds its queue. `prefix` is shared by all peers of a session, queues are not."""
+
+    host: str
+    port: int
+    prefix: str
+
+
+class Peer:
+    """A running child process. Raises EnvironmentProblem, with the end of its stderr, when it does not answer."""
+
+    def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
+        self.name = name
+        self._process = process
+        self._errors = errors
+
+    def do(self, task: str, place: Place, queue: str, **args: Any) -> Any:
+        """Carry out a task on a queue; returns what the task measured."""
+        where = {"host": place.host, "port": place.port, "prefix": place.prefix, "queue": queue}
+        line = self._exchange(json.dumps({"task": task, "args": {**where, **args}}))
+        answer = json.loads(line) if line else {"error": self._last_words()}
+        if "error" in answer:
+            raise EnvironmentProblem(f"peer {self.name} could not {task}: {answer['error'].strip()}")
+        return answer["value"]
+
+    def resident_bytes(self) -> int:
+        """Resident memory of the process, as the system counts it."""
+        command = ["ps", "-o", "rss=", "-p", str(self._process.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise EnvironmentProblem(
+                f"ps does not know peer {self.name}", hint="look at what it printed before it died"
+            )
+        return int(done.stdout) * 1024
+
+    def stop(self) -> None:
+        """End the process: it leaves when its stdin ends."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate()
+
+    def _exchange(self, request: str) -> str:
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert answers is not None
+        try:
+            requests.write(f"{request}\n")
+            requests.flush()
+        except BrokenPipeError:
+            return ""
+        return answers.readline()
+
+    def _last_words(self) -> str:
+        self._errors.seek(0)
+        return " | ".join(self._errors.read().strip().splitlines()[-_LAST_LINES:]) or "it ended without a word"
+
+
+def default_names() -> list[str]:
+    """Every peer; the one on uvloop only where that is installed."""
+    return [name for name in PEER_NAMES if name != FAST_REFERENCE or importlib.util.find_spec("uvloop")]
+
+
+def place_on(server: RedisInstance, port: int | None = None) -> Place:
+    """Return a fresh prefix on this Redis, reached directly or by another port of this machine (a proxy's)."""
+    host, _, own_port = server.nodes[0].rpartition(":")
+    return Place(host, port or int(own_port), server.fresh_prefix())
+
+
+@contextmanager
+def running(names: Sequence[str], announce: Announce) -> Iterator[list[Peer]]:
+    """Start peers, and end them after the block. Installs what is missing."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(_started(name, announce)) for name in names]
+
+
+@contextmanager
+def _started(name: str, announce: Announce) -> Iterator[Peer]:
+    command = _command(name, announce)
+    environment = {**os.environ, **command.environment}
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
+        process = subprocess.Popen(
+            command.words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env=environment,
+            cwd=HERE.parent,
+        )
+        peer = Peer(name, process, errors)
+        try:
+            yield peer
+        finally:
+            peer.stop()
+
+
+def _command(name: str, announce: Announce) -> Command:
+    if name == NODE:
+        node = find_node(None)
+        package = ensure_package(node, announce=announce)
+        return Command([str(node.path), str(HERE / "peer.mjs")], {MODULES_VARIABLE: str(package.root)})
+    if name in {REFERENCE, FAST_REFERENCE}:
+        chosen_loop = ["--uvloop"] if name == FAST_REFERENCE else []
+        return Command([sys.executable, "-m", "benchmarks.peer", "reference", *chosen_loop])
+    if name == OFFICIAL:
+        requirements = HERE.parent / "conformance" / "clients" / "python_official" / "requirements.txt"
+        python = ensure_python_environment(name, requirements, announce=announce)
+        return Command([str(python), str(HERE / "peer.py"), "official"])
+    raise UsageProblem(f"unknown peer {name!r}", hint=f"use some of {', '.join(PEER_NAMES)}")
+
+
+@contextmanager
+def slow_proxy(host: str, port: int, round_trip_s: float) -> Iterator[int]:
+    """Return the port of a proxy to this address, which takes connections as long as the block lasts."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = (listener, (host, port), round_trip_s / 2)
+        threading.Thread(target=_serve, args=arguments, daemon=True).start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+
+
+def _serve(listener: socket.socket, target: tuple[str, int], delay_s: float) -> None:
+    """Take connections until the listener is shut down. Both threads of a connection end with it."""
+    with contextlib.suppress(OSError):
+        while True:
+            near, _ = listener.accept()
+            far = socket.create_connection(target)
+            for source, sink in ((near, far), (far, near)):
+                sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=_pass_on, args=(source, sink, delay_s), daemon=True).start()
+
+
+def _pass_on(source: socket.socket, sink: socket.socket, delay_s: float) -> None:
+    with contextlib.suppress(OSError):
+        while heard := source.recv(2**16):
+            time.sleep(delay_s)
+            sink.sendall(heard)
+    with contextlib.suppress(OSError):
+        sink.shutdown(socket.SHUT_WR)
+
+
+def processor_s() -> float:
+    """What this process and everything below it that still runs have used so far (s)."""
+    mine = psutil.Process()
+    total = 0.0
+    for process in [mine, *mine.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            total += times.user + times.system
+    return total
+
 
 CONSOLE: Final = Console(stderr=True)
 
@@ -33,19 +220,19 @@ class Session:
     peers: Sequence[Peer]
 
     def references(self) -> list[Peer]:
-        """Answer the reference client with each of its event loops."""
-        return [each for each in self.peers if each.name in {peers.REFERENCE, peers.FAST_REFERENCE}]
+        """Return the reference client with each of its event loops."""
+        return [peer for peer in self.peers if peer.name in {REFERENCE, FAST_REFERENCE}]
 
     @contextmanager
     def fresh_peer(self, name: str) -> Iterator[Peer]:
         """Start a process of a peer that has done nothing yet."""
-        with peers.running([name], _announce) as (peer,):
+        with running([name], _announce) as (peer,):
             yield peer
 
     @contextmanager
     def place(self, port: int | None = None) -> Iterator[Place]:
-        """Provide an empty corner of the Redis for one measurement, reached through another port if one is given."""
-        place = peers.place_on(self.server, port)
+        """Provide an empty part of the Redis for one measurement, reached through another port if one is given."""
+        place = place_on(self.server, port)
         yield place
         self.server.remove_prefix(place.prefix)
 
@@ -67,14 +254,14 @@ def session(names: Sequence[str], setting: str | None) -> Iterator[Session]:
     with open_server(setting, announce=_announce) as server:
         if server.mode != "standalone":
             raise UsageProblem("the benchmarks need a single Redis, not a cluster", hint="leave --redis away")
-        with peers.running(names, _announce) as running:
-            yield Session(server, running)
+        with running(names, _announce) as started:
+            yield Session(server, started)
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Make a parser with the options that every benchmark has."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--peers", default=",".join(peers.default_names()), help="which peers, separated by commas")
+    made.add_argument("--peers", default=",".join(default_names()), help="which peers, separated by commas")
     made.add_argument("--redis", default=None, help="where Redis comes from; default: a private one")
     made.add_argument("--rounds", type=positive, default=5, help="measurements of each peer (%(default)s)")
     return made
@@ -116,12 +303,12 @@ def rate_table(title: str, unit: str, rates: Rates, against: Sequence[str]) -> T
 
 
 def ratio(measured: Sequence[float], other: Sequence[float]) -> float:
-    """Answer the median of the ratios of each round: both sides of a ratio saw the same moment of the machine."""
+    """Return the median of the ratios of each round: both sides of a ratio saw the same moment of the machine."""
     return statistics.median(mine / theirs for mine, theirs in zip(measured, other, strict=True))
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Answer the smallest value that so many percent do not exceed."""
+    """Return the smallest value that so many percent do not exceed."""
     ordered = sorted(values)
     return ordered[max(math.ceil(len(ordered) * percent / 100), 1) - 1]
 

@@ -78,7 +78,7 @@ def _measure(addresses: list[str], rounds: int, commands: int) -> dict[str, list
 
 
 def _turn(connection: socket.socket, words: list[list[str]], commands: int) -> float:
-    data = b"".join(encode_command(each) for each in words)
+    data = b"".join(encode_command(command) for command in words)
     size = _exchange(connection, data)
     count = max(1, commands // (20 if size > 100_000 else len(words)))
     return statistics.median(_timings(connection, data, size, count))
@@ -102,7 +102,7 @@ def _connect(address: str) -> socket.socket:
 
 
 def _exchange(connection: socket.socket, data: bytes) -> int:
-    """Send commands whose replies all have the same size from now on, and answer that size."""
+    """Send commands whose replies all have the same size from now on, and return that size."""
     connection.sendall(data + encode_command(["ECHO", "end of replies"]))
     received = b""
     end = b"$14\r\nend of replies\r\n"
@@ -119,8 +119,8 @@ def _table(title: str, measured: dict[str, list[list[float]]]) -> Table:
         direct = statistics.median(pair[0] for pair in pairs)
         tapped = statistics.median(pair[1] for pair in pairs)
         added = statistics.median(pair[1] - pair[0] for pair in pairs)
-        each = added / len(KINDS[kind])
-        table.add_row(kind, f"{direct:.3f}", f"{tapped:.3f}", f"{added:.3f}", f"{each:.3f}")
+        per_command = added / len(KINDS[kind])
+        table.add_row(kind, f"{direct:.3f}", f"{tapped:.3f}", f"{added:.3f}", f"{per_command:.3f}")
     return table
 
 

@@ -17,9 +17,8 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import peers, sessions
-from benchmarks.peers import Peer
-from benchmarks.sessions import Rates, Session
+from benchmarks import sessions
+from benchmarks.sessions import Peer, Rates, Session
 
 CONCURRENCY: Final = 10
 QUEUE: Final = "q"
@@ -44,7 +43,7 @@ def main() -> None:
         growths = {peer.name: growth(session, peer.name, options.memory_jobs) for peer in session.references()}
     console = Console()
     title = f"{options.jobs} empty jobs, concurrency {CONCURRENCY}, median of {options.rounds} rounds"
-    console.print(sessions.rate_table(title, "jobs/s", rates, [peers.NODE, peers.OFFICIAL]))
+    console.print(sessions.rate_table(title, "jobs/s", rates, [sessions.NODE, sessions.OFFICIAL]))
     console.print(_pickup_table(pickups))
     console.print(_verdicts(rates, pickups, checks, growths, options))
 
@@ -109,7 +108,7 @@ def _verdicts(
 ) -> Table:
     table = sessions.verdict_table("targets of the reference client")
     for name, times in checks.items():
-        for other, least in ((peers.NODE, LEAST_OF_NODE), (peers.OFFICIAL, LEAST_OF_OFFICIAL)):
+        for other, least in ((sessions.NODE, LEAST_OF_NODE), (sessions.OFFICIAL, LEAST_OF_OFFICIAL)):
             if other in rates:
                 found = sessions.ratio(rates[name], rates[other])
                 what = f"{name}: jobs/s x {other}"

@@ -10,7 +10,7 @@ from conformance.environment.prepare import announce
 from conformance.gate.options import RunConfig, add_options, from_pytest
 from conformance.gate.plugin import GatePlugin, Listener, runner
 from conformance.problems import Problem
-from conformance.report.listening import listeners_for
+from conformance.report.output import listeners_for
 
 __all__ = ["pytest_addoption", "pytest_configure", "runner"]
 

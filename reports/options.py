@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
 
 from conformance.problems import EnvironmentProblem, UsageProblem
 
@@ -29,7 +28,7 @@ def spark_options(verb: Verb) -> Verb:
     return verb
 
 
-def insist_on_spark() -> None:
+def require_spark() -> None:
     """Raise EnvironmentProblem where the extra `spark` is not installed."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -45,8 +44,3 @@ def properties(conf: tuple[str, ...]) -> dict[str, str]:
         if "=" not in setting:
             raise UsageProblem(f"--conf {setting}: there is no `=`", hint="as in --conf spark.executor.memory=4g")
     return dict(setting.split("=", 1) for setting in conf)
-
-
-def say(text: str) -> None:
-    """Tell the user something on stderr."""
-    Console(stderr=True, soft_wrap=True, highlight=False, markup=False).print(text)

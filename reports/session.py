@@ -20,9 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from conformance.problems import EnvironmentProblem
-from reports.failures import explain_spark
-from reports.java import insist_on_java
 from reports.snapshot.source import BullmqSource
+from reports.spark_problems import explain_spark, require_java
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,19 +30,19 @@ ROOT = Path(__file__).resolve().parent.parent
 class SparkSettings:
     """How to reach Spark. `master`: Spark's own master URL. `memory`: of the driver, as in `2g`.
 
-    `settings`: further Spark properties, which win over those set here.
+    `properties`: further Spark properties, which win over those set here.
     """
 
     master: str = "local[*]"
     memory: str = "2g"
-    settings: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, str] = field(default_factory=dict)
 
 
 @contextmanager
-def spark_session(wanted: SparkSettings) -> Iterator[SparkSession]:
+def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
     """Run Spark for the duration of the block. Raises EnvironmentProblem without Java, and where Spark fails."""
-    insist_on_java()
-    session = _start(wanted)
+    require_java()
+    session = _start(settings)
     try:
         with explained_spark():
             yield session
@@ -62,30 +61,30 @@ def explained_spark() -> Iterator[None]:
         raise explain_spark(error) from error
 
 
-def _start(wanted: SparkSettings) -> SparkSession:
+def _start(settings: SparkSettings) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     _be_found_by_executors()
-    builder = SparkSession.builder.master(wanted.master).appName("bullmq-conformance")
-    for name, value in {**_properties(wanted), **wanted.settings}.items():
+    builder = SparkSession.builder.master(settings.master).appName("bullmq-conformance")
+    for name, value in {**_properties(settings), **settings.properties}.items():
         builder = builder.config(name, value)
     try:
         session = builder.getOrCreate()
     except Exception as error:
         raise EnvironmentProblem(
-            f"Spark did not start on {wanted.master}: {str(error).strip().splitlines()[0]}",
-            hint="is the master's address right, and is there memory for a JVM of " + wanted.memory + "?",
+            f"Spark did not start on {settings.master}: {str(error).strip().splitlines()[0]}",
+            hint="is the master's address right, and is there memory for a JVM of " + settings.memory + "?",
         ) from error
     session.sparkContext.setLogLevel("OFF")
     session.dataSource.register(BullmqSource)
     return session
 
 
-def _properties(wanted: SparkSettings) -> dict[str, str]:
+def _properties(settings: SparkSettings) -> dict[str, str]:
     return {
-        "spark.driver.memory": wanted.memory,
+        "spark.driver.memory": settings.memory,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **_nearby(wanted.master),
+        **_nearby(settings.master),
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
         "spark.sql.session.timeZone": "UTC",
         # The tables of one snapshot are written in one pass, without a sort by table.

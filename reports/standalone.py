@@ -24,7 +24,7 @@ from typing import IO, Any
 import pyspark
 
 from conformance.problems import EnvironmentProblem
-from reports.java import insist_on_java
+from reports.spark_problems import require_java
 
 HOST = "127.0.0.1"
 DEADLINE_S = 300.0
@@ -37,7 +37,7 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 @contextmanager
 def standalone_cluster(workers: int = 2, *, memory: str = "1g") -> Iterator[str]:
     """Run a cluster for the duration of the block; gives the master's URL. Raises EnvironmentProblem."""
-    insist_on_java()
+    require_java()
     port, page = free_port(), free_port()
     master = f"spark://{HOST}:{port}"
     with ExitStack() as stack:
@@ -55,6 +55,7 @@ def standalone_cluster(workers: int = 2, *, memory: str = "1g") -> Iterator[str]
 
 def free_port() -> int:
     """A port of loopback that nobody listens on."""
+    # It may be taken before Spark listens on it: then the master ends, and the wait for workers says so.
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -89,10 +90,10 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def _wait_for_workers(page: int, wanted: int, processes: list[subprocess.Popen[bytes]], log: IO[str]) -> None:
+def _wait_for_workers(page: int, workers: int, processes: list[subprocess.Popen[bytes]], log: IO[str]) -> None:
     end = time.monotonic() + DEADLINE_S
     while time.monotonic() < end and all(process.poll() is None for process in processes):
-        if _alive_workers(page) >= wanted:
+        if _alive_workers(page) >= workers:
             return
         time.sleep(0.2)
     log.seek(0)
@@ -105,8 +106,8 @@ def _wait_for_workers(page: int, wanted: int, processes: list[subprocess.Popen[b
 def _alive_workers(page: int) -> int:
     """How many workers the master's page counts; 0 while there is no page yet."""
     try:
-        with urllib.request.urlopen(f"http://{HOST}:{page}/json/", timeout=5) as answer:
-            found: dict[str, Any] = json.load(answer)
+        with urllib.request.urlopen(f"http://{HOST}:{page}/json/", timeout=5) as response:
+            found: dict[str, Any] = json.load(response)
     except OSError:
         return 0
     return sum(worker.get("state") == "ALIVE" for worker in found.get("workers", ()))

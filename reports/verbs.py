@@ -1,45 +1,147 @@
-"""The verbs `snapshot`, `diff` and `history`: from options to Spark, and from Spark to what the user sees."""
+"""The verbs `load`, `snapshot`, `diff` and `history`: from options to Spark, and from Spark to what the user sees."""
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sql
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from conformance.environment.clients import Launch
+from conformance.environment.prepare import EnvironmentOptions, announce, prepare
 from conformance.observe.canonical import ALL_RULES, without
 from conformance.problems import UsageProblem
-from reports.diff.plan import Comparison, differences
+from reports.diff.plan import SnapshotComparison, differences
 from reports.diff.summary import DiffSummary, summarise
-from reports.history.plan import check_jobs, header_of
-from reports.history.result import print_history, result_of, write_history_reports
-from reports.loading import make_folder, settings_of
-from reports.options import say
-from reports.render.diff_page import print_diff, write_diff_reports
-from reports.session import spark_session
-from reports.snapshot.manifest import Manifest, read_manifest
-from reports.snapshot.plan import Source
+from reports.history import check_jobs, header_of, result_of
+from reports.load.run import LoadPlan, OnProgress, WorkerGroup, run_load
+from reports.load.target import LoadTarget
+from reports.load.workload import Workload, checked_workload, read_workload
+from reports.rendering import print_diff, print_history, write_diff_reports, write_history_reports, write_load_reports
+from reports.session import SparkSettings, spark_session
+from reports.snapshot.format import SnapshotManifest, read_manifest
+from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import narrowed
-from reports.snapshot.store import Stored, open_stored, save
+from reports.snapshot.store import StoredSnapshot, open_stored, save
+
+_WORKER_GROUP = re.compile(r"(?P<client>.+?)(?::(?P<processes>\d+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions:
+    """What the user wrote. `changes`: fields of the workload given as options."""
+
+    workload: Path | None
+    changes: Mapping[str, Any]
+    producer: str
+    workers: tuple[str, ...]
+    concurrency: int
+    partitions: int
+    redis: str
+    prefix: str
+    events: int
+    resume: bool
+    out: Path
+    command: str
+
+
+def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> None:
+    """Load queues, keep the final state, and write the reports. Raises Problems."""
+    workload = workload_of(options)
+    if options.resume and not (options.prefix and options.redis):
+        raise UsageProblem("--resume needs --redis and --prefix", hint="give those of the load that broke off")
+    make_folder(options.out)
+    with prepare(EnvironmentOptions(redis=options.redis)) as environment:
+        server = environment.server
+        workers = [worker_group(text, options.concurrency, environment.launch) for text in options.workers]
+        producer = None if options.producer == "reference" else environment.launch(options.producer)
+        prefix = options.prefix or server.fresh_prefix().strip("{}")
+        if server.mode == "cluster" and "{" not in prefix:
+            workload = msgspec.structs.replace(workload, tagged=True)
+        announce(f"queues {', '.join(workload.queue_names[:3])} under prefix {prefix} on {server.text}")
+        target = LoadTarget(
+            address=server,
+            prefix=prefix,
+            workload=workload,
+            producer=producer,
+            event_limit=options.events,
+            partitions=options.partitions,
+            resume=options.resume,
+        )
+        plan = LoadPlan(target=target, workers=workers, out=options.out, command=options.command)
+        with spark_session(settings_of(spark)) as session, _progress(workload) as on_progress:
+            result = run_load(session, plan, announce=announce, on_progress=on_progress)
+    announce(f"finished {result.finished.jobs} jobs in {result.finished.seconds:.1f} s")
+    for path in write_load_reports(options.out, result):
+        announce(str(path))
+
+
+def workload_of(options: LoadOptions) -> Workload:
+    """The description, with the options in place of its own numbers. Raises UsageProblem."""
+    described = read_workload(options.workload) if options.workload else Workload()
+    return checked_workload(msgspec.structs.replace(described, **options.changes))
+
+
+def worker_group(text: str, concurrency: int, launch: Callable[[str], Launch]) -> WorkerGroup:
+    """`node:2` as two processes of Node; `launch` knows how a client is started. Raises UsageProblem."""
+    found = _WORKER_GROUP.fullmatch(text)
+    if found is None or found["processes"] == "0":
+        raise UsageProblem(f"--worker {text!r} is not understood", hint="as in --worker node or --worker reference:2")
+    client = launch(found["client"])
+    return WorkerGroup(client=client, processes=int(found["processes"] or 1), concurrency=concurrency)
+
+
+def settings_of(spark: Mapping[str, Any]) -> SparkSettings:
+    """Options about Spark as a value."""
+    return SparkSettings(master=spark["master"], memory=spark["memory"], properties=dict(spark["conf"]))
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder for results. Raises UsageProblem where that is impossible."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageProblem(f"--out {out}: {error.strerror}", hint="choose another folder") from error
+    if not os.access(out, os.W_OK):
+        raise UsageProblem(f"--out {out} cannot be written to", hint="choose another folder")
+
+
+@contextmanager
+def _progress(workload: Workload) -> Iterator[OnProgress]:
+    """A bar of finished jobs; only where somebody looks."""
+    columns = (TextColumn("finished"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        bar = progress.add_task("finished", total=workload.jobs)
+
+        def advance(counts: Mapping[str, int]) -> None:
+            progress.update(bar, completed=counts.get("completed", 0) + counts.get("failed", 0))
+
+        yield advance
 
 
 def take_snapshot(
     redis: str, prefix: str, queue: str, out: Path, *, master: str, memory: str, conf: Mapping[str, str]
-) -> Manifest:
+) -> SnapshotManifest:
     """Read a store and keep it. Raises Problems."""
-    source = Source(redis=redis, prefix=prefix, queue=queue)
+    source = RedisSource(redis=redis, prefix=prefix, queue=queue)
     source.address  # noqa: B018 - complain before Spark is started
     with spark_session(settings_of({"master": master, "memory": memory, "conf": conf})) as spark:
-        return save(spark, source, out, announce=say).manifest
+        return save(spark, source, out, announce=announce).manifest
 
 
-def compare(
+def compare_stores(
     expected: str,
     actual: str,
     out: Path | None,
@@ -49,7 +151,7 @@ def compare(
     switched_off: Sequence[str],
     spark: Mapping[str, Any],
 ) -> int:
-    """Compare two stores, print the outcome, write reports; answers the exit code. Raises Problems."""
+    """Compare two stores, print the outcome, write reports; returns the exit code. Raises Problems."""
     if job and not queue:
         raise UsageProblem("--job needs --queue", hint="a job id means something only within its queue")
     without(ALL_RULES, *switched_off)
@@ -62,12 +164,12 @@ def compare(
     print_diff(summary, Console())
     if out is not None:
         for path in write_diff_reports(out, summary):
-            say(str(path))
+            announce(str(path))
     return 1 if summary.total else 0
 
 
 def check_recorded(history: Path, snapshot: Path | None, out: Path | None, *, spark: Mapping[str, Any]) -> int:
-    """Check a history job by job, print the outcome, write reports; answers the exit code. Raises Problems."""
+    """Check a history job by job, print the outcome, write reports; returns the exit code. Raises Problems."""
     header_of(history)
     if snapshot is not None:
         read_manifest(snapshot)
@@ -78,7 +180,7 @@ def check_recorded(history: Path, snapshot: Path | None, out: Path | None, *, sp
         result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
     print_history(result, Console())
     for path in write_history_reports(out, result) if out is not None else ():
-        say(str(path))
+        announce(str(path))
     return 1 if result.total else 0
 
 
@@ -88,7 +190,7 @@ def _compared(
     stored = [
         _opened(session, text, folder / name, queue) for text, name in zip(sides, ("expected", "actual"), strict=True)
     ]
-    wanted = Comparison(
+    wanted = SnapshotComparison(
         expected=stored[0],
         actual=stored[1],
         folder=folder / "differences",
@@ -102,7 +204,7 @@ def _compared(
     return summarise(wanted, differences(session, wanted))
 
 
-def _show_job(stored: Stored, queue: str, job: str) -> None:
+def _show_job(stored: StoredSnapshot, queue: str, job: str) -> None:
     """Print everything that one side has of a job, as it stands in Redis."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(stored.name, style="bold")
@@ -120,18 +222,18 @@ def _insist_on_side(text: str) -> None:
         source.address  # noqa: B018 - it raises
 
 
-def _source(text: str, queue: str) -> Source | None:
+def _source(text: str, queue: str) -> RedisSource | None:
     """A store by its URL, with the prefix after `#`; None where it is a folder."""
     if "://" not in text:
         return None
     url, _, prefix = text.partition("#")
-    return Source(redis=url, prefix=prefix or "bull", queue=queue)
+    return RedisSource(redis=url, prefix=prefix or "bull", queue=queue)
 
 
-def _opened(session: SparkSession, text: str, folder: Path, queue: str) -> Stored:
+def _opened(session: SparkSession, text: str, folder: Path, queue: str) -> StoredSnapshot:
     """A side ready to be compared; a live store is read once, and kept as long as the comparison needs it."""
     source = _source(text, queue)
-    return open_stored(session, Path(text)) if source is None else save(session, source, folder, announce=say)
+    return open_stored(session, Path(text)) if source is None else save(session, source, folder, announce=announce)
 
 
 @contextmanager

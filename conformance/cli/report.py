@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 
 from conformance.problems import UsageProblem
-from conformance.report.formats import FORMATS, find_format, load_summary, write_reports
+from conformance.report.output import FORMATS, find_format, load_summary, write_reports
 from conformance.report.run_file import find_run
 from conformance.report.terminal import print_summary
 

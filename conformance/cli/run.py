@@ -21,7 +21,7 @@ from conformance.environment.prerequisites import insist, required_names
 from conformance.gate.options import RunConfig, words_of
 from conformance.gate.plugin import GatePlugin, nothing_selected
 from conformance.problems import EnvironmentProblem
-from conformance.report.listening import listeners_for
+from conformance.report.output import listeners_for
 
 PACKAGE = Path(str(files("conformance")))
 MOST_JOBS = 8

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from reports.options import insist_on_spark, properties, say, spark_options
+from conformance.environment.prepare import announce
+from reports.options import properties, require_spark, spark_options
 
 
 @click.command()
@@ -50,8 +51,8 @@ def load(  # noqa: PLR0917 - click passes options by name
     conf: tuple[str, ...],
 ) -> None:
     """Load queues, and leave the final state, the measurements and their reports in --out."""
-    insist_on_spark()
-    from reports.loading import LoadOptions, carry_out  # noqa: PLC0415 - only this verb needs Spark
+    require_spark()
+    from reports.verbs import LoadOptions, load_queues  # noqa: PLC0415 - only this verb needs Spark
 
     changes = {"jobs": jobs, "seed": seed, "queues": queues, "rate": rate}
     options = LoadOptions(
@@ -68,7 +69,7 @@ def load(  # noqa: PLR0917 - click passes options by name
         out=out,
         command=" ".join(["bullmq-conformance", *sys.argv[1:]]),
     )
-    carry_out(options, {"master": master, "memory": memory, "conf": properties(conf)})
+    load_queues(options, {"master": master, "memory": memory, "conf": properties(conf)})
 
 
 @click.command()
@@ -81,11 +82,11 @@ def snapshot(  # noqa: PLR0917 - click passes options by name
     redis: str, prefix: str, queue: str, out: Path, master: str, memory: str, conf: tuple[str, ...]
 ) -> None:
     """Read a store once and keep it as typed tables (Parquet) with a manifest."""
-    insist_on_spark()
+    require_spark()
     from reports.verbs import take_snapshot  # noqa: PLC0415 - only this verb needs Spark
 
     manifest = take_snapshot(redis, prefix, queue, out, master=master, memory=memory, conf=properties(conf))
-    say(f"{manifest.jobs} jobs, {sum(manifest.rows.values())} rows in {out}")
+    announce(f"{manifest.jobs} jobs, {sum(manifest.rows.values())} rows in {out}")
 
 
 @click.command()
@@ -108,11 +109,11 @@ def diff(  # noqa: PLR0917 - click passes options by name
     conf: tuple[str, ...],
 ) -> int:
     """Compare EXPECTED with ACTUAL: folders of snapshots, or `redis://host:port#prefix`. Exit code 1: they differ."""
-    insist_on_spark()
-    from reports.verbs import compare  # noqa: PLC0415 - only this verb needs Spark
+    require_spark()
+    from reports.verbs import compare_stores  # noqa: PLC0415 - only this verb needs Spark
 
     spark = {"master": master, "memory": memory, "conf": properties(conf)}
-    return compare(expected, actual, out, queue=queue, job=job, switched_off=no_rule, spark=spark)
+    return compare_stores(expected, actual, out, queue=queue, job=job, switched_off=no_rule, spark=spark)
 
 
 @click.command()
@@ -126,7 +127,7 @@ def history(  # noqa: PLR0917 - click passes options by name
     recorded: Path, snapshot: Path | None, out: Path | None, master: str, memory: str, conf: tuple[str, ...]
 ) -> int:
     """Check the history.jsonl of a chaos run with all checks that look at one job at a time. Exit code 1: findings."""
-    insist_on_spark()
+    require_spark()
     from reports.verbs import check_recorded  # noqa: PLC0415 - only this verb needs Spark
 
     return check_recorded(recorded, snapshot, out, spark={"master": master, "memory": memory, "conf": properties(conf)})

@@ -1,8 +1,4 @@
-"""The summary for programs: one JSON document, described by `schema/summary.schema.json`.
-
-Stable: within a `format`, fields are added but never renamed, removed or given another meaning. Every word of
-`Shown` is a key of every count, so that a reader needs no defaults.
-"""
+"""The summary for programs: one JSON document, described by `schema/summary.schema.json`, and the badge of a README."""
 
 from __future__ import annotations
 
@@ -12,12 +8,13 @@ from typing import Any, Literal
 import msgspec
 
 from conformance.gate.records import Finding, Level, Party, RedisInfo, Verdict
-from conformance.report.conclusion import State
-from conformance.report.findings import FindingGroup
-from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
-from conformance.report.verdicts import SHOWN, Shown
+from conformance.report.summary import Counts, FindingGroup, RequirementSummary, ScenarioSummary, Summary
+from conformance.report.text import visible
+from conformance.report.verdicts import REPORTED_VERDICTS, ConclusionState, ReportedVerdict
 
-FORMAT = 1
+SUMMARY_FORMAT = 1
+"""Within a format, fields are added but never renamed, removed or given another meaning. Every reported verdict is a
+key of every count, so that a reader needs no defaults."""
 
 
 class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +38,7 @@ class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
 class JsonConclusion(msgspec.Struct, frozen=True, kw_only=True):
     """The conclusion. `complete` is false for a run that was cut or stopped early; then `conformant` is false too."""
 
-    state: State
+    state: ConclusionState
     conformant: bool
     complete: bool
     planned: int
@@ -72,7 +69,7 @@ class JsonRequirement(msgspec.Struct, frozen=True, kw_only=True):
     statement: str
     source: str
     verdict: Verdict
-    shown: Shown
+    shown: ReportedVerdict
     blocks: bool
     known: list[str]
     reasons: list[str]
@@ -88,7 +85,7 @@ class JsonScenario(msgspec.Struct, frozen=True, kw_only=True):
     area: str
     tier: str
     verdict: Verdict
-    shown: Shown
+    shown: ReportedVerdict
     unattributed: bool
     requirements: dict[str, Verdict]
     reason: str
@@ -100,8 +97,8 @@ class JsonArea(msgspec.Struct, frozen=True, kw_only=True):
     """Requirements of one area, counted by shown word."""
 
     name: str
-    shown: Shown
-    counts: dict[Shown, int]
+    shown: ReportedVerdict
+    counts: dict[ReportedVerdict, int]
 
 
 class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,8 +108,8 @@ class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
     format: int
     run: JsonRun
     conclusion: JsonConclusion
-    counts: dict[Shown, int]
-    scenario_counts: dict[Shown, int]
+    counts: dict[ReportedVerdict, int]
+    scenario_counts: dict[ReportedVerdict, int]
     areas: list[JsonArea]
     requirements: list[JsonRequirement]
     scenarios: list[JsonScenario]
@@ -120,7 +117,7 @@ class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
     untested: list[str]
 
 
-def render(summary: Summary) -> str:
+def render_json(summary: Summary) -> str:
     """Render the document, indented so that two of them can be compared line by line.
 
     It is ASCII: readers get the exact texts, and a terminal that it is printed to gets no control characters.
@@ -136,21 +133,21 @@ def schema() -> dict[str, Any]:
 def document(summary: Summary) -> JsonSummary:
     """Build the document of a summary."""
     return JsonSummary(
-        format=FORMAT,
+        format=SUMMARY_FORMAT,
         run=_run(summary),
         conclusion=_conclusion(summary),
         counts=_all_words(summary.counts),
         scenario_counts=_all_words(summary.scenario_counts),
-        areas=[JsonArea(name=one.name, shown=one.shown, counts=_all_words(one.counts)) for one in summary.areas],
-        requirements=[_requirement(one) for one in summary.requirements],
-        scenarios=[_scenario(one) for one in summary.scenarios],
+        areas=[JsonArea(name=area.name, shown=area.reported, counts=_all_words(area.counts)) for area in summary.areas],
+        requirements=[_requirement(requirement) for requirement in summary.requirements],
+        scenarios=[_scenario(scenario) for scenario in summary.scenarios],
         problems=list(summary.problems),
         untested=list(summary.untested),
     )
 
 
-def _all_words(counts: Counts) -> dict[Shown, int]:
-    return {word: counts.get(word, 0) for word in SHOWN}
+def _all_words(counts: Counts) -> dict[ReportedVerdict, int]:
+    return {word: counts.get(word, 0) for word in REPORTED_VERDICTS}
 
 
 def _run(summary: Summary) -> JsonRun:
@@ -193,12 +190,12 @@ def _requirement(requirement: RequirementSummary) -> JsonRequirement:
         statement=requirement.statement,
         source=requirement.source,
         verdict=requirement.verdict,
-        shown=requirement.shown,
+        shown=requirement.reported,
         blocks=requirement.blocks,
         known=list(requirement.known),
         reasons=list(requirement.reasons),
-        scenarios=[one.id for one in requirement.scenarios],
-        findings=[_finding(one) for one in requirement.findings],
+        scenarios=[scenario.id for scenario in requirement.scenarios],
+        findings=[_finding(group) for group in requirement.findings],
     )
 
 
@@ -219,7 +216,7 @@ def _scenario(scenario: ScenarioSummary) -> JsonScenario:
         area=record.area,
         tier=record.tier,
         verdict=record.verdict,
-        shown=scenario.shown,
+        shown=scenario.reported,
         unattributed=scenario.unattributed,
         requirements=record.requirements,
         reason=record.reason,
@@ -230,3 +227,43 @@ def _scenario(scenario: ScenarioSummary) -> JsonScenario:
 
 if __name__ == "__main__":  # prints the schema, to be published beside this module
     print(json.dumps(schema(), indent=2, ensure_ascii=False))
+
+
+def render_badge(summary: Summary) -> str:
+    """Render the badge: the JSON that shields.io reads from an endpoint (https://shields.io/badges/endpoint-badge).
+
+    An incomplete run never shows a verdict.
+    """
+    message, color = _badge_message(summary)
+    badge = {
+        "schemaVersion": 1,
+        "label": visible(f"BullMQ {summary.run.header.oracle.version}", keep_newlines=False),
+        "message": message,
+        "color": color,
+        "isError": not summary.conclusion.conformant,
+    }
+    return json.dumps(badge, ensure_ascii=False, indent=2) + "\n"
+
+
+def _badge_message(summary: Summary) -> tuple[str, str]:
+    if not summary.completeness.complete:
+        return "incomplete run", "lightgrey"
+    if summary.conclusion.state == "undecided":
+        return "undecided", "lightgrey"
+    if summary.conclusion.state == "not-conformant":
+        return "not conformant", "red"
+    return _conformant_message(summary)
+
+
+def _conformant_message(summary: Summary) -> tuple[str, str]:
+    """Say `conformant` with what it leaves out; only a plain pass is bright green."""
+    known = summary.counts.get("expected-fail", 0)
+    unsupported = summary.counts.get("unsupported", 0)
+    limits = [f"{known} known failures" if known > 1 else "1 known failure"] if known else []
+    limits += [f"{unsupported} unsupported"] if unsupported else []
+    if summary.untested:
+        limits.append(f"{len(summary.untested)} untested")
+    message = ", ".join(["conformant", *limits])
+    if known:
+        return message, "yellow"
+    return message, "green" if limits else "brightgreen"

@@ -14,18 +14,17 @@ from typing import Any
 from junitparser import Element, Error, Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
 from conformance.gate.records import ScenarioRecord
-from conformance.report.facts import Fact, finding_facts, run_facts
-from conformance.report.summary import ScenarioSummary, Summary
+from conformance.report.summary import LabelledValue, ScenarioSummary, Summary, finding_facts, run_facts, scenario_facts
 from conformance.report.text import visible
 
-Outcome = Failure | Error | Skipped
+JUnitResult = Failure | Error | Skipped
 
 # junitparser leaves these without annotations, which `mypy --strict` refuses to call directly.
 _new_document: Any = JUnitXml
 _new_properties: Any = Properties
 
 
-def render(summary: Summary) -> str:
+def render_junit(summary: Summary) -> str:
     """Render the document."""
     document = _new_document("bullmq-conformance")
     _attach(document, _suites(summary))
@@ -62,11 +61,11 @@ def _run_suite(summary: Summary) -> TestSuite:
     return suite
 
 
-def _run_outcomes(summary: Summary) -> Iterator[tuple[str, Outcome]]:
+def _run_outcomes(summary: Summary) -> Iterator[tuple[str, JUnitResult]]:
     if not summary.completeness.complete:
         yield "run is complete", Error(summary.completeness.sentence, "incomplete")
     for requirement in summary.requirements:
-        if requirement.shown == "stale":
+        if requirement.reported == "stale":
             reason = "; ".join(requirement.known)
             message = f"listed in known.toml ({reason}), but it passes now: take it off the list"
             yield f"known failure {requirement.id}", Failure(_attribute(message), "stale")
@@ -77,7 +76,7 @@ def _run_outcomes(summary: Summary) -> Iterator[tuple[str, Outcome]]:
         yield "run ended well", Failure(f"the run ended with exit code {footer.exit_code}", "exit-code")
 
 
-def _run_case(name: str, outcome: Outcome) -> TestCase:
+def _run_case(name: str, outcome: JUnitResult) -> TestCase:
     case = TestCase(_attribute(name), "run", 0)
     case.result = [outcome]
     return case
@@ -100,11 +99,12 @@ def _case(scenario: ScenarioSummary, summary: Summary) -> TestCase:
 
 def _properties(scenario: ScenarioSummary, summary: Summary) -> Properties:
     record = scenario.record
-    facts: list[Fact] = [("title", record.title), ("tier", record.tier), ("verdict", record.verdict)]
-    facts.append(("shown", scenario.shown))
-    levels = {one.id: one.level for one in summary.requirements if one.level}
+    facts: list[LabelledValue] = [("title", record.title), ("tier", record.tier), ("verdict", record.verdict)]
+    facts.append(("shown", scenario.reported))
+    levels = {requirement.id: requirement.level for requirement in summary.requirements if requirement.level}
     facts += [
-        (f"requirement:{one}", f"{verdict} {levels.get(one, '')}") for one, verdict in record.requirements.items()
+        (f"requirement:{requirement}", f"{verdict} {levels.get(requirement, '')}")
+        for requirement, verdict in record.requirements.items()
     ]
     if record.reproduce:
         facts.append(("reproduce", record.reproduce))
@@ -114,30 +114,30 @@ def _properties(scenario: ScenarioSummary, summary: Summary) -> Properties:
     return properties
 
 
-def _outcome(scenario: ScenarioSummary) -> Outcome | None:
-    record, shown = scenario.record, scenario.shown
+def _outcome(scenario: ScenarioSummary) -> JUnitResult | None:
+    record, reported = scenario.record, scenario.reported
     message = _attribute(_message(scenario))
-    if shown == "fail":
+    if reported == "fail":
         return _with_text(Failure(message, "fail"), _details(record))
-    if shown in ("error", "inconclusive"):
-        return _with_text(Error(message, shown), _details(record))
-    if shown in ("unsupported", "expected-fail"):
-        return Skipped(message, shown)
+    if reported in ("error", "inconclusive"):
+        return _with_text(Error(message, reported), _details(record))
+    if reported in ("unsupported", "expected-fail"):
+        return Skipped(message, reported)
     return None
 
 
 def _message(scenario: ScenarioSummary) -> str:
     """Say in one line why the scenario is not a pass."""
     record = scenario.record
-    if scenario.shown == "expected-fail":
+    if scenario.reported == "expected-fail":
         return f"expected failure: {'; '.join(record.known.values())}"
-    if scenario.shown == "unsupported":
+    if scenario.reported == "unsupported":
         return f"unsupported: {record.reason or 'the client does not declare what this needs'}"
     first = record.findings[0] if record.findings else None
     return record.reason or (f"{first.requirement}: {first.message}" if first else record.title)
 
 
-def _with_text(outcome: Failure | Error, text: str) -> Outcome:
+def _with_text(outcome: Failure | Error, text: str) -> JUnitResult:
     outcome.text = text
     return outcome
 
@@ -145,7 +145,7 @@ def _with_text(outcome: Failure | Error, text: str) -> Outcome:
 def _details(record: ScenarioRecord) -> str:
     """Write out all findings of a scenario and how to see them again, one labelled value per line."""
     blocks = [[("requirement", finding.requirement), *finding_facts(finding)] for finding in record.findings]
-    blocks.append([("scenario", record.title), ("reason", record.reason), ("reproduce", record.reproduce)])
+    blocks.append([*scenario_facts(record), ("reproduce", record.reproduce)])
     return "\n\n".join("\n".join(f"{label}: {visible(value)}" for label, value in facts if value) for facts in blocks)
 
 

@@ -44,6 +44,7 @@ class RunWriter:
     def write(self, record: Record) -> None:
         """Append one record. Raises EnvironmentProblem when the disk refuses it."""
         line = encode(record)
+        # A write may be short and continued: another thread in between would tear the line.
         with self._lock:
             if self._descriptor is None:
                 raise ValueError(f"{self.path} is already closed")

@@ -1,23 +1,122 @@
-"""What a run says, worked out once for all reports: per requirement, per area, per scenario, and in all.
-
-Everything here is a pure function of a run and, where they are at hand, ledger rows.
-"""
+"""What a run says, worked out once for all reports: per requirement, area and scenario, and in labelled values."""
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, get_args
 
-from conformance.gate.records import Level, ScenarioRecord, Verdict
-from conformance.report.conclusion import Completeness, Conclusion, conclude
-from conformance.report.findings import FindingGroup, group_findings
-from conformance.report.rows import NO_ROWS, Rows
+from conformance.gate.records import Finding, Level, ScenarioRecord, Severity, Verdict
+from conformance.ledger.loader import load_ledger
 from conformance.report.run_file import Run
-from conformance.report.verdicts import SHOWN, VERDICTS, Shown, blocks, show, worst_shown, worst_verdict
+from conformance.report.text import (
+    SplitText,
+    clip,
+    clip_split,
+    count,
+    duration,
+    moment,
+    shape,
+    split_difference,
+    visible,
+)
+from conformance.report.verdicts import (
+    REPORTED_VERDICTS,
+    Completeness,
+    Conclusion,
+    ReportedVerdict,
+    at_least_as_bad,
+    blocks,
+    conclude,
+    reported_verdict,
+    worst_reported,
+    worst_verdict,
+)
 
-Counts = Mapping[Shown, int]
-"""How many of each, in the order of `SHOWN`; words that do not occur are left out."""
+
+class RequirementRow(Protocol):
+    """A ledger row, as far as reports read it. `conformance.ledger.loader.Requirement` is one."""
+
+    @property
+    def level(self) -> Level:
+        """MUST, SHOULD or MAY."""
+
+    @property
+    def area(self) -> str:
+        """Short name of its area."""
+
+    @property
+    def statement(self) -> str:
+        """The rule in one sentence."""
+
+    @property
+    def source(self) -> str:
+        """Upstream Lua script or file that says so."""
+
+
+RequirementRows = Mapping[str, RequirementRow]
+"""Ledger rows by requirement id. A report of a run whose ids are not in it still works, with less to say."""
+
+NO_ROWS: RequirementRows = {}
+
+
+def examined_rows() -> RequirementRows:
+    """The rows of the kit's ledger that scenarios look at; what cannot be examined is no part of a run's report."""
+    return {row.id: row for row in load_ledger().values() if row.examined}
+
+
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FindingGroup:
+    """The same finding in one or more scenarios: one wrong field shows up wherever the field is read.
+
+    `example` is its first occurrence. What differs only by volatile texts (times, UUIDs) is one finding.
+    """
+
+    example: Finding
+    occurrences: int
+    scenarios: tuple[str, ...]
+    """Ids of the scenarios that met it, each once, in the order of the run."""
+    reproduce: str
+    """The command line that shows the example again; empty where the run did not write one down."""
+
+    @property
+    def split(self) -> tuple[SplitText, SplitText]:
+        """Expected and actual, split around their difference."""
+        return split_difference(self.example.expected, self.example.actual)
+
+
+def group_findings(requirement: str, scenarios: Iterable[ScenarioRecord]) -> tuple[FindingGroup, ...]:
+    """Group the findings against one requirement, the most severe first, then in the order of the run."""
+    met: dict[tuple[str, ...], list[tuple[Finding, ScenarioRecord]]] = {}
+    for scenario in scenarios:
+        for finding in scenario.findings:
+            if finding.requirement == requirement:
+                met.setdefault(_identity(finding), []).append((finding, scenario))
+    groups = [_group(occurrences) for occurrences in met.values()]
+    return tuple(sorted(groups, key=lambda group: SEVERITIES.index(group.example.severity)))
+
+
+def _identity(finding: Finding) -> tuple[str, ...]:
+    return (finding.where, finding.kind, shape(finding.expected), shape(finding.actual))
+
+
+def _group(occurrences: list[tuple[Finding, ScenarioRecord]]) -> FindingGroup:
+    finding, scenario = occurrences[0]
+    return FindingGroup(
+        example=finding,
+        occurrences=len(occurrences),
+        scenarios=tuple(dict.fromkeys(scenario.id for _, scenario in occurrences)),
+        reproduce=scenario.reproduce,
+    )
+
+
+Counts = Mapping[ReportedVerdict, int]
+"""How many of each, in the order of `REPORTED_VERDICTS`; words that do not occur are left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +133,7 @@ class RequirementSummary:
     source: str
     verdict: Verdict
     """The worst verdict of its scenarios, as recorded."""
-    shown: Shown
+    reported: ReportedVerdict
     blocks: bool
     scenarios: tuple[ScenarioRecord, ...]
     findings: tuple[FindingGroup, ...]
@@ -46,10 +145,10 @@ class RequirementSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioSummary:
-    """One scenario with the word shown for it. `unattributed`: its verdict speaks against no requirement of the run."""
+    """One scenario with its reported verdict. `unattributed`: its verdict speaks against no requirement of the run."""
 
     record: ScenarioRecord
-    shown: Shown
+    reported: ReportedVerdict
     unattributed: bool
 
 
@@ -60,7 +159,7 @@ class AreaSummary:
     name: str
     requirements: tuple[RequirementSummary, ...]
     counts: Counts
-    shown: Shown
+    reported: ReportedVerdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +171,7 @@ class Summary:
     scenarios: tuple[ScenarioSummary, ...]
     unattributed: tuple[ScenarioSummary, ...]
     counts: Counts
-    """Requirements by shown word."""
+    """Requirements by reported verdict."""
     scenario_counts: Counts
     untested: tuple[str, ...]
     """Ids of the ledger that no scenario of this run spoke about."""
@@ -90,50 +189,52 @@ class Summary:
         return tuple(self.run.footer.problems) if self.run.footer else ()
 
     def troubled(self) -> tuple[RequirementSummary, ...]:
-        """Pick the requirements with something to tell, the worst first: all but passed and unsupported ones."""
-        told = [one for one in self.requirements if one.shown not in ("pass", "unsupported")]
-        return tuple(sorted(told, key=lambda one: (not one.blocks, SHOWN.index(one.shown))))
+        """Pick the requirements with something to report, the worst first: all but passed and unsupported ones."""
+        troubled = [
+            requirement for requirement in self.requirements if requirement.reported not in ("pass", "unsupported")
+        ]
+        return tuple(sorted(troubled, key=lambda each: (not each.blocks, REPORTED_VERDICTS.index(each.reported))))
 
 
-def summarise(run: Run, rows: Rows = NO_ROWS) -> Summary:
+def summarise(run: Run, rows: RequirementRows = NO_ROWS) -> Summary:
     """Work out everything that the reports of a run share."""
     stale = run.footer.stale if run.footer else {}
-    requirements = [_requirement(one, speaking, rows, stale) for one, speaking in _speakers(run.scenarios).items()]
+    requirements = [_requirement(id_, about, rows, stale) for id_, about in _by_requirement(run.scenarios).items()]
     scenarios = tuple(_scenario(record, rows) for record in run.scenarios)
-    unattributed = tuple(one for one in scenarios if one.unattributed)
+    unattributed = tuple(scenario for scenario in scenarios if scenario.unattributed)
     completeness = Completeness(
         finished=run.footer is not None, planned=run.header.planned, recorded=len(run.scenarios)
     )
-    counts = _count(one.shown for one in requirements)
-    blocking = [one.shown for one in requirements if one.blocks]
-    blocking += [one.record.verdict for one in unattributed]
-    tested = {one.id for one in requirements}
-    untested = tuple(one for one in rows if one not in tested)
+    counts = _count(requirement.reported for requirement in requirements)
+    blocking = [requirement.reported for requirement in requirements if requirement.blocks]
+    blocking += [scenario.record.verdict for scenario in unattributed]
+    tested = {requirement.id for requirement in requirements}
+    untested = tuple(requirement for requirement in rows if requirement not in tested)
     return Summary(
         run=run,
         areas=_areas(requirements),
         scenarios=scenarios,
         unattributed=unattributed,
         counts=counts,
-        scenario_counts=_count(one.shown for one in scenarios),
+        scenario_counts=_count(scenario.reported for scenario in scenarios),
         untested=untested,
         completeness=completeness,
         conclusion=conclude(counts, blocking, completeness, run.footer, untested=len(untested)),
     )
 
 
-def show_scenario(record: ScenarioRecord, rows: Rows = NO_ROWS) -> Shown:
-    """Find the word for one scenario: the worst of its requirements, and never better than its own verdict."""
-    return _scenario(record, rows).shown
+def scenario_verdict(record: ScenarioRecord, rows: RequirementRows = NO_ROWS) -> ReportedVerdict:
+    """Return the reported verdict of one scenario: the worst of its requirements, never better than its own."""
+    return _scenario(record, rows).reported
 
 
-def _speakers(scenarios: Iterable[ScenarioRecord]) -> dict[str, list[ScenarioRecord]]:
+def _by_requirement(scenarios: Iterable[ScenarioRecord]) -> dict[str, list[ScenarioRecord]]:
     """Find the scenarios that speak about each requirement, by a verdict or by a finding."""
-    speakers: dict[str, list[ScenarioRecord]] = {}
+    found: dict[str, list[ScenarioRecord]] = {}
     for scenario in scenarios:
         for requirement in _verdicts(scenario):
-            speakers.setdefault(requirement, []).append(scenario)
-    return speakers
+            found.setdefault(requirement, []).append(scenario)
+    return found
 
 
 def _verdicts(scenario: ScenarioRecord) -> dict[str, Verdict]:
@@ -143,13 +244,13 @@ def _verdicts(scenario: ScenarioRecord) -> dict[str, Verdict]:
 
 
 def _requirement(
-    requirement: str, scenarios: list[ScenarioRecord], rows: Rows, stale: Mapping[str, str]
+    requirement: str, scenarios: list[ScenarioRecord], rows: RequirementRows, stale: Mapping[str, str]
 ) -> RequirementSummary:
     row = rows.get(requirement)
     level = row.level if row else None
-    shown = worst_shown(_show_one(scenario, requirement, level) for scenario in scenarios)
-    if requirement in stale and shown in ("pass", "info"):
-        shown = "stale"
+    reported = worst_reported(_verdict_about(requirement, scenario, level) for scenario in scenarios)
+    if requirement in stale and reported in ("pass", "info"):
+        reported = "stale"
     return RequirementSummary(
         id=requirement,
         area=row.area if row else _home_area(requirement, scenarios),
@@ -157,21 +258,25 @@ def _requirement(
         statement=row.statement if row else "",
         source=row.source if row else "",
         verdict=worst_verdict(_verdicts(scenario)[requirement] for scenario in scenarios),
-        shown=shown,
-        blocks=blocks(shown, level),
+        reported=reported,
+        blocks=blocks(reported, level),
         scenarios=tuple(scenarios),
         findings=group_findings(requirement, scenarios),
         known=_excuses(requirement, scenarios, stale),
         reasons=tuple(
-            dict.fromkeys(one.reason for one in scenarios if one.reason and _verdicts(one)[requirement] != "pass")
+            dict.fromkeys(
+                scenario.reason
+                for scenario in scenarios
+                if scenario.reason and _verdicts(scenario)[requirement] != "pass"
+            )
         ),
     )
 
 
-def _show_one(scenario: ScenarioRecord, requirement: str, level: Level | None) -> Shown:
+def _verdict_about(requirement: str, scenario: ScenarioRecord, level: Level | None) -> ReportedVerdict:
     verdict = _verdicts(scenario)[requirement]
     found = any(finding.requirement == requirement for finding in scenario.findings)
-    return show(verdict, level, known=requirement in scenario.known, found=found)
+    return reported_verdict(verdict, level, known=requirement in scenario.known, found=found)
 
 
 def _home_area(requirement: str, scenarios: list[ScenarioRecord]) -> str:
@@ -186,40 +291,117 @@ def _excuses(requirement: str, scenarios: list[ScenarioRecord], stale: Mapping[s
     return tuple(dict.fromkeys(listed))
 
 
-def _scenario(record: ScenarioRecord, rows: Rows) -> ScenarioSummary:
+def _scenario(record: ScenarioRecord, rows: RequirementRows) -> ScenarioSummary:
     verdicts = _verdicts(record)
-    shown = [_show_one(record, one, rows[one].level if one in rows else None) for one in verdicts]
+    reported = [
+        _verdict_about(requirement, record, rows[requirement].level if requirement in rows else None)
+        for requirement in verdicts
+    ]
     if _explained(record.verdict, verdicts.values()):
-        return ScenarioSummary(record=record, shown=worst_shown(shown), unattributed=False)
+        return ScenarioSummary(record=record, reported=worst_reported(reported), unattributed=False)
     return ScenarioSummary(
         record=record,
-        shown=worst_shown([*shown, record.verdict]),
+        reported=worst_reported([*reported, record.verdict]),
         unattributed=record.verdict in ("fail", "error", "inconclusive"),
     )
 
 
 def _explained(verdict: Verdict, requirements: Collection[Verdict]) -> bool:
-    """Tell whether the requirements account for a scenario's verdict; only an error explains an error."""
+    """Whether the requirements account for a scenario's verdict; only an error explains an error."""
     if verdict == "error" or not requirements:
         return verdict in requirements
-    return VERDICTS.index(worst_verdict(requirements)) <= VERDICTS.index(verdict)
+    return at_least_as_bad(worst_verdict(requirements), than=verdict)
 
 
 def _areas(requirements: list[RequirementSummary]) -> tuple[AreaSummary, ...]:
     by_area: dict[str, list[RequirementSummary]] = {}
-    for requirement in sorted(requirements, key=lambda one: (one.area, one.id)):
+    for requirement in sorted(requirements, key=lambda requirement: (requirement.area, requirement.id)):
         by_area.setdefault(requirement.area, []).append(requirement)
     return tuple(
         AreaSummary(
             name=name,
             requirements=tuple(members),
-            counts=_count(one.shown for one in members),
-            shown=worst_shown(one.shown for one in members),
+            counts=_count(member.reported for member in members),
+            reported=worst_reported(member.reported for member in members),
         )
         for name, members in by_area.items()
     )
 
 
-def _count(shown: Iterable[Shown]) -> Counts:
-    counted = Counter(shown)
-    return {one: counted[one] for one in SHOWN if counted[one]}
+def _count(verdicts: Iterable[ReportedVerdict]) -> Counts:
+    counted = Counter(verdicts)
+    return {word: counted[word] for word in REPORTED_VERDICTS if counted[word]}
+
+
+LabelledValue = tuple[str, str]
+"""A label and its value. Values are visible text, not yet escaped for any format."""
+
+WORTH_LOCATING = 24
+"""Characters: in shorter texts the difference is plain to see."""
+
+
+def run_facts(run: Run) -> list[LabelledValue]:
+    """Describe a run: who was compared with whom, on what, when."""
+    header = run.header
+    client, oracle, redis = header.client, header.oracle, header.redis
+    facts = [
+        ("client", f"{client.name} {client.version} ({client.language}), targets BullMQ {client.targets}"),
+        ("oracle", f"{oracle.name} {oracle.version} ({oracle.language})"),
+        ("redis", f"{redis.version}, {redis.mode}, from {redis.source}"),
+        ("run", f"{header.run}, tier {header.tier}, seed {header.seed}, kit {header.kit}"),
+        ("requirements", f"set {header.requirement_set}"),
+        ("started", moment(header.started_ms)),
+        ("command", shlex.join(header.command)),
+    ]
+    if run.footer:
+        facts.append(("duration", duration(run.footer.finished_ms - header.started_ms)))
+    return [(label, visible(value, keep_newlines=False)) for label, value in facts]
+
+
+def requirement_facts(requirement: RequirementSummary) -> list[LabelledValue]:
+    """Describe a requirement: what it says and where that is stated, and what its scenarios said beside findings."""
+    facts = [("statement", requirement.statement), ("source", requirement.source)]
+    facts += [("known", reason) for reason in requirement.known]
+    facts += [("reason", reason) for reason in requirement.reasons]
+    return [(label, visible(value)) for label, value in facts if value]
+
+
+def scenario_facts(record: ScenarioRecord) -> list[LabelledValue]:
+    """Describe a scenario: what it is about, and why it did not pass, where it says so."""
+    return [("scenario", visible(record.title)), ("reason", visible(record.reason))]
+
+
+def finding_facts(finding: Finding, *, limit: int = 160) -> list[LabelledValue]:
+    """Describe one finding. `limit`: how many characters of a text are shown around the difference."""
+    expected, actual = split_difference(finding.expected, finding.actual)
+    facts = [
+        ("where", f"{finding.where} ({finding.kind}, {finding.severity}, seen by {finding.source})"),
+        ("key", finding.key),
+        ("message", clip(finding.message, limit * 2)),
+        ("expected", "".join(clip_split(expected, limit)) or "(empty)"),
+        ("actual", "".join(clip_split(actual, limit)) or "(empty)"),
+        ("differs", _difference(finding, expected, actual)),
+    ]
+    return [(label, visible(value)) for label, value in facts if value]
+
+
+def group_facts(group: FindingGroup, *, limit: int = 160) -> list[LabelledValue]:
+    """Describe a group by its example, and say how often and where it was met."""
+    first = ", ".join(group.scenarios[:3])
+    more = f" and {len(group.scenarios) - 3} more" if len(group.scenarios) > 3 else ""
+    times = f"{count(group.occurrences, 'time')} in {count(len(group.scenarios), 'scenario')}: {first}{more}"
+    return [*finding_facts(group.example, limit=limit), ("seen", visible(times))]
+
+
+def _difference(finding: Finding, expected: SplitText, actual: SplitText) -> str:
+    """Locate the difference inside long texts; short ones, and texts with nothing in common, need no help."""
+    if max(len(finding.expected), len(finding.actual)) < WORTH_LOCATING or finding.expected == finding.actual:
+        return ""
+    if not (expected.before or expected.after):
+        return ""
+    position = len(expected.before) + 1
+    return f"at character {position}: {_quoted(expected.different)} expected, {_quoted(actual.different)} found"
+
+
+def _quoted(text: str) -> str:
+    return f"“{clip(text, 40)}”" if text else "nothing"

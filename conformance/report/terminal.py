@@ -1,26 +1,36 @@
-"""The report on a terminal: who was tested, a table, what is wrong, and the conclusion as the last line.
-
-Everything that comes from a client is printed as `Text`, never as console markup, so that it can neither style nor
-hide anything. Colours follow rich: none without a terminal, none with NO_COLOR.
-"""
+"""The report on a terminal, and the run while it is going: a live bar, or plain lines where nothing can be redrawn."""
 
 from __future__ import annotations
 
 import io
 import itertools
+import os
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from conformance.report.conclusion import State
-from conformance.report.facts import Fact, group_facts, requirement_facts, run_facts
-from conformance.report.summary import RequirementSummary, ScenarioSummary, Summary
+from conformance.gate.records import ScenarioRecord
+from conformance.report.summary import (
+    NO_ROWS,
+    LabelledValue,
+    RequirementRows,
+    RequirementSummary,
+    ScenarioSummary,
+    Summary,
+    group_facts,
+    requirement_facts,
+    run_facts,
+    scenario_facts,
+    scenario_verdict,
+)
 from conformance.report.text import visible
-from conformance.report.verdicts import SHOWN, SYMBOLS, Shown
+from conformance.report.verdicts import REPORTED_VERDICTS, SYMBOLS, ConclusionState, ReportedVerdict
 
-STYLES: dict[Shown, str] = {
+STYLES: dict[ReportedVerdict, str] = {
     "fail": "bold red",
     "error": "bold magenta",
     "stale": "bold red",
@@ -32,13 +42,13 @@ STYLES: dict[Shown, str] = {
     "pass": "green",
 }
 
-STATE_STYLES: dict[State, str] = {
+STATE_STYLES: dict[ConclusionState, str] = {
     "conformant": "bold green",
     "not-conformant": "bold red",
     "undecided": "bold yellow",
 }
 
-NARROW: dict[Shown, str] = {"inconclusive": "open", "expected-fail": "known", "unsupported": "unsup."}
+NARROW: dict[ReportedVerdict, str] = {"inconclusive": "open", "expected-fail": "known", "unsupported": "unsup."}
 """Column heads that must be short for the table to fit 80 columns; the legend spells them out."""
 
 GAP = Text()
@@ -47,7 +57,7 @@ GAP = Text()
 FINDINGS_PER_REQUIREMENT = 5
 
 
-def render(summary: Summary) -> str:
+def render_terminal(summary: Summary) -> str:
     """Render the whole report as plain text, 80 columns wide."""
     console = Console(file=io.StringIO(), width=80, color_system=None, force_terminal=False, legacy_windows=False)
     print_summary(summary, console)
@@ -56,7 +66,11 @@ def render(summary: Summary) -> str:
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print the whole report on a console."""
+    """Print the whole report on a console. Colours follow rich: none without a terminal, none with NO_COLOR.
+
+    Everything that comes from a client is printed as `Text`, never as console markup, so that it can neither style nor
+    hide anything.
+    """
     for block in _blocks(summary):
         console.print(block, soft_wrap=isinstance(block, Text), highlight=False)
 
@@ -88,7 +102,7 @@ def _incomplete(summary: Summary) -> Iterator[RenderableType]:
 
 
 def _table(summary: Summary) -> Table:
-    words = [one for one in SHOWN if one in summary.counts]
+    words = [word for word in REPORTED_VERDICTS if word in summary.counts]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("area", overflow="fold", footer="all")
     for word in words:
@@ -103,7 +117,7 @@ def _table(summary: Summary) -> Table:
     return table
 
 
-def _number(number: int, word: Shown) -> Text:
+def _number(number: int, word: ReportedVerdict) -> Text:
     return Text(str(number), style=STYLES[word]) if number else Text("·", style="bright_black")
 
 
@@ -115,24 +129,26 @@ def _legend(summary: Summary) -> Iterator[Text]:
 
 def _requirement(requirement: RequirementSummary) -> Iterator[RenderableType]:
     yield GAP
-    yield _title(requirement.shown, requirement.id, requirement.level or "level unknown")
+    yield _title(requirement.reported, requirement.id, requirement.level or "level unknown")
     yield _facts(requirement_facts(requirement), indent=2)
-    if requirement.shown in ("expected-fail", "stale"):
+    if requirement.reported in ("expected-fail", "stale"):
         return
-    shown = requirement.findings[:FINDINGS_PER_REQUIREMENT]
-    for group in shown:
+    groups = requirement.findings[:FINDINGS_PER_REQUIREMENT]
+    for group in groups:
         yield GAP
         yield _facts(group_facts(group), indent=2)
         yield from _reproduce(group.reproduce)
-    if len(requirement.findings) > len(shown):
-        yield Text(f"  and {len(requirement.findings) - len(shown)} more findings (see the HTML report)")
-    if not shown:
+    if len(requirement.findings) > len(groups):
+        yield Text(f"  and {len(requirement.findings) - len(groups)} more findings (see the HTML report)")
+    if not groups:
         yield from itertools.chain.from_iterable(_reproduce(line) for line in _reproduce_lines(requirement))
 
 
 def _reproduce_lines(requirement: RequirementSummary) -> list[str]:
     """Pick one command line of a scenario in which the requirement did not pass."""
-    lines = [one.reproduce for one in requirement.scenarios if one.requirements.get(requirement.id) != "pass"]
+    lines = [
+        scenario.reproduce for scenario in requirement.scenarios if scenario.requirements.get(requirement.id) != "pass"
+    ]
     return [line for line in lines if line][:1]
 
 
@@ -140,7 +156,7 @@ def _unattributed(scenario: ScenarioSummary) -> Iterator[RenderableType]:
     record = scenario.record
     yield GAP
     yield _title(record.verdict, record.id, "scenario")
-    yield _facts([("scenario", visible(record.title)), ("reason", visible(record.reason))], indent=2)
+    yield _facts(scenario_facts(record), indent=2)
     yield from _reproduce(record.reproduce)
 
 
@@ -149,16 +165,16 @@ def _reproduce(line: str) -> Iterator[Text]:
         yield Text(f"   reproduce {visible(line, keep_newlines=False)}", style="bold")
 
 
-def _title(shown: Shown, name: str, remark: str) -> Text:
+def _title(reported: ReportedVerdict, name: str, remark: str) -> Text:
     return Text.assemble(
-        (f"{SYMBOLS[shown]} {shown.upper()}", STYLES[shown]),
+        (f"{SYMBOLS[reported]} {reported.upper()}", STYLES[reported]),
         "  ",
         (visible(name, keep_newlines=False), "bold"),
         f"  ({remark})",
     )
 
 
-def _facts(facts: list[Fact], *, indent: int) -> Table:
+def _facts(facts: list[LabelledValue], *, indent: int) -> Table:
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(width=indent)
     grid.add_column(style="bright_black", no_wrap=True)
@@ -170,3 +186,89 @@ def _facts(facts: list[Fact], *, indent: int) -> Table:
 
 def _lines(title: str, lines: tuple[str, ...]) -> Text:
     return Text("\n").join([Text(title, style="bold"), *(Text(f"  - {visible(line)}") for line in lines)])
+
+
+QUIET: frozenset[ReportedVerdict] = frozenset({"pass", "unsupported"})
+"""Scenarios that get no line of their own while the run is going."""
+
+HEARTBEATS = 10
+"""Plain mode says how far it is this many times, so that a CI log is neither silent nor endless."""
+
+
+class LiveProgress:
+    """Shows how far a run is, and each scenario with trouble as it happens: `start`, `scenario` each, `stop`.
+
+    `rows` soften what is shown by level. `live` forces or forbids the bar; by default it is used on a terminal that
+    can move its cursor, outside CI.
+    """
+
+    def __init__(
+        self, console: Console | None = None, rows: RequirementRows = NO_ROWS, *, live: bool | None = None
+    ) -> None:
+        self._console = console or Console(stderr=True)
+        self._rows = rows
+        self._live = _can_redraw(self._console) if live is None else live
+        self._counts: Counter[ReportedVerdict] = Counter()
+        self._planned = 0
+        self._bar: Progress | None = None
+        self._task = TaskID(0)
+
+    def start(self, planned: int) -> None:
+        """Begin a run of `planned` scenarios."""
+        self._planned = planned
+        if not self._live:
+            self._console.print(Text(f"running {planned} scenarios"))
+            return
+        self._bar = Progress(
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[counts]}", markup=False),
+            console=self._console,
+            # pytest owns stdout and stderr while tests are running.
+            redirect_stdout=False,
+            redirect_stderr=False,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=planned, counts="")
+        self._bar.start()
+
+    def scenario(self, record: ScenarioRecord) -> None:
+        """Count one scenario, and print a line if it did not simply pass."""
+        reported = scenario_verdict(record, self._rows)
+        self._counts[reported] += 1
+        if reported not in QUIET:
+            self._console.print(_scenario_line(record, reported), soft_wrap=True, highlight=False)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._counts.total(), counts=self._counted(words=False))
+        elif self._is_heartbeat():
+            self._console.print(
+                Text(f"{self._counts.total()}/{self._planned}  {self._counted(words=True)}"), soft_wrap=True
+            )
+
+    def stop(self) -> None:
+        """Take the bar away; stopping twice, or without a start, is fine."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _counted(self, *, words: bool) -> str:
+        """Say how many of each so far; a bar has room for symbols only."""
+        seen = [word for word in reversed(REPORTED_VERDICTS) if self._counts[word]]
+        return "  ".join(f"{SYMBOLS[word]} {self._counts[word]}{f' {word}' if words else ''}" for word in seen)
+
+    def _is_heartbeat(self) -> bool:
+        step = max(1, self._planned // HEARTBEATS)
+        done = self._counts.total()
+        return done % step == 0 or done == self._planned
+
+
+def _scenario_line(record: ScenarioRecord, reported: ReportedVerdict) -> Text:
+    reason = f"  {visible(record.reason, keep_newlines=False)}" if record.reason else ""
+    return Text.assemble(
+        (f"{SYMBOLS[reported]} {reported}", STYLES[reported]), f"  {visible(record.id, keep_newlines=False)}", reason
+    )
+
+
+def _can_redraw(console: Console) -> bool:
+    return console.is_terminal and not console.is_dumb_terminal and not os.environ.get("CI")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 ELLIPSIS = "…"
 
 
-class Parted(NamedTuple):
+class SplitText(NamedTuple):
     """A text split around the part that differs from its counterpart: `before` and `after` are common to both."""
 
     before: str
@@ -49,7 +49,7 @@ def clip(text: str, limit: int) -> str:
     return f"{text[:limit]}{ELLIPSIS} ({len(text)} characters)"
 
 
-def part(expected: str, actual: str) -> tuple[Parted, Parted]:
+def split_difference(expected: str, actual: str) -> tuple[SplitText, SplitText]:
     """Split both texts into what they share at the start, where they differ, and what they share at the end."""
     shorter = min(len(expected), len(actual))
     start = 0
@@ -58,17 +58,17 @@ def part(expected: str, actual: str) -> tuple[Parted, Parted]:
     end = 0
     while end < shorter - start and expected[-1 - end] == actual[-1 - end]:
         end += 1
-    return _parted(expected, start, end), _parted(actual, start, end)
+    return _split(expected, start, end), _split(actual, start, end)
 
 
-def clip_parted(parted: Parted, limit: int) -> Parted:
+def clip_split(split: SplitText, limit: int) -> SplitText:
     """Shorten the common parts of a split to what surrounds the difference; `limit` per part."""
-    before, different, after = parted
+    before, different, after = split
     if len(before) > limit:
         before = ELLIPSIS + before[-limit:]
     if len(after) > limit:
         after = after[:limit] + ELLIPSIS
-    return Parted(before, clip(different, limit * 2), after)
+    return SplitText(before, clip(different, limit * 2), after)
 
 
 _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
@@ -104,6 +104,6 @@ def count(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def _parted(text: str, start: int, end: int) -> Parted:
+def _split(text: str, start: int, end: int) -> SplitText:
     stop = len(text) - end
-    return Parted(text[:start], text[start:stop], text[stop:])
+    return SplitText(text[:start], text[start:stop], text[stop:])

@@ -44,7 +44,7 @@ def at(values: pa.Array, positions: Positions) -> pa.Array:
 
 
 @dataclass(frozen=True)
-class Fields:
+class HashColumn:
     """A column of hashes, or of the pairs of events, with their texts in one row each."""
 
     maps: pa.Array

@@ -1,13 +1,4 @@
-"""The diff of two snapshots as Spark jobs. Nothing that grows with the number of jobs comes to the driver.
-
-1. Everything that belongs to a job lies in the bucket of its id. Each bucket is read by one task, from the files of
-   both snapshots, and compared by `reports.diff.jobs`.
-2. What belongs to a queue is brought together by queue, and compared by `reports.diff.queues`.
-3. The order of lists is compared by `reports.diff.order`.
-
-A queue in which a rule has to give jobs other names (generated uuids, iterations of schedulers) cannot be cut by job
-id. It is compared as a whole, as the gate does, which limits its size.
-"""
+"""The diff of two snapshots as Spark jobs. Nothing that grows with the number of jobs comes to the driver."""
 
 from __future__ import annotations
 
@@ -15,18 +6,69 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
+from conformance.observe.differences import severity_of
+from conformance.observe.keyspace import LISTS
 from conformance.problems import UsageProblem
-from reports.diff import jobs, queues
-from reports.diff.order import compare_order
-from reports.diff.settings import Settings, SideFacts
-from reports.diff.table import COLUMNS, DDL
-from reports.snapshot.files import bucket_of
+from reports.diff import comparing
+from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, DiffSettings, DiffSide
+from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
-from reports.snapshot.schema import ARROW, TYPED
-from reports.snapshot.store import Stored
+from reports.snapshot.store import StoredSnapshot
+
+
+def compare_order(expected: DataFrame, actual: DataFrame, moved: DataFrame) -> DataFrame:
+    """One difference per list in which jobs that are in it on both sides stand in another order.
+
+    `expected`, `actual`: wide rows. `moved`: queue and id of the jobs whose state differs, or that one side lacks. The
+    example shows the first job, from the left, that stands before its left neighbour on the actual side.
+    """
+    keys = ["queue", "name", "id"]
+    left, right = _list_members(expected, "left_position"), _list_members(actual, "right_position")
+    common = left.join(right, keys).join(moved.distinct(), ["queue", "id"], "left_anti")
+    by_list = Window.partitionBy("queue", "name").orderBy("left_position")
+    stepped = common.withColumn("before", sql.lag("id").over(by_list)).withColumn(
+        "back", sql.lag("right_position").over(by_list) > sql.col("right_position")
+    )
+    found = (
+        stepped.where("back")
+        .groupBy("queue", "name")
+        .agg(sql.count("*").alias("steps"), sql.min_by(sql.struct("before", "id"), "left_position").alias("first"))
+    )
+    return _as_differences(found)
+
+
+def _list_members(rows: DataFrame, position: str) -> DataFrame:
+    """Members of lists that are in their list once, with their positions."""
+    members = rows.where((sql.col("table") == "memberships") & sql.col("name").isin(*LISTS))
+    return (
+        members.groupBy("queue", "name", "id")
+        .agg(sql.min("position").alias(position), sql.count("*").alias("n"))
+        .where("n = 1")
+        .drop("n")
+    )
+
+
+def _as_differences(found: DataFrame) -> DataFrame:
+    locators = sql.concat(sql.lit("membership."), sql.col("name"), sql.lit(".order"))
+    severity = severity_of("membership.wait.order", "wrong-order")
+    several = sql.concat(sql.lit(" ("), sql.col("steps").cast("string"), sql.lit(" such steps back in this list)"))
+    values = {
+        "class": sql.lit("order"),
+        "kind": sql.lit("wrong-order"),
+        "severity": sql.lit(severity),
+        "locator": locators,
+        "queue": sql.col("queue"),
+        "state": sql.col("name"),
+        "key": sql.concat_ws(":", "queue", "name"),
+        "field": sql.lit(""),
+        "expected": sql.concat(sql.col("first.before"), sql.lit(" before "), sql.col("first.id")),
+        "actual": sql.concat(sql.col("first.id"), sql.lit(" before "), sql.col("first.before"), several),
+    }
+    return found.select(*(values[name].alias(name) for name in DIFFERENCE_COLUMNS))
+
 
 MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
 
@@ -34,32 +76,41 @@ DEDUPLICATIONS_PER_GROUP = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class SnapshotComparison:
     """Two snapshots, and how to compare them. `folder` is where the differences go, as Parquet."""
 
-    expected: Stored
-    actual: Stored
+    expected: StoredSnapshot
+    actual: StoredSnapshot
     folder: Path
     switched_off: tuple[str, ...] = ()
     queue: str = ""
     job: str = ""
 
 
-def differences(spark: SparkSession, wanted: Comparison) -> DataFrame:
-    """All differences, stored under the folder and read from there. Raises UsageProblem; Spark's exceptions."""
-    both = _both_sides(wanted)
-    whole = _whole_queues(wanted)
-    settings = _settings(wanted)
-    work = _work(wanted, settings, whole)
-    by_job = _buckets(spark, work).mapInArrow(jobs.comparer(work), DDL)
-    found = {"jobs": _stored(spark, by_job, wanted.folder / "jobs")}
-    groups = _groups(wanted, both, whole, settings)
-    by_queue = groups.repartition("owner", "group").mapInArrow(queues.comparer(settings), DDL)
-    found["queues"] = _stored(spark, _unexplained(by_queue, found["jobs"]), wanted.folder / "queues")
-    if not wanted.job:
+def differences(spark: SparkSession, comparison: SnapshotComparison) -> DataFrame:
+    """Return all differences, stored under the folder and read from there.
+
+    1. Everything that belongs to a job lies in the bucket of its id. Each bucket is read by one task, from the files of
+       both snapshots, and compared (`job_comparer`).
+    2. What belongs to a queue is brought together by queue, and compared (`queue_comparer`).
+    3. The order of lists is compared inside Spark (`compare_order`).
+
+    A queue in which a rule has to give jobs other names (generated uuids, iterations of schedulers) cannot be cut by
+    job id. It is compared as a whole, as the gate does, which limits its size. Raises UsageProblem; Spark's exceptions.
+    """
+    both = _both_sides(comparison)
+    whole = _whole_queues(comparison)
+    settings = _settings(comparison)
+    work = _work(comparison, settings, whole)
+    by_job = _buckets(spark, work).mapInArrow(comparing.job_comparer(work), DIFFERENCE_DDL)
+    found = {"jobs": _written_once(spark, by_job, comparison.folder / "jobs")}
+    groups = _groups(comparison, both, whole, settings)
+    by_queue = groups.repartition("owner", "group").mapInArrow(comparing.queue_comparer(settings), DIFFERENCE_DDL)
+    found["queues"] = _written_once(spark, _unexplained(by_queue, found["jobs"]), comparison.folder / "queues")
+    if not comparison.job:
         sides = [both.where(sql.col("side") == side).where(~sql.col("queue").isin(whole)) for side in (0, 1)]
-        order = compare_order(sides[0], sides[1], _moved(found["jobs"]))
-        found["order"] = _stored(spark, order, wanted.folder / "order")
+        order = compare_order(sides[0], sides[1], _moved_jobs(found["jobs"]))
+        found["order"] = _written_once(spark, order, comparison.folder / "order")
     return reduce(DataFrame.unionByName, found.values())
 
 
@@ -68,33 +119,34 @@ def _unexplained(by_queue: DataFrame, by_job: DataFrame) -> DataFrame:
     uneven = by_job.where("kind in ('missing-job', 'extra-job')").select("queue").distinct()
     marked = by_queue.join(sql.broadcast(uneven.withColumn("uneven", sql.lit(True))), "queue", "left")
     follows = sql.col("locator").startswith("marker") | sql.col("locator").startswith("counter")
-    return marked.where(~follows | sql.col("uneven").isNull()).select(*COLUMNS)
+    return marked.where(~follows | sql.col("uneven").isNull()).select(*DIFFERENCE_COLUMNS)
 
 
-def _both_sides(wanted: Comparison) -> DataFrame:
+def _both_sides(comparison: SnapshotComparison) -> DataFrame:
     """Both snapshots in one table with the column `side`, restricted to what is asked for."""
     sides = [
-        stored.rows.withColumn("side", sql.lit(side)) for side, stored in enumerate((wanted.expected, wanted.actual))
+        stored.rows.withColumn("side", sql.lit(side))
+        for side, stored in enumerate((comparison.expected, comparison.actual))
     ]
     rows = sides[0].unionByName(sides[1])
-    if wanted.queue:
-        rows = rows.where(sql.col("queue") == wanted.queue)
-    return rows.where(sql.col("id") == wanted.job) if wanted.job else rows
+    if comparison.queue:
+        rows = rows.where(sql.col("queue") == comparison.queue)
+    return rows.where(sql.col("id") == comparison.job) if comparison.job else rows
 
 
-def _work(wanted: Comparison, settings: Settings, whole: list[str]) -> jobs.Work:
-    sides = (wanted.expected, wanted.actual)
-    return jobs.Work(
+def _work(comparison: SnapshotComparison, settings: DiffSettings, whole: list[str]) -> comparing.BucketComparison:
+    sides = (comparison.expected, comparison.actual)
+    return comparing.BucketComparison(
         folders=(sides[0].folder.absolute(), sides[1].folder.absolute()),
         buckets=min(side.manifest.buckets for side in sides),
         settings=settings,
         left_out=tuple(whole),
-        queue=wanted.queue,
-        job=wanted.job,
+        queue=comparison.queue,
+        job=comparison.job,
     )
 
 
-def _buckets(spark: SparkSession, work: jobs.Work) -> DataFrame:
+def _buckets(spark: SparkSession, work: comparing.BucketComparison) -> DataFrame:
     """The number of each bucket to compare, one to a task."""
     if not work.job:
         return spark.range(0, work.buckets, 1, work.buckets)
@@ -102,30 +154,33 @@ def _buckets(spark: SparkSession, work: jobs.Work) -> DataFrame:
     return spark.range(bucket, bucket + 1, 1, 1)
 
 
-def _settings(wanted: Comparison) -> Settings:
+def _settings(comparison: SnapshotComparison) -> DiffSettings:
     expected, actual = (
-        SideFacts(prefix=stored.manifest.prefix, taken_ms=stored.manifest.taken_ms)
-        for stored in (wanted.expected, wanted.actual)
+        DiffSide(prefix=stored.manifest.prefix, taken_ms=stored.manifest.taken_ms)
+        for stored in (comparison.expected, comparison.actual)
     )
-    settings = Settings(
-        expected=expected, actual=actual, switched_off=wanted.switched_off, trimmed=frozenset(trimmed_queues(wanted))
+    settings = DiffSettings(
+        expected=expected,
+        actual=actual,
+        switched_off=comparison.switched_off,
+        trimmed=frozenset(trimmed_queues(comparison)),
     )
     settings.rules()
     return settings
 
 
-def trimmed_queues(wanted: Comparison) -> list[str]:
+def trimmed_queues(comparison: SnapshotComparison) -> list[str]:
     """Queues whose older events one side has no longer."""
-    sides = (wanted.expected, wanted.actual)
+    sides = (comparison.expected, comparison.actual)
     names = {name for side in sides for name, facts in side.manifest.queues.items() if not facts.events_complete}
     return sorted(names)
 
 
-def _whole_queues(wanted: Comparison) -> list[str]:
+def _whole_queues(comparison: SnapshotComparison) -> list[str]:
     """Queues with ids that rules rename. Raises UsageProblem where one is too large to be compared as a whole."""
-    sides = [stored.manifest.queues for stored in (wanted.expected, wanted.actual)]
+    sides = [stored.manifest.queues for stored in (comparison.expected, comparison.actual)]
     names = {name for side in sides for name, facts in side.items() if facts.generated_ids}
-    names &= {wanted.queue} if wanted.queue else names
+    names &= {comparison.queue} if comparison.queue else names
     for name in sorted(names):
         rows = sum(side[name].rows for side in sides if name in side)
         if rows > MOST_ROWS_OF_A_WHOLE_QUEUE:
@@ -136,26 +191,26 @@ def _whole_queues(wanted: Comparison) -> list[str]:
     return sorted(names)
 
 
-def _groups(wanted: Comparison, both: DataFrame, whole: list[str], settings: Settings) -> DataFrame:
+def _groups(comparison: SnapshotComparison, both: DataFrame, whole: list[str], settings: DiffSettings) -> DataFrame:
     """Rows that are compared by queue, with the column `group`, and the jobs that rules look at beside them.
 
     Jobs are most of a store, and so they are looked through only where something asks for one of them.
     """
-    shards = max(1, _rows(wanted, "deduplications") // DEDUPLICATIONS_PER_GROUP)
+    shards = max(1, _rows(comparison, "deduplications") // DEDUPLICATIONS_PER_GROUP)
     loose = _loose(both, whole, shards)
     parts = [loose]
     if whole:
-        parts.append(both.where(sql.col("queue").isin(whole)).withColumns(_place(queues.WHOLE)))
+        parts.append(both.where(sql.col("queue").isin(whole)).withColumns(_place(comparing.WHOLE)))
     candidates = both.where(sql.col("table").isin("jobs", "memberships") & ~sql.col("queue").isin(whole))
-    if _rows(wanted, "locks") + _rows(wanted, "deduplications"):
+    if _rows(comparison, "locks") + _rows(comparison, "deduplications"):
         parts.append(_asked_for(loose, candidates, few=shards == 1))
-    if _rows(wanted, "markers") and settings.has_rule("worker-clock") and not settings.has_rule("worker-traces"):
+    if _rows(comparison, "markers") and settings.has_rule("worker-clock") and not settings.has_rule("worker-traces"):
         parts.append(_first_delayed(candidates))
     return reduce(DataFrame.unionByName, parts)
 
 
-def _rows(wanted: Comparison, table: str) -> int:
-    return max(side.manifest.rows.get(table, 0) for side in (wanted.expected, wanted.actual))
+def _rows(comparison: SnapshotComparison, table: str) -> int:
+    return max(side.manifest.rows.get(table, 0) for side in (comparison.expected, comparison.actual))
 
 
 def _place(group: str) -> dict[str, Column]:
@@ -164,10 +219,10 @@ def _place(group: str) -> dict[str, Column]:
 
 def _loose(both: DataFrame, whole: list[str], shards: int) -> DataFrame:
     """Rows that are no job's. Deduplication keys, of which there may be many, come in several groups."""
-    about_queues = sql.col("table").isin(*(table for table in TYPED if table not in jobs.JOB_TABLES))
+    about_queues = sql.col("table").isin(*(table for table in TYPED if table not in comparing.JOB_TABLES))
     unowned_event = (sql.col("table") == "events") & (sql.coalesce(sql.col("id"), sql.lit("")) == "")
     elsewhere = sql.col("queue").isin(whole) & sql.col("queue").isNotNull()
-    found = both.where((about_queues | unowned_event) & ~elsewhere).withColumns(_place(queues.SHARED))
+    found = both.where((about_queues | unowned_event) & ~elsewhere).withColumns(_place(comparing.SHARED))
     shard = sql.concat(sql.lit("dedup-"), sql.pmod(sql.hash("id"), sql.lit(shards)).cast("string"))
     return found.withColumn("group", sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.col("group")))
 
@@ -191,16 +246,16 @@ def _first_delayed(candidates: DataFrame) -> DataFrame:
         .groupBy("side", "queue")
         .agg(sql.min_by(sql.struct(*ARROW.names), "score").alias("first"))
     )
-    return first.select("side", "first.*").withColumns(_place(queues.SHARED))
+    return first.select("side", "first.*").withColumns(_place(comparing.SHARED))
 
 
-def _moved(found: DataFrame) -> DataFrame:
+def _moved_jobs(found: DataFrame) -> DataFrame:
     """Queue and id of jobs whose presence or state differs."""
-    wanted = found.where("locator in ('job', 'membership.state')")
-    return wanted.select("queue", sql.expr("substring(key, length(queue) + 2)").alias("id"))
+    moved = found.where("locator in ('job', 'membership.state')")
+    return moved.select("queue", sql.expr("substring(key, length(queue) + 2)").alias("id"))
 
 
-def _stored(spark: SparkSession, found: DataFrame, folder: Path) -> DataFrame:
+def _written_once(spark: SparkSession, found: DataFrame, folder: Path) -> DataFrame:
     """Written once, so that nothing is computed twice."""
     found.write.mode("overwrite").parquet(str(folder))
-    return spark.read.schema(DDL).parquet(str(folder))
+    return spark.read.schema(DIFFERENCE_DDL).parquet(str(folder))

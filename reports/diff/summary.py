@@ -10,8 +10,8 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from reports.diff.plan import Comparison, trimmed_queues
-from reports.diff.table import CLASSES, COLUMNS
+from reports.diff.plan import SnapshotComparison, trimmed_queues
+from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS
 
 LEVELS = ("queue", "state", "class", "locator")
 """From the whole run to a single field of a hash (the locator names it); below that are the keys, in Parquet."""
@@ -19,7 +19,7 @@ LEVELS = ("queue", "state", "class", "locator")
 EXAMPLES = 20
 """Differences of each class that reports show in full."""
 
-MOST_LINES = 2000
+MOST_ROLLUP_LINES = 2000
 """Lines of the roll-up that a report takes; more than that nobody reads, and the counts above them still sum."""
 
 
@@ -27,14 +27,14 @@ _ABOUT_JOBS = frozenset({"job", "lock", "event", "log", "dependency"})
 """Where locators begin that are about one job."""
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class RollupLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the roll-up: the values of the first levels (`path`), and how many differences lie below it."""
 
     path: list[str]
     count: int
 
 
-class Example(msgspec.Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
+class DiffExample(msgspec.Struct, frozen=True, kw_only=True, rename={"class_": "class"}):
     """A difference. `look_closer`: the command that shows both sides of this job."""
 
     class_: str
@@ -62,45 +62,46 @@ class DiffSummary(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[int, int]
     total: int
     by_class: dict[str, int]
-    rollup: list[Line]
-    examples: list[Example]
+    rollup: list[RollupLine]
+    examples: list[DiffExample]
     trimmed: list[str]
     switched_off: list[str]
 
 
-def summarise(wanted: Comparison, found: DataFrame) -> DiffSummary:
+def summarise(comparison: SnapshotComparison, found: DataFrame) -> DiffSummary:
     """Count and choose examples; only these come to the driver."""
     lines = rollup_of(found)
     by_class = {row["class"]: row["count"] for row in found.groupBy("class").count().collect()}
     return DiffSummary(
-        expected=wanted.expected.name,
-        actual=wanted.actual.name,
-        jobs=(wanted.expected.manifest.jobs, wanted.actual.manifest.jobs),
+        expected=comparison.expected.name,
+        actual=comparison.actual.name,
+        jobs=(comparison.expected.manifest.jobs, comparison.actual.manifest.jobs),
         total=sum(by_class.values()),
-        by_class={name: by_class[name] for name in CLASSES if name in by_class},
+        by_class={name: by_class[name] for name in DIFFERENCE_CLASSES if name in by_class},
         rollup=lines,
-        examples=_examples(wanted, found, [name for name in CLASSES if name in by_class]),
-        trimmed=trimmed_queues(wanted),
-        switched_off=list(wanted.switched_off),
+        examples=_examples(comparison, found, [name for name in DIFFERENCE_CLASSES if name in by_class]),
+        trimmed=trimmed_queues(comparison),
+        switched_off=list(comparison.switched_off),
     )
 
 
-def rollup_of(found: DataFrame) -> list[Line]:
+def rollup_of(found: DataFrame) -> list[RollupLine]:
     """Counts of all levels, in the order of a tree: each line before those below it, larger ones first."""
     counted = found.rollup(*LEVELS).agg(sql.count("*").alias("n"), sql.grouping_id().alias("left_out"))
-    rows = counted.orderBy(sql.desc("n")).limit(MOST_LINES).collect()
+    rows = counted.orderBy(sql.desc("n")).limit(MOST_ROLLUP_LINES).collect()
     depth = {2**missing - 1: len(LEVELS) - missing for missing in range(len(LEVELS) + 1)}
     lines = [
-        Line(path=[row[level] or "" for level in LEVELS[: depth[row["left_out"]]]], count=row["n"]) for row in rows
+        RollupLine(path=[row[level] or "" for level in LEVELS[: depth[row["left_out"]]]], count=row["n"])
+        for row in rows
     ]
     return in_tree_order(lines)
 
 
-def in_tree_order(lines: Sequence[Line]) -> list[Line]:
+def in_tree_order(lines: Sequence[RollupLine]) -> list[RollupLine]:
     """Each line before those below it, larger ones first."""
     counts = {tuple(line.path): line.count for line in lines}
 
-    def key(line: Line) -> tuple[tuple[int, str], ...]:
+    def key(line: RollupLine) -> tuple[tuple[int, str], ...]:
         return tuple(
             (-counts.get(tuple(line.path[: depth + 1]), 0), line.path[depth]) for depth in range(len(line.path))
         )
@@ -108,17 +109,17 @@ def in_tree_order(lines: Sequence[Line]) -> list[Line]:
     return sorted(lines, key=key)
 
 
-def _examples(wanted: Comparison, found: DataFrame, classes: Sequence[str]) -> list[Example]:
+def _examples(comparison: SnapshotComparison, found: DataFrame, classes: Sequence[str]) -> list[DiffExample]:
     if not classes:
         return []
     parts = [found.where(sql.col("class") == name).limit(EXAMPLES) for name in classes]
     rows = [row.asDict() for row in reduce(DataFrame.unionByName, parts).collect()]
-    examples: list[Example] = []
+    examples: list[DiffExample] = []
     for row in rows:
-        values = {column: row[column] or "" for column in COLUMNS}
-        sides = (wanted.expected.name, wanted.actual.name)
+        values = {column: row[column] or "" for column in DIFFERENCE_COLUMNS}
+        sides = (comparison.expected.name, comparison.actual.name)
         command = look_closer(*sides, values["queue"], values["locator"], values["key"])
-        examples.append(Example(class_=values.pop("class"), look_closer=command, **values))
+        examples.append(DiffExample(class_=values.pop("class"), look_closer=command, **values))
     return examples
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
 from conformance.servers.connection import Client, connect
 from conformance.servers.setting import RedisUrl
-from reports.workload.description import Workload
+from reports.load.workload import Workload
 
 PROGRESS = "bullmq-conformance:load"
 """Beginning of the keys that say how far each partition has come; outside of every queue."""
@@ -19,23 +20,14 @@ BATCH = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
-    """A client by its driver: what to start, with which additions to the environment."""
-
-    name: str
-    command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Target:
+class LoadTarget:
     """A load on its way to executors. `start_ms`: when the schedule begins, Unix ms."""
 
     address: RedisUrl
     prefix: str
     workload: Workload
     start_ms: int = 0
-    producer: Launched | None = None
+    producer: Launch | None = None
     """None: the reference, inside the executor."""
     event_limit: int = 10_000
     partitions: int = 2
@@ -56,7 +48,7 @@ class Target:
         return {name: value for name in names if (value := getattr(self.address, name))}
 
 
-def insist_on_room(target: Target) -> None:
+def require_unused_queues(target: LoadTarget) -> None:
     """Refuse queues that hold something already, unless the load goes on with an earlier one.
 
     Raises UsageProblem; redis errors.
@@ -76,7 +68,7 @@ def insist_on_room(target: Target) -> None:
         )
 
 
-def forget_progress(target: Target) -> None:
+def forget_progress(target: LoadTarget) -> None:
     """Remove the keys that only a load that broke off needs. Raises redis errors."""
     with connect(target.address) as client:
         for partition in range(target.partitions):
@@ -87,7 +79,7 @@ def _is_used(client: Client, base: str) -> bool:
     return any(client.exists(f"{base}:{name}") for name in ("meta", "id", "events"))
 
 
-def missing_of(client: Client, target: Target, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def missing_of(client: Client, target: LoadTarget, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Those of the rows whose job does not exist yet: adding them again adds nothing twice. Raises redis errors."""
     pipeline: Any = client.pipeline(transaction=False) if not hasattr(client, "get_primaries") else client.pipeline()
     for row in rows:

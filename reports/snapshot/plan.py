@@ -15,7 +15,7 @@ from conformance.observe.keyspace import LISTS, QUEUE_KEYS, SORTED_SETS, glob_es
 from conformance.problems import UsageProblem
 from conformance.servers.connection import Client, connect, connect_node
 from conformance.servers.setting import RedisUrl, parse_setting
-from reports.snapshot.files import power_of_two
+from reports.snapshot.format import power_of_two
 
 SLICE = 250_000
 """Elements of a container that one part reads."""
@@ -35,7 +35,7 @@ SCAN_COUNT = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class RedisSource:
     """What a reader is asked for. `queue` empty: every queue under the prefix."""
 
     redis: str
@@ -54,22 +54,22 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class ReadPlan:
     """All parts of a store, and keys and memory of its nodes together, what belongs to others included."""
 
-    parts: list[Part]
+    parts: list[KeyspacePart]
     keys: int
     used_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class KeyspacePart:
     """A part of the store.
 
     `scan`: `node` and share `index` of `shares`. `queue`: the keys that `queue` has once, and its scheduler records,
     without the containers cut into slices (`elsewhere`). `slice`: `key` from `start` to `stop`, inclusive: ranks, or
     stream ids in ms.
-    `queues` are all queues that have a `queue` part, `expires` tells whether any key of the node has a time to live.
+    `queues` are all queues that have a `queue` part, `expires`: any key of the node has a time to live.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class Part:
     elsewhere: frozenset[str] = field(default=frozenset())
 
 
-def plan(source: Source) -> Plan:
+def plan_reading(source: RedisSource) -> ReadPlan:
     """Cut the store into parts. Raises redis errors."""
     address = source.address
     with connect(address) as client:
@@ -103,7 +103,7 @@ def plan(source: Source) -> Plan:
         for part in _scan_parts(address, keyspace)
     ]
     taken = [replace(part, taken_ms=taken_ms) for part in [*scans, *parts]]
-    return Plan(
+    return ReadPlan(
         parts=taken,
         keys=sum(keyspace.keys for keyspace in keyspaces),
         used_bytes=sum(keyspace.used_bytes for keyspace in keyspaces),
@@ -117,13 +117,13 @@ def nodes_of(client: Any, address: RedisUrl) -> list[str]:
     return [f"{node.host}:{node.port}" for node in client.get_primaries()]
 
 
-def scan_words(source: Source) -> Sequence[bytes]:
+def scan_words(source: RedisSource) -> Sequence[bytes]:
     """The words of SCAN after the cursor that say which keys are wanted."""
     below = f"{glob_escaped(source.prefix)}:{glob_escaped(source.queue) + ':' if source.queue else ''}*"
     return (b"MATCH", below.encode("utf-8", "surrogateescape"))
 
 
-def in_share(cursor: int, part: Part) -> bool:
+def in_share(cursor: int, part: KeyspacePart) -> bool:
     """Whether the next cursor is still in the part's share.
 
     SCAN counts its cursor in reversed bits (Redis `dict.c`, dictScan): the low bits of the bucket number change last.
@@ -132,7 +132,7 @@ def in_share(cursor: int, part: Part) -> bool:
     return cursor != 0 and cursor % part.shares == part.index
 
 
-def is_end_of_share(cursor: int, part: Part) -> bool:
+def is_end_of_share(cursor: int, part: KeyspacePart) -> bool:
     """Whether the next cursor is the very first one after the share: then nothing of another share was visited."""
     return cursor == _next_share(part.index, part.shares)
 
@@ -147,7 +147,7 @@ def _next_share(index: int, shares: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keyspace:
+class NodeKeyspace:
     """What a node holds. `expires`: any of its keys has a time to live."""
 
     node: str
@@ -156,19 +156,21 @@ class Keyspace:
     expires: bool
 
 
-def _keyspace(address: RedisUrl, node: str) -> Keyspace:
+def _keyspace(address: RedisUrl, node: str) -> NodeKeyspace:
     with connect_node(address, node) as client:
         facts: Any = client.info()
         keys: Any = client.dbsize()
     expires = bool(facts.get(f"db{address.db}", {}).get("expires", 1))
-    return Keyspace(node=node, keys=int(keys), used_bytes=int(facts.get("used_memory", 0)), expires=expires)
+    return NodeKeyspace(node=node, keys=int(keys), used_bytes=int(facts.get("used_memory", 0)), expires=expires)
 
 
-def _scan_parts(address: RedisUrl, keyspace: Keyspace) -> Iterator[Part]:
+def _scan_parts(address: RedisUrl, keyspace: NodeKeyspace) -> Iterator[KeyspacePart]:
     # In a cluster a newer Redis counts the slot in the low bits of its cursor, so a node is one share there.
     shares = shares_for(keyspace.keys) if address.mode == "standalone" else 1
     for index in range(shares):
-        yield Part(kind="scan", taken_ms=0, node=keyspace.node, index=index, shares=shares, expires=keyspace.expires)
+        yield KeyspacePart(
+            kind="scan", taken_ms=0, node=keyspace.node, index=index, shares=shares, expires=keyspace.expires
+        )
 
 
 def shares_for(keys: int) -> int:
@@ -194,13 +196,13 @@ def _scheduler_keys(client: Any, prefix: str, queues: frozenset[str]) -> Iterato
             yield f"{key}:{member.decode('utf-8', 'surrogateescape')}"
 
 
-def _queue_parts(client: Client, prefix: str, queue: str) -> Iterator[Part]:
+def _queue_parts(client: Client, prefix: str, queue: str) -> Iterator[KeyspacePart]:
     slices = [part for name in QUEUE_KEYS for part in _slices(client, prefix, queue, name)]
-    yield Part(kind="queue", taken_ms=0, queue=queue, elsewhere=frozenset(part.name for part in slices))
+    yield KeyspacePart(kind="queue", taken_ms=0, queue=queue, elsewhere=frozenset(part.name for part in slices))
     yield from slices
 
 
-def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[Part]:
+def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[KeyspacePart]:
     """The slices of one container; none where it is short, or not of the type that it should have."""
     key = f"{prefix}:{queue}:{name}"
     counters = {**dict.fromkeys(LISTS, client.llen), **dict.fromkeys(SORTED_SETS, client.zcard), "events": client.xlen}
@@ -211,7 +213,7 @@ def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[Part]:
         return
     edges = _stream_edges(client, key, length) if name == "events" else _rank_edges(length)
     for start, stop in edges:
-        yield Part(kind="slice", taken_ms=0, queue=queue, name=name, start=start, stop=stop)
+        yield KeyspacePart(kind="slice", taken_ms=0, queue=queue, name=name, start=start, stop=stop)
 
 
 def _rank_edges(length: int) -> Iterator[tuple[int, int]]:
@@ -236,13 +238,6 @@ def _now_ms(client: Any) -> int:
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-def key_of(source: Source, part: Part) -> str:
+def key_of(source: RedisSource, part: KeyspacePart) -> str:
     """The key that a slice is of."""
     return f"{source.prefix}:{part.queue}:{part.name}"
-
-
-def described(part: Part) -> str:
-    """A part for people."""
-    if part.kind == "scan":
-        return f"share {part.index + 1} of {part.shares} of the keys on {part.node}"
-    return f"queue {part.queue}" + (f", {part.name} from {part.start} to {part.stop}" if part.kind == "slice" else "")

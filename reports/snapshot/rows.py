@@ -11,9 +11,9 @@ import pyarrow as pa
 from conformance.observe import tables
 from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import TABLES, Snapshot
-from reports.snapshot.schema import ARROW, TYPED
+from reports.snapshot.format import ARROW, TYPED
 
-Wide: TypeAlias = dict[str, Any]
+WideRow: TypeAlias = dict[str, Any]
 """A wide row: column name to str, int, float, list of pairs (`fields`) or None."""
 
 _CLASSES: Mapping[str, type[Any]] = {
@@ -38,16 +38,16 @@ _JSON_TEXTS = frozenset({("metrics", "points"), ("unknown", "value")})
 _TEXTS = tuple(name for name in ARROW.names if ARROW.field(name).type == pa.string())
 
 
-def wide_rows(snapshot: Snapshot) -> Iterator[Wide]:
+def wide_rows(snapshot: Snapshot) -> Iterator[WideRow]:
     """Every row of every table as a wide row."""
     for table in TABLES:
         for row in getattr(snapshot, table):
             yield widened(table, row)
 
 
-def widened(table: str, row: Any) -> Wide:
+def widened(table: str, row: Any) -> WideRow:
     """One row as a wide row. The job of an event gets a column of its own: work is grouped by it."""
-    wide: Wide = {"table": table}
+    wide: WideRow = {"table": table}
     if table == "events":
         return {**wide, "queue": row.queue, "key": row.id, "name": row.name, "id": row.job, "fields": list(row.fields)}
     for column, place in TYPED[table].items():
@@ -91,7 +91,7 @@ def assembled(prefix: str, taken_ms: int, raw: Sequence[RawKey]) -> pa.RecordBat
     return batch_of(wide_rows(assemble(prefix, taken_ms, raw)))
 
 
-def batch_of(rows: Iterable[Wide]) -> pa.RecordBatch:
+def batch_of(rows: Iterable[WideRow]) -> pa.RecordBatch:
     """Wide rows as one Arrow batch."""
     listed = list(rows)
     columns: list[pa.Array] = []
@@ -149,7 +149,7 @@ def as_text(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
-def rows_of(batch: pa.RecordBatch) -> Iterator[Wide]:
+def rows_of(batch: pa.RecordBatch) -> Iterator[WideRow]:
     """The wide rows of an Arrow batch; other columns are ignored."""
     columns = {name: decoded(batch.column(name)) for name in ARROW.names}
     for values in zip(*columns.values(), strict=True):

@@ -19,9 +19,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from conformance.problems import UsageProblem
 from conformance.servers.connection import explained
-from reports.snapshot.plan import Part, Source, plan
+from reports.snapshot.format import ARROW, DDL, TYPED
+from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
 from reports.snapshot.reading import read_part
-from reports.snapshot.schema import ARROW, DDL, TYPED
 
 _SQL_NAMES = {pa.string(): "string", pa.int64(): "bigint", pa.float64(): "double"}
 
@@ -30,7 +30,7 @@ _SQL_NAMES = {pa.string(): "string", pa.int64(): "bigint", pa.float64(): "double
 class PartToRead(InputPartition):
     """A part of the store on its way to an executor."""
 
-    part: Part
+    part: KeyspacePart
 
 
 class BullmqSource(DataSource):
@@ -55,14 +55,14 @@ class BullmqSource(DataSource):
 class StoreReader(DataSourceReader):
     """Reads the parts of a store."""
 
-    def __init__(self, source: Source, table: str) -> None:
+    def __init__(self, source: RedisSource, table: str) -> None:
         self._source = source
         self._table = table
 
     def partitions(self) -> list[InputPartition]:
         """Cut the store."""
         with explained(self._source.address):
-            return [PartToRead(part) for part in plan(self._source).parts]
+            return [PartToRead(part) for part in plan_reading(self._source).parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
@@ -71,11 +71,11 @@ class StoreReader(DataSourceReader):
             yield only_table(batch, self._table) if self._table else batch
 
 
-def source_of(options: Any) -> Source:
+def source_of(options: Any) -> RedisSource:
     """The options as a value. Raises UsageProblem where `redis` is missing."""
     if not options.get("redis"):
         raise UsageProblem("the option redis is missing", hint="as in .option('redis', 'redis://127.0.0.1:6379')")
-    return Source(redis=options["redis"], prefix=options.get("prefix", "bull"), queue=options.get("queue", ""))
+    return RedisSource(redis=options["redis"], prefix=options.get("prefix", "bull"), queue=options.get("queue", ""))
 
 
 def typed_ddl(table: str) -> str:

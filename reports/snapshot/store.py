@@ -1,37 +1,203 @@
-"""Snapshots as Spark knows them: read live, saved to Parquet, opened again."""
+"""Stored snapshots: a store read once and written by executors, its facts recorded, and opened again for Spark."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
+from redis.exceptions import ResponseError
 
 from conformance.gate.records import KIT_VERSION
-from conformance.servers.connection import explained
-from reports.snapshot.facts import last_events, queues_of, redis_facts, script_facts
-from reports.snapshot.files import ROWS, buckets_for, drop_unclaimed
-from reports.snapshot.manifest import Manifest, QueueFacts, claim_folder, read_manifest, write_manifest
-from reports.snapshot.plan import Source, plan
-from reports.snapshot.schema import ARROW, DDL, TYPED
-from reports.snapshot.writing import Keeping, WrittenPart, write_part
+from conformance.servers.connection import Client, connect, connect_node, explained, read_facts
+from conformance.upstream.manifest import load_manifest
+from reports.snapshot.format import (
+    ARROW,
+    DDL,
+    ROWS,
+    TYPED,
+    QueueFacts,
+    SnapshotManifest,
+    buckets_for,
+    buckets_of,
+    claim_folder,
+    drop_unclaimed,
+    file_name,
+    read_manifest,
+    write_file,
+    write_manifest,
+)
+from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
+from reports.snapshot.reading import read_part
+from reports.snapshot.rows import as_bytes, as_text, rows_of
+
+ROWS_AT_A_TIME = 250_000
+BYTES_AT_A_TIME = 256 * 1024 * 1024
+"""Rows of one table, and their bytes, that are held before they are written."""
+
+GENERATED_ID = r"^(repeat:.+:\d{12,14}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})$"
+"""Ids of scheduler iterations, and uuids."""
+
+_WITH_JOB_IDS = frozenset({"jobs", "memberships"})
+
+
+class RowCount(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of one table and queue. `generated`: some job id was. `event_limit`: the setting `opts.maxLenEvents`."""
+
+    table: str
+    queue: str
+    rows: int
+    generated: bool = False
+    event_limit: float | None = None
+
+
+class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt at a part has written: files below the folder of rows, and counts."""
+
+    files: list[str]
+    counts: list[RowCount]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stored:
+class SnapshotWrite:
+    """A snapshot to write, on its way to executors: what is read, and where it goes."""
+
+    source: RedisSource
+    parts: Sequence[KeyspacePart]
+    folder: Path
+    buckets: int
+
+
+def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
+    """Read one part and write its files: from the socket through Arrow into Parquet, never as rows of the JVM.
+
+    Raises ExecutorProblem where Redis cannot be read, OSError where the disk is full.
+    """
+    files: list[str] = []
+    counts: list[RowCount] = []
+    for written, (table, rows) in enumerate(_rows_by_table(read_part(task.source, task.parts[number]))):
+        counts += row_counts(table, rows)
+        for bucket, share in in_buckets(rows, task.buckets):
+            files.append(write_file(task.folder, table, file_name(bucket, number, attempt, written), share))
+    return WrittenPart(files=files, counts=counts)
+
+
+def _rows_by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each table, collected until they are many, or all."""
+    held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+    for batch in batches:
+        found = pc.unique(batch.column("table")).to_pylist()
+        for table in found:
+            held[table].append(batch if len(found) == 1 else batch.filter(pc.equal(batch.column("table"), table)))
+            if _is_much(held[table]):
+                yield table, pa.Table.from_batches(held.pop(table))
+    for table, rows in held.items():
+        yield table, pa.Table.from_batches(rows)
+
+
+def _is_much(batches: Sequence[pa.RecordBatch]) -> bool:
+    rows, size = (sum(getattr(batch, what) for batch in batches) for what in ("num_rows", "nbytes"))
+    return bool(rows >= ROWS_AT_A_TIME or size >= BYTES_AT_A_TIME)
+
+
+def in_buckets(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each bucket that has any. Rows without a job id are in the bucket of the empty id."""
+    places = buckets_of(rows.column("id").combine_chunks().view(pa.binary()), buckets)
+    order = np.argsort(places, kind="stable")
+    ordered = rows.take(pa.array(order))
+    ends = np.searchsorted(places[order], np.arange(buckets), side="right")
+    start = 0
+    for bucket, end in enumerate(ends.tolist()):
+        if end > start:
+            yield bucket, ordered.slice(start, end - start)
+        start = end
+
+
+def row_counts(table: str, rows: pa.Table) -> Sequence[RowCount]:
+    """Counts by queue."""
+    queues = rows.column("queue").combine_chunks().view(pa.binary())
+    generated = _queues_with_generated_ids(rows, queues) if table in _WITH_JOB_IDS else set()
+    limits = _event_limits(rows) if table == "metas" else {}
+    return [
+        RowCount(
+            table=table,
+            queue=as_text(found["values"] or b""),
+            rows=found["counts"],
+            generated=found["values"] in generated,
+            event_limit=limits.get(found["values"]),
+        )
+        for found in pc.value_counts(queues).to_pylist()
+    ]
+
+
+def _queues_with_generated_ids(rows: pa.Table, queues: pa.Array) -> set[bytes]:
+    ids = rows.column("id").combine_chunks().view(pa.binary())
+    return set(pc.unique(queues.filter(pc.match_substring_regex(ids, GENERATED_ID))).to_pylist())
+
+
+def _event_limits(rows: pa.Table) -> dict[bytes, float]:
+    """`opts.maxLenEvents` of each queue that has it as a number."""
+    found: dict[bytes, float] = {}
+    for batch in rows.to_batches():
+        for wide in rows_of(batch):
+            limit = dict(wide["fields"] or ()).get("opts.maxLenEvents", "")
+            if limit.replace(".", "", 1).isdigit():
+                found[as_bytes(wide["queue"])] = float(limit)
+    return found
+
+
+def script_facts() -> tuple[str, str]:
+    """Version of the pinned BullMQ, and one SHA-256 over the SHA-1 of all of its scripts, in the order of names."""
+    manifest = load_manifest()
+    digests = "".join(manifest.scripts[name].sha1 for name in sorted(manifest.scripts))
+    return manifest.version, hashlib.sha256(digests.encode()).hexdigest()
+
+
+def redis_facts(source: RedisSource) -> tuple[str, dict[str, str]]:
+    """Version of the Redis and the settings that matter to BullMQ. Raises redis errors."""
+    address = source.address
+    with connect_node(address, address.nodes[0]) as client:
+        facts = read_facts(client)
+    return facts.version, facts.settings
+
+
+def last_events(source: RedisSource, queues: Iterable[str]) -> dict[str, str]:
+    """Id of the last entry ever written to each event stream; it changes with whatever happens in a queue."""
+    with connect(source.address) as client:
+        return {queue: _last_event(client, f"{source.prefix}:{queue}:events") for queue in sorted(queues)}
+
+
+def _last_event(client: Client, key: str) -> str:
+    untyped: Any = client
+    try:
+        return str(untyped.xinfo_stream(key)["last-generated-id"])
+    except ResponseError:
+        return ""
+
+
+def queues_of(parts: Iterable[KeyspacePart]) -> list[str]:
+    """Names of the queues that a plan knows."""
+    return sorted({part.queue for part in parts if part.kind == "queue"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredSnapshot:
     """A snapshot that Spark can query. `rows` are wide rows."""
 
     name: str
     folder: Path
-    manifest: Manifest
+    manifest: SnapshotManifest
     rows: DataFrame
 
     def table(self, name: str) -> DataFrame:
@@ -42,22 +208,25 @@ class Stored:
 
 def save(
     spark: SparkSession,
-    source: Source,
+    source: RedisSource,
     folder: Path,
     *,
     seed: int | None = None,
     workload: dict[str, Any] | None = None,
     announce: Callable[[str], None] = lambda _: None,
-) -> Stored:
+) -> StoredSnapshot:
     """Read a store once and keep it as Parquet. Raises Problems; what is left of a failed attempt has no manifest."""
     claim_folder(folder)
     with explained(source.address):
-        planned = plan(source)
+        planned = plan_reading(source)
         queues = queues_of(planned.parts)
         version, settings = redis_facts(source)
+        # Asked before the first row is read and after the last: else a queue that moved in between would go unnoticed.
         before = last_events(source, queues)
     buckets = buckets_for(planned.keys, planned.used_bytes)
-    written = _written(spark, Keeping(source=source, parts=planned.parts, folder=folder.absolute(), buckets=buckets))
+    written = _write_parts(
+        spark, SnapshotWrite(source=source, parts=planned.parts, folder=folder.absolute(), buckets=buckets)
+    )
     with explained(source.address):
         after = last_events(source, queues)
     moving = [queue for queue in queues if before[queue] != after[queue]]
@@ -65,7 +234,7 @@ def save(
         announce(f"the queue moved while it was read: {', '.join(moving[:5])}; its tables are of different instants")
     bullmq, digest = script_facts()
     tables, facts = _summed(written)
-    manifest = Manifest(
+    manifest = SnapshotManifest(
         kit=KIT_VERSION,
         bullmq=bullmq,
         scripts_sha256=digest,
@@ -83,31 +252,31 @@ def save(
         workload=workload,
     )
     write_manifest(folder, manifest)
-    return Stored(name=str(folder), folder=folder, manifest=manifest, rows=_read(spark, folder))
+    return StoredSnapshot(name=str(folder), folder=folder, manifest=manifest, rows=_read(spark, folder))
 
 
-def open_stored(spark: SparkSession, folder: Path) -> Stored:
+def open_stored(spark: SparkSession, folder: Path) -> StoredSnapshot:
     """A snapshot that was saved. Raises UsageProblem where the folder holds none."""
     manifest = read_manifest(folder)
-    return Stored(name=str(folder), folder=folder, manifest=manifest, rows=_read(spark, folder))
+    return StoredSnapshot(name=str(folder), folder=folder, manifest=manifest, rows=_read(spark, folder))
 
 
-def _written(spark: SparkSession, keeping: Keeping) -> list[WrittenPart]:
+def _write_parts(spark: SparkSession, task: SnapshotWrite) -> list[WrittenPart]:
     """Read and keep all parts, each on an executor; what failed attempts have left is removed."""
-    count = len(keeping.parts)
-    rows = spark.range(0, count, 1, count).mapInArrow(_writer(keeping), "written string").collect()
+    count = len(task.parts)
+    rows = spark.range(0, count, 1, count).mapInArrow(_writer(task), "written string").collect()
     written = [msgspec.convert(json.loads(row["written"]), WrittenPart) for row in rows]
-    drop_unclaimed(keeping.folder, (name for part in written for name in part.files))
+    drop_unclaimed(task.folder, (name for part in written for name in part.files))
     return written
 
 
-def _writer(keeping: Keeping) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _writer(task: SnapshotWrite) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         attempt = context.attemptNumber() if context else 0
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                done = write_part(keeping, number, attempt)
+                done = write_part(task, number, attempt)
                 yield pa.RecordBatch.from_pydict({"written": [json.dumps(msgspec.to_builtins(done))]})
 
     return write

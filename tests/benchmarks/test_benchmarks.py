@@ -15,13 +15,12 @@ import redis
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import peers, producer, sessions, worker
-from benchmarks.sessions import Session
-from benchmarks.slow_proxy import slow_proxy
+from benchmarks import producer, sessions, worker
+from benchmarks.sessions import Session, processor_s, slow_proxy
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 ROOT = Path(__file__).parents[2]
-SMALL_PEERS = [peers.NODE, peers.REFERENCE]
+SMALL_PEERS = [sessions.NODE, sessions.REFERENCE]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def test_every_peer_does_every_task(session: Session) -> None:
         assert worker.jobs_per_second(session, peer, 50) > 0
         assert producer.jobs_per_second(session, peer, "add", 20) > 0
         assert producer.jobs_per_second(session, peer, "addBulk", 1001) > 0
-        assert all(0 < each < 1000 for each in worker.pickup_times(session, peer, 5))
+        assert all(0 < time_ms < 1000 for time_ms in worker.pickup_times(session, peer, 5))
 
 
 def test_a_measurement_leaves_nothing_behind(session: Session) -> None:
@@ -60,7 +59,7 @@ def test_the_stalled_check_is_timed_on_locked_jobs(session: Session) -> None:
 
 
 def test_a_fresh_process_is_measured_for_growth(session: Session) -> None:
-    assert -50 < worker.growth(session, peers.REFERENCE, 100) < 50
+    assert -50 < worker.growth(session, sessions.REFERENCE, 100) < 50
 
 
 def test_the_slow_network_is_slow(session: Session) -> None:
@@ -86,14 +85,14 @@ def test_a_peer_that_fails_says_why(session: Session) -> None:
 
 
 def test_a_peer_that_dies_says_what_it_said_last(session: Session) -> None:
-    with session.fresh_peer(peers.REFERENCE) as peer, session.place() as place:
+    with session.fresh_peer(sessions.REFERENCE) as peer, session.place() as place:
         peer._process.kill()
         with pytest.raises(EnvironmentProblem, match="peer reference could not add: it ended without a word"):
             peer.do("add", place, "q", jobs=1)
 
 
 def test_an_unknown_peer_is_a_usage_problem() -> None:
-    with pytest.raises(UsageProblem, match="unknown peer 'mine'"), peers.running(["mine"], print):
+    with pytest.raises(UsageProblem, match="unknown peer 'mine'"), sessions.running(["mine"], print):
         pass
 
 
@@ -112,9 +111,9 @@ def test_percentiles_are_values_that_were_measured() -> None:
 def test_verdicts_can_be_met_and_missed() -> None:
     def verdicts(fast: float, slow: float) -> str:
         options = argparse.Namespace(active=10, memory_jobs=10)
-        rates = {peers.NODE: [1000.0], peers.REFERENCE: [fast], peers.OFFICIAL: [100.0]}
-        single = {peers.REFERENCE: [slow]}
-        return shown(worker._verdicts(rates, single, single, {peers.REFERENCE: slow}, options))
+        rates = {sessions.NODE: [1000.0], sessions.REFERENCE: [fast], sessions.OFFICIAL: [100.0]}
+        single = {sessions.REFERENCE: [slow]}
+        return shown(worker._verdicts(rates, single, single, {sessions.REFERENCE: slow}, options))
 
     assert "missed" not in verdicts(600, 1)
     assert verdicts(600, 1).count("met") == 5
@@ -124,8 +123,8 @@ def test_verdicts_can_be_met_and_missed() -> None:
 
 def test_costs_can_be_too_high() -> None:
     def verdicts(bulk: float, cost_us: float) -> str:
-        cost = {peers.REFERENCE: producer.Cost(add_us=0, by_hand_us=1000, difference_us=cost_us)}
-        rates = {peers.NODE: [1000.0], peers.REFERENCE: [bulk]}
+        cost = {sessions.REFERENCE: producer.Cost(add_us=0, by_hand_us=1000, difference_us=cost_us)}
+        rates = {sessions.NODE: [1000.0], sessions.REFERENCE: [bulk]}
         return shown(producer._verdicts(rates, cost, cost, argparse.Namespace(round_trip_ms=1.0)))
 
     assert "missed" not in verdicts(900, 20)
@@ -148,3 +147,11 @@ def test_a_mistake_is_one_line() -> None:
     assert done.returncode == 2
     assert "unknown peer 'mine'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_processor_time_of_a_process_grows_with_its_work() -> None:
+    before = processor_s()
+    deadline = time.monotonic() + 30
+    while processor_s() <= before:
+        assert time.monotonic() < deadline, f"still at {before} s"
+    assert processor_s() > before

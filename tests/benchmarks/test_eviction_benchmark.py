@@ -39,7 +39,7 @@ def shown(loss: Loss) -> str:
 
 
 def test_policies_take_what_their_names_say() -> None:
-    with eviction.seated("reference") as client:
+    with eviction.client_alone("reference") as client:
         volatile = eviction.measure(client, "volatile-lru", 40)
         allkeys = eviction.measure(client, "allkeys-random", 60)
     assert (volatile.keys[LOCKS], volatile.keys[THROTTLES]) == (eviction.EACH, 3)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from benchmarks.processor import processor_s
+from benchmarks.sessions import processor_s
 from conformance.environment.clients import Launch, find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.fuzz.campaign import Campaign, CampaignOptions, FuzzFinding

@@ -12,19 +12,19 @@ from click.testing import CliRunner, Result
 
 from conformance.cli.report import report
 from conformance.problems import Problem, UsageProblem
-from conformance.report import formats
-from conformance.report.formats import FORMATS
-from conformance.report.rows import Rows
+from conformance.report import output
+from conformance.report.output import FORMATS
+from conformance.report.summary import RequirementRows
 
 
 @pytest.fixture(autouse=True)
-def _small_ledger(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "examined_rows", lambda: rows)
+def _small_ledger(rows: RequirementRows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "examined_rows", lambda: rows)
 
 
 def run(*arguments: str | Path) -> Result:
     """Run the command as the main program does: problems come out as they were raised."""
-    return CliRunner().invoke(report, [str(one) for one in arguments], catch_exceptions=True)
+    return CliRunner().invoke(report, [str(argument) for argument in arguments], catch_exceptions=True)
 
 
 def problem_of(result: Result) -> Problem:
@@ -48,7 +48,7 @@ def test_a_folder_is_enough_and_all_formats_are_written(run_path: Callable[[str]
     result = run(tmp_path, "--out", tmp_path / "out")
     assert result.exit_code == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        one.file_name for one in FORMATS.values()
+        report_format.file_name for report_format in FORMATS.values()
     )
     assert str(tmp_path / "out" / "report.html") in result.output
 

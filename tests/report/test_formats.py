@@ -1,4 +1,4 @@
-"""What every report must say, whatever it looks like, and how reports are written to a folder."""
+"""What every report must say, and says byte for byte as recorded; and how reports are written to a folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ import pytest
 from rich.console import Console
 
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.report import badge, formats, json_summary, junit, markdown, terminal
-from conformance.report.formats import FORMATS, write_reports
-from conformance.report.rows import Rows
+from conformance.report import json_summary, junit, markup, output, terminal
+from conformance.report.output import FORMATS, write_reports
 from conformance.report.run_file import Run, read_run
-from conformance.report.summary import Summary, summarise
+from conformance.report.summary import RequirementRows, Summary, summarise
+from tests.report import recorded
+from tests.report.sample_runs import sample_run_files
 
 # The development environment has no type stubs for it.
 jsonschema: Any = import_module("jsonschema")
@@ -38,20 +39,20 @@ def test_every_report_tells_what_is_wrong_and_how_to_see_it_again(
     name: str, summary_of: Callable[[str], Summary]
 ) -> None:
     text = FORMATS[name].render(summary_of("full"))
-    for told in (
+    for expected in (
         "lock.stale-token-refused",
         "error lock-mismatch",
         "--only lock.stale",
         "unsupported",
         "NOT CONFORMANT",
     ):
-        assert told in text, told
+        assert expected in text, expected
     if name != "junit":
         assert "removeLock.lua" in text
 
 
 def junit_outcomes(summary: Summary) -> dict[str, str]:
-    root = ET.fromstring(junit.render(summary))  # noqa: S314 - the kit's own output is what is being checked
+    root = ET.fromstring(junit.render_junit(summary))  # noqa: S314 - the kit's own output is what is being checked
     outcomes = {}
     for case in root.iter("testcase"):
         results = [child for child in case if child.tag in ("failure", "error", "skipped")]
@@ -87,9 +88,9 @@ def test_junit_of_a_run_that_ended_badly_without_saying_why(summary_of: Callable
     assert junit_outcomes(summary_of("empty")) == {"run ended well": "failure"}
 
 
-@pytest.mark.parametrize("run", ["full", "hostile", "incomplete", "empty", "conformant"])
+@pytest.mark.parametrize("run", recorded.RUNS)
 def test_json_keeps_its_published_schema(run: str, summary_of: Callable[[str], Summary]) -> None:
-    document = json.loads(json_summary.render(summary_of(run)))
+    document = json.loads(json_summary.render_json(summary_of(run)))
     validator = jsonschema.Draft202012Validator(published_schema())
     assert [error.message for error in validator.iter_errors(document)] == []
     del document["conclusion"]["conformant"]
@@ -99,7 +100,7 @@ def test_json_keeps_its_published_schema(run: str, summary_of: Callable[[str], S
 def test_the_published_schema_is_the_schema_of_the_code() -> None:
     assert published_schema() == json_summary.schema(), (
         "the document changed: write json_summary.schema() to conformance/report/schema/summary.schema.json, and raise "
-        "json_summary.FORMAT unless fields were only added"
+        "json_summary.SUMMARY_FORMAT unless fields were only added"
     )
 
 
@@ -117,18 +118,18 @@ def published_schema() -> object:
     ],
 )
 def test_badge(run: str, message: str, color: str, summary_of: Callable[[str], Summary]) -> None:
-    shown = json.loads(badge.render(summary_of(run)))
+    shown = json.loads(json_summary.render_badge(summary_of(run)))
     assert (shown["schemaVersion"], shown["message"], shown["color"]) == (1, message, color)
 
 
 def test_only_a_plain_pass_is_bright_green(run_path: Callable[[str], Path]) -> None:
     run = read_run(run_path("conformant"))
-    assert json.loads(badge.render(summarise(run)))["color"] == "brightgreen"
+    assert json.loads(json_summary.render_badge(summarise(run)))["color"] == "brightgreen"
     known = msgspec.structs.replace(
         run.scenarios[0], verdict="fail", requirements={"add.plain.waits": "fail"}, known={"add.plain.waits": "later"}
     )
     excused = Run(header=run.header, scenarios=(known, *run.scenarios[1:]), footer=run.footer)
-    assert json.loads(badge.render(summarise(excused))) == {
+    assert json.loads(json_summary.render_badge(summarise(excused))) == {
         "schemaVersion": 1,
         "label": "BullMQ 5.62.0",
         "message": "conformant, 1 known failure",
@@ -138,7 +139,7 @@ def test_only_a_plain_pass_is_bright_green(run_path: Callable[[str], Path]) -> N
 
 
 def test_the_terminal_report_fits_80_columns(summary_of: Callable[[str], Summary]) -> None:
-    lines = terminal.render(summary_of("full")).splitlines()
+    lines = terminal.render_terminal(summary_of("full")).splitlines()
     # Commands and closing sentences run over on purpose: what is wrapped cannot be copied or searched for.
     running_over = [line for line in lines if len(line) > 80]
     assert all(line.startswith(("   reproduce", "NOT CONFORMANT", "  - known entry")) for line in running_over)
@@ -168,22 +169,24 @@ def test_a_huge_run_stays_below_the_limit_of_a_step_summary(run_path: Callable[[
         wheres = [msgspec.structs.replace(finding, where=f"job.f{place}") for place in range(10)]
         requirements = {f"lock.r{number}": "fail"}
         broken.append(msgspec.structs.replace(lock, id=f"s{number}", requirements=requirements, findings=wheres))
-    text = markdown.render(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
+    text = markup.render_markdown(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
     assert len(text.encode()) < 1024 * 1024
     assert "350 more requirements" in text
     assert "7 more findings" in text
 
 
-def test_reports_are_written_under_their_names(run_path: Callable[[str], Path], rows: Rows, tmp_path: Path) -> None:
+def test_reports_are_written_under_their_names(
+    run_path: Callable[[str], Path], rows: RequirementRows, tmp_path: Path
+) -> None:
     written = write_reports(run_path("full"), tmp_path / "out", list(FORMATS), rows=rows)
-    assert [path.name for path in written] == [one.file_name for one in FORMATS.values()]
+    assert [path.name for path in written] == [report_format.file_name for report_format in FORMATS.values()]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in written)
 
 
 def test_the_ledger_of_the_kit_is_the_default(
-    run_path: Callable[[str], Path], rows: Rows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_path: Callable[[str], Path], rows: RequirementRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(formats, "examined_rows", lambda: rows)
+    monkeypatch.setattr(output, "examined_rows", lambda: rows)
     (written,) = write_reports(run_path("conformant"), tmp_path, ["json"])
     assert json.loads(written.read_text())["requirements"][0]["statement"] == "Ids count up from 1."
 
@@ -196,7 +199,39 @@ def test_an_unknown_format_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_unwritable_folder_is_a_problem(run_path: Callable[[str], Path], rows: Rows, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_a_problem(
+    run_path: Callable[[str], Path], rows: RequirementRows, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentProblem, match="cannot write the report"):
         write_reports(run_path("full"), tmp_path / "file", ["badge"], rows=rows)
+
+
+@pytest.mark.parametrize("run", recorded.RUNS)
+def test_run_is_as_recorded(run: str) -> None:
+    assert sample_run_files()[run] == recorded.run_path(run).read_bytes()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("run", recorded.RUNS)
+def test_report_is_as_recorded(run: str, name: str) -> None:
+    assert FORMATS[name].render(recorded.summary_of(run)) == recorded.report_path(run, name).read_bytes().decode()
+
+
+def test_everything_recorded_is_of_a_sample() -> None:
+    expected = {recorded.run_path(run) for run in recorded.RUNS}
+    expected |= {recorded.report_path(run, name) for run in recorded.RUNS for name in FORMATS}
+    found = {path for folder in ("runs", "golden") for path in (recorded.HERE / folder).rglob("*") if path.is_file()}
+    assert found == expected
+
+
+def test_what_is_written_is_what_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path.relative_to(recorded.HERE): path.read_bytes() for path in (recorded.HERE / "golden").rglob("*.*")}
+    monkeypatch.setattr(recorded, "HERE", tmp_path)
+    recorded.write()
+    assert {path.relative_to(tmp_path): path.read_bytes() for path in (tmp_path / "golden").rglob("*.*")} == before
+
+
+def test_rendering_twice_gives_the_same(summary_of: Callable[[str], Summary]) -> None:
+    for chosen in FORMATS.values():
+        assert chosen.render(summary_of("full")) == chosen.render(summary_of("full"))

@@ -13,13 +13,92 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-import conformance.report.html as html_report
-from conformance.report import badge, json_summary, junit, markdown, terminal
+from conformance.report import json_summary, junit, markup, terminal
 from conformance.report.summary import Summary
+from conformance.report.text import (
+    SplitText,
+    clip,
+    clip_split,
+    count,
+    duration,
+    moment,
+    shape,
+    split_difference,
+    visible,
+)
 
-RENDERERS = [terminal.render, junit.render, json_summary.render, markdown.render, html_report.render, badge.render]
+
+def test_what_cannot_be_seen_is_written_out() -> None:
+    assert visible("a\x1b[31m\u202eb\ud800\ufffe\t\r\n") == "a\\x1b[31m\\u202eb\\ud800\\ufffe\\t\\r\n"
+    assert visible("a\nb", keep_newlines=False) == "a\\nb"
+    assert visible("grün 日本 ✓") == "grün 日本 ✓"
+
+
+@given(st.text(), st.text())
+def test_parts_put_together_are_the_texts(expected: str, actual: str) -> None:
+    left, right = split_difference(expected, actual)
+    assert ("".join(left), "".join(right)) == (expected, actual)
+    assert (left.before, left.after) == (right.before, right.after)
+    assert (left.different == right.different) == (expected == actual)
+
+
+def test_a_difference_is_located() -> None:
+    assert split_difference("delay: 1000 ms", "delay: 15 ms") == (
+        SplitText("delay: 1", "000", " ms"),
+        SplitText("delay: 1", "5", " ms"),
+    )
+
+
+def test_long_texts_are_shortened_around_the_difference() -> None:
+    left, _ = split_difference("a" * 100 + "X" + "b" * 100, "a" * 100 + "Y" + "b" * 100)
+    assert "".join(clip_split(left, 5)) == "…aaaaaXbbbbb…"
+    assert clip("abcdef", 3) == "abc… (6 characters)"
+    assert clip("abc", 3) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("1700000000000", "1700000009999", True),
+        ("id 0b3c7c5e-7a52-4f0a-9c5d-0123456789ab", "id 11111111-2222-4333-8444-555555555555", True),
+        ("sha a1b2c3d4e5", "sha ffffffff00", True),
+        ("-1", "-2", False),
+        ("deadbeefs", "faceless", False),
+        ("attempts 3", "attempts 4", False),
+    ],
+)
+def test_shape_takes_out_what_is_volatile(one: str, other: str, same: bool) -> None:
+    assert (shape(one) == shape(other)) == same
+
+
+def test_words_for_people() -> None:
+    assert [duration(ms) for ms in (0, 999, 1000, 59_949, 125_400)] == [
+        "0 ms",
+        "999 ms",
+        "1.0 s",
+        "59.9 s",
+        "2 min 05 s",
+    ]
+    assert moment(1_700_000_000_000) == "2023-11-14 22:13:20 UTC"
+    assert (count(1, "entry", "entries"), count(2, "entry", "entries"), count(0, "job")) == (
+        "1 entry",
+        "2 entries",
+        "0 jobs",
+    )
+
+
+RENDERERS = [
+    terminal.render_terminal,
+    junit.render_junit,
+    json_summary.render_json,
+    markup.render_markdown,
+    markup.render_html,
+    json_summary.render_badge,
+]
 
 FOREIGN_TAGS = {"iframe", "img", "svg", "textarea", "object", "embed", "link", "base"}
 """Tags that only payloads could bring in."""
@@ -67,19 +146,19 @@ def hostile(summary_of: Callable[[str], Summary]) -> Summary:
 
 
 def test_html_lets_nothing_in(hostile: Summary) -> None:
-    assert harm(html_report.render(hostile)) == []
+    assert harm(markup.render_html(hostile)) == []
 
 
 def test_an_unescaped_page_is_noticed(hostile: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
-    escaping = html_report._environment()
+    escaping = markup._environment()
     careless = escaping.overlay(autoescape=False)
-    monkeypatch.setattr(html_report, "_environment", lambda: careless)
-    found = harm(html_report.render(hostile))
+    monkeypatch.setattr(markup, "_environment", lambda: careless)
+    found = harm(markup.render_html(hostile))
     assert {"img", "onerror", "script"} <= set(found)
 
 
 def test_html_names_its_only_script_by_hash(hostile: Summary) -> None:
-    page = Elements(html_report.render(hostile))
+    page = Elements(markup.render_html(hostile))
     policy = next(
         value or "" for name, value in page.attributes if name == "content" and "default-src" in (value or "")
     )
@@ -90,17 +169,17 @@ def test_html_names_its_only_script_by_hash(hostile: Summary) -> None:
 
 
 def test_html_asks_for_nothing_on_the_network(summary_of: Callable[[str], Summary]) -> None:
-    page = html_report.render(summary_of("full"))
+    page = markup.render_html(summary_of("full"))
     assert re.findall(r"""(?:src|href|url|@import)\s*[=(]?\s*["']?(?:https?:)?//""", page) == []
     assert harm(page) == []
 
 
 def test_html_shows_templates_as_text(hostile: Summary) -> None:
-    assert "{{ 7 * 7 }} {% include &#39;x&#39; %}" in html_report.render(hostile)
+    assert "{{ 7 * 7 }} {% include &#39;x&#39; %}" in markup.render_html(hostile)
 
 
 def test_links_of_the_matrix_lead_somewhere(hostile: Summary) -> None:
-    attributes = Elements(html_report.render(hostile)).attributes
+    attributes = Elements(markup.render_html(hostile)).attributes
     targets = {value for name, value in attributes if name == "id"}
     links = [str(value)[1:] for name, value in attributes if name == "href"]
     assert len(links) == len(hostile.requirements)
@@ -108,14 +187,14 @@ def test_links_of_the_matrix_lead_somewhere(hostile: Summary) -> None:
 
 
 def test_junit_is_well_formed(hostile: Summary) -> None:
-    root = ET.fromstring(junit.render(hostile))  # noqa: S314 - the kit's own output is what is being checked
+    root = ET.fromstring(junit.render_junit(hostile))  # noqa: S314 - the kit's own output is what is being checked
     names = [case.get("name") for case in root.iter("testcase")]
     assert "error<script>" in names
     assert root.find(".//failure") is not None
 
 
 def test_markdown_stays_text(hostile: Summary) -> None:
-    rendered = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(markdown.render(hostile))
+    rendered = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(markup.render_markdown(hostile))
     page = Elements(rendered)
     assert harm(rendered) == []
     assert set(page.tags) <= {
@@ -126,7 +205,7 @@ def test_markdown_stays_text(hostile: Summary) -> None:
 
 
 def test_markdown_tables_keep_their_columns(hostile: Summary) -> None:
-    rows = [line for line in markdown.render(hostile).splitlines() if line.startswith("|")]
+    rows = [line for line in markup.render_markdown(hostile).splitlines() if line.startswith("|")]
     assert {row.count("|") for row in rows} == {5}
 
 
@@ -137,11 +216,11 @@ def test_no_report_carries_control_characters(render: Callable[[Summary], str], 
 
 
 def test_json_keeps_the_exact_text(hostile: Summary, run_path: Callable[[str], Path]) -> None:
-    document = json.loads(json_summary.render(hostile))
+    document = json.loads(json_summary.render_json(hostile))
     records = [json.loads(line) for line in run_path("hostile").read_text().splitlines()]
-    (requirement,) = [one for one in document["requirements"] if one["id"] == "add.options.encoding"]
+    (requirement,) = [found for found in document["requirements"] if found["id"] == "add.options.encoding"]
     assert requirement["findings"][1]["example"] == records[1]["findings"][1]
 
 
 def test_terminal_shows_markup_as_text(hostile: Summary) -> None:
-    assert "[bold red]rich markup[/bold red]" in terminal.render(hostile)
+    assert "[bold red]rich markup[/bold red]" in terminal.render_terminal(hostile)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from conformance.report.progress import LiveProgress
-from conformance.report.rows import Rows
 from conformance.report.run_file import Run, read_run
+from conformance.report.summary import RequirementRows
+from conformance.report.terminal import LiveProgress
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def go_through(run: Run, progress: LiveProgress) -> None:
     progress.stop()
 
 
-def test_plain_lines_without_a_terminal(full: Run, rows: Rows) -> None:
+def test_plain_lines_without_a_terminal(full: Run, rows: RequirementRows) -> None:
     console = console_of(terminal=False)
     go_through(full, LiveProgress(console, rows))
     lines = written(console).splitlines()
@@ -48,7 +48,7 @@ def test_plain_lines_without_a_terminal(full: Run, rows: Rows) -> None:
     assert not any("flow.children" in line for line in lines), "unsupported scenarios are only counted"
 
 
-def test_the_bar_moves_on_a_terminal(full: Run, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bar_moves_on_a_terminal(full: Run, rows: RequirementRows, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     console = console_of(terminal=True)
     go_through(full, LiveProgress(console, rows))
@@ -59,7 +59,7 @@ def test_the_bar_moves_on_a_terminal(full: Run, rows: Rows, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("ci", "term"), [("true", "xterm"), ("", "dumb")])
 def test_no_bar_in_ci_or_on_a_dumb_terminal(
-    ci: str, term: str, full: Run, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    ci: str, term: str, full: Run, rows: RequirementRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", ci)
     console = console_of(terminal=True, term=term)

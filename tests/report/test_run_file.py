@@ -11,9 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conformance.gate.records import Record, ScenarioRecord, encode
+from conformance.gate.records import Record, encode
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report.run_file import Run, RunWriter, find_run, read_run
+from tests.report import sample_runs
 
 
 @pytest.fixture
@@ -160,7 +161,5 @@ def test_the_run_of_a_folder(full: Run, tmp_path: Path) -> None:
 
 
 def test_records_are_whole_lines() -> None:
-    odd = ScenarioRecord(
-        id="a", title="line\nbreak", area="a", tier="quick", verdict="pass", requirements={}, log=["\u2028", "\r\n"]
-    )
+    odd = sample_runs.scenario("a", "pass", title="line\nbreak", log=["\u2028", "\r\n"])
     assert encode(odd).count(b"\n") == 1

@@ -4,57 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from conformance.gate.records import Finding, RunFooter, ScenarioRecord, Verdict
-from conformance.report.conclusion import State
-from conformance.report.rows import NO_ROWS, Rows
+from conformance.gate.records import Finding, ScenarioRecord, Verdict
 from conformance.report.run_file import Run, read_run
-from conformance.report.summary import RequirementSummary, Summary, show_scenario, summarise
-from conformance.report.verdicts import Shown
+from conformance.report.summary import (
+    NO_ROWS,
+    RequirementRows,
+    RequirementSummary,
+    Summary,
+    scenario_verdict,
+    summarise,
+)
+from conformance.report.verdicts import ConclusionState, ReportedVerdict
+from tests.report import sample_runs
 
 MUST, SHOULD, MAY = "add.plain.waits", "events.waiting", "events.metrics"
 
 
 @pytest.fixture
-def build(run_path: Callable[[str], Path], rows: Rows) -> Callable[..., Summary]:
+def build(rows: RequirementRows) -> Callable[..., Summary]:
     """Summarise scenarios in an otherwise ordinary run."""
-    header = read_run(run_path("conformant")).header
 
     def of(*scenarios: ScenarioRecord, exit_code: int = 0, stale: dict[str, str] | None = None) -> Summary:
-        footer = RunFooter(finished_ms=header.started_ms, exit_code=exit_code, verdicts={}, stale=stale or {})
-        planned = msgspec.structs.replace(header, planned=len(scenarios))
-        return summarise(Run(header=planned, scenarios=scenarios, footer=footer), rows)
+        first = sample_runs.header(planned=len(scenarios))
+        last = sample_runs.footer(exit_code=exit_code, stale=stale or {})
+        return summarise(Run(header=first, scenarios=scenarios, footer=last), rows)
 
     return of
 
 
-def scenario(verdict: Verdict, requirement: str = MUST, **fields: object) -> ScenarioRecord:
-    plain = ScenarioRecord(
-        id=f"scenario.{verdict}",
-        title="t",
-        area="add",
-        tier="quick",
-        verdict=verdict,
-        requirements={requirement: verdict},
-    )
-    return msgspec.structs.replace(plain, **fields)
+def scenario(verdict: Verdict, requirement: str = MUST, **changes: Any) -> ScenarioRecord:
+    return sample_runs.scenario(f"add.{verdict}", verdict, requirement, **changes)
 
 
 def finding(requirement: str = MUST, expected: str = "1", actual: str = "2", where: str = "job.opts") -> Finding:
-    return Finding(
-        requirement=requirement,
-        source="snapshot",
-        kind="wrong-value",
-        severity="wrong-behaviour",
-        where=where,
-        key="1",
-        expected=expected,
-        actual=actual,
-        message="m",
-    )
+    return sample_runs.finding(requirement, where, expected, actual)
 
 
 def only(summary: Summary) -> RequirementSummary:
@@ -73,9 +61,11 @@ def only(summary: Summary) -> RequirementSummary:
         (("pass", "error", "fail"), "fail"),
     ],
 )
-def test_the_worst_scenario_decides(verdicts: tuple[Verdict, ...], shown: Shown, build: Callable[..., Summary]) -> None:
+def test_the_worst_scenario_decides(
+    verdicts: tuple[Verdict, ...], shown: ReportedVerdict, build: Callable[..., Summary]
+) -> None:
     requirement = only(build(*map(scenario, verdicts)))
-    assert requirement.shown == shown
+    assert requirement.reported == shown
     assert len(requirement.scenarios) == len(verdicts)
 
 
@@ -84,40 +74,40 @@ def test_the_worst_scenario_decides(verdicts: tuple[Verdict, ...], shown: Shown,
     [(MUST, "fail", "not-conformant"), (SHOULD, "warn", "conformant"), (MAY, "info", "conformant")],
 )
 def test_the_level_weighs_a_failure(
-    requirement: str, shown: Shown, state: State, build: Callable[..., Summary]
+    requirement: str, shown: ReportedVerdict, state: ConclusionState, build: Callable[..., Summary]
 ) -> None:
     summary = build(scenario("fail", requirement))
-    assert (only(summary).shown, summary.conclusion.state) == (shown, state)
+    assert (only(summary).reported, summary.conclusion.state) == (shown, state)
 
 
 def test_a_may_that_passes_with_findings_informs(build: Callable[..., Summary]) -> None:
-    assert only(build(scenario("pass", MAY, findings=[finding(MAY)]))).shown == "info"
-    assert only(build(scenario("pass", MUST, findings=[finding(MUST)]))).shown == "pass"
+    assert only(build(scenario("pass", MAY, findings=[finding(MAY)]))).reported == "info"
+    assert only(build(scenario("pass", MUST, findings=[finding(MUST)]))).reported == "pass"
 
 
 def test_a_known_failure_is_excused_only_where_it_is_listed(build: Callable[..., Summary]) -> None:
     listed = scenario("fail", known={MUST: "later"})
     summary = build(listed)
-    assert (only(summary).shown, only(summary).known) == ("expected-fail", ("later",))
+    assert (only(summary).reported, only(summary).known) == ("expected-fail", ("later",))
     assert summary.conclusion.conformant
     assert "1 known failure" in summary.conclusion.sentence
-    assert only(build(listed, scenario("fail"))).shown == "fail"
+    assert only(build(listed, scenario("fail"))).reported == "fail"
 
 
 def test_an_error_is_never_excused(build: Callable[..., Summary]) -> None:
-    assert only(build(scenario("error", known={MUST: "later"}))).shown == "error"
+    assert only(build(scenario("error", known={MUST: "later"}))).reported == "error"
 
 
 @pytest.mark.parametrize(("known", "shown"), [({MUST: "not reached"}, "expected-fail"), ({}, "inconclusive")])
 def test_an_open_question_is_excused_where_the_gate_says_so(
     known: dict[str, str], shown: str, build: Callable[..., Summary]
 ) -> None:
-    assert only(build(scenario("inconclusive", known=known))).shown == shown
+    assert only(build(scenario("inconclusive", known=known))).reported == shown
 
 
 def test_a_stale_entry_keeps_the_run_from_being_conformant(build: Callable[..., Summary]) -> None:
     summary = build(scenario("pass"), stale={MUST: "was slow"})
-    assert (only(summary).shown, only(summary).known) == ("stale", ("was slow",))
+    assert (only(summary).reported, only(summary).known) == ("stale", ("was slow",))
     assert summary.conclusion.state == "not-conformant"
     assert build(scenario("pass")).conclusion.state == "conformant"
 
@@ -149,12 +139,15 @@ def test_a_good_exit_code_does_not_outvote_a_failure(build: Callable[..., Summar
 
 def test_a_finding_against_a_requirement_without_a_verdict_is_a_failure(build: Callable[..., Summary]) -> None:
     summary = build(scenario("fail", findings=[finding(), finding("lock.renewed")]))
-    assert {one.id: one.shown for one in summary.requirements} == {MUST: "fail", "lock.renewed": "fail"}
+    assert {requirement.id: requirement.reported for requirement in summary.requirements} == {
+        MUST: "fail",
+        "lock.renewed": "fail",
+    }
 
 
 def test_an_error_that_speaks_against_no_requirement_is_not_lost(build: Callable[..., Summary]) -> None:
     summary = build(scenario("error", requirements={}), scenario("pass"))
-    assert [one.record.verdict for one in summary.unattributed] == ["error"]
+    assert [scenario.record.verdict for scenario in summary.unattributed] == ["error"]
     assert summary.conclusion.state == "undecided"
     both = build(scenario("error", requirements={MUST: "fail"}))
     assert both.scenarios[0].unattributed
@@ -180,12 +173,14 @@ def test_the_most_severe_finding_comes_first(build: Callable[..., Summary]) -> N
     assert [group.example.severity for group in groups] == ["breaks-others", "cosmetic"]
 
 
-def test_areas_come_from_the_ledger_and_else_from_the_scenario(run_path: Callable[[str], Path], rows: Rows) -> None:
+def test_areas_come_from_the_ledger_and_else_from_the_scenario(
+    run_path: Callable[[str], Path], rows: RequirementRows
+) -> None:
     run = read_run(run_path("full"))
     assert [area.name for area in summarise(run, rows).areas] == ["add", "events", "flow", "lock", "retry"]
     without = summarise(run, NO_ROWS)
-    assert {one.id: one.area for one in without.requirements}["add.timestamp"] == "add"
-    assert {one.level for one in without.requirements} == {None}
+    assert {requirement.id: requirement.area for requirement in without.requirements}["add.timestamp"] == "add"
+    assert {requirement.level for requirement in without.requirements} == {None}
 
 
 def test_counts_add_up(summary_of: Callable[[str], Summary]) -> None:
@@ -219,9 +214,9 @@ def test_a_cut_run_is_never_conformant_but_may_be_known_not_to_be(
     assert cut.conclusion.state == "not-conformant"
 
 
-def test_the_word_for_a_single_scenario(rows: Rows) -> None:
-    assert show_scenario(scenario("fail", SHOULD), rows) == "warn"
-    assert show_scenario(scenario("fail", SHOULD)) == "fail"
-    assert show_scenario(scenario("fail", known={MUST: "later"}), rows) == "expected-fail"
-    assert show_scenario(scenario("unsupported", requirements={}), rows) == "unsupported"
-    assert show_scenario(scenario("pass"), rows) == "pass"
+def test_the_word_for_a_single_scenario(rows: RequirementRows) -> None:
+    assert scenario_verdict(scenario("fail", SHOULD), rows) == "warn"
+    assert scenario_verdict(scenario("fail", SHOULD)) == "fail"
+    assert scenario_verdict(scenario("fail", known={MUST: "later"}), rows) == "expected-fail"
+    assert scenario_verdict(scenario("unsupported", requirements={}), rows) == "unsupported"
+    assert scenario_verdict(scenario("pass"), rows) == "pass"

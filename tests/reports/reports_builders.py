@@ -12,11 +12,9 @@ from conformance.observe.diff import diff
 from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
-from reports.diff.jobs import JOB_TABLES, rows_by_table, unequal_jobs, without_certain
-from reports.diff.queues import SHARED, compare_group
-from reports.diff.settings import Settings, SideFacts
-from reports.diff.sieve import SideOfBucket, Sieve, Tables
-from reports.diff.table import Pair, row_of
+from reports.diff.comparing import JOB_TABLES, SHARED, compare_group, rows_by_table, unequal_jobs, without_certain
+from reports.diff.prefilter import BucketSide, Prefilter, Tables
+from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
 from reports.snapshot.rows import batch_of, wide_rows
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job
 
@@ -124,10 +122,10 @@ def planted(keys: Keys) -> tuple[Keys, set[tuple[str, str]]]:
     }
 
 
-def settings_for(expected: Snapshot, actual: Snapshot, **changes: Any) -> Settings:
+def settings_for(expected: Snapshot, actual: Snapshot, **changes: Any) -> DiffSettings:
     """Settings for two snapshots."""
-    sides = [SideFacts(prefix=side.prefix, taken_ms=side.taken_ms) for side in (expected, actual)]
-    return Settings(expected=sides[0], actual=sides[1], **changes)
+    sides = [DiffSide(prefix=side.prefix, taken_ms=side.taken_ms) for side in (expected, actual)]
+    return DiffSettings(expected=sides[0], actual=sides[1], **changes)
 
 
 def differences_of(expected: Snapshot, actual: Snapshot, **changes: Any) -> list[tuple[str, ...]]:
@@ -135,7 +133,7 @@ def differences_of(expected: Snapshot, actual: Snapshot, **changes: Any) -> list
     settings = settings_for(expected, actual, **changes)
     sides = without_certain(tables_of(expected), tables_of(actual), settings)
     found = [
-        row_of(difference, pair, key[0])
+        difference_row(difference, pair, key[0])
         for key, pair in unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings)
         for difference in explained(pair)
     ]
@@ -151,25 +149,23 @@ def tables_of(side: Snapshot) -> Tables:
 
 
 def jobs_not_alike(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
-    """Keys of the jobs whose canonical rows differ, told without the sieve."""
+    """Keys of the jobs whose canonical rows differ, found without the prefilter."""
     tables = [{table: list(getattr(side, table)) for table in JOB_TABLES} for side in (expected, actual)]
     found = unequal_jobs(tables[0], tables[1], settings_for(expected, actual, **changes))
     return {":".join(key).encode() for key, _ in found}
 
 
 def certain_jobs(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
-    """Keys of the jobs that the sieve takes out."""
+    """Keys of the jobs that the prefilter takes out."""
     settings = settings_for(expected, actual, **changes)
-    sides = [
-        SideOfBucket(tables_of(side), facts) for side, facts in zip((expected, actual), settings.sides, strict=True)
-    ]
-    return set(Sieve(sides[0], sides[1], settings).certain().to_pylist())
+    sides = [BucketSide(tables_of(side), facts) for side, facts in zip((expected, actual), settings.sides, strict=True)]
+    return set(Prefilter(sides[0], sides[1], settings).certain().to_pylist())
 
 
 LOOSE = tuple(table for table in TABLES if table not in {"logs", "dependencies", "events"})
 """Tables that come to the comparison by queue; jobs and memberships as what rules look at."""
 
 
-def explained(pair: Pair) -> list[Difference]:
+def explained(pair: SnapshotPair) -> list[Difference]:
     """The gate's explanation of one unequal job."""
     return diff(pair.expected, pair.actual)

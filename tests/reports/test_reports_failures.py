@@ -9,12 +9,11 @@ import pytest
 
 from conformance.cli.main import cli
 from conformance.problems import EnvironmentProblem, UsageProblem
-from reports.failures import ExecutorProblem, explain_spark
-from reports.java import insist_on_java
-from reports.loading import make_folder
 from reports.options import properties
-from reports.snapshot.manifest import MANIFEST, Manifest, claim_folder, read_manifest, write_manifest
-from reports.snapshot.plan import Source
+from reports.snapshot.format import MANIFEST, SnapshotManifest, claim_folder, read_manifest, write_manifest
+from reports.snapshot.plan import RedisSource
+from reports.spark_problems import ExecutorProblem, explain_spark, require_java
+from reports.verbs import make_folder
 
 
 def fake_java(folder: Path, said: str) -> None:
@@ -28,28 +27,28 @@ def test_an_old_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     fake_java(tmp_path, 'openjdk version "1.8.0_392"')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match="is Java 8; Spark needs 17 or newer"):
-        insist_on_java()
+        require_java()
 
 
 def test_a_java_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path, "hello")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match="does not tell its version"):
-        insist_on_java()
+        require_java()
 
 
 def test_no_java_at_all_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match="no Java was found") as caught:
-        insist_on_java()
+        require_java()
     assert "openjdk-17" in caught.value.hint
 
 
 def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(EnvironmentProblem, match="does not exist"):
-        insist_on_java()
+        require_java()
 
 
 def test_a_problem_of_an_executor_arrives_as_it_was_raised() -> None:
@@ -74,8 +73,8 @@ def test_what_spark_says_becomes_one_line(text: str, said: str) -> None:
     assert said in str(explain_spark(Exception(text)))
 
 
-def manifest() -> Manifest:
-    return Manifest(
+def manifest() -> SnapshotManifest:
+    return SnapshotManifest(
         kit="1",
         bullmq="5.62.0",
         scripts_sha256="x",
@@ -127,7 +126,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_a_source_has_to_be_a_url() -> None:
     with pytest.raises(UsageProblem, match="is no address of a Redis"):
-        Source(redis="bundled", prefix="p").address  # noqa: B018 - it raises
+        RedisSource(redis="bundled", prefix="p").address  # noqa: B018 - it raises
 
 
 def test_a_property_has_a_name_and_a_value() -> None:

@@ -8,8 +8,7 @@ import pytest
 from conformance.checkers.histories.history import History, HistoryHeader, HistoryLine, RunPhase, ScriptLine, in_order
 from conformance.checkers.histories.history_checks import check_history
 from conformance.observe.tables import Snapshot
-from reports.history.judging import CHECKS, DECOMPOSABLE, judge
-from reports.history.pieces import pieces_of, shared_lines
+from reports.history import CHECKS, DECOMPOSABLE, is_shared, job_lines, judge_jobs
 from tests.checkers.history_builders import added, completed_life, end_state, event, fault, quiescent, ran, script
 
 
@@ -62,28 +61,33 @@ def test_the_checks_say_of_each_job_what_they_say_of_all_of_them(end: Snapshot |
     expected = {"duplicate-runs", "tokens", "timing"}
     expected |= {"durability", "conservation", "counters", "indeterminate", "events"} if end else set()
     assert {check for check, _, _ in whole} >= expected
-    names = {piece.job: piece.name for line in history.lines for piece in pieces_of(line) if piece.job and piece.name}
+    names = {
+        own_line.job: own_line.name
+        for line in history.lines
+        for own_line in job_lines(line)
+        if own_line.job and own_line.name
+    }
     jobs: defaultdict[str, list[HistoryLine]] = defaultdict(list)
     for line in history.lines:
-        for piece in pieces_of(line):
-            jobs[piece.name or names[piece.job]].append(piece.line)
-    shared = shared_lines(history.lines)
+        for own_line in job_lines(line):
+            jobs[own_line.name or names[own_line.job]].append(own_line.line)
+    shared = [line for line in history.lines if is_shared(line)]
     ids: defaultdict[str, set[str]] = defaultdict(set)
     for job, name in names.items():
         ids[name].add(job)
     alone = {
         row[:3]
         for name, own in jobs.items()
-        for row in judge(history.header, shared, own, end and part_of(end, ids[name], name))
+        for row in judge_jobs(history.header, shared, own, end and part_of(end, ids[name], name))
     }
     assert alone == whole
 
 
 def test_a_line_about_several_jobs_names_one_at_a_time() -> None:
     line = ScriptLine(at_ms=1, process="w", script="x", queue="q", job="1", claimed="2", jobs=["2", "3"])
-    pieces = {piece.job: piece.line for piece in pieces_of(line)}
-    assert set(pieces) == {"1", "2", "3"}
-    first, second = pieces["1"], pieces["2"]
+    own_lines = {own_line.job: own_line.line for own_line in job_lines(line)}
+    assert set(own_lines) == {"1", "2", "3"}
+    first, second = own_lines["1"], own_lines["2"]
     assert isinstance(first, ScriptLine)
     assert isinstance(second, ScriptLine)
     assert (first.job, first.claimed, first.jobs) == ("1", "", [])
@@ -91,6 +95,6 @@ def test_a_line_about_several_jobs_names_one_at_a_time() -> None:
 
 
 def test_shared_lines_belong_to_no_job() -> None:
-    assert shared_lines(bad_history().lines)
-    assert list(pieces_of(RunPhase(at_ms=1, name="drain"))) == []
+    assert any(is_shared(line) for line in bad_history().lines)
+    assert list(job_lines(RunPhase(at_ms=1, name="drain"))) == []
     assert {check.name for check in CHECKS} == set(DECOMPOSABLE)

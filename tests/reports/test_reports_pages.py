@@ -11,14 +11,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from reports.diff.summary import DiffSummary, Example, Line, in_tree_order, look_closer
-from reports.load.result import LoadResult, Phase, read_result, write_result
-from reports.measure.histograms import Histogram, merged
-from reports.measure.observing import Point
-from reports.render.charts import rates
-from reports.render.diff_page import print_diff, write_diff_reports
-from reports.render.load_page import write_load_reports
-from reports.workload.description import Workload
+from reports.diff.summary import DiffExample, DiffSummary, RollupLine, in_tree_order, look_closer
+from reports.documents import rates
+from reports.load.measurements import BacklogSample, Histogram, LoadPhase, LoadResult, merged, write_result
+from reports.load.workload import Workload
+from reports.rendering import print_diff, write_diff_reports, write_load_reports
 
 
 def load_result() -> LoadResult:
@@ -35,17 +32,17 @@ def load_result() -> LoadResult:
         redis="redis://127.0.0.1:1/0",
         prefix="p",
         start_ms=0,
-        produced=Phase(jobs=1234, seconds=2),
-        finished=Phase(jobs=1200, seconds=10),
+        produced=LoadPhase(jobs=1234, seconds=2),
+        finished=LoadPhase(jobs=1200, seconds=10),
         late_ms=17,
         final={"completed": 1190, "failed": 10},
         latencies={"due-to-active": histogram.latency()},
-        series=[Point(at_ms=n * 250, counts=found, added=n * 9) for n, found in enumerate(counts)],
+        series=[BacklogSample(at_ms=n * 250, counts=found, added=n * 9) for n, found in enumerate(counts)],
     )
 
 
 def diff_summary(total: int = 3) -> DiffSummary:
-    example = Example(
+    example = DiffExample(
         class_="field",
         kind="wrong-value",
         severity="breaks-others",
@@ -65,7 +62,7 @@ def diff_summary(total: int = 3) -> DiffSummary:
         jobs=(1000, 999),
         total=total,
         by_class={"missing": 1, "field": 2} if total else {},
-        rollup=[Line(path=path, count=count) for path, count in lines] if total else [],
+        rollup=[RollupLine(path=path, count=count) for path, count in lines] if total else [],
         examples=[example, msgspec.structs.replace(example, class_="missing")] if total else [],
         trimmed=["q"],
         switched_off=[],
@@ -107,7 +104,7 @@ def test_a_browser_shows_the_load(tmp_path: Path) -> None:
     folder.mkdir()
     html, markdown, _, index = write_load_reports(folder, load_result())
     write_result(folder, load_result())
-    assert read_result(folder) == load_result()
+    assert msgspec.json.decode((folder / "load.json").read_bytes(), type=LoadResult) == load_result()
     shown = shown_by_chromium(html)
     for text in ("Load of 1,234 jobs", "jobs per second", "Latency percentiles in milliseconds", "p99.9", "1,190"):
         assert text in shown, text
@@ -157,7 +154,8 @@ def test_the_terminal_shows_one_example_per_class(capsys: pytest.CaptureFixture[
 
 def test_the_roll_up_is_a_tree_with_larger_branches_first() -> None:
     lines = [
-        Line(path=path, count=n) for path, n in ((["b"], 1), (["a", "x"], 2), ([], 4), (["a"], 3), (["a", "y"], 1))
+        RollupLine(path=path, count=n)
+        for path, n in ((["b"], 1), (["a", "x"], 2), ([], 4), (["a"], 3), (["a", "y"], 1))
     ]
     assert [line.path for line in in_tree_order(lines)] == [[], ["a"], ["a", "x"], ["a", "y"], ["b"]]
 
@@ -179,8 +177,8 @@ def test_throughput_is_growth_per_second() -> None:
 @pytest.mark.parametrize(
     ("changes", "failing"),
     [
-        ({"produced": Phase(jobs=1234, seconds=2)}, set()),
-        ({"produced": Phase(jobs=1000, seconds=2)}, {"all jobs added"}),
+        ({"produced": LoadPhase(jobs=1234, seconds=2)}, set()),
+        ({"produced": LoadPhase(jobs=1000, seconds=2)}, {"all jobs added"}),
         ({"final": {"wait": 3, "completed": 1231}}, {"all jobs finished"}),
         ({"final": {"wait": 1234}, "workers": []}, set()),
     ],

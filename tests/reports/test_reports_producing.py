@@ -1,26 +1,81 @@
+"""A workload is the same wherever it is computed, and its jobs are added on schedule, and once."""
+
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from conformance.environment.clients import Toolchain, find_toolchain
+from conformance.environment.clients import Launch, find_toolchain
 from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance
-from reports.load import produce
-from reports.load.produce import add_partition
-from reports.load.producers import Row, producer_for, runs_of
-from reports.load.target import Target, forget_progress, insist_on_room, missing_of
-from reports.loading import crew_of, launched
-from reports.workload.description import Workload
+from reports.load import producing
+from reports.load.producing import PlannedJob, add_partition, producer_for, runs_of
+from reports.load.target import LoadTarget, forget_progress, missing_of, require_unused_queues
+from reports.load.workload import Workload, checked_workload, read_workload
+from reports.verbs import worker_group
+
+GOOD = """
+jobs: 500
+seed: 7
+queues: 2
+rate: 100
+arrival: jittered
+payload: {distribution: exponential, least: 10, most: 900}
+priority: {share: 0.1, levels: 3}
+failures: {once: 0.1, always: 0.01}
+flows: {share: 0.05, children: 2}
+retention: {completed: 100}
+"""
+
+
+def test_a_description_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "workload.yaml"
+    path.write_text(GOOD)
+    found = read_workload(path)
+    assert (found.jobs, found.payload.most, found.flows.children) == (500, 900, 2)
+    assert found.queue_names == ["load-0", "load-1"]
+    assert found.digest != Workload(jobs=500).digest
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("jbos: 5", "jbos"),
+        ("jobs: many", "jobs"),
+        ("jobs: 0", "jobs is 0"),
+        ("lifo: 2", "lifo is 2"),
+        ("failures: {once: 0.7, always: 0.7}", "more than 1 together"),
+        ("attempts: 1\nfailures: {once: 0.1}", "second attempt"),
+        ("payload: {least: 5, most: 1}", "payload goes from 5 to 1"),
+        ("name: 'a:b'", "cannot be part of a queue's name"),
+        ("jobs: [", "workload.yaml"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "workload.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageProblem) as caught:
+        read_workload(path)
+    assert said in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageProblem, match="cannot be read"):
+        read_workload(tmp_path / "none.yaml")
+
+
+def test_the_default_is_valid() -> None:
+    assert checked_workload(Workload()) == Workload()
 
 
 def rows(count: int) -> list[dict[str, Any]]:
@@ -40,16 +95,16 @@ def rows(count: int) -> list[dict[str, Any]]:
     ]
 
 
-def batches(of: Sequence[Row]) -> Iterator[pa.RecordBatch]:
+def batches(of: Sequence[PlannedJob]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pylist([dict(row) for row in of])
 
 
-def target_on(server: RedisInstance, prefix: str, **changes: Any) -> Target:
-    return Target(address=server, prefix=prefix, workload=Workload(queues=2), **changes)
+def target_on(server: RedisInstance, prefix: str, **changes: Any) -> LoadTarget:
+    return LoadTarget(address=server, prefix=prefix, workload=Workload(queues=2), **changes)
 
 
-def toolbox() -> Toolchain:
-    return find_toolchain("", lambda _: None)
+def launch(name: str) -> Launch:
+    return find_toolchain("", lambda _: None).launch(name)
 
 
 def state(server: RedisInstance, prefix: str) -> Snapshot:
@@ -61,7 +116,7 @@ def test_the_reference_and_node_leave_the_same(server: RedisInstance, prefix: st
     other = server.fresh_prefix()
     try:
         add_partition(batches(rows(60)), target_on(server, prefix), 0)
-        node = launched("node", toolbox())
+        node = launch("node")
         counts = add_partition(batches(rows(60)), target_on(server, other, producer=node), 0)
         assert counts["added"] == 60
         assert len(state(server, prefix).jobs) == 60 + 6 * 2
@@ -77,7 +132,7 @@ class Flaky:
         self.inner = inner
         self.failures = 1
 
-    def add(self, added: Sequence[Row]) -> None:
+    def add(self, added: Sequence[PlannedJob]) -> None:
         if self.failures:
             self.failures -= 1
             self.inner.add(added[: len(added) // 2])
@@ -88,7 +143,7 @@ class Flaky:
 def test_after_a_lost_connection_nothing_is_added_twice(server: RedisInstance, prefix: str) -> None:
     target, wanted = target_on(server, prefix), rows(20)
     with server.connect() as client, producer_for(target) as producer:
-        produce._add_batch(Flaky(producer), client, target, wanted, doubtful=False)
+        producing._add_batch(Flaky(producer), client, target, wanted, doubtful=False)
         assert missing_of(client, target, wanted) == []
         names = [fields[b"event"] for queue in "01" for _, fields in client.xrange(f"{prefix}:load-{queue}:events")]
     assert b"duplicated" not in names
@@ -96,7 +151,7 @@ def test_after_a_lost_connection_nothing_is_added_twice(server: RedisInstance, p
 
 
 def test_a_load_goes_on_where_it_broke_off(server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "BATCH", 10)
+    monkeypatch.setattr(producing, "BATCH", 10)
     wanted = rows(40)
     first = target_on(server, prefix)
     add_partition(batches(wanted[:25]), first, 0)
@@ -114,28 +169,28 @@ def test_a_load_goes_on_where_it_broke_off(server: RedisInstance, prefix: str, m
 def test_a_redis_that_stays_away_ends_the_load_with_a_hint(
     server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce, "PAUSE_S", 0.0)
+    monkeypatch.setattr(producing, "PAUSE_S", 0.0)
     target = target_on(server, prefix)
 
     class Dead:
-        def add(self, _: Sequence[Row]) -> None:
+        def add(self, _: Sequence[PlannedJob]) -> None:
             raise RedisConnectionError("gone")
 
     with server.connect() as client, pytest.raises(EnvironmentProblem, match="gave up after 5 attempts") as caught:
-        produce._add_batch(Dead(), client, target, rows(3), doubtful=False)
+        producing._add_batch(Dead(), client, target, rows(3), doubtful=False)
     assert "--resume" in caught.value.hint
 
 
 def test_a_queue_in_use_is_refused(server: RedisInstance, prefix: str) -> None:
     target = target_on(server, prefix)
-    insist_on_room(target)
+    require_unused_queues(target)
     add_partition(batches(rows(3)), target, 0)
     with pytest.raises(UsageProblem, match="already in use"):
-        insist_on_room(target)
-    insist_on_room(target_on(server, prefix, resume=True))
+        require_unused_queues(target)
+    require_unused_queues(target_on(server, prefix, resume=True))
     forget_progress(target)
     with pytest.raises(UsageProblem, match="was not filled by this workload"):
-        insist_on_room(target_on(server, prefix, resume=True))
+        require_unused_queues(target_on(server, prefix, resume=True))
 
 
 def test_rows_of_each_queue_keep_their_order() -> None:
@@ -148,16 +203,16 @@ def test_rows_of_each_queue_keep_their_order() -> None:
 
 def test_a_batch_waits_for_its_schedule(monkeypatch: pytest.MonkeyPatch, server: RedisInstance, prefix: str) -> None:
     waited: list[int] = []
-    monkeypatch.setattr(produce, "_wait_until", waited.append)
+    monkeypatch.setattr(producing, "_wait_until", waited.append)
     wanted = [{**row, "scheduled_ms": row["index"] * 1000} for row in rows(3)]
-    target = Target(address=server, prefix=prefix, workload=Workload(rate=1), start_ms=10**15)
-    assert [len(batch) for batch in produce._on_schedule(iter(wanted), target)] == [1, 1, 1]
+    target = LoadTarget(address=server, prefix=prefix, workload=Workload(rate=1), start_ms=10**15)
+    assert [len(batch) for batch in producing._on_schedule(iter(wanted), target)] == [1, 1, 1]
     assert waited == [10**15, 10**15 + 1000, 10**15 + 2000]
 
 
 def test_workers_are_written_as_client_and_number_of_processes() -> None:
-    crew = crew_of("node:2", 7, toolbox())
-    assert (crew.client.name, crew.processes, crew.concurrency) == ("node", 2, 7)
+    group = worker_group("node:2", 7, launch)
+    assert (group.client.name, group.processes, group.concurrency) == ("node", 2, 7)
     for text in ("nobody", "node:0", ""):
         with pytest.raises(UsageProblem):
-            crew_of(text, 7, toolbox())
+            worker_group(text, 7, launch)

@@ -18,26 +18,23 @@ from junitparser import JUnitXml
 from pyspark.sql import SparkSession
 from redis import Redis
 
-from benchmarks.spark_fill import fill, plant
+from benchmarks.spark import fill, plant
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, open_server
-from reports.diff.plan import Comparison, differences
+from reports.diff.plan import SnapshotComparison, differences
 from reports.diff.summary import DiffSummary, rollup_of, summarise
-from reports.diff.table import CLASSES
-from reports.history.plan import check_jobs
-from reports.history.result import HistoryResult, result_of, write_history_reports
-from reports.load.result import LoadResult
+from reports.diff.values import DIFFERENCE_CLASSES
+from reports.history import HistoryResult, check_jobs, result_of
+from reports.load.measurements import LoadResult
+from reports.load.workload import DelayShare, FailureShares, FlowShare, PayloadSize, PriorityShare, Workload, jobs_of
+from reports.rendering import write_history_reports
 from reports.session import SparkSettings, explained_spark, spark_session
-from reports.snapshot.files import file_name, write_file
-from reports.snapshot.manifest import MANIFEST, write_manifest
-from reports.snapshot.plan import Source
+from reports.snapshot.format import MANIFEST, file_name, write_file, write_manifest
+from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
-from reports.snapshot.store import Stored, open_stored, save
-from reports.snapshot.writing import in_buckets
+from reports.snapshot.store import StoredSnapshot, in_buckets, open_stored, save
 from reports.standalone import standalone_cluster
-from reports.workload.description import Delay, Failures, Flows, Payload, Priority, Workload
-from reports.workload.generate import jobs_of
 from tests.reports.reports_builders import plain_store, planted, write
 from tests.reports.test_reports_failures import manifest
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
@@ -48,13 +45,13 @@ pytestmark = pytest.mark.xdist_group("spark")
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    with spark_session(SparkSettings(master="local[2]", memory="1g", settings=settings)) as session:
+    with spark_session(SparkSettings(master="local[2]", memory="1g", properties=settings)) as session:
         yield session
 
 
-def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str, Any], folder: Path) -> Stored:
+def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str, Any], folder: Path) -> StoredSnapshot:
     write(server, prefix, keys)
-    return save(spark, Source(redis=server.url, prefix=prefix), folder)
+    return save(spark, RedisSource(redis=server.url, prefix=prefix), folder)
 
 
 def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
@@ -66,7 +63,7 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
     right = kept(spark, server, prefixes[1], changed, tmp_path / "right")
     assert open_stored(spark, tmp_path / "left").manifest == left.manifest
     assert left.table("locks").select("job", "token").orderBy("job").collect()[0] == ("5", "token-a")
-    wanted = Comparison(expected=left, actual=right, folder=tmp_path / "differences")
+    wanted = SnapshotComparison(expected=left, actual=right, folder=tmp_path / "differences")
     found = differences(spark, wanted)
     rows = found.collect()
     assert {(row["class"], row["key"]) for row in rows} == expected
@@ -85,18 +82,20 @@ def test_a_difference_of_every_class_is_found_in_a_larger_store_and_nothing_else
     spark: SparkSession, server: RedisInstance, tmp_path: Path
 ) -> None:
     """The same with a million jobs: `python -m benchmarks.spark --jobs 1000000 --times 1`."""
-    stored: list[Stored] = []
+    stored: list[StoredSnapshot] = []
     expected: set[tuple[str, str]] = set()
     for number in range(2):
         prefix = server.fresh_prefix()
         fill(server, prefix, "q", 5_000, shift_ms=number * 777)
         if number:
             expected = plant(server, prefix, "q")
-        stored.append(save(spark, Source(redis=server.url, prefix=prefix), tmp_path / str(number)))
+        stored.append(save(spark, RedisSource(redis=server.url, prefix=prefix), tmp_path / str(number)))
         server.remove_prefix(prefix)
-    found = differences(spark, Comparison(expected=stored[0], actual=stored[1], folder=tmp_path / "differences"))
+    found = differences(
+        spark, SnapshotComparison(expected=stored[0], actual=stored[1], folder=tmp_path / "differences")
+    )
     assert {(row["class"], row["key"]) for row in found.collect()} == expected
-    assert {name for name, _ in expected} == set(CLASSES)
+    assert {name for name, _ in expected} == set(DIFFERENCE_CLASSES)
 
 
 def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
@@ -105,11 +104,11 @@ def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:
         queues=3,
         rate=100,
         arrival="jittered",
-        payload=Payload(distribution="uniform", least=1, most=50),
-        priority=Priority(share=0.3),
-        delay=Delay(share=0.3),
-        failures=Failures(once=0.2, always=0.1),
-        flows=Flows(share=0.1),
+        payload=PayloadSize(distribution="uniform", least=1, most=50),
+        priority=PriorityShare(share=0.3),
+        delay=DelayShare(share=0.3),
+        failures=FailureShares(once=0.2, always=0.1),
+        flows=FlowShare(share=0.1),
     )
     cut = [sorted(map(repr, jobs_of(spark, workload, parts).collect())) for parts in (1, 7)]
     assert cut[0] == cut[1]
@@ -121,7 +120,7 @@ def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path
     with open_server(None, announce=lambda _: None) as server:
         write(server, "p", plain_store())
         host, port = server.nodes[0].split(":")
-        source = Source(redis=server.url, prefix="p")
+        source = RedisSource(redis=server.url, prefix="p")
         rows = spark.read.format("bullmq").option("redis", server.url).option("prefix", "p").load()
         rows.schema  # noqa: B018 - the parts are planned when the rows are read
         with Redis(host=host, port=int(port)) as client:
@@ -172,7 +171,7 @@ def test_a_snapshot_that_broke_off_is_none(
     (tmp_path / "out" / MANIFEST).unlink()
     with pytest.raises(UsageProblem, match="was not finished"):
         open_stored(spark, tmp_path / "out")
-    again = save(spark, Source(redis=server.url, prefix=prefix), tmp_path / "out")
+    again = save(spark, RedisSource(redis=server.url, prefix=prefix), tmp_path / "out")
     assert again.manifest.rows == whole.manifest.rows
     assert again.rows.count() == sum(again.manifest.rows.values())
 
@@ -194,7 +193,7 @@ def junit_of(folder: Path, result: HistoryResult) -> str:
     return str(next(path for path in write_history_reports(folder, result) if path.suffix == ".xml"))
 
 
-def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Path) -> Stored:
+def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Path) -> StoredSnapshot:
     """A snapshot as if it had been read from a store."""
     rows = pa.Table.from_batches([batch_of(wide_rows(end))])
     for table in TABLES:

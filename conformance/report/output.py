@@ -1,0 +1,137 @@
+"""All reports by name, and writing them: from a run file, or while the run goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
+from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.report import json_summary, junit, markup, terminal
+from conformance.report.run_file import Run, RunWriter, read_run
+from conformance.report.summary import RequirementRows, Summary, examined_rows, summarise
+from conformance.report.terminal import LiveProgress, print_summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFormat:
+    """One kind of report: its name on the command line, the file it is written to, and how it is made."""
+
+    name: str
+    file_name: str
+    render: Callable[[Summary], str]
+
+
+FORMATS: dict[str, ReportFormat] = {
+    report.name: report
+    for report in (
+        ReportFormat(name="terminal", file_name="report.txt", render=terminal.render_terminal),
+        ReportFormat(name="junit", file_name="junit.xml", render=junit.render_junit),
+        ReportFormat(name="json", file_name="summary.json", render=json_summary.render_json),
+        ReportFormat(name="markdown", file_name="summary.md", render=markup.render_markdown),
+        ReportFormat(name="html", file_name="report.html", render=markup.render_html),
+        ReportFormat(name="badge", file_name="badge.json", render=json_summary.render_badge),
+    )
+}
+
+
+def load_summary(run_path: Path, rows: RequirementRows | None = None) -> Summary:
+    """Read and summarise a run; without `rows`, statements and levels come from the ledger of this kit.
+
+    Raises UsageProblem where the file is not a run.
+    """
+    return summarise(read_run(run_path), examined_rows() if rows is None else rows)
+
+
+def write_reports(
+    run_path: Path, out_dir: Path, formats: Sequence[str], *, rows: RequirementRows | None = None
+) -> list[Path]:
+    """Render a run in each of the formats into a folder, and return the files in that order.
+
+    Raises UsageProblem for an unknown format or a file that is not a run, EnvironmentProblem for an unwritable folder.
+    """
+    chosen = [find_format(name) for name in formats]
+    summary = load_summary(run_path, rows)
+    return [_write(out_dir / report.file_name, report.render(summary)) for report in chosen]
+
+
+def find_format(name: str) -> ReportFormat:
+    """Look up a format. Raises UsageProblem, listing all, for an unknown name."""
+    if name not in FORMATS:
+        raise UsageProblem(f"unknown report format {name!r}", hint=f"choose from {', '.join(FORMATS)}")
+    return FORMATS[name]
+
+
+def _write(path: Path, text: str) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # Replacing in one step: a reader never sees half a report.
+        unfinished = path.with_name(f"{path.name}.part")
+        # Reports are valid UTF-8 whatever a client sent; newlines stay as rendered on every system.
+        unfinished.write_bytes(text.encode("utf-8", "backslashreplace"))
+        unfinished.replace(path)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"cannot write the report {path}: {error.strerror}", hint="choose a folder that you may write to"
+        ) from error
+    return path
+
+
+RecordListener = Callable[[Record], None]
+RUN_FILE = "run.jsonl"
+
+
+def listeners_for(out: Path | None, formats: Sequence[str], *, live: bool) -> list[RecordListener]:
+    """Return the listeners of one run, which get each record as it is made.
+
+    `out`: the folder for the run file and the reports (all formats if none is named). `live`: show the run while it
+    goes and its summary at the end. Raises a Problem for an unknown format or an `out` that cannot be written.
+    """
+    chosen = [find_format(name).name for name in formats] or list(FORMATS)
+    listeners: list[RecordListener] = []
+    if out is not None:
+        listeners.append(_RunRecorder(out, chosen).record)
+    if live:
+        listeners.append(_LiveView(Console(), Console(stderr=True)).record)
+    return listeners
+
+
+class _RunRecorder:
+    """Appends each record to the run file; after the last one the reports are rendered from it."""
+
+    def __init__(self, out: Path, formats: Sequence[str]) -> None:
+        self._out, self._formats = out, formats
+        self._writer = RunWriter(out / RUN_FILE)
+
+    def record(self, record: Record) -> None:
+        self._writer.write(record)
+        if isinstance(record, RunFooter):
+            self._writer.close()
+            write_reports(self._writer.path, self._out, self._formats)
+
+
+class _LiveView:
+    """The live view, and the summary after the last record."""
+
+    def __init__(self, console: Console, live_console: Console) -> None:
+        self._console = console
+        self._progress = LiveProgress(live_console, examined_rows())
+        self._header: RunHeader | None = None
+        self._scenarios: list[ScenarioRecord] = []
+
+    def record(self, record: Record) -> None:
+        match record:
+            case RunHeader():
+                self._header = record
+                self._progress.start(record.planned)
+            case ScenarioRecord():
+                self._scenarios.append(record)
+                self._progress.scenario(record)
+            case RunFooter():
+                self._progress.stop()
+                assert self._header is not None
+                run = Run(header=self._header, scenarios=tuple(self._scenarios), footer=record)
+                print_summary(summarise(run, examined_rows()), self._console)

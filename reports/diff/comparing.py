@@ -1,0 +1,314 @@
+"""Compare in bulk what belongs to jobs and to queues, with the gate's own rules and its own comparison. No Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from conformance.observe.diff import diff
+from conformance.observe.tables import Event, Job, Lock, Membership, Snapshot
+from reports.diff.columns import keys_of
+from reports.diff.prefilter import BucketSide, Prefilter, Tables
+from reports.diff.values import DiffSettings, SnapshotPair, batch_of_rows, difference_row
+from reports.snapshot.format import ARROW, read_bucket
+from reports.snapshot.rows import as_bytes, decoded, narrowed, snapshot_of
+
+JobKey: TypeAlias = tuple[str, str]
+JobRows: TypeAlias = dict[str, list[Any]]
+"""The rows of one job, by table."""
+
+JOB_TABLES = ("jobs", "memberships", "dependencies", "logs", "events")
+"""Tables whose rows belong to the job named in the column `id`."""
+
+_MEANS_PREFIX = "own-prefix"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketComparison:
+    """What executors compare: two stored snapshots in so many buckets, without some queues.
+
+    `queue`, `job`: where not empty, nothing else is compared.
+    """
+
+    folders: tuple[Path, Path]
+    buckets: int
+    settings: DiffSettings
+    left_out: tuple[str, ...] = ()
+    queue: str = ""
+    job: str = ""
+
+
+def job_comparer(comparison: BucketComparison) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function from numbers of buckets (column `id`) to the differences of their jobs."""
+
+    def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for bucket in batch.column("id").to_pylist():
+                yield batch_of_rows(differences_in(comparison, bucket))
+
+    return compare
+
+
+def differences_in(comparison: BucketComparison, bucket: int) -> Iterator[tuple[str, ...]]:
+    """The differences of all jobs of one bucket.
+
+    Jobs that are certainly the same are taken out first (`reports.diff.prefilter`). Rules are applied to all others at
+    once; the comparison, which explains, is asked only about those jobs whose canonical rows are not equal.
+    """
+    sides = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
+    left, right = (rows_by_table(tables) for tables in without_certain(sides[0], sides[1], comparison.settings))
+    for key, pair in unequal_jobs(left, right, comparison.settings):
+        yield from _explained(key, pair)
+
+
+def without_certain(left: Tables, right: Tables, settings: DiffSettings) -> tuple[Tables, Tables]:
+    """Both sides without the jobs that are certainly the same."""
+    sides = [BucketSide(tables, facts) for tables, facts in zip((left, right), settings.sides, strict=True)]
+    certain = Prefilter(sides[0], sides[1], settings).certain()
+    found = [
+        {table: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=certain))) for table, rows in side.items()}
+        for side in (left, right)
+    ]
+    return found[0], found[1]
+
+
+def _read_tables(comparison: BucketComparison, folder: Path, bucket: int) -> Tables:
+    """The rows of a bucket that belong to jobs; events without a job belong to their queue."""
+    return {table: _wanted(comparison, read_bucket(folder, table, bucket, comparison.buckets)) for table in JOB_TABLES}
+
+
+def _wanted(comparison: BucketComparison, rows: pa.Table) -> pa.Table:
+    queue, job = (rows.column(name).combine_chunks().view(pa.binary()) for name in ("queue", "id"))
+    wanted = pc.fill_null(pc.not_equal(job, b""), fill_value=False)
+    if comparison.left_out:
+        left_out = pa.array([as_bytes(name) for name in comparison.left_out], pa.binary())
+        wanted = pc.and_(wanted, pc.invert(pc.is_in(queue, value_set=left_out)))
+    if comparison.queue:
+        wanted = pc.and_(wanted, pc.equal(queue, as_bytes(comparison.queue)))
+    if comparison.job:
+        wanted = pc.and_(wanted, pc.equal(job, as_bytes(comparison.job)))
+    return rows.filter(wanted)
+
+
+def unequal_jobs(
+    left: Mapping[str, list[Any]], right: Mapping[str, list[Any]], settings: DiffSettings
+) -> Iterator[tuple[JobKey, SnapshotPair]]:
+    """The canonical rows of each job that is not the same on both sides. `left`, `right`: rows by table."""
+    unneeded = ["opts-parsed-json"] if _same_options(left, right) else []
+    sides = [
+        _canonical(rows, facts.prefix, facts.taken_ms, settings, unneeded)
+        for rows, facts in zip((left, right), settings.sides, strict=True)
+    ]
+    groups = [grouped(side) for side in sides]
+    for key in sorted(groups[0].keys() | groups[1].keys()):
+        expected, actual = groups[0].get(key, {}), groups[1].get(key, {})
+        if key[0] in settings.trimmed:
+            expected, actual = _with_whole_histories(expected, actual)
+        if _comparable(expected) != _comparable(actual):
+            yield key, SnapshotPair(expected=_snapshot(expected), actual=_snapshot(actual))
+
+
+def _same_options(left: Mapping[str, list[Any]], right: Mapping[str, list[Any]]) -> bool:
+    """Whether both sides have the very same texts in the fields that hold the JSON which Lua wrote.
+
+    The rule about them looks at nothing else (`conformance.observe.canonical_rules`), so equal texts stay equal without it.
+    """
+    texts = [
+        {(job.queue, job.id): (job.fields.get("opts"), job.fields.get("parent")) for job in side.get("jobs", ())}
+        for side in (left, right)
+    ]
+    return texts[0] == texts[1]
+
+
+def rows_by_table(tables: Tables) -> JobRows:
+    """The rows of each table."""
+    found: JobRows = defaultdict(list)
+    for table, rows in tables.items():
+        for batch in rows.to_batches():
+            columns = {name: decoded(batch.column(name)) for name in batch.schema.names}
+            for values in zip(*columns.values(), strict=True):
+                found[table].append(_row({"table": table, **dict(zip(columns, values, strict=True))}))
+    return found
+
+
+def _row(wide: Mapping[str, Any]) -> Any:
+    """As `narrowed`, with a short way for the two tables that are nearly everything."""
+    if wide["table"] == "jobs":
+        return Job(queue=wide["queue"], id=wide["id"], fields=dict(wide["fields"]))
+    if wide["table"] == "memberships":
+        return Membership(
+            queue=wide["queue"],
+            container=wide["name"],
+            job=wide["id"],
+            position=wide["position"],
+            score=wide["score"],
+        )
+    return narrowed(wide)
+
+
+def _canonical(
+    rows: Mapping[str, list[Any]], prefix: str, taken_ms: int, settings: DiffSettings, unneeded: Sequence[str]
+) -> Snapshot:
+    """Canonical form of all rows. The rule about the prefix is left out where nothing mentions the prefix.
+
+    Positions are compared elsewhere (`reports.diff.plan`): within one job they say nothing.
+    """
+    tables = {**rows, "memberships": [_without_position(row) for row in rows.get("memberships", ())]}
+    snapshot = snapshot_of(prefix, taken_ms, ((table, row) for table, listed in tables.items() for row in listed))
+    snapshot = replace(snapshot, events=tuple(sorted(snapshot.events, key=stream_order)))
+    about_prefix = [] if _mentions(snapshot, f"{prefix}:") else [_MEANS_PREFIX]
+    return settings.canonical(snapshot, "generated-uuids", "lock-token", *about_prefix, *unneeded)
+
+
+def _without_position(row: Membership) -> Membership:
+    return row if row.position is None else replace(row, position=None)
+
+
+def _mentions(snapshot: Snapshot, text: str) -> bool:
+    """Whether a text stands in any value of any row."""
+    return (
+        any(text in value for job in snapshot.jobs for value in job.fields.values())
+        or any(text in value for event in snapshot.events for _, value in event.fields)
+        or any(text in row.text for row in snapshot.logs)
+        or bool(snapshot.dependencies)
+    )
+
+
+def stream_order(event: Event) -> tuple[int, ...]:
+    """A sort key that puts stream ids in the order of the stream."""
+    return tuple(int(part) for part in event.id.split("-") if part.isdecimal())
+
+
+def grouped(snapshot: Snapshot) -> Mapping[JobKey, JobRows]:
+    """The rows of each job."""
+    groups: defaultdict[JobKey, JobRows] = defaultdict(dict)
+    for row in snapshot.jobs:
+        groups[row.queue, row.id]["jobs"] = [row]
+    for member in snapshot.memberships:
+        groups[member.queue, member.job].setdefault("memberships", []).append(member)
+    for child in snapshot.dependencies:
+        groups[child.queue, child.parent].setdefault("dependencies", []).append(child)
+    for line in snapshot.logs:
+        groups[line.queue, line.job].setdefault("logs", []).append(line)
+    for event in snapshot.events:
+        groups[event.queue, event.job].setdefault("events", []).append(event)
+    return groups
+
+
+def _comparable(group: JobRows) -> JobRows:
+    """The same rows in an order that does not depend on how they were read; that of events means something."""
+    return {
+        table: rows if table == "events" or len(rows) == 1 else sorted(rows, key=repr) for table, rows in group.items()
+    }
+
+
+def _with_whole_histories(expected: JobRows, actual: JobRows) -> tuple[JobRows, JobRows]:
+    """Both sides without events, unless both still have the first event of the job."""
+    if all(group.get("events") and group["events"][0].name == "added" for group in (expected, actual)):
+        return expected, actual
+    without = [{table: rows for table, rows in group.items() if table != "events"} for group in (expected, actual)]
+    return without[0], without[1]
+
+
+def _snapshot(group: JobRows) -> Snapshot:
+    return snapshot_of("", 0, ((table, row) for table, rows in group.items() for row in rows))
+
+
+def _explained(key: JobKey, pair: SnapshotPair) -> Iterator[tuple[str, ...]]:
+    for found in diff(pair.expected, pair.actual):
+        yield difference_row(found, pair, key[0])
+
+
+WHOLE = "whole"
+SHARED = "shared"
+
+_ABOUT_JOBS = ("job", "membership", "event", "log", "dependency")
+"""Where differences begin that are found job by job."""
+
+GroupKey: TypeAlias = tuple[str, str]
+"""Queue and name of the group."""
+
+
+def queue_comparer(settings: DiffSettings) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function from all rows of some groups (columns `side`, `group`) to their differences."""
+
+    def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [row for key, sides in _rows_by_group(batches).items() for row in compare_group(key, sides, settings)]
+        yield batch_of_rows(rows)
+
+    return compare
+
+
+def compare_group(
+    key: GroupKey, sides: tuple[list[tuple[str, Any]], list[tuple[str, Any]]], settings: DiffSettings
+) -> Iterator[tuple[str, ...]]:
+    """The differences of one group; its rows are pairs of table and row.
+
+    All rows of a group come to one place, with the jobs that rules need to see beside them. What the comparison says
+    about those is dropped: they are compared elsewhere. A group marked `whole` is a complete queue.
+    """
+    queue, group = key
+    raw = [snapshot_of(facts.prefix, facts.taken_ms, rows) for rows, facts in zip(sides, settings.sides, strict=True)]
+    raw = [replace(side, events=tuple(sorted(side.events, key=stream_order))) for side in raw]
+    for expected, actual in _alike(*raw, whole=group == WHOLE):
+        pair = SnapshotPair(expected=settings.canonical(expected), actual=settings.canonical(actual))
+        for found in diff(pair.expected, pair.actual):
+            if _is_wanted(found.where, group):
+                yield difference_row(found, pair, queue)
+
+
+def _is_wanted(where: str, group: str) -> bool:
+    """In a whole queue everything but the order in which parallel workers happened to write; else what is no job's."""
+    if group == WHOLE:
+        return where != "event.order"
+    return where.partition(".")[0] not in _ABOUT_JOBS
+
+
+def _alike(expected: Snapshot, actual: Snapshot, *, whole: bool) -> Iterator[tuple[Snapshot, Snapshot]]:
+    """The two snapshots; locks that only one side has come apart from the others.
+
+    The rule about tokens numbers them, and one lock too few would give all that follow another number.
+    """
+    if whole or {_holder(lock) for lock in expected.locks} == {_holder(lock) for lock in actual.locks}:
+        yield expected, actual
+        return
+    common = {_holder(lock) for lock in expected.locks} & {_holder(lock) for lock in actual.locks}
+    sides = (expected, actual)
+    yield tuple(replace(side, locks=_locks(side, common, inside=True)) for side in sides)  # type: ignore[misc]
+    yield tuple(_only_locks(side, _locks(side, common, inside=False)) for side in sides)  # type: ignore[misc]
+
+
+def _locks(side: Snapshot, common: set[GroupKey], *, inside: bool) -> tuple[Lock, ...]:
+    return tuple(lock for lock in side.locks if (_holder(lock) in common) == inside)
+
+
+def _only_locks(side: Snapshot, locks: tuple[Lock, ...]) -> Snapshot:
+    """These locks with the jobs beside them, and nothing that has been compared already."""
+    bare = Snapshot(prefix=side.prefix, taken_ms=side.taken_ms, jobs=side.jobs, memberships=side.memberships)
+    return replace(bare, locks=locks)
+
+
+def _holder(lock: Lock) -> GroupKey:
+    return lock.queue, lock.job
+
+
+def _rows_by_group(
+    batches: Iterable[pa.RecordBatch],
+) -> Mapping[GroupKey, tuple[list[tuple[str, Any]], list[tuple[str, Any]]]]:
+    """The rows of each group by side, lists in the order of their positions."""
+    groups: defaultdict[GroupKey, tuple[list[tuple[str, Any]], list[tuple[str, Any]]]] = defaultdict(lambda: ([], []))
+    for batch in batches:
+        columns = {name: decoded(batch.column(name)) for name in (*ARROW.names, "side", "group", "owner")}
+        for values in zip(*columns.values(), strict=True):
+            wide = dict(zip(columns, values, strict=True))
+            groups[wide["owner"], wide["group"]][wide["side"]].append((wide["table"], narrowed(wide)))
+    for sides in groups.values():
+        for rows in sides:
+            rows.sort(key=lambda pair: getattr(pair[1], "position", None) or 0)
+    return groups

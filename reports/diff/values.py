@@ -1,0 +1,162 @@
+"""The values that a diff works with: both sides and the rules between them, and differences as rows. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from conformance.observe.canonical import ALL_RULES, canonicalise, without
+from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
+from conformance.observe.differences import Difference
+from conformance.observe.tables import Snapshot
+from reports.snapshot.rows import as_bytes, texts
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffSide:
+    """Prefix of one side, and the Redis server's clock when it was read (Unix ms)."""
+
+    prefix: str
+    taken_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffSettings:
+    """Both sides, the rules that are switched off, what rules may know, and queues whose events were trimmed.
+
+    `trimmed`: a job of such a queue has its events compared only where both sides still have them from the first one.
+    """
+
+    expected: DiffSide
+    actual: DiffSide
+    switched_off: tuple[str, ...] = ()
+    context: CanonicalContext = CanonicalContext()  # noqa: RUF009 - a frozen value
+    trimmed: frozenset[str] = frozenset()
+
+    @property
+    def sides(self) -> tuple[DiffSide, DiffSide]:
+        """Expected and actual."""
+        return self.expected, self.actual
+
+    def rules(self, *unneeded: str) -> tuple[CanonicalRule, ...]:
+        """The gate's rules for workers that run by themselves, in their order, but those switched off."""
+        return without(ALL_RULES, *{*self.switched_off, *unneeded})
+
+    def canonical(self, snapshot: Snapshot, *unneeded: str) -> Snapshot:
+        """The snapshot in canonical form."""
+        return canonicalise(snapshot, self.rules(*unneeded), self.context)
+
+    def has_rule(self, name: str) -> bool:
+        """Whether a rule is switched on."""
+        return any(rule.name == name for rule in self.rules())
+
+
+DIFFERENCE_CLASSES: tuple[str, ...] = (
+    "missing",
+    "extra",
+    "dangling",
+    "orphan",
+    "no-state",
+    "two-states",
+    "wrong-state",
+    "type",
+    "stale-lock",
+    "lock",
+    "order",
+    "transition-without-event",
+    "event-without-transition",
+    "member",
+    "field",
+    "ttl",
+)
+"""Every semantic class, gravest first.
+
+`missing`, `extra`: a job or key that only the expected, only the actual side has. `dangling`: a container holds an id
+whose job is gone. `orphan`: a lock, log or dependency set without its job. `no-state`, `two-states`, `wrong-state`: in
+which containers a job is. `stale-lock`: a lock on a job that is not active; `lock`: any other difference of a lock.
+`transition-without-event`: the state is the same but an event is missing; `event-without-transition`: an event too
+many. `member`: a child more or less in a parent's set, or a job in `stalled`. `order`, `field`, `type`, `ttl`: as they
+say.
+"""
+
+DIFFERENCE_COLUMNS = ("class", "kind", "severity", "locator", "queue", "state", "key", "field", "expected", "actual")
+DIFFERENCE_DDL = ", ".join(f"{'`class`' if name == 'class' else name} string" for name in DIFFERENCE_COLUMNS)
+"""The row, as Spark spells it. `locator`: as in a difference of the gate. `state`: the container on the expected side,
+else on the actual one; empty where it is not about a job."""
+
+_BY_KIND = {
+    "missing-job": "missing",
+    "extra-job": "extra",
+    "missing-key": "missing",
+    "extra-key": "extra",
+    "no-state": "no-state",
+    "two-states": "two-states",
+    "wrong-state": "wrong-state",
+    "wrong-type": "type",
+    "missing-lock": "lock",
+    "extra-lock": "lock",
+    "missing-member": "member",
+    "extra-member": "member",
+    "wrong-order": "order",
+    "wrong-event-order": "order",
+    "missing-event": "transition-without-event",
+    "extra-event": "event-without-transition",
+    "missing-field": "field",
+    "extra-field": "field",
+    "wrong-value": "field",
+    "event-field": "field",
+    "ttl": "ttl",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotPair:
+    """What both sides have of one job (or of one group of keys)."""
+
+    expected: Snapshot
+    actual: Snapshot
+
+
+def class_of(found: Difference, pair: SnapshotPair) -> str:
+    """The semantic class of a difference, from its kind and from what else the actual side has of the job."""
+    queue, _, job = found.key.partition(":")
+    has_job = pair.actual.job(queue, job) is not None
+    states = pair.actual.containers_of(queue, job)
+    if found.where in {"job", "membership.state"} and states and not has_job:
+        return "dangling"
+    if found.kind == "missing-job" and (pair.actual.logs or pair.actual.dependencies):
+        return "orphan"
+    if found.kind == "extra-lock":
+        return "orphan" if not has_job else "lock" if "active" in states else "stale-lock"
+    if found.kind in {"extra-key", "extra-member"} and found.where.startswith(("log", "dependency")) and not has_job:
+        return "orphan"
+    if found.where.startswith("lock.") and found.kind != "ttl":
+        return "lock"
+    return _BY_KIND[found.kind]
+
+
+def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tuple[str, ...]:
+    """A difference as a row. `queue`: where the key does not begin with it."""
+    name, _, job = found.key.partition(":")
+    states = pair.expected.containers_of(name, job) or pair.actual.containers_of(name, job)
+    return (
+        class_of(found, pair),
+        found.kind,
+        found.severity,
+        found.where,
+        queue or name,
+        ",".join(states),
+        found.key,
+        found.field,
+        found.expected,
+        found.actual,
+    )
+
+
+def batch_of_rows(rows: Iterable[Sequence[str]]) -> pa.RecordBatch:
+    """Rows of differences as one Arrow batch."""
+    listed = list(rows)
+    columns = [texts([as_bytes(row[number]) for row in listed]) for number in range(len(DIFFERENCE_COLUMNS))]
+    return pa.RecordBatch.from_arrays(columns, names=list(DIFFERENCE_COLUMNS))

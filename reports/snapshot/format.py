@@ -1,0 +1,272 @@
+"""How a snapshot is stored: the columns of its rows, its files, and the manifest that is written last. No Spark."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from conformance.problems import EnvironmentProblem, UsageProblem
+
+SCHEMA_VERSION = 2
+"""Written into every manifest; a reader refuses what it does not know."""
+
+DDL = (
+    "table string, queue string, id string, name string, key string, position bigint, score double, value string, "
+    "ttl_ms bigint, fields map<string,string>"
+)
+"""The wide row, as Spark spells it: one schema for all tables, so that one pass over the store fills them all.
+
+Texts are the bytes that Redis holds, also where these are not UTF-8.
+"""
+
+ARROW = pa.schema(
+    [
+        ("table", pa.string()),
+        ("queue", pa.string()),
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("key", pa.string()),
+        ("position", pa.int64()),
+        ("score", pa.float64()),
+        ("value", pa.string()),
+        ("ttl_ms", pa.int64()),
+        ("fields", pa.map_(pa.string(), pa.string())),
+    ]
+)
+"""The wide row, as Arrow spells it."""
+
+TYPED: Mapping[str, Mapping[str, str]] = {
+    "jobs": {"queue": "queue", "id": "id", "fields": "fields"},
+    "memberships": {"queue": "queue", "container": "name", "job": "id", "position": "position", "score": "score"},
+    "locks": {"queue": "queue", "job": "id", "token": "value", "ttl_ms": "ttl_ms"},
+    "dependencies": {
+        "queue": "queue",
+        "parent": "id",
+        "kind": "name",
+        "child": "key",
+        "value": "value",
+        "score": "score",
+    },
+    "logs": {"queue": "queue", "job": "id", "position": "position", "text": "value"},
+    "events": {"queue": "queue", "id": "key", "event": "name", "job": "id", "fields": "fields"},
+    "schedulers": {"queue": "queue", "id": "id", "next": "score", "fields": "fields"},
+    "deduplications": {"queue": "queue", "id": "id", "job": "value", "ttl_ms": "ttl_ms"},
+    "metas": {"queue": "queue", "fields": "fields"},
+    "markers": {"queue": "queue", "member": "name", "score": "score"},
+    "limiters": {"queue": "queue", "name": "name", "value": "value", "ttl_ms": "ttl_ms"},
+    "stalled_checks": {"queue": "queue", "name": "name", "value": "value", "ttl_ms": "ttl_ms"},
+    "counters": {"queue": "queue", "name": "name", "value": "value"},
+    "metrics": {"queue": "queue", "kind": "name", "fields": "fields", "points": "value"},
+    "expiries": {"key": "key", "kind": "name", "ttl_ms": "ttl_ms"},
+    "unknown": {"key": "key", "type": "name", "value": "value", "ttl_ms": "ttl_ms"},
+}
+"""For each table its columns, and where in the wide row each of them stands.
+
+`points` and the value of an unknown key are JSON; everything else is as `conformance.observe.tables` describes it.
+"""
+
+
+ROWS = "rows"
+"""Folder of the Parquet files inside a snapshot's folder, with a folder for each table below it."""
+
+MOST_BUCKETS = 64
+FEWEST_BUCKETS = 2
+
+KEYS_PER_BUCKET = 131_072
+
+BYTES_PER_BUCKET = 512 * 1024 * 1024
+"""Of Redis' memory. A column of texts in Arrow must stay below 2 GiB, and a task holds one bucket of both sides."""
+
+_LONGEST_ID_AT_ONCE = 64
+_ALL_ONES = np.uint32(0xFFFFFFFF)
+_CRC = np.array([crc32(bytes([byte]), 0xFFFFFFFF) ^ 0xFFFFFFFF for byte in range(256)], np.uint32)
+"""The table of CRC-32, as zlib has it: what becomes of each byte when nothing was before it."""
+
+_STORED = pa.schema([field for field in ARROW if field.name != "table"])
+_REPEATED = ["queue", "name", "fields.key_value.key"]
+_SUFFIX = ".parquet"
+
+
+def buckets_for(keys: int, used_bytes: int) -> int:
+    """How many buckets so many keys are kept in, which need so many bytes of Redis' memory.
+
+    A power of two, so that fewer buckets are unions of more.
+    """
+    buckets = max(keys // KEYS_PER_BUCKET, used_bytes // BYTES_PER_BUCKET)
+    return min(MOST_BUCKETS, max(FEWEST_BUCKETS, power_of_two(buckets)))
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not smaller."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def bucket_of(job: bytes, buckets: int) -> int:
+    """Return the bucket of everything that has this job id, whatever the table.
+
+    Two snapshots are compared bucket by bucket, and nothing has to be brought together first. The hash decides only
+    where a row lies, never whether two rows are equal.
+    """
+    return crc32(job) % buckets
+
+
+def buckets_of(ids: pa.Array, buckets: int) -> Any:
+    """`bucket_of` for a column of ids at once, as an array of numbers; null counts as empty."""
+    known = ids.fill_null(b"")
+    lengths = pc.binary_length(known).to_numpy(zero_copy_only=False)
+    longest = int(lengths.max(initial=0))
+    if longest > _LONGEST_ID_AT_ONCE:
+        return np.array([bucket_of(job, buckets) for job in known.to_pylist()], np.int16)
+    first = np.frombuffer(known.buffers()[1], np.int32)[known.offset : known.offset + len(known)]
+    data = np.frombuffer(known.buffers()[2] or b"", np.uint8)
+    checksums = np.full(len(known), _ALL_ONES, np.uint32)
+    for step in range(longest):
+        rows = np.flatnonzero(lengths > step)
+        before = checksums[rows]
+        checksums[rows] = _CRC[(before ^ data[first[rows] + step]) & 0xFF] ^ (before >> np.uint32(8))
+    return ((checksums ^ _ALL_ONES) % np.uint32(buckets)).astype(np.int16)
+
+
+def file_name(bucket: int, part: int, attempt: int, number: int) -> str:
+    """The name of a file; no two attempts at a part write the same one."""
+    return f"b{bucket:03d}-p{part:05d}-a{attempt}-{number:03d}{_SUFFIX}"
+
+
+def write_file(folder: Path, table: str, name: str, rows: pa.Table) -> str:
+    """Write rows of one table; returns the path below the folder of rows. Raises OSError."""
+    below = folder / ROWS / f"table={table}"
+    below.mkdir(parents=True, exist_ok=True)
+    kept = rows.select(_STORED.names)
+    pyarrow.parquet.write_table(kept, below / name, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
+    return f"{below.name}/{name}"
+
+
+def drop_unclaimed(folder: Path, claimed: Iterable[str]) -> None:
+    """Remove files that no successful attempt has reported. Raises OSError."""
+    known = set(claimed)
+    for path in (folder / ROWS).glob(f"table=*/*{_SUFFIX}"):
+        if f"{path.parent.name}/{path.name}" not in known:
+            path.unlink()
+
+
+def read_bucket(folder: Path, table: str, bucket: int, buckets: int) -> pa.Table:
+    """All rows of one table in one of so many buckets, which may be fewer than were written. Raises OSError."""
+    found = [
+        pyarrow.parquet.ParquetFile(path).read(use_threads=False) for path in _paths(folder, table, bucket, buckets)
+    ]
+    # Maps are read with the names that Parquet gives to their parts.
+    return pa.concat_tables([rows.cast(_STORED) for rows in found]) if found else _STORED.empty_table()
+
+
+def _paths(folder: Path, table: str, bucket: int, buckets: int) -> Iterator[Path]:
+    below = folder / ROWS / f"table={table}"
+    for path in sorted(below.iterdir()) if below.is_dir() else ():
+        if path.suffix == _SUFFIX and int(path.name[1:4]) % buckets == bucket:
+            yield path
+
+
+MANIFEST = "manifest.json"
+
+
+class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a diff has to know of a queue before it begins.
+
+    `rows`: of all tables. `events_complete`: no event has been trimmed yet. `generated_ids`: it has jobs whose ids are
+    uuids or times of schedulers, which differ between two stores that are the same.
+    """
+
+    rows: int
+    events_complete: bool
+    generated_ids: bool
+
+
+class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts about a snapshot.
+
+    `taken_ms`: the Redis server's clock when reading began, Unix ms. `rows`: number of rows by table. `moving`: queues
+    whose event stream grew while it was read, so that the tables are of different instants. `queues`: by name.
+    `buckets`: how many the rows lie in (`reports.snapshot.format`).
+    `scripts_sha256`: over the SHA-1 of all pinned scripts, in the order of their names. `seed`, `workload`: of the load
+    that filled the store, where there was one.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    kit: str
+    bullmq: str
+    scripts_sha256: str
+    source: str
+    prefix: str
+    queue: str
+    taken_ms: int
+    redis_settings: dict[str, str]
+    redis_version: str
+    rows: dict[str, int]
+    moving: list[str]
+    queues: dict[str, QueueFacts]
+    buckets: int
+    seed: int | None = None
+    workload: dict[str, Any] | None = None
+
+    @property
+    def jobs(self) -> int:
+        """Number of job hashes."""
+        return self.rows.get("jobs", 0)
+
+
+def write_manifest(folder: Path, manifest: SnapshotManifest) -> None:
+    """Write it under another name and rename it: it is there as a whole or not at all. Raises EnvironmentProblem."""
+    unfinished = folder / f"{MANIFEST}.unfinished"
+    try:
+        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
+        unfinished.replace(folder / MANIFEST)
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot write {unfinished}: {error}", hint="is the disk full?") from error
+
+
+def read_manifest(folder: Path) -> SnapshotManifest:
+    """The manifest of a stored snapshot. Raises UsageProblem where there is none, or one of another schema."""
+    path = folder / MANIFEST
+    if not folder.is_dir():
+        raise UsageProblem(f"{folder} is no folder", hint="give the folder of a snapshot, or redis://host:port#prefix")
+    if not path.is_file():
+        raise UsageProblem(
+            f"{folder} holds no {MANIFEST}: it is no snapshot, or one that was not finished",
+            hint="take it again with `bullmq-conformance snapshot`",
+        )
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=SnapshotManifest)
+    except msgspec.MsgspecError as error:
+        raise UsageProblem(f"{path} is not a manifest of this kit: {error}", hint="take the snapshot again") from error
+    if manifest.schema_version != SCHEMA_VERSION:
+        raise UsageProblem(
+            f"{folder} has schema version {manifest.schema_version}, this kit reads {SCHEMA_VERSION}",
+            hint="take the snapshot again with this version of the kit",
+        )
+    return manifest
+
+
+def claim_folder(folder: Path) -> None:
+    """Make a folder ready for a new snapshot: an old snapshot in it is no longer one from here on.
+
+    Raises UsageProblem for a folder with anything else in it, EnvironmentProblem where it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        foreign = sorted({path.name for path in folder.iterdir()} - {ROWS, MANIFEST, f"{MANIFEST}.unfinished"})
+        if not foreign:
+            # The manifest first: stopped half-way, the rest of an old snapshot must not pass for a whole one.
+            (folder / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(folder / ROWS, ignore_errors=True)
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot write to {folder}: {error}", hint="choose another folder") from error
+    if foreign:
+        raise UsageProblem(f"{folder} holds something else: {', '.join(foreign[:3])}", hint="choose an empty folder")

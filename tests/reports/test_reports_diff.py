@@ -1,0 +1,290 @@
+"""The prefilter says "certain" of nothing that the rules find different; jobs in bulk differ as the gate says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from conformance.observe.canonical import ALL_RULES, canonicalise
+from conformance.observe.diff import diff
+from conformance.observe.keyspace import STATES
+from conformance.observe.tables import Snapshot
+from reports.snapshot.format import bucket_of, buckets_for
+from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
+from tests.reports.reports_builders import certain_jobs, differences_of, jobs_not_alike, plain_store, planted
+
+LATER = 777
+RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "stream-ids")
+SHORT = '{"attempts":3,"delay":5}'
+TURNED = '{"delay":5,"attempts":3}'
+
+
+def usual(shift: int, **changes: str) -> dict[str, str]:
+    """The hash of a job that ran once."""
+    times = {"timestamp": ADDED, "processedOn": ADDED + 50, "finishedOn": ADDED + 60}
+    return job(
+        **{
+            **{name: str(ms + shift) for name, ms in times.items()},
+            "opts": SHORT,
+            "delay": "5",
+            "returnvalue": "null",
+            "atm": "1",
+            **changes,
+        }
+    )
+
+
+def store(shift: int, fields: Mapping[str, str] | None = None, **keys: Any) -> dict[str, Any]:
+    """One finished job, one that waits, and one that is delayed; `fields`: other texts in the finished one."""
+    return {
+        "q:1": usual(shift, **(fields or {})),
+        "q:completed": Zset({"1": float(ADDED + 60 + shift)}),
+        "q:2": job(timestamp=str(ADDED + shift)),
+        "q:wait": ["2"],
+        "q:3": job(timestamp=str(ADDED + shift), delay="5", opts='{"delay":5}'),
+        "q:delayed": Zset({"3": (ADDED + shift + 5.0) * 4096 + 7}),
+        "q:events": Stream([event("added", jobId="1", name="n"), event("completed", jobId="1", returnvalue="null")]),
+        **keys,
+    }
+
+
+def test_usual_jobs_are_certain_whatever_their_times_and_the_spelling_of_their_options() -> None:
+    right = store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'})
+    left = store(0, {"stacktrace": '["a text"]'})
+    assert certain_jobs(snapshot(left), snapshot(right)) == {b"q:1", b"q:2", b"q:3"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fields": {"data": '{"other":1}'}},
+        {"fields": {"opts": '{"attempts":4,"delay":5}'}},
+        {"fields": {"atm": "2"}},
+        {"fields": {"more": "x"}},
+        {"fields": {"stacktrace": '["one","two"]'}},
+        {"fields": {"processedOn": str(ADDED - 9_000)}},
+        {"fields": {"finishedOn": str(NOW + 9_000_000)}},
+        {"fields": {"timestamp": "soon"}},
+        {"q:completed": Zset({"1": 17.0})},
+        {"q:completed": Zset({}), "q:failed": Zset({"1": float(ADDED + 60)})},
+        {"q:failed": Zset({"1": float(ADDED + 60)})},
+        {"q:1:logs": ["a line"]},
+        {"q:events": Stream([event("added", jobId="1", name="n")])},
+        {"q:events": Stream([event("completed", jobId="1", returnvalue="null"), event("added", jobId="1", name="n")])},
+        {"q:events": Stream([event("added", jobId="1", name="m"), event("completed", jobId="1", returnvalue="null")])},
+    ],
+)
+def test_a_job_with_any_difference_is_left_to_the_rules(change: dict[str, Any]) -> None:
+    left, right = snapshot(store(0)), snapshot(store(0, **change))
+    assert b"q:1" in jobs_not_alike(left, right)
+    assert certain_jobs(left, right) == {b"q:2", b"q:3"}
+
+
+def test_an_own_prefix_is_no_certain_text() -> None:
+    left = snapshot(store(0, {"failedReason": "at p:q:1"}))
+    right = snapshot(store(0, {"failedReason": "at p:q:1"}), prefix="other")
+    assert b"q:1" in jobs_not_alike(left, right)
+    assert certain_jobs(left, right) == {b"q:2", b"q:3"}
+
+
+def test_a_rule_that_nobody_has_thought_of_makes_everything_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reports.diff.prefilter.UNDERSTOOD", frozenset({"worker-clock"}))
+    assert certain_jobs(snapshot(store(0)), snapshot(store(0))) == set()
+
+
+NUMBERS = [str(ADDED), str(ADDED + 7), str(ADDED - 2_500), str(NOW + 9_000_000), "17", "soon"]
+HASHES = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["n", "m"]),
+        "opts": st.sampled_from([SHORT, TURNED, '{"attempts":3}', f'{{"timestamp":{ADDED}}}', "[]"]),
+        "timestamp": st.sampled_from(NUMBERS),
+        "delay": st.sampled_from(["0", "5", "77"]),
+    },
+    optional={
+        "processedOn": st.sampled_from(NUMBERS),
+        "finishedOn": st.sampled_from(NUMBERS),
+        "stacktrace": st.sampled_from(['["x"]', '["y"]', "[]", "?"]),
+        "failedReason": st.sampled_from(["at p:q:1", "other"]),
+        "rjk": st.just("daily"),
+    },
+)
+SCORES = [17.0, float(ADDED), float(ADDED + 7), ADDED * 4096.0, (ADDED + 5) * 4096.0, (ADDED + 12) * 4096.0 + 3]
+EVENTS = st.tuples(st.sampled_from(["added", "waiting", "delayed"]), st.sampled_from(["1", "2"]))
+
+
+@st.composite
+def sides(draw: st.DrawFn) -> dict[str, Any]:
+    """A queue of up to two jobs in which anything may be odd."""
+    keys: dict[str, Any] = {f"q:{number}": draw(HASHES) for number in draw(st.sets(st.sampled_from("12")))}
+    for container in draw(
+        st.sets(st.sampled_from(["completed", "delayed", "prioritized", "waiting-children"]), max_size=2)
+    ):
+        keys[f"q:{container}"] = Zset(
+            {n: draw(st.sampled_from(SCORES)) for n in draw(st.sets(st.sampled_from("12"), min_size=1))}
+        )
+    if draw(st.booleans()):
+        keys["q:wait"] = sorted(draw(st.sets(st.sampled_from("12"), min_size=1)))
+    if listed := draw(st.lists(EVENTS, max_size=4)):
+        keys["q:events"] = Stream([event(name, jobId=number, delay=str(ADDED + 5)) for name, number in listed])
+    return keys
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[Snapshot, Snapshot]:
+    """Two queues that have much in common."""
+    left = draw(sides())
+    right = {**left, **draw(sides())} if draw(st.booleans()) else draw(sides())
+    for name in draw(st.sets(st.sampled_from(sorted(right) or ["q:1"]), max_size=2)):
+        right.pop(name, None)
+    return snapshot(left), snapshot(right, prefix=draw(st.sampled_from(["p", "other"])))
+
+
+@settings(max_examples=300)
+@given(pairs(), st.sets(st.sampled_from(RULES), max_size=2), st.booleans())
+@example((snapshot(store(0)), snapshot(store(LATER))), set(), False)
+def test_nothing_is_certain_that_the_rules_find_different(
+    both: tuple[Snapshot, Snapshot], switched_off: set[str], is_trimmed: bool
+) -> None:
+    changes: dict[str, Any] = {
+        "switched_off": tuple(sorted(switched_off)),
+        "trimmed": frozenset({"q"} if is_trimmed else ()),
+    }
+    assert certain_jobs(*both, **changes) & jobs_not_alike(*both, **changes) == set()
+
+
+@given(st.binary(max_size=12), st.integers(0, 5), st.integers(0, 5))
+def test_fewer_buckets_are_unions_of_more(name: bytes, few: int, many: int) -> None:
+    few, many = sorted((2**few, 2**many))
+    assert bucket_of(name, many) % few == bucket_of(name, few)
+
+
+def test_the_number_of_buckets_grows_with_the_store() -> None:
+    assert [buckets_for(keys, 0) for keys in (0, 400_000, 2_000_000, 10**9)] == [2, 4, 16, 64]
+    assert [buckets_for(10_000, size * 2**30) for size in (1, 4, 10**6)] == [2, 8, 64]
+
+
+SEEN_BY_SPARK = {"order"}
+"""Classes that are found inside Spark, by SQL."""
+
+
+def test_the_same_store_under_two_prefixes_has_no_differences() -> None:
+    assert differences_of(snapshot(plain_store()), snapshot(plain_store("other"), prefix="other")) == []
+
+
+def test_every_planted_difference_is_found_and_nothing_else() -> None:
+    store = plain_store()
+    changed, expected = planted(store)
+    found = {(row[0], row[6]) for row in differences_of(snapshot(store), snapshot(changed))}
+    assert found == {pair for pair in expected if pair[0] not in SEEN_BY_SPARK}
+
+
+def test_a_stale_lock_is_told_from_another_difference_of_locks() -> None:
+    store = {"q:1": job(), "q:wait": ["1"]}
+    found = differences_of(snapshot(store), snapshot({**store, "q:1:lock": "t"}))
+    assert [row[0] for row in found] == ["stale-lock"]
+
+
+def test_one_lock_too_few_gives_no_other_lock_another_token() -> None:
+    jobs = {f"q:{number}": job() for number in range(5)}
+    locks = {f"q:{number}:lock": f"token-{number}" for number in range(5)}
+    store = {**jobs, **locks, "q:active": [str(number) for number in range(5)]}
+    found = differences_of(snapshot(store), snapshot({key: v for key, v in store.items() if key != "q:1:lock"}))
+    assert [(row[0], row[6]) for row in found] == [("lock", "q:1")]
+
+
+def test_a_time_to_live_where_none_may_be_is_a_difference() -> None:
+    store = plain_store()
+    found = differences_of(snapshot(store), snapshot(store, ttls={"q:1": 5000}))
+    assert [(row[0], row[3]) for row in found] == [("ttl", "expiry.job")]
+
+
+def test_events_of_a_trimmed_stream_are_compared_where_both_sides_have_the_first_one() -> None:
+    store = {"q:1": job(), "q:2": job(), "q:wait": ["1", "2"]}
+    added = [event("added", jobId="1"), event("waiting", jobId="1")]
+    expected = snapshot({**store, "q:events": Stream([*added, event("waiting", jobId="2")])})
+    actual = snapshot({**store, "q:events": Stream(added[:1])})
+    found = differences_of(expected, actual, trimmed=frozenset({"q"}))
+    assert [(row[0], row[6]) for row in found] == [("transition-without-event", "q:1")]
+
+
+IDS = [str(number) for number in range(4)]
+FIELDS = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(["a", "b"]),
+        "data": st.sampled_from(["{}", '{"x":1}', '{"x": 1}']),
+        "opts": st.sampled_from(['{"attempts":1}', '{"attempts":1,"delay":5}', '{"delay":5,"attempts":1}']),
+        "timestamp": st.sampled_from([str(ADDED), str(ADDED + 7), str(NOW + 9_000_000), "soon"]),
+        "delay": st.sampled_from(["0", "5", "77"]),
+    },
+    optional={
+        "processedOn": st.sampled_from([str(ADDED + 50), str(ADDED - 90_000)]),
+        "finishedOn": st.sampled_from([str(ADDED + 60), "0"]),
+        "stacktrace": st.sampled_from(['["Error: x"]', "[]", "?"]),
+        "failedReason": st.sampled_from(["at p:q:1", "other"]),
+    },
+)
+LISTED = ("wait", "paused", "active")
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> Snapshot:
+    """Queues of a few jobs whose hashes, containers, events and logs are anything."""
+    keys: dict[str, Any] = {
+        f"q:{name}": dict(fields) for name, fields in draw(st.dictionaries(st.sampled_from(IDS), FIELDS)).items()
+    }
+    for container in draw(st.lists(st.sampled_from(STATES), unique=True, max_size=4)):
+        members = draw(st.lists(st.sampled_from(IDS), unique=True, min_size=1))
+        score = draw(st.sampled_from([1.0, float(ADDED + 60), (ADDED + 5) * 4096.0]))
+        keys[f"q:{container}"] = sorted(members) if container in LISTED else Zset(dict.fromkeys(members, score))
+    if draw(st.booleans()):
+        names = st.sampled_from(["added", "waiting", "completed"])
+        pairs = draw(st.lists(st.tuples(names, st.sampled_from(IDS)), min_size=1, max_size=5))
+        keys["q:events"] = Stream([event(name, jobId=number) for name, number in pairs])
+    if draw(st.booleans()):
+        keys["q:0:logs"] = draw(st.lists(st.sampled_from(["x", "y"]), min_size=1))
+    return snapshot(keys)
+
+
+@settings(max_examples=60)
+@given(stores(), stores())
+def test_the_pipeline_finds_the_jobs_that_the_gate_finds(expected: Snapshot, actual: Snapshot) -> None:
+    gate = diff(canonicalise(expected, ALL_RULES), canonicalise(actual, ALL_RULES))
+    by_gate = {found.key for found in gate if found.where != "event.order" and not found.where.endswith(".order")}
+    assert {row[6] for row in differences_of(expected, actual)} >= by_gate
+    assert {row[6] for row in differences_of(expected, actual) if row[1] != "wrong-event-order"} <= by_gate
+
+
+@settings(max_examples=50)
+@given(stores())
+def test_rules_are_idempotent(found: Snapshot) -> None:
+    once = canonicalise(found, ALL_RULES)
+    assert canonicalise(once, ALL_RULES) == once
+
+
+UNMASKED = ("name", "data", "failedReason")
+
+
+@settings(max_examples=50)
+@given(stores(), st.sampled_from(UNMASKED), st.sampled_from(IDS))
+def test_rules_never_merge_states_that_differ_in_an_unmasked_field(found: Snapshot, field: str, name: str) -> None:
+    changed = [
+        row if row.id != name else type(row)(queue=row.queue, id=row.id, fields={**row.fields, field: "changed"})
+        for row in found.jobs
+    ]
+    other = type(found)(**{**{t: getattr(found, t) for t in found.__slots__}, "jobs": tuple(changed)})
+    has_job = any(row.id == name for row in found.jobs)
+    rows = differences_of(found, other)
+    assert bool(rows) == has_job
+    assert all(row[7] == field for row in rows)
+
+
+@pytest.mark.parametrize("rule", ["stack-trace-text", "opts-parsed-json"])
+def test_a_rule_that_is_switched_off_hides_nothing(rule: str) -> None:
+    left = {"q:1": job(stacktrace='["a"]', opts='{"a":1,"b":2}'), "q:wait": ["1"]}
+    right = {"q:1": job(stacktrace='["b"]', opts='{"b":2,"a":1}'), "q:wait": ["1"]}
+    assert differences_of(snapshot(left), snapshot(right)) == []
+    assert differences_of(snapshot(left), snapshot(right), switched_off=(rule,)) != []

@@ -1,0 +1,308 @@
+"""What is read from Redis is what is there, however fast; and what executors write is read again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from conformance.observe.keyspace import QUEUE_KEYS, decode_key, is_reserved
+from conformance.observe.reader import read_snapshot
+from conformance.observe.tables import TABLES, Snapshot
+from conformance.servers import RedisInstance
+from reports.snapshot import plan as planning
+from reports.snapshot import reading
+from reports.snapshot import replies as node_replies
+from reports.snapshot import store as snapshot_store
+from reports.snapshot.format import bucket_of, buckets_of, drop_unclaimed, read_bucket
+from reports.snapshot.plan import KeyspacePart, RedisSource, _next_share, plan_reading
+from reports.snapshot.reading import read_part
+from reports.snapshot.replies import hashes_of, to_resp
+from reports.snapshot.rows import batch_of, narrowed, rows_of, wide_rows
+from reports.snapshot.source import only_table, typed_ddl
+from reports.snapshot.store import SnapshotWrite, write_part
+from tests.observe.snapshot_builders import ADDED, Zset, job, snapshot
+from tests.reports.reports_builders import plain_store, write
+
+TRICKY = [
+    b"",
+    b"\r\n",
+    b"\r",
+    b"\n",
+    b"a\r",
+    b"\nb",
+    b"*2",
+    b"$3",
+    b"*2\r\n$1\r\na\r\n$1\r\nb",
+    b"$99999999999999",
+    b"*" * 50,
+]
+VALUES = st.sampled_from(TRICKY) | st.binary(max_size=20)
+REPLIES = st.lists(st.none() | st.lists(st.tuples(VALUES, VALUES), max_size=4), max_size=6)
+Reply = list[tuple[bytes, bytes]] | None
+
+
+def written(replies: list[Reply]) -> memoryview:
+    """As Redis writes them; None stands for a key of another type."""
+    return memoryview(
+        b"".join(
+            to_resp([word for pair in reply for word in pair]) if reply is not None else WRONG for reply in replies
+        )
+    )
+
+
+WRONG = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+
+
+def read(replies: list[Reply]) -> tuple[list[int], list[bytes], list[bytes]]:
+    sizes, names, values = hashes_of(written(replies), len(replies))
+    return sizes.tolist(), *(column.view(pa.binary()).to_pylist() for column in (names, values))
+
+
+@given(REPLIES)
+@example([[(b"name", b"x"), (b"data", b"{}")], [], [(b"name", b"")]])
+@example([[(b"a\r\nb", b"\r\n$1\r\nc")], None, [(b"n", b"*2")]])
+def test_what_was_written_is_read(replies: list[Reply]) -> None:
+    pairs = [pair for reply in replies for pair in reply or ()]
+    sizes = [-1 if reply is None else len(reply) for reply in replies]
+    assert read(replies) == (sizes, [name for name, _ in pairs], [value for _, value in pairs])
+
+
+def test_only_what_cannot_be_cut_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("read slowly")
+
+    monkeypatch.setattr(node_replies, "_read_slowly", refuse)
+    assert read([[(b"name", b"*2"), (b"", b"a\r"), (b"\nb", b"$3")], []])[0] == [3, 0]
+    slow: list[list[Reply]] = [[[(b"name", b"a\r\nb")]], [[(b"name", b"a")], None]]
+    for replies in slow:
+        with pytest.raises(AssertionError, match="read slowly"):
+            read(replies)
+
+
+@given(st.lists(st.none() | st.binary(max_size=80)), st.integers(0, 3), st.sampled_from([2, 16, 64]))
+def test_the_bucket_of_an_id_is_the_same_one_by_one_and_at_once(
+    ids: list[bytes | None], cut: int, buckets: int
+) -> None:
+    column = pa.array(ids, pa.binary())[cut:]
+    assert buckets_of(column, buckets).tolist() == [bucket_of(job or b"", buckets) for job in ids[cut:]]
+
+
+def read_all(source: RedisSource) -> dict[str, list[str]]:
+    """All rows of all parts, by table, as sorted texts."""
+    found: dict[str, list[str]] = {table: [] for table in TABLES}
+    for part in plan_reading(source).parts:
+        for batch in read_part(source, part):
+            for wide in rows_of(batch):
+                found[wide["table"]].append(repr(narrowed(wide)))
+    return {table: sorted(rows) for table, rows in found.items()}
+
+
+def as_texts(found: Snapshot) -> dict[str, list[str]]:
+    return {table: sorted(repr(row) for row in getattr(found, table)) for table in TABLES}
+
+
+def source_of(server: RedisInstance, prefix: str) -> RedisSource:
+    return RedisSource(redis=server.url, prefix=prefix)
+
+
+def rich_store(prefix: str) -> dict[str, Any]:
+    return {
+        **plain_store(prefix),
+        "q:repeat": Zset({"daily": float(ADDED)}),
+        "q:repeat:daily": {"name": "d", "every": "1000"},
+        "q:repeat:orphan": {"name": "o", "every": "1000"},
+        f"q:repeat:daily:{ADDED}": job(rjk="daily"),
+        "q:metrics:completed": {"count": "3"},
+        "q:metrics:completed:data": ["1", "2"],
+        "q:strange": "a string where jobs have hashes",
+        "second:1": job(name="of a queue without meta"),
+        "second:wait": ["1"],
+        "q:stalled": {"5"},
+        "q:pc": "4",
+    }
+
+
+def test_all_parts_together_hold_what_the_gate_reads(server: RedisInstance, prefix: str) -> None:
+    write(server, prefix, rich_store(prefix))
+    with server.connect() as client:
+        client.hset(f"{prefix}:q:bytes", mapping={"name": b"\xff\xfe", "data": "{}"})
+        client.pexpire(f"{prefix}:q:3", 900_000)
+        expected = as_texts(frozen(read_snapshot(client, prefix)))
+    found = read_all(source_of(server, prefix))
+    assert {table: rows for table, rows in found.items() if table != "expiries"} == {
+        table: rows for table, rows in expected.items() if table != "expiries"
+    }
+    assert len(found["expiries"]) == len(expected["expiries"]) == 1
+
+
+def test_keys_that_expire_are_read_once_whoever_reads_them(server: RedisInstance, prefix: str) -> None:
+    """The throttle of the stalled check and the rate limiter belong to the queue's part, the job to the scan."""
+    write(server, prefix, plain_store(prefix))
+    with server.connect() as client:
+        for name in ("stalled-check", "limiter"):
+            client.set(f"{prefix}:q:{name}", "1", px=900_000)
+        client.pexpire(f"{prefix}:q:3", 900_000)
+    found = read_all(source_of(server, prefix))
+    assert [len(found[table]) for table in ("stalled_checks", "limiters", "expiries")] == [1, 1, 1]
+    assert sum("id='3'" in row for row in found["jobs"]) == 1
+
+
+def frozen(found: Snapshot) -> Snapshot:
+    """Lists as they come back from JSON: pairs become lists."""
+    return replace(found, unknown=tuple(replace(row) for row in found.unknown))
+
+
+def test_shares_and_slices_read_every_key_once(
+    server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
+    monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 50)
+    monkeypatch.setattr(planning, "SLICE", 70)
+    monkeypatch.setattr(reading, "_MEMBERS_PAGE", 30)
+    numbers = [str(number) for number in range(3000)]
+    store: dict[str, Any] = {f"q:{number}": job() for number in numbers}
+    half = len(numbers) // 2
+    store |= {
+        "q:wait": numbers[:half],
+        "q:completed": Zset({n: float(n) for n in numbers[half:]}),
+        "q:meta": {"a": "b"},
+    }
+    write(server, prefix, store)
+    with server.connect() as client:
+        expected = as_texts(read_snapshot(client, prefix))
+    parts = plan_reading(source_of(server, prefix)).parts
+    assert {part.kind for part in parts} == {"scan", "queue", "slice"}
+    assert sum(part.kind == "scan" for part in parts) == planning.FEWEST_SHARES
+    assert read_all(source_of(server, prefix)) == expected
+
+
+def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
+    server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
+    monkeypatch.setattr(planning, "SLICE", 10)
+    with server.connect() as client:
+        client.hset(f"{prefix}:q:meta", mapping={"version": "x"})
+        for number in range(55):
+            client.xadd(
+                f"{prefix}:q:events", {"event": "waiting", "jobId": number}, id=f"{ADDED + number // 2}-{number % 2}"
+            )
+        expected = as_texts(read_snapshot(client, prefix))
+    assert sum(part.name == "events" for part in plan_reading(source_of(server, prefix)).parts) >= 5
+    assert read_all(source_of(server, prefix))["events"] == expected["events"]
+
+
+@given(st.integers(1, 6))
+def test_shares_follow_each_other_as_cursors_do(bits: int) -> None:
+    shares = 2**bits
+    visited, index = [], 0
+    for _ in range(shares):
+        visited.append(index)
+        index = _next_share(index, shares)
+    assert index == 0
+    assert visited == sorted(range(shares), key=lambda number: f"{number:0{bits}b}"[::-1])
+
+
+@given(st.text(min_size=1, max_size=12))
+def test_what_takes_the_fast_way_is_a_job_for_the_gate_too(rest: str) -> None:
+    fast = rest.isdigit() or (":" not in rest and rest not in QUEUE_KEYS and not is_reserved(rest))
+    if fast:
+        assert decode_key("p", f"p:q:{rest}", "hash", ["name"]).kind == "job"
+
+
+def test_every_row_survives_the_way_through_arrow() -> None:
+    found = snapshot({**plain_store(), "q:strange": "x", "q:de:x": "1", "odd": ["a"]}, ttls={"q:de:x": 50})
+    assert [narrowed(wide) for wide in rows_of(batch_of(wide_rows(found)))] == list(found.rows())
+
+
+def test_a_table_has_its_own_columns() -> None:
+    batch = only_table(batch_of(wide_rows(snapshot(plain_store()))), "locks")
+    assert batch.to_pylist() == [
+        {"queue": "q", "job": "5", "token": "token-a", "ttl_ms": -1},
+        {"queue": "q", "job": "6", "token": "token-b", "ttl_ms": -1},
+    ]
+    assert typed_ddl("locks") == "queue string, job string, token string, ttl_ms bigint"
+
+
+def test_a_share_ends_where_the_next_one_begins() -> None:
+    part = KeyspacePart(kind="scan", taken_ms=0, index=1, shares=2)
+    assert planning.in_share(3, part)
+    assert not planning.in_share(2, part)
+    assert planning.is_end_of_share(0, part)
+
+
+UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+def keep(server: RedisInstance, prefix: str, folder: Path, buckets: int) -> list[snapshot_store.WrittenPart]:
+    parts = plan_reading(RedisSource(redis=server.url, prefix=prefix)).parts
+    task = SnapshotWrite(
+        source=RedisSource(redis=server.url, prefix=prefix), parts=parts, folder=folder, buckets=buckets
+    )
+    return [write_part(task, number, 0) for number in range(len(parts))]
+
+
+def kept(folder: Path, buckets: int) -> dict[str, list[str]]:
+    """All rows of all buckets, by table, as sorted texts."""
+    found: dict[str, list[str]] = {table: [] for table in TABLES}
+    for table in TABLES:
+        for bucket in range(buckets):
+            rows = read_bucket(folder, table, bucket, buckets)
+            named = rows.add_column(0, "table", pa.array([table] * len(rows), pa.string()))
+            found[table] += [repr(narrowed(wide)) for batch in named.to_batches() for wide in rows_of(batch)]
+    return {table: sorted(rows) for table, rows in found.items()}
+
+
+def store(prefix: str) -> dict[str, Any]:
+    numbers = [str(number) for number in range(100, 400)]
+    return {
+        **plain_store(prefix),
+        **{f"many:{number}": job() for number in numbers},
+        "many:completed": Zset({number: float(number) for number in numbers}),
+        f"many:{UUID}": job(),
+        "many:meta": {"opts.maxLenEvents": "77"},
+    }
+
+
+def test_what_is_kept_is_what_was_read_in_as_many_buckets_or_fewer(
+    server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_store, "ROWS_AT_A_TIME", 50)
+    write(server, prefix, store(prefix))
+    with server.connect() as client:
+        client.hset(f"{prefix}:many:bytes", mapping={"name": b"\xff\xfe", "data": "{}"})
+    written = keep(server, prefix, tmp_path, 8)
+    read = read_all(RedisSource(redis=server.url, prefix=prefix))
+    assert kept(tmp_path, 8) == kept(tmp_path, 2) == read
+    counted: Counter[str] = Counter()
+    for count in (count for part in written for count in part.counts):
+        counted[count.table] += count.rows
+    assert dict(counted) == {table: len(rows) for table, rows in read.items() if rows}
+    assert {count.queue for part in written for count in part.counts if count.generated} == {"many"}
+    assert {count.event_limit for part in written for count in part.counts if count.queue == "many"} == {None, 77.0}
+
+
+def test_a_job_and_all_that_belongs_to_it_lie_in_one_bucket(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
+    write(server, prefix, plain_store(prefix))
+    keep(server, prefix, tmp_path, 8)
+    for bucket in range(8):
+        ids = [set(read_bucket(tmp_path, table, bucket, 8).column("id").to_pylist()) for table in ("jobs", "locks")]
+        assert ids[1] <= ids[0]
+
+
+def test_files_of_an_attempt_that_failed_are_removed(server: RedisInstance, prefix: str, tmp_path: Path) -> None:
+    write(server, prefix, plain_store(prefix))
+    written = keep(server, prefix, tmp_path, 2)
+    before = kept(tmp_path, 2)
+    left_over = next((tmp_path / "rows" / "table=jobs").glob("b*"))
+    (left_over.parent / left_over.name.replace("-a0-", "-a1-")).write_bytes(left_over.read_bytes())
+    assert kept(tmp_path, 2) != before
+    drop_unclaimed(tmp_path, [name for part in written for name in part.files])
+    assert kept(tmp_path, 2) == before
