@@ -21,6 +21,7 @@ from conformance.checkers.histories.end_state import waiting_for_good
 from conformance.checkers.histories.history import History, MachineStarved, ResourceSample, StreamEventLine
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
+from conformance.protocol.states import LIST_CONTAINERS, UNFINISHED_CONTAINERS
 from conformance.servers.connection import Client, wait_until
 
 BLOCK_MS = 100
@@ -30,7 +31,6 @@ END_OF_MS = 0.999
 RETRY_S = 0.1
 SAMPLE_MS = 250
 CATCH_UP_S = 10.0
-STATES = ("wait", "paused", "active", "delayed", "prioritized", "waiting-children")
 LOOK_S = 0.05
 TICK_S = 0.05
 STARVED_MS = 400.0
@@ -142,14 +142,14 @@ def backlog(client: Client, prefix: str, queues: tuple[str, ...]) -> dict[str, i
     untyped: Any = client
     pipeline = untyped.pipeline(transaction=False) if not hasattr(client, "get_nodes") else untyped.pipeline()
     for queue in queues:
-        for state in STATES:
-            length = pipeline.llen if state in {"wait", "paused", "active"} else pipeline.zcard
+        for state in UNFINISHED_CONTAINERS:
+            length = pipeline.llen if state in LIST_CONTAINERS else pipeline.zcard
             length(f"{prefix}:{queue}:{state}")
     lengths = pipeline.execute()
     return {
         state: total
-        for offset, state in enumerate(STATES)
-        if (total := sum(int(length) for length in lengths[offset :: len(STATES)]))
+        for offset, state in enumerate(UNFINISHED_CONTAINERS)
+        if (total := sum(int(length) for length in lengths[offset :: len(UNFINISHED_CONTAINERS)]))
     }
 
 

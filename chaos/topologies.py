@@ -18,7 +18,7 @@ from conformance.servers.binary import ServerBinary, any_binary, binary_at
 from conformance.servers.connection import Client, connect, send, wait_until
 from conformance.servers.local import HOST, slot_ranges
 from conformance.servers.setting import AnyBinary, BinaryAt, ContainerImage, RedisUrl, parse_setting
-from conformance.upstream.manifest import load_manifest
+from conformance.upstream.manifest import script_names_by_sha1
 
 LINK_DEADLINE_S = 20.0
 SENTINELS = 3
@@ -57,7 +57,7 @@ class Topology:
 
     def new_tap(self, texts: Mapping[str, str]) -> Tap:
         """A tap for one process. `texts`: the official scripts by name, to know changed ones by likeness."""
-        names = {entry.sha1: name for name, entry in load_manifest().scripts.items()}
+        names = script_names_by_sha1()
         return Tap(*self.nodes, scripts=names, texts=texts, cluster=self.cluster)
 
 

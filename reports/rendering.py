@@ -10,6 +10,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from conformance.protocol.states import UNFINISHED_CONTAINERS
 from reports.diff.summary import DiffSummary
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.documents import (
@@ -24,7 +25,7 @@ from reports.documents import (
     write_index,
 )
 from reports.history import HistoryResult
-from reports.load.measurements import MEANINGS, PERCENTILES, WAITING, LoadResult
+from reports.load.measurements import MEANINGS, PERCENTILES, LoadResult
 
 LOAD_PAGE = "load.html"
 _SEEN = "from the event's entry in the stream to the moment at which a reader of the stream had it"
@@ -43,7 +44,7 @@ def write_load_reports(folder: Path, result: LoadResult) -> list[Path]:
 def load_cases(result: LoadResult) -> list[JunitCase]:
     """What a load has to achieve: all jobs added, and where there are workers, nothing left to do."""
     planned, added = result.workload.jobs, result.produced.jobs
-    left = {name: count for name, count in result.final.items() if name in WAITING and count}
+    left = {name: count for name, count in result.final.items() if name in UNFINISHED_CONTAINERS and count}
     return [
         JunitCase(
             name="all jobs added",

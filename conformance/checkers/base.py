@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import Generic, TypeVar
 
 from conformance.observe.differences import Severity
-from conformance.observe.keyspace import STATES
 from conformance.observe.tables import Job, Membership, Snapshot
 from conformance.problems import UsageProblem
+from conformance.protocol.states import STATE_CONTAINERS
 
 EARLIEST_MS = 1_400_000_000_000
 """Unix ms, 2014: an earlier time is in another unit, or zero."""
@@ -59,7 +59,7 @@ class SnapshotView:
         """The containers of each id, one entry per occurrence, `stalled` aside."""
         found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
         for row in self.snapshot.memberships:
-            if row.container in STATES:
+            if row.container in STATE_CONTAINERS:
                 found[row.queue, row.job].append(row.container)
         return dict(found)
 

@@ -14,9 +14,9 @@ from conformance.checkers.base import (
     has_chosen_timestamp,
     is_plausible_ms,
 )
-from conformance.observe.keyspace import LISTS, split_key
+from conformance.observe.keyspace import split_key
 from conformance.observe.tables import Job, as_number, parsed_json
-from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, PRIORITY_FACTOR
 
 REQUIRED = ("name", "data", "opts", "timestamp", "delay", "priority")
 TIMES = ("timestamp", "processedOn", "finishedOn")
@@ -56,7 +56,7 @@ def _no_duplicates(view: SnapshotView) -> Iterator[ViolationDetail]:
     """No list holds an id twice."""
     for (queue, container), rows in sorted(view.containers.items()):
         jobs = [row.job for row in rows]
-        for job in sorted({job for job in jobs if jobs.count(job) > 1} if container in LISTS else ()):
+        for job in sorted({job for job in jobs if jobs.count(job) > 1} if container in LIST_CONTAINERS else ()):
             message = f"the list holds the job {jobs.count(job)} times"
             yield ViolationDetail(where=f"membership.{container}.order", key=f"{queue}:{job}", message=message)
 

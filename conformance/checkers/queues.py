@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, is_plausible_ms
 from conformance.observe.tables import Event, as_number
-from conformance.protocol.states import DELAY_FACTOR, PRIORITY_FACTOR
+from conformance.protocol.keys import WAITING_CHILDREN
+from conformance.protocol.states import (
+    DELAY_FACTOR,
+    JOB_TYPES,
+    PRIORITY_FACTOR,
+    STATE_CONTAINERS,
+    STATE_UNKNOWN,
+    UNFINISHED_CONTAINERS,
+)
 
 _EXACT_PRIORITY = 2**20
 """From here on scores lose their low bits, and the counter cannot be read back."""
@@ -72,7 +80,7 @@ def _locks(view: SnapshotView) -> Iterator[ViolationDetail]:
     A job that was moved back by a call with token `0` keeps its lock until it expires: upstream's default for
     `moveToDelayed` and `moveToWait` outside a processor. So a lock of a waiting or delayed job is no violation.
     """
-    left_behind = {"active", "wait", "paused", "prioritized", "delayed"}
+    left_behind = set(UNFINISHED_CONTAINERS) - {WAITING_CHILDREN}
     for lock in view.snapshot.locks:
         key, ttl = f"{lock.queue}:{lock.job}", as_number(lock.ttl_ms)
         states = view.states.get((lock.queue, lock.job), [])
@@ -203,20 +211,7 @@ QUEUE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 )
 
 
-PREVIOUS_STATES = frozenset(
-    {
-        "wait",
-        "waiting",
-        "paused",
-        "active",
-        "delayed",
-        "prioritized",
-        "completed",
-        "failed",
-        "waiting-children",
-        "unknown",
-    }
-)
+PREVIOUS_STATES = frozenset({*STATE_CONTAINERS, *JOB_TYPES, STATE_UNKNOWN})
 """What `prev` may say."""
 
 

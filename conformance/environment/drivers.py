@@ -16,7 +16,7 @@ from conformance.observe.tap.tap import Tap
 from conformance.problems import EnvironmentProblem
 from conformance.servers.opening import RedisInstance
 from conformance.servers.setting import join_node
-from conformance.upstream.manifest import load_manifest
+from conformance.upstream.manifest import script_names_by_sha1
 
 
 @dataclass
@@ -105,7 +105,7 @@ def place_tap(server: RedisInstance, texts: Mapping[str, str]) -> TapPoint:
     reason = reason_for_none(server)
     if reason:
         return TapPoint(address, None, reason)
-    names = {entry.sha1: name for name, entry in load_manifest().scripts.items()}
+    names = script_names_by_sha1()
     tap = Tap(*_every_node(server), scripts=names, texts=texts, cluster=server.mode == "cluster").start()
     return TapPoint(_at(address, tap), tap)
 

@@ -9,14 +9,14 @@ from typing import TypeAlias
 from conformance.fuzz.comparing import Completion
 from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, addressed
 from conformance.model import Model, ModelCall, NotModelled
-from conformance.observe.keyspace import STATES
 from conformance.observe.tables import Snapshot
+from conformance.protocol.states import STATE_CONTAINERS
 
 JobState: TypeAlias = str
 """The container that a job is in (`wait`, `paused`, `active`, ...), or `missing`."""
 
 MISSING: JobState = "missing"
-JOB_STATES: tuple[JobState, ...] = (*STATES, MISSING)
+JOB_STATES: tuple[JobState, ...] = (*STATE_CONTAINERS, MISSING)
 
 CONTAINERS = {"waiting": "wait"}
 """Names of states that differ from those of their containers."""

@@ -25,6 +25,7 @@ from conformance.participants.caller import RecordedCall
 from conformance.participants.expect import Mismatch, shown
 from conformance.participants.marks import Scenario
 from conformance.participants.participant import Participant
+from conformance.protocol.states import JOB_CONTAINERS
 
 
 def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[CanonicalRule, ...]:
@@ -119,7 +120,7 @@ def _same_value(where: str, expected: Any, actual: Any) -> bool:
     return value is not None and same_json(value, parsed_json(actual))
 
 
-JOB_TYPES = ["waiting", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children"]
+JOB_TYPES = [container.job_type for container in JOB_CONTAINERS]
 
 
 def oracle_health(oracle: Participant, queues: list[str], requirement: str) -> list[Finding]:

@@ -11,25 +11,20 @@ from conformance.model.job_objects import maybe_job, view_of
 from conformance.model.order import waiting_list
 from conformance.model.state import MetricsRecord, QueueState, list_range
 from conformance.model.texts import normalised_json, parse_int
-from conformance.protocol.states import JOB_TYPES, PRIORITY_FACTOR, STATE_UNKNOWN, container_of
-
-PENDING_STATES = ["waiting", "paused", "delayed", "prioritized", "waiting-children"]
-STATE_ORDER = (
-    ("completed", "completed"),
-    ("failed", "failed"),
-    ("delayed", "delayed"),
-    ("prioritized", "prioritized"),
-    ("active", "active"),
-    ("wait", "waiting"),
-    ("paused", "waiting"),
-    ("waiting-children", "waiting-children"),
+from conformance.protocol.states import (
+    JOB_TYPES,
+    PENDING_TYPES,
+    PRIORITY_FACTOR,
+    STATE_LOOKUP,
+    STATE_OF_CONTAINER,
+    STATE_UNKNOWN,
+    container_of,
 )
-"""Containers in the order in which they are looked through, and the state that each one stands for."""
 
 
 def state_of(queue: QueueState, job: str) -> str:
     """The state of a job, as users name it: a paused job is `waiting`."""
-    return next((state for name, state in STATE_ORDER if job in queue.container(name)), STATE_UNKNOWN)
+    return next((STATE_OF_CONTAINER[name] for name in STATE_LOOKUP if job in queue.container(name)), STATE_UNKNOWN)
 
 
 def _asked_states(types: list[str]) -> list[str]:
@@ -81,7 +76,7 @@ def _get_count(context: CallContext, op: ops.GetJobCountByTypes) -> Count:
 
 @operation(ops.CountPending)
 def _count_pending(context: CallContext, _: ops.CountPending) -> Count:
-    return Count(count=sum(_counts(context.queue, PENDING_STATES).values()))
+    return Count(count=sum(_counts(context.queue, list(PENDING_TYPES)).values()))
 
 
 @operation(ops.GetCountsPerPriority)

@@ -18,7 +18,6 @@ from conformance.model.calls import HeldJob, NotModelled, refuse
 from conformance.model.dispatch import CallContext
 from conformance.model.state import QueueState
 from conformance.model.texts import js_number, normalised_json, parse_int
-from conformance.observe.keyspace import QUEUE_KEYS
 from conformance.protocol.job_fields import (
     ALIAS_OF_OPTION,
     CHILD_FAILURE_OPTIONS,
@@ -26,6 +25,7 @@ from conformance.protocol.job_fields import (
     PRIORITY_LIMIT,
     TELEMETRY_ALIASES,
 )
+from conformance.protocol.states import QUEUE_KEYS
 
 JobOptions = dict[str, Any]
 

@@ -15,7 +15,6 @@ from conformance.model.lifecycle import open_handle
 from conformance.model.operations import function_for
 from conformance.model.order import is_paused
 from conformance.model.state import FlowRelations, ModelState, QueueState
-from conformance.observe.keyspace import LISTS, QUEUE_KEYS, SORTED_SETS
 from conformance.observe.tables import (
     Counter,
     Deduplication,
@@ -31,6 +30,7 @@ from conformance.observe.tables import (
     Scheduler,
     Snapshot,
 )
+from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
 
 MISSING = "missing"
 """The state of a job of which nothing is there."""
@@ -66,7 +66,7 @@ def _jobs(queue: QueueState) -> Iterator[Job]:
 
 
 def _memberships(queue: QueueState) -> Iterator[Membership]:
-    for name in (*LISTS, *SORTED_SETS):
+    for name in (*LIST_CONTAINERS, *ZSET_CONTAINERS):
         container = queue.container(name)
         if isinstance(container, list):
             for position, job in enumerate(container):

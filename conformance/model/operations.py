@@ -21,6 +21,7 @@ from conformance.model import (
     schedulers,
 )
 from conformance.model.dispatch import OPERATIONS, OperationFunction
+from conformance.protocol.states import JOB_TYPES
 
 MODULES: Final = (
     adding,
@@ -43,17 +44,7 @@ def function_for(op: Op[Any]) -> OperationFunction | None:
     return OPERATIONS.get(type(op))
 
 
-JOB_STATES: Final = (
-    "waiting",
-    "paused",
-    "prioritized",
-    "delayed",
-    "active",
-    "completed",
-    "failed",
-    "waiting-children",
-    "missing",
-)
+JOB_STATES: Final = (*JOB_TYPES, "missing")
 """States that a job may be in. `unknown`, a hash in no container, comes only from faults of upstream."""
 
 LIFECYCLE: Final = frozenset({"open", "close", "reset"})

@@ -25,6 +25,7 @@ from conformance.model.parents import child_vanished, delete_job_keys, leave_par
 from conformance.model.state import ModelState, QueueState, SortedSet
 from conformance.model.texts import number_text
 from conformance.protocol.scripts import ErrorCode
+from conformance.protocol.states import REMOVAL_LOOKUP
 
 OPTION_OF_STATE = {"completed": "removeOnComplete", "failed": "removeOnFail"}
 KEEP_ALL = -1
@@ -90,7 +91,7 @@ def _search_lock(state: ModelState, queue: QueueState, job: str, above: frozense
 
 def take_from_container(queue: QueueState, job: str) -> str:
     """Take a job out of whatever container it is in, and say which that was."""
-    for name in ("completed", "waiting-children", "delayed", "failed", "prioritized", "wait", "paused", "active"):
+    for name in REMOVAL_LOOKUP:
         container = queue.container(name)
         found = remove_first(container, job) if isinstance(container, list) else container.remove(job)
         if found:

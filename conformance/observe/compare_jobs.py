@@ -12,9 +12,8 @@ from difflib import SequenceMatcher
 from typing import TypeAlias
 
 from conformance.observe.differences import Difference, compare_fields, difference, same, same_json
-from conformance.observe.keyspace import LISTS, STATES
 from conformance.observe.tables import Event, Job, Membership, Snapshot, as_number, parsed_json
-from conformance.protocol.states import DELAY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, STATE_CONTAINERS
 
 JobKey: TypeAlias = tuple[str, str]
 """Queue and job id."""
@@ -86,7 +85,8 @@ def _states(snapshot: Snapshot) -> Mapping[JobKey, tuple[str, ...]]:
     """The containers of every job, one entry per occurrence, in a fixed order."""
     found: defaultdict[JobKey, tuple[str, ...]] = defaultdict(tuple)
     for row in sorted(
-        snapshot.memberships, key=lambda row: STATES.index(row.container) if row.container in STATES else -1
+        snapshot.memberships,
+        key=lambda row: STATE_CONTAINERS.index(row.container) if row.container in STATE_CONTAINERS else -1,
     ):
         if row.container != "stalled":
             found[row.queue, row.job] = (*found[row.queue, row.job], row.container)
@@ -98,7 +98,7 @@ def _compare_orders(
 ) -> Iterator[Difference]:
     """One difference per list whose common jobs stand in another order."""
     for queue in sorted({*expected.queues, *actual.queues}):
-        for container in LISTS:
+        for container in LIST_CONTAINERS:
             left = _comparable(expected, queue, container, moved, presence)
             right = _comparable(actual, queue, container, moved, presence)
             if left != right:

@@ -6,7 +6,7 @@ the queue is what stands between the prefix and the next colon, and everything a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,42 +30,8 @@ from conformance.observe.tables import (
     Snapshot,
     Unknown,
 )
-
-LISTS = ("wait", "paused", "active")
-"""Containers that are Redis lists: fetching takes from the right end, adding goes to the left."""
-SORTED_SETS = ("prioritized", "delayed", "completed", "failed", "waiting-children")
-"""Containers that are sorted sets."""
-STATES = (*LISTS, *SORTED_SETS)
-"""Every container that gives a job its state; a job is in exactly one of them."""
-
-QUEUE_KEYS: Mapping[str, str] = {
-    **dict.fromkeys(LISTS, "list"),
-    **dict.fromkeys(SORTED_SETS, "zset"),
-    "stalled": "set",
-    "marker": "zset",
-    "repeat": "zset",
-    "meta": "hash",
-    "events": "stream",
-    "id": "string",
-    "pc": "string",
-    "limiter": "string",
-    "stalled-check": "string",
-    "metrics:completed": "hash",
-    "metrics:failed": "hash",
-    "metrics:completed:data": "list",
-    "metrics:failed:data": "list",
-}
-"""Redis type of every key that a queue has once."""
-
-JOB_SUFFIXES: Mapping[str, str] = {
-    "lock": "string",
-    "logs": "list",
-    "dependencies": "set",
-    "processed": "hash",
-    "failed": "hash",
-    "unsuccessful": "zset",
-}
-"""Redis type of every key that belongs to one job: `JOB:SUFFIX`."""
+from conformance.protocol.keys import JOB_SUFFIXES
+from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
 
 DEDUPLICATION = "de:"
 SCHEDULER = "repeat:"
@@ -219,12 +185,12 @@ def _collect_metrics(
 
 def _rows(key: DecodedKey, raw: RawKey) -> tuple[str, list[Any]]:
     """The table of a key, and the rows that the key gives."""
-    if key.kind in LISTS:
+    if key.kind in LIST_CONTAINERS:
         return "memberships", [
             Membership(queue=key.queue, container=key.kind, job=job, position=position)
             for position, job in enumerate(raw.value)
         ]
-    if key.kind in SORTED_SETS:
+    if key.kind in ZSET_CONTAINERS:
         return "memberships", [
             Membership(queue=key.queue, container=key.kind, job=job, score=score) for job, score in raw.value
         ]

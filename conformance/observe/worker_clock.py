@@ -40,7 +40,7 @@ from conformance.observe.tables import (
     as_number,
     parsed_json,
 )
-from conformance.protocol.states import DELAY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS
 
 DUE = "<timestamp + delay, or later>"
 UNTIL_OWN_TIME = "<until own time>"
@@ -54,7 +54,7 @@ AFTER_PROCESSED = "<processedOn or later>"
 FINISHED = "<finishedOn>"
 DUE_TIME = "<due time of a delayed job>"
 SOME_TIME = "<time>"
-SCORED_WITH_A_TIME = frozenset({"completed", "failed", "waiting-children"})
+SCORED_WITH_A_TIME = frozenset(container.key for container in JOB_CONTAINERS if container.score == "time")
 
 OFFSET = "<offset>"
 _ITERATION = re.compile(r"repeat:(?P<scheduler>.+):(?P<ms>\d{12,14})")

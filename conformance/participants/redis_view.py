@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from conformance.participants.expect import Mismatch
+from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
 
 def text(value: Any) -> str:
@@ -104,9 +105,8 @@ class RedisView:
 
     def state(self, job: str) -> list[str]:
         """Every container that holds the id (conforming: exactly one)."""
-        lists = [name for name in ("wait", "paused", "active") if job in self.elements(name)]
-        ordered = ("prioritized", "delayed", "completed", "failed", "waiting-children")
-        return lists + [name for name in ordered if self.score(name, job) is not None]
+        lists = [name for name in LIST_CONTAINERS if job in self.elements(name)]
+        return lists + [name for name in ZSET_CONTAINERS if self.score(name, job) is not None]
 
     # What the kit does to Redis on purpose, as an operator or an expiry would.
 

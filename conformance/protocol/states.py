@@ -84,6 +84,12 @@ LIST_CONTAINERS: Final = tuple(container.key for container in JOB_CONTAINERS if 
 ZSET_CONTAINERS: Final = tuple(container.key for container in JOB_CONTAINERS if container.redis_type == "zset")
 """Containers that are Redis sorted sets."""
 
+QUEUE_KEYS: Final[Mapping[str, str]] = {
+    **{container.key: container.redis_type for container in JOB_CONTAINERS},
+    **keys.OTHER_QUEUE_KEYS,
+}
+"""Redis type of every key that a queue has once."""
+
 STATE_CONTAINERS: Final = (*LIST_CONTAINERS, *ZSET_CONTAINERS)
 """A job is in exactly one of these; `stalled` is a set beside them."""
 
@@ -95,6 +101,12 @@ JOB_TYPES: Final = tuple(sorted(container.job_type for container in JOB_CONTAINE
 
 PENDING_TYPES: Final = ("waiting", "paused", "delayed", "prioritized", "waiting-children")
 """What Queue.count counts, in upstream's order (`queue-getters.ts`)."""
+
+WAITING_CONTAINERS: Final = frozenset(container.key for container in JOB_CONTAINERS if container.event == "waiting")
+"""Where a job may be after an event `waiting`."""
+
+FETCHED_CONTAINERS: Final = frozenset(container.key for container in JOB_CONTAINERS if container.fetched)
+"""Workers take their next job from these."""
 
 STATE_LOOKUP: Final = (
     keys.COMPLETED,

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from conformance.protocol import keys as names
 from conformance.protocol.job_fields import DEFAULT_MAX_EVENTS
 from conformance.protocol.keys import DEPENDENCIES, LOGS, NAMED_WORKER_INFIX, PROCESSED
-from conformance.protocol.states import JOB_TYPES, LIST_CONTAINERS, container_of
+from conformance.protocol.states import JOB_TYPES, LIST_CONTAINERS, PENDING_TYPES, container_of
 from conformance.reference_impl import js_values
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import maybe_text, text, texts
@@ -346,7 +346,7 @@ class Queue(QueueBase):
 
     async def count(self) -> int:
         """Return the number of jobs that no worker has taken yet."""
-        return await self.getJobCountByTypes("waiting", "paused", "delayed", "prioritized", "waiting-children")
+        return await self.getJobCountByTypes(*PENDING_TYPES)
 
     async def getCountsPerPriority(self, priorities: Sequence[int]) -> dict[str, int]:
         """Return the number of waiting jobs by priority; 0 are those without one."""

@@ -117,7 +117,8 @@ def unequal_jobs(
 def _same_options(left: Mapping[str, list[Any]], right: Mapping[str, list[Any]]) -> bool:
     """Whether both sides have the very same texts in the fields that hold the JSON which Lua wrote.
 
-    The rule about them looks at nothing else (`conformance.observe.canonical_rules`), so equal texts stay equal without it.
+    The rule about them looks at nothing else (`conformance.observe.canonical_rules`), so
+    equal texts stay equal without it.
     """
     texts = [
         {(job.queue, job.id): (job.fields.get("opts"), job.fields.get("parent")) for job in side.get("jobs", ())}

@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
 from conformance.observe.differences import severity_of
-from conformance.observe.keyspace import LISTS
 from conformance.problems import UsageProblem
+from conformance.protocol.states import LIST_CONTAINERS
 from reports.diff import comparing
 from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, DiffSettings, DiffSide
 from reports.snapshot.format import ARROW, TYPED, bucket_of
@@ -42,7 +42,7 @@ def compare_order(expected: DataFrame, actual: DataFrame, moved: DataFrame) -> D
 
 def _list_members(rows: DataFrame, position: str) -> DataFrame:
     """Members of lists that are in their list once, with their positions."""
-    members = rows.where((sql.col("table") == "memberships") & sql.col("name").isin(*LISTS))
+    members = rows.where((sql.col("table") == "memberships") & sql.col("name").isin(*LIST_CONTAINERS))
     return (
         members.groupBy("queue", "name", "id")
         .agg(sql.min("position").alias(position), sql.count("*").alias("n"))

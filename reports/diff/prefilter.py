@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.canonical_rules import CLOCK_TOLERANCE_MS, PLAUSIBLE_SINCE_MS
 from conformance.observe.tables import Job, Snapshot
-from conformance.protocol.states import DELAY_FACTOR
+from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS
 from reports.diff.columns import (
     UNKNOWN,
     Flags,
@@ -187,7 +187,7 @@ MOST_NAMES = 64
 
 _TIMES = (b"timestamp", b"processedOn", b"finishedOn")
 _ALONE = ("logs", "dependencies")
-_TIMED = (b"completed", b"failed", b"waiting-children", b"delayed")
+_TIMED = tuple(container.key.encode() for container in JOB_CONTAINERS if container.score in {"time", "due time"})
 
 Tables = Mapping[str, pa.Table]
 Numbers = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from redis.exceptions import RedisError
 
-from conformance.observe.keyspace import LISTS, STATES
+from conformance.protocol.states import LIST_CONTAINERS, STATE_CONTAINERS
 from conformance.servers.connection import Client, connect
 from reports.load.target import LoadTarget
 from reports.load.workload import Workload
@@ -98,13 +98,13 @@ def counts_of(client: Client, target: LoadTarget) -> tuple[dict[str, int], int]:
     bases = [f"{target.prefix}:{queue}:" for queue in target.workload.queue_names]
     pipeline = untyped.pipeline() if hasattr(client, "get_primaries") else untyped.pipeline(transaction=False)
     for base in bases:
-        for name in STATES:
-            (pipeline.llen if name in LISTS else pipeline.zcard)(base + name)
+        for name in STATE_CONTAINERS:
+            (pipeline.llen if name in LIST_CONTAINERS else pipeline.zcard)(base + name)
         pipeline.get(f"{base}id")
     replies = pipeline.execute()
-    width = len(STATES) + 1
+    width = len(STATE_CONTAINERS) + 1
     by_queue = [replies[start : start + width] for start in range(0, len(replies), width)]
-    counts = {name: sum(int(reply[number]) for reply in by_queue) for number, name in enumerate(STATES)}
+    counts = {name: sum(int(reply[number]) for reply in by_queue) for number, name in enumerate(STATE_CONTAINERS)}
     return counts, sum(int(reply[-1] or 0) for reply in by_queue)
 
 
@@ -237,9 +237,6 @@ def _histograms(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 LOAD_FILE = "load.json"
-
-WAITING = ("wait", "paused", "active", "prioritized", "delayed", "waiting-children")
-"""Containers that are empty when everything is done."""
 
 
 class LoadPhase(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,9 +17,9 @@ from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch
 from conformance.gate.records import KIT_VERSION
 from conformance.problems import EnvironmentProblem
+from conformance.protocol.states import UNFINISHED_CONTAINERS
 from conformance.servers.connection import connect, explained
 from reports.load.measurements import (
-    WAITING,
     BacklogSeries,
     FinishListener,
     Latency,
@@ -177,7 +177,7 @@ def wait_for_end(
         counts = sample()
         on_progress(counts)
         # A sample is not of one instant: a job that changes its container between two replies is in neither of them.
-        idle = 0 if any(counts.get(container) for container in WAITING) else idle + 1
+        idle = 0 if any(counts.get(container) for container in UNFINISHED_CONTAINERS) else idle + 1
         if idle == IDLE_SAMPLES:
             return
         for driver in drivers:

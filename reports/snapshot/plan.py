@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from conformance.observe.keyspace import LISTS, QUEUE_KEYS, SORTED_SETS, glob_escaped, split_key
+from conformance.observe.keyspace import glob_escaped, split_key
 from conformance.problems import UsageProblem
+from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
 from conformance.servers.connection import Client, connect, connect_node
 from conformance.servers.setting import RedisUrl, parse_setting
 from reports.snapshot.format import power_of_two
@@ -205,7 +206,11 @@ def _queue_parts(client: Client, prefix: str, queue: str) -> Iterator[KeyspacePa
 def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[KeyspacePart]:
     """The slices of one container; none where it is short, or not of the type that it should have."""
     key = f"{prefix}:{queue}:{name}"
-    counters = {**dict.fromkeys(LISTS, client.llen), **dict.fromkeys(SORTED_SETS, client.zcard), "events": client.xlen}
+    counters = {
+        **dict.fromkeys(LIST_CONTAINERS, client.llen),
+        **dict.fromkeys(ZSET_CONTAINERS, client.zcard),
+        "events": client.xlen,
+    }
     if name not in counters or client.type(key).decode() != QUEUE_KEYS[name]:
         return
     length = int(counters[name](key))

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from redis.exceptions import RedisError
 
-from conformance.observe.keyspace import LISTS, QUEUE_KEYS, RawKey, is_reserved
+from conformance.observe.keyspace import RawKey, is_reserved
 from conformance.observe.reader import read_keys
+from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS
 from conformance.servers.connection import connect, connect_node, explain
 from reports.snapshot.plan import SCAN_COUNT, KeyspacePart, RedisSource, in_share, is_end_of_share, key_of, scan_words
 from reports.snapshot.replies import NodeSocket, hashes_of
@@ -224,7 +225,7 @@ def _member_pages(client: Any, key: str, part: KeyspacePart) -> Iterator[pa.Reco
 
 def _member_batch(client: Any, key: str, part: KeyspacePart) -> pa.RecordBatch:
     """The members of a list with their positions, or of a sorted set with their scores, as rows of `memberships`."""
-    if part.name in LISTS:
+    if part.name in LIST_CONTAINERS:
         members = client.lrange(key, part.start, part.stop)
         known = {"position": pa.array(range(part.start, part.start + len(members)), pa.int64())}
     else:

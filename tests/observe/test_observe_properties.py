@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from conformance.observe.canonical import DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
 from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
 from conformance.observe.diff import diff
-from conformance.observe.keyspace import LISTS, STATES
 from conformance.observe.tables import Snapshot
+from conformance.protocol.states import LIST_CONTAINERS, STATE_CONTAINERS
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, recorded, snapshot
 
 bounded = settings(max_examples=60)
@@ -59,9 +59,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     keys: dict[str, Any] = {
         f"q:{job_id}": job(**fields) for job_id, fields in draw(st.dictionaries(IDS, FIELDS)).items()
     }
-    for container in STATES:
+    for container in STATE_CONTAINERS:
         members = draw(st.lists(IDS, max_size=3, unique=True))
-        scores = {member: draw(SCORES) for member in members} if container not in LISTS else {}
+        scores = {member: draw(SCORES) for member in members} if container not in LIST_CONTAINERS else {}
         keys[f"q:{container}"] = Zset(scores) if scores else members
     ttls = {f"q:{job_id}:lock": draw(st.integers(-1, 60_000)) for job_id in draw(st.sets(IDS, max_size=2))}
     keys.update({name: draw(TEXTS) for name in ttls})
@@ -76,7 +76,7 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
 
 def _mistyped(name: str, value: object) -> bool:
     """A sorted set that happens to be drawn without members would be a list."""
-    return name.removeprefix("q:") in set(STATES) - set(LISTS) and not isinstance(value, Zset)
+    return name.removeprefix("q:") in set(STATE_CONTAINERS) - set(LIST_CONTAINERS) and not isinstance(value, Zset)
 
 
 @bounded

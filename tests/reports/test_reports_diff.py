@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
-from conformance.observe.keyspace import STATES
 from conformance.observe.tables import Snapshot
+from conformance.protocol.states import STATE_CONTAINERS
 from reports.snapshot.format import bucket_of, buckets_for
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import certain_jobs, differences_of, jobs_not_alike, plain_store, planted
@@ -236,7 +236,7 @@ def stores(draw: st.DrawFn) -> Snapshot:
     keys: dict[str, Any] = {
         f"q:{name}": dict(fields) for name, fields in draw(st.dictionaries(st.sampled_from(IDS), FIELDS)).items()
     }
-    for container in draw(st.lists(st.sampled_from(STATES), unique=True, max_size=4)):
+    for container in draw(st.lists(st.sampled_from(STATE_CONTAINERS), unique=True, max_size=4)):
         members = draw(st.lists(st.sampled_from(IDS), unique=True, min_size=1))
         score = draw(st.sampled_from([1.0, float(ADDED + 60), (ADDED + 5) * 4096.0]))
         keys[f"q:{container}"] = sorted(members) if container in LISTED else Zset(dict.fromkeys(members, score))

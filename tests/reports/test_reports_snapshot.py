@@ -12,9 +12,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from conformance.observe.keyspace import QUEUE_KEYS, decode_key, is_reserved
+from conformance.observe.keyspace import decode_key, is_reserved
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES, Snapshot
+from conformance.protocol.states import QUEUE_KEYS
 from conformance.servers import RedisInstance
 from reports.snapshot import plan as planning
 from reports.snapshot import reading

@@ -16,6 +16,7 @@ from conformance.checkers.histories.base import (
 from conformance.checkers.histories.evidence import Evidence, JobHistory
 from conformance.checkers.histories.history import RunEnded, ScriptLine, StreamEventLine
 from conformance.observe.tables import parsed_json
+from conformance.protocol.states import WAITING_CONTAINERS
 
 NO_LOCK_CHECK = "0"
 """The token with which a script does not look at the lock (upstream `includes/removeLock.lua`)."""
@@ -37,7 +38,7 @@ ALLOWED: Mapping[str, frozenset[str]] = {
 }
 """From which states an event may lead; the event's name is the state after it."""
 CONTAINERS: Mapping[str, frozenset[str]] = {
-    "waiting": frozenset({"wait", "paused", "prioritized"}),
+    "waiting": WAITING_CONTAINERS,
     "removed": frozenset(),
 }
 """Where a job is after the event; by default in the container of the event's name."""

@@ -15,6 +15,7 @@ from conformance.fuzz.prediction import JOB_STATES, MISSING, PredictedQueue
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
 from conformance.fuzz.strategies import job_steps, queue_steps
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, TOKENS, GenerationContext, OperationAndState
+from conformance.protocol.states import FETCHED_CONTAINERS
 
 NO_OPTION = "-"
 """Stands for a call without any option."""
@@ -265,7 +266,7 @@ def _waiting_paused(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
 def _active(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """A claim gets nothing while a limit holds: then the clock goes on, or the limit on concurrency goes away."""
     main = context.queue(MAIN)
-    if main.paused or not main.in_states({"wait", "prioritized"}):
+    if main.paused or not main.in_states(FETCHED_CONTAINERS):
         return _waiting(draw, context)
     hindrance = draw(_FIVE)
     if hindrance == 4 and context.frozen:

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 from conformance.fuzz.steps import Step
 from conformance.fuzz.strategies import disturbances, exploring, job_steps, queue_steps
 from conformance.fuzz.strategies.context import MAIN, OTHER, GenerationContext
+from conformance.protocol.keys import DELAYED
+from conformance.protocol.states import WAITING_CONTAINERS
 
 Steps = st.SearchStrategy[list[Step]]
 
-WAITING = frozenset({"wait", "paused", "prioritized", "delayed"})
+WAITING = frozenset({*WAITING_CONTAINERS, DELAYED})
 """States out of which a worker may get a job, now or when the queue is resumed or the time has come."""
 
 ENOUGH_JOBS = 6

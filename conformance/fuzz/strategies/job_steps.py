@@ -11,6 +11,7 @@ from conformance.driver.ops import Op, job, queue, worker
 from conformance.fuzz.steps import ClockStep, Step
 from conformance.fuzz.strategies.arguments import json_texts
 from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, OTHER, TOKENS, GenerationContext
+from conformance.protocol.states import FETCHED_CONTAINERS
 
 JobOpMaker = Callable[[st.DrawFn, GenerationContext, str], Op[Any]]
 HeldJobOpMaker = Callable[[st.DrawFn, GenerationContext, str, str], Op[Any]]
@@ -153,7 +154,7 @@ def _some_job(draw: st.DrawFn, context: GenerationContext, fitting: tuple[str, .
 @st.composite
 def claiming(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
     """Worker.getNextJob."""
-    ready = [name for name in (MAIN, OTHER) if context.queue(name).in_states({"wait", "prioritized"})]
+    ready = [name for name in (MAIN, OTHER) if context.queue(name).in_states(FETCHED_CONTAINERS)]
     where = draw(st.sampled_from(ready)) if ready else context.any_queue(draw)
     return context.worker(draw, where, worker.GetNextJob(token=draw(_TOKENS)))
 

@@ -18,7 +18,7 @@ from conformance.observe.tap.frames import ReplyParser
 from conformance.observe.tap.resp import decode, encode_command, plain
 from conformance.observe.tap.tap import Tap
 from conformance.servers import RedisInstance, open_server
-from conformance.upstream.manifest import load_manifest
+from conformance.upstream.manifest import script_names_by_sha1
 from conformance.upstream.node import find_node
 from conformance.upstream.package import driver_command, ensure_package
 
@@ -117,7 +117,7 @@ def in_background(work: Callable[[], Any]) -> Callable[[], Any]:
 @pytest.fixture(scope="session")
 def names() -> dict[str, str]:
     """Names of the official scripts by SHA-1."""
-    return {entry.sha1: name for name, entry in load_manifest().scripts.items()}
+    return script_names_by_sha1()
 
 
 @pytest.fixture(scope="session")

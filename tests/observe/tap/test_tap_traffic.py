@@ -14,11 +14,11 @@ from conformance.observe.tap.recording import CommandRecord, Fate, ReplyRecord, 
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
-from conformance.upstream.manifest import load_manifest
+from conformance.upstream.manifest import load_manifest, script_names_by_sha1
 
 from .conftest import Node, eventually
 
-NAMES = {entry.sha1: name for name, entry in load_manifest().scripts.items()}
+NAMES = script_names_by_sha1()
 DIGESTS = {name: digest for digest, name in NAMES.items()}
 NOW = "1700000000000"
 BASE = "{b}:q:"
