@@ -7,6 +7,7 @@ a `client.toml` is another name (with `-` for `_`). Any other client is given by
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import subprocess
 import sys
@@ -26,10 +27,12 @@ from conformance.upstream.package import (
     cache_folder,
     driver_command,
     ensure_package,
+    ensure_version,
     exclusive_lock,
 )
 
 LAST_LINES = 6
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -82,16 +85,26 @@ class Toolchain:
     def launch(self, name: str, command: Sequence[str] = ()) -> Launch:
         """The driver of a named client, or of a given command.
 
-        Raises UsageProblem for an unknown name, EnvironmentProblem where its environment cannot be installed.
+        `node@5.81.3` is the oracle's driver on another version of bullmq. Raises UsageProblem for an unknown name,
+        EnvironmentProblem where what it needs cannot be installed.
         """
         if command:
             return Launch(name, list(command))
+        client, at, version = name.partition("@")
+        if at:
+            return self._other_version(name, client, version)
         if name == "node":
             return self.oracle
         if name == "reference":
             environment = {"BULLMQ_CONFORMANCE_NODE": str(self.node.path)}
             return Launch(name, [sys.executable, "-m", "conformance.reference_impl.driver"], environment)
         return self._from_folder(name)
+
+    def _other_version(self, name: str, client: str, version: str) -> Launch:
+        if client != "node" or not _VERSION.fullmatch(version):
+            raise UsageProblem(f"there is no client {name!r}", hint="other versions are written node@5.81.3")
+        package = ensure_version(self.node, version, announce=self.announce)
+        return Launch(name, *driver_command(self.node, package))
 
     def _from_folder(self, name: str) -> Launch:
         folder = client_folders().get(name)

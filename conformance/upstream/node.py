@@ -154,13 +154,9 @@ def _npm_on_path() -> Path | None:
     return path if path and path.name == _NPM_CLI.name else None
 
 
-def npm_ci(node: NodeBinary, folder: Path) -> None:
-    """Install exactly what `package-lock.json` in `folder` says; packages run no scripts of their own.
-
-    The lock leaves out the optional native helpers of msgpackr, so that the same files are installed on every system.
-    Raises EnvironmentProblem with npm's own words.
-    """
-    command = [str(node.path), str(find_npm(node)), "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
+def run_npm(node: NodeBinary, folder: Path, *words: str) -> None:
+    """Run `npm WORDS` in a folder; packages run no scripts of their own. Raises EnvironmentProblem with npm's words."""
+    command = [str(node.path), str(find_npm(node)), *words, "--ignore-scripts", "--no-audit", "--no-fund"]
     try:
         done = subprocess.run(
             command,
@@ -178,7 +174,7 @@ def npm_ci(node: NodeBinary, folder: Path) -> None:
     except OSError as error:
         raise _npm_failed(f"npm could not be started: {error}") from error
     if done.returncode != 0:
-        raise _npm_failed(f"npm ci failed: {error_summary(done.stderr or done.stdout)}")
+        raise _npm_failed(f"npm {words[0]} failed: {error_summary(done.stderr or done.stdout)}")
 
 
 def error_summary(output: str) -> str:

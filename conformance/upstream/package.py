@@ -1,4 +1,4 @@
-"""The pinned bullmq package: installed once into the user's cache, used offline from then on."""
+"""The bullmq packages: the pinned one and others, installed once into the user's cache, used offline from then on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import IO
 from platformdirs import user_cache_path
 
 from conformance.problems import EnvironmentProblem
-from conformance.upstream.node import NodeBinary, npm_ci
+from conformance.upstream.node import NodeBinary, run_npm
 
 CACHE_VARIABLE = "BULLMQ_CONFORMANCE_CACHE"
 """Environment variable that names another cache folder."""
@@ -33,7 +33,10 @@ HARNESS = Path(str(files("conformance.node_harness")))
 
 @dataclass(frozen=True)
 class BullMQPackage:
-    """An installed bullmq. `root` is the folder that holds `node_modules`; `lock_sha256` names what was installed."""
+    """An installed bullmq. `root` is the folder that holds `node_modules`.
+
+    `lock_sha256` names what was installed; empty for another version than the pinned one, which has no lock file here.
+    """
 
     root: Path
     version: str
@@ -43,7 +46,7 @@ class BullMQPackage:
 def ensure_package(
     node: NodeBinary, *, announce: Callable[[str], None], cache_root: Path | None = None
 ) -> BullMQPackage:
-    """Return the installed package, and install it first if this cache does not have it yet.
+    """Return the pinned package, and install it first if this cache does not have it yet.
 
     `announce` gets a line for each step when something is installed. The folder appears in the cache complete or not at
     all, also when several processes start at once or one is interrupted. Raises EnvironmentProblem if npm fails or the
@@ -52,15 +55,22 @@ def ensure_package(
     lock_sha256 = hashlib.sha256((HARNESS / "package-lock.json").read_bytes()).hexdigest()
     root = cache_root or cache_folder()
     target = root / f"npm-{lock_sha256[:12]}"
-    version = installed_version(target)
-    if version is None:
-        try:
-            version = _install_once(node, target, announce)
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"the cache folder {root} cannot be used: {error}", hint=f"set {CACHE_VARIABLE} to a writable folder"
-            ) from error
-    return BullMQPackage(target, version, lock_sha256)
+    # The lock leaves out the optional native helpers of msgpackr: the same files are installed on every system.
+    pinned = _Installation(node, target, _pinned_name(), ("package.json", "package-lock.json"), ("ci",))
+    return BullMQPackage(target, pinned.ensure(announce), lock_sha256)
+
+
+def ensure_version(
+    node: NodeBinary, version: str, *, announce: Callable[[str], None], cache_root: Path | None = None
+) -> BullMQPackage:
+    """Return another version of bullmq, and install it first if this cache does not have it yet.
+
+    Raises EnvironmentProblem where npm cannot get it, or when the cache cannot be written.
+    """
+    target = (cache_root or cache_folder()) / f"bullmq-{version}"
+    name = f"bullmq@{version}"
+    other = _Installation(node, target, f"bullmq {version}", (), ("install", "--omit=optional", "--prefix", ".", name))
+    return BullMQPackage(target, other.ensure(announce), "")
 
 
 def installed_version(root: Path) -> str | None:
@@ -83,39 +93,61 @@ def cache_folder() -> Path:
     return Path(named).expanduser() if named else user_cache_path("bullmq-conformance")
 
 
-def _install_once(node: NodeBinary, target: Path, announce: Callable[[str], None]) -> str:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lock = target.parent / f".{target.name}.lock"
-    # Without the lock, two runs that start together would take each other's half of an installation for leftovers.
-    with exclusive_lock(lock, on_wait=lambda: announce("Waiting for another process that installs bullmq ...")):
-        # Whoever waited for the lock finds the work done.
-        version = installed_version(target)
-        return version if version is not None else _install(node, target, announce)
+@dataclass(frozen=True)
+class _Installation:
+    """A bullmq on its way into the cache: `files` of the harness beside it, and what npm is told."""
+
+    node: NodeBinary
+    target: Path
+    name: str
+    files: tuple[str, ...]
+    npm_words: tuple[str, ...]
+
+    def ensure(self, announce: Callable[[str], None]) -> str:
+        """Install it unless it is there, and return its version."""
+        version = installed_version(self.target)
+        if version is not None:
+            return version
+        try:
+            return self._install_once(announce)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"the cache folder {self.target.parent} cannot be used: {error}",
+                hint=f"set {CACHE_VARIABLE} to a writable folder",
+            ) from error
+
+    def _install_once(self, announce: Callable[[str], None]) -> str:
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        lock = self.target.parent / f".{self.target.name}.lock"
+        # Without the lock, two runs that start together would take each other's half of an installation for leftovers.
+        with exclusive_lock(lock, on_wait=lambda: announce("Waiting for another process that installs bullmq ...")):
+            # Whoever waited for the lock finds the work done.
+            version = installed_version(self.target)
+            return version if version is not None else self._install(announce)
+
+    def _install(self, announce: Callable[[str], None]) -> str:
+        """Install beside the target and move into place. The lock is held, so nobody else uses the leftovers."""
+        started = time.monotonic()
+        for leftover in (self.target, *self.target.parent.glob(f"{self.target.name}.part-*")):
+            shutil.rmtree(leftover, ignore_errors=True)
+        announce(f"Installing {self.name} with npm into {self.target} (once; later runs work offline) ...")
+        part = Path(tempfile.mkdtemp(prefix=f"{self.target.name}.part-", dir=self.target.parent))
+        try:
+            for name in self.files:
+                shutil.copyfile(HARNESS / name, part / name)
+            run_npm(self.node, part, *self.npm_words)
+            version = installed_version(part)
+            if version is None:
+                raise EnvironmentProblem("npm installed no bullmq", hint=f"try `npm ci` in {HARNESS}")
+            part.chmod(0o755)
+            part.rename(self.target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        announce(f"Installed bullmq {version} in {time.monotonic() - started:.1f} s")
+        return version
 
 
-def _install(node: NodeBinary, target: Path, announce: Callable[[str], None]) -> str:
-    """Install beside the target and move into place. The caller holds the lock, so nobody else uses the leftovers."""
-    started = time.monotonic()
-    for leftover in (target, *target.parent.glob(f"{target.name}.part-*")):
-        shutil.rmtree(leftover, ignore_errors=True)
-    announce(f"Installing {_wanted()} with npm into {target} (once; later runs work offline) ...")
-    part = Path(tempfile.mkdtemp(prefix=f"{target.name}.part-", dir=target.parent))
-    try:
-        for name in ("package.json", "package-lock.json"):
-            shutil.copyfile(HARNESS / name, part / name)
-        npm_ci(node, part)
-        version = installed_version(part)
-        if version is None:
-            raise EnvironmentProblem("npm installed no bullmq", hint=f"try `npm ci` in {HARNESS}")
-        part.chmod(0o755)
-        part.rename(target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    announce(f"Installed bullmq {version} in {time.monotonic() - started:.1f} s")
-    return version
-
-
-def _wanted() -> str:
+def _pinned_name() -> str:
     dependencies = json.loads((HARNESS / "package.json").read_bytes())["dependencies"]
     return f"bullmq {dependencies['bullmq']}"
 

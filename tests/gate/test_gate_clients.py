@@ -78,6 +78,22 @@ def test_an_unknown_name_lists_what_there_is(toolchain: Toolchain) -> None:
     assert all(name in caught.value.hint for name in client_names())
 
 
+def test_another_version_of_bullmq_is_driven_by_the_oracles_driver(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = BullMQPackage(tmp_path / "other", "5.81.3", "")
+    monkeypatch.setattr(clients, "ensure_version", lambda _node, version, **_: {"5.81.3": other}[version])
+    launch = toolchain.launch("node@5.81.3")
+    assert (launch.name, launch.command) == ("node@5.81.3", toolchain.oracle.command)
+    assert launch.environment == {MODULES_VARIABLE: str(other.root)}
+
+
+@pytest.mark.parametrize("name", ["reference@1.0.0", "node@newest", "node@", "@5.81.3"])
+def test_what_is_no_version_is_refused(toolchain: Toolchain, name: str) -> None:
+    with pytest.raises(UsageProblem, match="there is no client"):
+        toolchain.launch(name)
+
+
 def test_a_folder_with_a_client_toml_is_a_client(
     toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from conformance.upstream.package import (
     BullMQPackage,
     driver_command,
     ensure_package,
+    ensure_version,
     exclusive_lock,
 )
 
@@ -106,11 +107,12 @@ LOCK = json.loads((HARNESS / "package-lock.json").read_bytes())
 def fake_install(installed: list[Path]) -> object:
     """An npm that needs no network: it writes what the kit looks for."""
 
-    def install(_: NodeBinary, folder: Path) -> None:
-        assert (folder / "package-lock.json").is_file()
+    def install(_: NodeBinary, folder: Path, *words: str) -> None:
+        assert (folder / "package-lock.json").is_file() == (words == ("ci",))
+        version = words[-1].rpartition("@")[2] if words[0] == "install" else "5.62.0"
         described = folder / "node_modules" / "bullmq" / "package.json"
         described.parent.mkdir(parents=True)
-        described.write_text('{"version": "5.62.0"}', "utf-8")
+        described.write_text(json.dumps({"version": version}), "utf-8")
         installed.append(folder)
 
     return install
@@ -120,7 +122,7 @@ def fake_install(installed: list[Path]) -> object:
 def installed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Folders that were installed into, by a fake npm."""
     folders: list[Path] = []
-    monkeypatch.setattr(package_module, "npm_ci", fake_install(folders))
+    monkeypatch.setattr(package_module, "run_npm", fake_install(folders))
     return folders
 
 
@@ -184,18 +186,30 @@ def test_without_network_npm_says_why_and_leaves_nothing(
 def test_an_interrupted_install_leaves_nothing_half_done(
     tmp_path: Path, node: NodeBinary, monkeypatch: pytest.MonkeyPatch, installed: list[Path]
 ) -> None:
-    def interrupted(_: NodeBinary, folder: Path) -> None:
+    def interrupted(_: NodeBinary, folder: Path, *_words: str) -> None:
         (folder / "node_modules").mkdir()
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(package_module, "npm_ci", interrupted)
+        patched.setattr(package_module, "run_npm", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ensure_package(node, announce=lambda _: None, cache_root=tmp_path)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
     assert ensure_package(node, announce=lambda _: None, cache_root=tmp_path).version == "5.62.0"
     assert len(installed) == 1
+
+
+def test_another_version_is_installed_once_beside_the_pinned_one(
+    tmp_path: Path, node: NodeBinary, installed: list[Path]
+) -> None:
+    said: list[str] = []
+    pinned = ensure_package(node, announce=said.append, cache_root=tmp_path)
+    other = ensure_version(node, "5.81.3", announce=said.append, cache_root=tmp_path)
+    assert (other.version, other.lock_sha256, other.root == pinned.root) == ("5.81.3", "", False)
+    assert "Installing bullmq 5.81.3 with npm" in said[2]
+    assert ensure_version(node, "5.81.3", announce=said.append, cache_root=tmp_path) == other
+    assert (len(installed), len(said)) == (2, 4)
 
 
 def test_leftovers_of_a_killed_install_are_cleared(tmp_path: Path, node: NodeBinary, installed: list[Path]) -> None:
@@ -210,7 +224,7 @@ def test_leftovers_of_a_killed_install_are_cleared(tmp_path: Path, node: NodeBin
 def test_an_npm_that_installs_nothing_is_a_problem(
     tmp_path: Path, node: NodeBinary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(package_module, "npm_ci", lambda *_: None)
+    monkeypatch.setattr(package_module, "run_npm", lambda *_: None)
     with pytest.raises(EnvironmentProblem, match="installed no bullmq"):
         ensure_package(node, announce=lambda _: None, cache_root=tmp_path)
 
@@ -226,7 +240,7 @@ def _install_in_process(
     cache: Path, node: NodeBinary, ready: threading.Barrier, answers: multiprocessing.Queue[str]
 ) -> None:
     installed: list[Path] = []
-    package_module.__dict__["npm_ci"] = fake_install(installed)
+    package_module.__dict__["run_npm"] = fake_install(installed)
     ready.wait(20)
     root = ensure_package(node, announce=lambda _: None, cache_root=cache).root
     answers.put(f"{len(installed)} {root.name}")
