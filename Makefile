@@ -17,11 +17,13 @@ test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the refer
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos
 
-check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, generated files
+check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing per class name, dead code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house.class_names
+	$(BIN)/vulture
 
 coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach
 	rm -f .coverage*
@@ -34,6 +36,7 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m conformance.driver.schema --write
 	$(BIN)/python -m conformance.report.json_summary > conformance/report/schema/summary.schema.json.new
 	mv conformance/report/schema/summary.schema.json.new conformance/report/schema/summary.schema.json
+	$(BIN)/python -m tests.report.recorded --write
 	$(BIN)/bullmq-conformance ledger page > docs/requirements.md.new
 	mv docs/requirements.md.new docs/requirements.md
 

@@ -1,4 +1,4 @@
-"""What an invariant check is, over a snapshot or over traffic, and the violations that it finds. No I/O."""
+"""What an invariant check is, over a snapshot or over traffic, and how it states a finding. No I/O."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from conformance.observe.differences import Severity
+from conformance.findings import NOBODY_BLAMED, Finding, Severity
 from conformance.observe.tables import Job, Membership, Snapshot
 from conformance.problems import UsageProblem
 from conformance.protocol.states import STATE_CONTAINERS
@@ -20,23 +20,8 @@ LATEST_MS = 4_100_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Violation:
-    """One place where an invariant does not hold. `where` and `key` as in a difference."""
-
-    check: str
-    severity: Severity
-    where: str
-    key: str
-    message: str
-
-    def __str__(self) -> str:
-        """One line."""
-        return f"{self.check} [{self.severity}] {self.where} at {self.key}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ViolationDetail:
-    """What a check yields: `where`, `key` and `message` of a violation; the check adds its name and severity."""
+    """What a predicate yields: the place, the key and the message of a finding; its check adds the rest."""
 
     where: str
     key: str
@@ -86,7 +71,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantCheck(Generic[Subject]):
-    """A named rule about a View of a snapshot, or about Traffic.
+    """A named rule about a snapshot: its predicate yields the places where it does not hold.
 
     `source`: the upstream script or file that establishes it; `doc`: the rule and its exceptions.
     """
@@ -101,17 +86,30 @@ class InvariantCheck(Generic[Subject]):
         """The rule in words."""
         return (self.predicate.__doc__ or "").strip()
 
-    def run(self, subject: Subject) -> Iterator[Violation]:
-        """All places where the rule does not hold."""
-        for found in self.predicate(subject):
-            yield Violation(
-                check=self.name, severity=self.severity, where=found.where, key=found.key, message=found.message
-            )
+    def run(self, subject: Subject) -> Iterator[Finding]:
+        """A finding for each place where the rule does not hold; no requirement is blamed yet."""
+        return map(self.finding, self.predicate(subject))
+
+    def finding(self, detail: ViolationDetail) -> Finding:
+        """One place where the rule does not hold. Ledger rows own checks as a whole: `invariant.NAME`."""
+        return Finding(
+            requirement=NOBODY_BLAMED,
+            source="invariant",
+            kind=self.name,
+            severity=self.severity,
+            where=f"invariant.{self.name}",
+            key=detail.key,
+            expected="holds after every scenario",
+            actual=detail.message,
+            message=f"invariant {self.name}: {detail.message}",
+            place=detail.where,
+        )
 
 
-def without_switched_off(
-    checks: Sequence[InvariantCheck[Subject]], switched_off: Mapping[str, str] | None
-) -> list[InvariantCheck[Subject]]:
+AnyCheck = TypeVar("AnyCheck", bound=InvariantCheck[Any])
+
+
+def without_switched_off(checks: Sequence[AnyCheck], switched_off: Mapping[str, str] | None) -> list[AnyCheck]:
     """The checks but those switched off (names and reasons).
 
     Raises UsageProblem for an unknown name or an empty reason.

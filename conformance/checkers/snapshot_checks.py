@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from conformance.checkers import jobs, queues
-from conformance.checkers.base import InvariantCheck, SnapshotView, Violation, without_switched_off
+from conformance.checkers.base import InvariantCheck, SnapshotView, without_switched_off
+from conformance.findings import Finding
 from conformance.observe.differences import natural
 from conformance.observe.tables import Snapshot
 
@@ -23,7 +24,7 @@ ALL_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 """Every check, in the order in which they are run."""
 
 
-def check_snapshot(snapshot: Snapshot, switched_off: Mapping[str, str] | None = None) -> list[Violation]:
+def check_snapshot(snapshot: Snapshot, switched_off: Mapping[str, str] | None = None) -> list[Finding]:
     """Run all checks but those switched off.
 
     `switched_off`: names and reasons, for example `{"base-marker": "the scenario deletes the marker"}`. Raises
@@ -31,9 +32,9 @@ def check_snapshot(snapshot: Snapshot, switched_off: Mapping[str, str] | None = 
     """
     view = SnapshotView(snapshot)
     return [
-        violation
+        finding
         for check in without_switched_off(ALL_CHECKS, switched_off)
-        for violation in sorted(check.run(view), key=lambda found: (natural(found.key), found.where, found.message))
+        for finding in sorted(check.run(view), key=lambda found: (natural(found.key), found.place, found.message))
     ]
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from conformance.checkers import script_arguments
-from conformance.checkers.base import InvariantCheck, Violation, ViolationDetail, without_switched_off
+from conformance.checkers.base import InvariantCheck, ViolationDetail, without_switched_off
 from conformance.checkers.script_arguments import base_of, fits, layout_of, located
+from conformance.findings import NOBODY_BLAMED, Finding
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
 from conformance.observe.tap.recording import CommandRecord, short_text
 from conformance.protocol.keys import slot_of
@@ -209,57 +210,74 @@ def _node_does_it(name: str, key: bytes) -> bool:
     return any(key.endswith(end) and name in names for end, names in _BY_NODE.items())
 
 
-ALL_CHECKS: tuple[InvariantCheck[Traffic], ...] = (
-    InvariantCheck(
-        name="key-count", severity="breaks-others", source="the file names of scripts", predicate=_key_count
-    ),
-    InvariantCheck(name="key-names", severity="breaks-others", source="classes/scripts.ts", predicate=_key_names),
-    InvariantCheck(
+class TrafficCheck(InvariantCheck[Traffic]):
+    """A named rule about the commands that a client sends."""
+
+    def finding(self, detail: ViolationDetail) -> Finding:
+        """One command that breaks the rule. Ledger rows own single calls, too: `traffic.NAME.SCRIPT`."""
+        return Finding(
+            requirement=NOBODY_BLAMED,
+            source="traffic",
+            kind=self.name,
+            severity=self.severity,
+            where=f"traffic.{self.name}.{detail.where.removeprefix('call.')}",
+            key=detail.key,
+            expected="holds for every command",
+            actual=detail.message,
+            message=f"traffic {self.name}: {detail.message}",
+            place=detail.where,
+        )
+
+
+ALL_CHECKS: tuple[TrafficCheck, ...] = (
+    TrafficCheck(name="key-count", severity="breaks-others", source="the file names of scripts", predicate=_key_count),
+    TrafficCheck(name="key-names", severity="breaks-others", source="classes/scripts.ts", predicate=_key_names),
+    TrafficCheck(
         name="undeclared-keys", severity="breaks-others", source="classes/scripts.ts", predicate=_undeclared_keys
     ),
-    InvariantCheck(name="one-slot", severity="breaks-others", source="cluster specification", predicate=_one_slot),
-    InvariantCheck(
+    TrafficCheck(name="one-slot", severity="breaks-others", source="cluster specification", predicate=_one_slot),
+    TrafficCheck(
         name="argument-count",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_argument_count,
     ),
-    InvariantCheck(
+    TrafficCheck(
         name="surplus-arguments", severity="cosmetic", source="classes/scripts.ts", predicate=_surplus_arguments
     ),
-    InvariantCheck(
+    TrafficCheck(
         name="numeric-range",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_numeric_range,
     ),
-    InvariantCheck(
+    TrafficCheck(
         name="packed-arguments",
         severity="breaks-others",
         source="classes/scripts.ts",
         predicate=_packed_arguments,
     ),
-    InvariantCheck(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
-    InvariantCheck(
+    TrafficCheck(name="eval-twice", severity="wrong-behaviour", source="classes/scripts.ts", predicate=_eval_twice),
+    TrafficCheck(
         name="outside-script",
         severity="wrong-behaviour",
         source="the commands that Node sends",
         predicate=_outside_script,
     ),
-    InvariantCheck(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
+    TrafficCheck(name="dangerous-commands", severity="breaks-others", source="Redis commands", predicate=_dangerous),
 )
 """Every check, in the order in which they are run."""
 
 
 def check_traffic(
     commands: Sequence[CommandRecord], *, cluster: bool = False, switched_off: Mapping[str, str] | None = None
-) -> list[Violation]:
+) -> list[Finding]:
     """Run all checks but those switched off (names and reasons).
 
     Raises UsageProblem for an unknown name or an empty reason.
     """
     traffic = Traffic(commands, cluster=cluster)
-    return [violation for check in without_switched_off(ALL_CHECKS, switched_off) for violation in check.run(traffic)]
+    return [finding for check in without_switched_off(ALL_CHECKS, switched_off) for finding in check.run(traffic)]
 
 
 __all__ = ["ALL_CHECKS", "Traffic", "check_traffic"]

@@ -11,10 +11,11 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from conformance.checkers.snapshot_checks import check_snapshot
+from conformance.findings import Severity
 from conformance.gate.judge import TIMES, UNSET, canonical_pair, chosen_rules
 from conformance.observe.canonical_rules import PLAUSIBLE_SINCE_MS
 from conformance.observe.diff import diff
-from conformance.observe.differences import Severity, same_json, summarise_pair
+from conformance.observe.differences import same_json, summarise_pair
 from conformance.observe.tables import Snapshot, parsed_json
 from conformance.participants.expect import shown
 
@@ -324,8 +325,7 @@ def _late_ends(op: str, expected: StateObservation, actual: StateObservation) ->
 
 def _broken_invariants(op: str, expected: Snapshot, actual: Snapshot) -> Iterator[StepDifference]:
     """Invariants that the client's state breaks and the oracle's does not."""
-    excused = {(broken.check, broken.where, broken.key.partition(":")[2]) for broken in check_snapshot(expected)}
+    excused = {(broken.kind, broken.place, broken.key.partition(":")[2]) for broken in check_snapshot(expected)}
     for broken in check_snapshot(actual):
-        if (broken.check, broken.where, broken.key.partition(":")[2]) not in excused:
-            where = f"invariant.{broken.check}"
-            yield StepDifference(op, where, "invariant", broken.key, "holds", broken.message, broken.severity)
+        if (broken.kind, broken.place, broken.key.partition(":")[2]) not in excused:
+            yield StepDifference(op, broken.where, "invariant", broken.key, "holds", broken.actual, broken.severity)

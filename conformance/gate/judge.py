@@ -1,4 +1,4 @@
-"""Which canonical rules a comparison uses, and why."""
+"""From what two participants left behind to findings: snapshots and answers compared, invariants and Node's view."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from conformance.checkers import traffic
 from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import lifecycle, queue
-from conformance.gate.records import Finding
+from conformance.findings import NOBODY_BLAMED, Finding
 from conformance.ledger.loader import Ledger
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import diff
-from conformance.observe.differences import same_json
+from conformance.observe.differences import Difference, same_json
 from conformance.observe.tables import Snapshot, parsed_json
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import RecordedCall
@@ -57,7 +57,7 @@ UNSET: tuple[Any, ...] = (None, 0, "", {}, [])
 """Where one client says null and another zero or nothing, both say the same."""
 
 
-def compare_answers(oracle: Participant, client: Participant, requirement: str) -> list[Finding]:
+def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
     """One finding per place in which an answer differs from the oracle's. Own prefixes are equal by definition."""
     exact = oracle.clock.frozen and client.clock.frozen
     findings = []
@@ -69,7 +69,7 @@ def compare_answers(oracle: Participant, client: Participant, requirement: str) 
             message = f"call {number}, {theirs.op}: {where.removeprefix(f'answer.{theirs.op}')[1:] or 'answer'} differs"
             findings.append(
                 Finding(
-                    requirement=requirement,
+                    requirement=NOBODY_BLAMED,
                     source="answer",
                     kind="wrong-answer",
                     severity="wrong-behaviour",
@@ -123,31 +123,27 @@ def _same_value(where: str, expected: Any, actual: Any) -> bool:
 JOB_TYPES = [container.job_type for container in JOB_CONTAINERS]
 
 
-def oracle_health(oracle: Participant, queues: list[str], requirement: str) -> list[Finding]:
+def oracle_health(oracle: Participant, queues: list[str]) -> list[Finding]:
     """Read every queue with Node's QueueEvents from the beginning and with its getters.
 
     `oracle` must be a participant on the client's prefix, with the real clock. A finding says what Node cannot read.
     """
-    return [
-        finding
-        for name in queues
-        for finding in (*_getters(oracle, name, requirement), *_events(oracle, name, requirement))
-    ]
+    return [finding for name in queues for finding in (*_getters(oracle, name), *_events(oracle, name))]
 
 
-def _getters(oracle: Participant, name: str, requirement: str) -> list[Finding]:
+def _getters(oracle: Participant, name: str) -> list[Finding]:
     try:
         handle = oracle.queue(name, skipMetasUpdate=True)
         handle.call(queue.GetJobCounts(types=JOB_TYPES))
         jobs = handle.call(queue.GetJobs(types=JOB_TYPES)).jobs
         handle.close()
     except OperationFailed as failure:
-        return [_finding(requirement, "getters", name, failure.error.message)]
+        return [_unreadable("getters", name, failure.error.message)]
     holes = sum(1 for job in jobs if job is None)
-    return [_finding(requirement, "getters", name, f"getJobs returned {holes} jobs without a hash")] if holes else []
+    return [_unreadable("getters", name, f"getJobs returned {holes} jobs without a hash")] if holes else []
 
 
-def _events(oracle: Participant, name: str, requirement: str) -> list[Finding]:
+def _events(oracle: Participant, name: str) -> list[Finding]:
     stream = oracle.redis(name).events()
     if not stream:
         return []
@@ -157,15 +153,15 @@ def _events(oracle: Participant, name: str, requirement: str) -> list[Finding]:
             reader.next_delivery()
         error = next((event for event in oracle.driver.take_events(reader.handle) if event.name == "error"), None)
     except Mismatch as mismatch:
-        return [_finding(requirement, "queue-events", name, str(mismatch))]
+        return [_unreadable("queue-events", name, str(mismatch))]
     finally:
         oracle.call(lifecycle.Close(), handle=reader.handle)
-    return [_finding(requirement, "queue-events", name, str(error.args.get("message")))] if error else []
+    return [_unreadable("queue-events", name, str(error.args.get("message")))] if error else []
 
 
-def _finding(requirement: str, part: str, name: str, seen: str) -> Finding:
+def _unreadable(part: str, name: str, seen: str) -> Finding:
     return Finding(
-        requirement=requirement,
+        requirement=NOBODY_BLAMED,
         source="oracle-health",
         kind=f"oracle-{part}",
         severity="breaks-others",
@@ -227,67 +223,49 @@ class Judge:
 
     def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Where the client's answers differ from the oracle's."""
-        found = compare_answers(oracle, client, self.scenario.requirements[0])
-        return [msgspec.structs.replace(finding, requirement=self.blame(finding.where)) for finding in found]
+        return [self.attributed(finding) for finding in compare_answers(oracle, client)]
 
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Where the state that the client left differs from the oracle's."""
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
         expected, actual = canonical_pair(oracle, client, rules)
-        return [
-            Finding(
-                requirement=self.blame(difference.where),
-                source="events" if difference.where.startswith("event.") else "snapshot",
-                kind=difference.kind,
-                severity=difference.severity,
-                where=difference.where,
-                key=difference.key,
-                expected=shown(difference.expected),
-                actual=shown(difference.actual),
-                message=str(difference),
-            )
-            for difference in diff(expected, actual)
-        ]
+        return [self.attributed(finding_of(difference)) for difference in diff(expected, actual)]
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
         """Which invariants the state breaks, except those that the scenario switches off with a reason."""
         others = {ORACLE_HEALTH, *TRAFFIC_CHECKS}
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
-        return [
-            Finding(
-                requirement=self.blame(f"invariant.{violation.check}"),
-                source="invariant",
-                kind=violation.check,
-                severity=violation.severity,
-                where=f"invariant.{violation.check}",
-                key=violation.key,
-                expected="holds after every scenario",
-                actual=violation.message,
-                message=f"invariant {violation.check}: {violation.message}",
-            )
-            for violation in check_snapshot(snapshot, off)
-        ]
+        return [self.attributed(finding) for finding in check_snapshot(snapshot, off)]
 
     def traffic(self, commands: Sequence[CommandRecord], *, cluster: bool) -> list[Finding]:
         """Which checks the commands break that a participant has sent, except those that the scenario switches off."""
         off = {name: reason for name, reason in self.scenario.without.items() if name in TRAFFIC_CHECKS}
-        found = []
-        for violation in traffic.check_traffic(commands, cluster=cluster, switched_off=off):
-            where = f"traffic.{violation.check}.{violation.where.removeprefix('call.')}"
-            found.append(
-                Finding(
-                    requirement=self.blame(where),
-                    source="traffic",
-                    kind=violation.check,
-                    severity=violation.severity,
-                    where=where,
-                    key=violation.key,
-                    expected="holds for every command",
-                    actual=violation.message,
-                    message=f"traffic {violation.check}: {violation.message}",
-                )
-            )
-        return found
+        findings = traffic.check_traffic(commands, cluster=cluster, switched_off=off)
+        return [self.attributed(finding) for finding in findings]
+
+    def health(self, oracle: Participant, queues: list[str]) -> list[Finding]:
+        """What Node, on the client's prefix and the real clock, cannot read of these queues."""
+        requirement = self.blame("oracle.health")
+        return [msgspec.structs.replace(finding, requirement=requirement) for finding in oracle_health(oracle, queues)]
+
+    def attributed(self, finding: Finding) -> Finding:
+        """The finding as it speaks against a requirement: the owner of its locator."""
+        return msgspec.structs.replace(finding, requirement=self.blame(finding.where))
+
+
+def finding_of(difference: Difference) -> Finding:
+    """A difference between two snapshots as a finding; no requirement is blamed yet."""
+    return Finding(
+        requirement=NOBODY_BLAMED,
+        source="events" if difference.where.startswith("event.") else "snapshot",
+        kind=difference.kind,
+        severity=difference.severity,
+        where=difference.where,
+        key=difference.key,
+        expected=shown(difference.expected),
+        actual=shown(difference.actual),
+        message=str(difference),
+    )
 
 
 def blamed(where: str, requirements: tuple[str, ...], ledger: Ledger) -> str:

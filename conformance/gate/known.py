@@ -22,7 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from conformance.gate.records import Finding, ScenarioRecord
+from conformance.findings import Finding
+from conformance.gate.records import ScenarioRecord
 from conformance.problems import UsageProblem
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from conformance.findings import Finding
+
 FORMAT = 1
 
 Verdict = Literal["pass", "fail", "warn", "unsupported", "inconclusive", "error"]
@@ -29,30 +31,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min(verdicts, key=WORST_FIRST.index, default="pass")
 
 
-Severity = Literal["breaks-others", "wrong-behaviour", "missing", "cosmetic"]
-"""In this order: others break on it; the client behaves wrongly; an event or field is missing; it only looks odd."""
-
 Level = Literal["MUST", "SHOULD", "MAY"]
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as required, located.
-
-    `requirement` is the ledger id that it speaks against. `source`: which observer saw it. `kind` is the class of the
-    difference (`missing-job`, `wrong-value`, ...) or the name of the check. `where` is a locator such as
-    `job.timestamp`, `event.added`, `membership.wait.order`; `key` the Redis key or job id. `expected` is what the
-    oracle did or the scenario states, `actual` what the client did, both as short texts.
-    """
-
-    requirement: str
-    source: Literal["snapshot", "answer", "events", "assertion", "invariant", "oracle-health", "protocol", "traffic"]
-    kind: str
-    severity: Severity
-    where: str
-    key: str
-    expected: str
-    actual: str
-    message: str
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +55,7 @@ class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str]
 
 
-class RunHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
+class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
     """First line of a run. Times are Unix ms. `options`: those that differ from their defaults."""
 
     format: int

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.findings import Finding
 from conformance.gate.bench import Bench
-from conformance.gate.judge import ORACLE_HEALTH, Judge, oracle_health
-from conformance.gate.records import Finding
+from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.ledger.loader import Ledger
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
@@ -181,8 +181,7 @@ class _Trial:
         self.result.findings += self.judge.invariants(snapshot)
         if ORACLE_HEALTH not in self.scenario.without:
             reader = self.bench.participant("oracle", prefix, RunningClock())
-            requirement = self.judge.blame("oracle.health")
-            self.result.findings += oracle_health(reader, snapshot.queues, requirement)
+            self.result.findings += self.judge.health(reader, snapshot.queues)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
         if isinstance(failure, TapMissing):

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable
 
 import pytest
 
+from conformance.findings import Finding
 from conformance.gate.known import KnownFailure, excuse
 from conformance.gate.options import RunConfig
-from conformance.gate.records import Finding, ScenarioRecord, Verdict, redacted, worst
+from conformance.gate.records import ScenarioRecord, Verdict, redacted, worst
 from conformance.gate.selection import area_of, scenario_id
 from conformance.gate.trial import TrialResult
 from conformance.ledger.loader import Ledger

@@ -21,8 +21,9 @@ from conformance.driver.connection import DriverConnection
 from conformance.driver.transports import InProcess
 from conformance.environment.clients import NOBODY, Launch
 from conformance.environment.drivers import RestartableDriver
+from conformance.findings import Finding
 from conformance.gate.bench import Bench
-from conformance.gate.records import Finding, Verdict
+from conformance.gate.records import Verdict
 from conformance.gate.selection import SCENARIOS
 from conformance.gate.trial import TrialResult, run_trial
 from conformance.gate.verdicts import requirement_verdicts

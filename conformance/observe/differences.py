@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from conformance.findings import Severity
 from conformance.observe.tables import Number, parsed_json
-
-Severity: TypeAlias = Literal["breaks-others", "wrong-behaviour", "missing", "cosmetic"]
 
 KINDS: tuple[str, ...] = (
     "missing-job",

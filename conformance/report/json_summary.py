@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from conformance.gate.records import Finding, Level, Party, RedisInfo, Verdict
+from conformance.findings import Finding
+from conformance.gate.records import Level, Party, RedisInfo, Verdict
 from conformance.report.summary import Counts, FindingGroup, RequirementSummary, ScenarioSummary, Summary
 from conformance.report.text import visible
 from conformance.report.verdicts import REPORTED_VERDICTS, ConclusionState, ReportedVerdict

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, get_args
 
-from conformance.gate.records import Finding, Level, ScenarioRecord, Severity, Verdict
+from conformance.findings import Finding, Severity
+from conformance.gate.records import Level, ScenarioRecord, Verdict, worst
 from conformance.ledger.loader import load_ledger
 from conformance.report.run_file import Run
 from conformance.report.text import (
@@ -32,7 +33,6 @@ from conformance.report.verdicts import (
     conclude,
     reported_verdict,
     worst_reported,
-    worst_verdict,
 )
 
 
@@ -257,7 +257,7 @@ def _requirement(
         level=level,
         statement=row.statement if row else "",
         source=row.source if row else "",
-        verdict=worst_verdict(_verdicts(scenario)[requirement] for scenario in scenarios),
+        verdict=worst(_verdicts(scenario)[requirement] for scenario in scenarios),
         reported=reported,
         blocks=blocks(reported, level),
         scenarios=tuple(scenarios),
@@ -310,7 +310,7 @@ def _explained(verdict: Verdict, requirements: Collection[Verdict]) -> bool:
     """Whether the requirements account for a scenario's verdict; only an error explains an error."""
     if verdict == "error" or not requirements:
         return verdict in requirements
-    return at_least_as_bad(worst_verdict(requirements), than=verdict)
+    return at_least_as_bad(worst(requirements), than=verdict)
 
 
 def _areas(requirements: list[RequirementSummary]) -> tuple[AreaSummary, ...]:

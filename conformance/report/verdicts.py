@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from conformance.gate.records import Level, RunFooter, Verdict
+from conformance.gate.records import WORST_FIRST, Level, RunFooter, Verdict
 from conformance.report.text import count
 
 ReportedVerdict = Literal[
@@ -21,9 +21,6 @@ an `expected-fail`, and a listed failure that passes is `stale`.
 """
 
 REPORTED_VERDICTS: tuple[ReportedVerdict, ...] = get_args(ReportedVerdict)
-
-_WORST_FIRST: tuple[Verdict, ...] = ("fail", "error", "inconclusive", "warn", "unsupported", "pass")
-"""Recorded verdicts. `fail` before `error`: what is known about the client outlives what could not be found out."""
 
 SYMBOLS: dict[ReportedVerdict, str] = {
     "fail": "✗",
@@ -50,14 +47,9 @@ MEANING: dict[ReportedVerdict, str] = {
 }
 
 
-def worst_verdict(verdicts: Iterable[Verdict]) -> Verdict:
-    """Pick the worst of several verdicts, `pass` for none."""
-    return min(verdicts, key=_WORST_FIRST.index, default="pass")
-
-
 def at_least_as_bad(verdict: Verdict, than: Verdict) -> bool:
     """Whether a recorded verdict is worse than another, or the same."""
-    return _WORST_FIRST.index(verdict) <= _WORST_FIRST.index(than)
+    return WORST_FIRST.index(verdict) <= WORST_FIRST.index(than)
 
 
 def worst_reported(verdicts: Iterable[ReportedVerdict]) -> ReportedVerdict:

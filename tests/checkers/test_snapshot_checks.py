@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from conformance.checkers.base import Violation
 from conformance.checkers.snapshot_checks import ALL_CHECKS, check_snapshot, checks_table
+from conformance.findings import NOBODY_BLAMED, Finding
 from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
@@ -147,14 +147,14 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def violations(keys: dict[str, Any], ttls: dict[str, int] | None = None) -> list[Violation]:
+def violations(keys: dict[str, Any], ttls: dict[str, int] | None = None) -> list[Finding]:
     return check_snapshot(snapshot(keys, ttls={"q:1:lock": 5000, **(ttls or {})}))
 
 
 @pytest.mark.parametrize(("check", "where", "keys"), BAD, ids=[f"{check}-{where}" for check, where, _ in BAD])
 def test_each_check_finds_what_it_is_for(check: str, where: str, keys: dict[str, Any]) -> None:
     found = violations(keys)
-    assert (check, where) in {(violation.check, violation.where) for violation in found}, "\n".join(map(str, found))
+    assert (check, where) in {(violation.kind, violation.place) for violation in found}, "\n".join(map(str, found))
 
 
 @pytest.mark.parametrize(("check", "keys"), [(check, keys) for check, _, keys in BAD if check != "times"])
@@ -168,16 +168,16 @@ def test_a_bad_snapshot_is_bad_for_one_reason(check: str, keys: dict[str, Any]) 
         "pending-children": {"waits-for-something"},
         "deduplication": set(),
     }
-    assert {violation.check for violation in violations(keys)} <= {check} | related.get(check, set())
+    assert {violation.kind for violation in violations(keys)} <= {check} | related.get(check, set())
 
 
 def test_a_lock_that_never_expires_is_found() -> None:
     keys = {"q:1": job(), "q:active": ["1"], "q:1:lock": "t", "q:id": "1"}
-    assert [violation.where for violation in violations(keys, {"q:1:lock": -1})] == ["lock.ttl"]
+    assert [violation.place for violation in violations(keys, {"q:1:lock": -1})] == ["lock.ttl"]
 
 
 def test_a_job_that_expires_is_found() -> None:
-    assert [(violation.check, violation.where) for violation in violations(waiting(), {"q:1": 5000})] == [
+    assert [(violation.kind, violation.place) for violation in violations(waiting(), {"q:1": 5000})] == [
         ("no-expiry", "expiry.job")
     ]
 
@@ -259,7 +259,7 @@ def recorded(name: str) -> Snapshot:
 
 def test_a_check_can_be_switched_off_with_a_reason() -> None:
     bad = snapshot({"q:1": job(), "q:wait": ["1"], "q:id": "1"})
-    assert [violation.check for violation in check_snapshot(bad)] == ["base-marker"]
+    assert [violation.kind for violation in check_snapshot(bad)] == ["base-marker"]
     assert check_snapshot(bad, {"base-marker": "the scenario deletes it"}) == []
 
 
@@ -276,9 +276,20 @@ def test_every_check_is_documented_and_has_a_name_of_its_own() -> None:
     assert all(source and doc.endswith(".") for _, _, source, doc in table)
 
 
-def test_a_violation_reads_as_one_line() -> None:
+def test_a_violation_is_a_finding_that_blames_nobody_yet() -> None:
     (found,) = violations({"q:mine": "x"})
-    assert str(found) == "no-unknown-keys [cosmetic] unknown.string at p:q:mine: a string that BullMQ does not know"
+    assert found == Finding(
+        requirement=NOBODY_BLAMED,
+        source="invariant",
+        kind="no-unknown-keys",
+        severity="cosmetic",
+        where="invariant.no-unknown-keys",
+        key="p:q:mine",
+        expected="holds after every scenario",
+        actual="a string that BullMQ does not know",
+        message="invariant no-unknown-keys: a string that BullMQ does not know",
+        place="unknown.string",
+    )
 
 
 def test_violations_come_in_natural_order() -> None:

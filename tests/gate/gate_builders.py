@@ -9,7 +9,8 @@ from typing import Any, Literal, cast
 
 import pytest
 
-from conformance.gate.records import Finding, ScenarioRecord, Severity, Verdict
+from conformance.findings import Finding, Severity
+from conformance.gate.records import ScenarioRecord, Verdict
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.participants.marks import Scenario, Tier
 

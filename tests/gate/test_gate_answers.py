@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from conformance.findings import Finding
 from conformance.gate.judge import compare_answers
-from conformance.gate.records import Finding
 from conformance.participants.caller import RecordedCall, Transcript
 from conformance.participants.clock import FROZEN_START_MS, FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.expect import Mismatch, between, equal, holds, one_of, shown
@@ -28,7 +28,7 @@ def compared(theirs: Any, ours: Any, *, frozen: bool = True) -> list[Finding]:
     """Both answers of one call; `frozen` is about the client."""
     oracle = participant(RecordedCall("queue.getJob", "ok", theirs))
     client = participant(RecordedCall("queue.getJob", "ok", ours), frozen=frozen)
-    return compare_answers(oracle, client, "a.must")
+    return compare_answers(oracle, client)
 
 
 # Answers.
@@ -41,7 +41,7 @@ def test_equal_answers_leave_nothing_to_say() -> None:
 def test_a_difference_is_located() -> None:
     [found] = compared({"job": {"id": "1", "name": "a"}}, {"job": {"id": "1", "name": "b"}})
     assert (found.where, found.expected, found.actual) == ("answer.queue.getJob.job.name", "a", "b")
-    assert (found.requirement, found.source, found.kind) == ("a.must", "answer", "wrong-answer")
+    assert (found.requirement, found.source, found.kind) == ("", "answer", "wrong-answer")
     assert found.message == "call 1, queue.getJob: job.name differs"
 
 
@@ -52,7 +52,7 @@ def test_every_place_is_a_finding() -> None:
 def test_a_refusal_against_an_answer_is_a_difference() -> None:
     oracle = participant(RecordedCall("worker.moveToCompleted", "lock-mismatch", None))
     client = participant(RecordedCall("worker.moveToCompleted", "ok", {"job": None}))
-    [found] = compare_answers(oracle, client, "a.must")
+    [found] = compare_answers(oracle, client)
     assert (found.where, found.expected, found.actual) == (
         "answer.worker.moveToCompleted.outcome",
         "lock-mismatch",
@@ -63,13 +63,13 @@ def test_a_refusal_against_an_answer_is_a_difference() -> None:
 def test_each_ones_own_prefix_is_the_same() -> None:
     oracle = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
     client = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc2:q:1"}), prefix="bc2")
-    assert compare_answers(oracle, client, "a.must") == []
+    assert compare_answers(oracle, client) == []
 
 
 def test_the_prefix_of_the_other_is_a_difference() -> None:
     oracle = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc1")
     client = participant(RecordedCall("queue.getJob", "ok", {"parent_key": "bc1:q:1"}), prefix="bc2")
-    assert [found.where for found in compare_answers(oracle, client, "a.must")] == ["answer.queue.getJob.parent_key"]
+    assert [found.where for found in compare_answers(oracle, client)] == ["answer.queue.getJob.parent_key"]
 
 
 @pytest.mark.parametrize("field", ["timestamp", "processed_on", "finished_on"])
@@ -127,8 +127,8 @@ def test_a_hole_against_a_job_is_a_difference() -> None:
 
 def test_who_stopped_half_way_is_not_blamed_twice() -> None:
     one, two = RecordedCall("queue.count", "ok", {"count": 1}), RecordedCall("queue.count", "ok", {"count": 2})
-    assert compare_answers(participant(one, two), participant(one), "a.must") == []
-    assert len(compare_answers(participant(one, two), participant(two), "a.must")) == 1
+    assert compare_answers(participant(one, two), participant(one)) == []
+    assert len(compare_answers(participant(one, two), participant(two))) == 1
 
 
 # The transcript.

@@ -12,21 +12,12 @@ import pytest
 from conformance.driver.messages import ClientInfo, Ready
 from conformance.environment.clients import Launch, Toolchain
 from conformance.environment.prepare import Environment
+from conformance.findings import Finding
 from conformance.gate.bench import BenchPlan
 from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
 from conformance.gate.plugin import PROPERTY, GatePlugin, nothing_selected
-from conformance.gate.records import (
-    HIDDEN,
-    Finding,
-    Party,
-    Record,
-    RunFooter,
-    RunHeader,
-    ScenarioRecord,
-    Verdict,
-    encode,
-)
+from conformance.gate.records import HIDDEN, Party, Record, RunFooter, RunHeader, ScenarioRecord, Verdict, encode
 from conformance.servers import RedisInstance
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage

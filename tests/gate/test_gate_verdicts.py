@@ -6,11 +6,12 @@ import shlex
 
 import pytest
 
+from conformance.findings import Finding, Severity
 from conformance.gate import verdicts
 from conformance.gate.judge import blamed
 from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
-from conformance.gate.records import HIDDEN, Finding, ScenarioRecord, Severity, Verdict, redacted, worst
+from conformance.gate.records import HIDDEN, ScenarioRecord, Verdict, redacted, worst
 from conformance.gate.trial import TrialResult
 from conformance.gate.verdicts import requirement_verdicts, verdict_of
 

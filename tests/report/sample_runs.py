@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from conformance.findings import Finding
 from conformance.gate.records import (
     FORMAT,
-    Finding,
     Level,
     Party,
     Record,

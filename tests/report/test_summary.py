@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from conformance.gate.records import Finding, ScenarioRecord, Verdict
+from conformance.findings import Finding
+from conformance.gate.records import ScenarioRecord, Verdict
 from conformance.report.run_file import Run, read_run
 from conformance.report.summary import (
     NO_ROWS,

@@ -167,12 +167,10 @@ def _tidiness(
         return
     statistics.count()
     for violation in check_snapshot(evidence.snapshot, _switched_off(evidence)):
-        if violation.check == "times-in-order" and _held_up(evidence, violation.key):
+        if violation.kind == "times-in-order" and _held_up(evidence, violation.key):
             continue
-        if (violation.check in MARKERS) == markers:
-            yield HistoryFinding(
-                message=f"{violation.check}: {violation.where}: {violation.message}", job=violation.key
-            )
+        if (violation.kind in MARKERS) == markers:
+            yield HistoryFinding(message=f"{violation.kind}: {violation.place}: {violation.actual}", job=violation.key)
 
 
 def _held_up(evidence: Evidence, key: str) -> bool:

@@ -253,14 +253,14 @@ BAD: dict[str, tuple[str, str, list[CommandRecord]]] = {
 def test_wrong_commands_are_found_by_their_check(name: str) -> None:
     check, text, commands = BAD[name]
     found = check_traffic(commands, cluster=True)
-    assert check in {violation.check for violation in found}, found
-    assert any(text in f"{violation.where} {violation.message}" for violation in found if violation.check == check), (
+    assert check in {violation.kind for violation in found}, found
+    assert any(text in f"{violation.place} {violation.message}" for violation in found if violation.kind == check), (
         list(map(str, found))
     )
     assert not [
         violation
         for violation in check_traffic(commands, cluster=True, switched_off={check: "shown"})
-        if violation.check == check
+        if violation.kind == check
     ]
 
 
