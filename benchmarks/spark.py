@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import sessions
-from benchmarks.sessions import Session, processor_s
+from benchmarks.sessions import Session
 from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance
 from reports.diff.plan import SnapshotComparison, differences
@@ -158,12 +158,11 @@ LARGEST_GROWTH: Final = 1.1
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of one comparison: the two snapshots together, the diff, and CPU seconds of the diff in all processes."""
+    """Seconds of one comparison: the two snapshots together, and the diff."""
 
     jobs: int
     snapshot_s: float
     diff_s: float
-    diff_cpu_s: float
 
     @property
     def snapshot_rate(self) -> float:
@@ -203,12 +202,12 @@ def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
         folder = Path(name)
         left, _, first_s = _kept(spark, session, jobs, folder / "left")
         right, expected, second_s = _kept(spark, session, jobs, folder / "right", planted=True)
-        began, cpu = time.perf_counter(), processor_s()
+        began = time.perf_counter()
         found = differences(spark, SnapshotComparison(expected=left, actual=right, folder=folder / "differences"))
         count = found.count()
         ended = time.perf_counter()
         _insist(expected, {(row["class"], row["key"]) for row in found.limit(1000).collect()}, count)
-    measured = Measured(jobs, first_s + second_s, ended - began, processor_s() - cpu)
+    measured = Measured(jobs, first_s + second_s, ended - began)
     CONSOLE.print(f"  {measured}", style="dim")
     return measured
 

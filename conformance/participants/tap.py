@@ -23,7 +23,7 @@ from typing import Any, TypedDict, Unpack
 from conformance.driver.errors import OperationUnsupported
 from conformance.observe.tap.commands import sent_text
 from conformance.observe.tap.recording import CommandRecord, NotSeen
-from conformance.observe.tap.rules import Action, BlackHole, Cut, Delay, Error, Hold, Trigger, TriggerPhase, Watch
+from conformance.observe.tap.rules import Action, Cut, Delay, Error, Hold, Trigger, TriggerPhase, Watch
 from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
@@ -126,10 +126,6 @@ class ParticipantTap:
     def error(self, text: str, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
         """Answer the command with this error (`LOADING Redis is loading`)."""
         return self._when(Error(text), at, moment)
-
-    def black_hole(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
-        """From this command on nothing passes on its connection, until released; nothing is lost either."""
-        return self._when(BlackHole(), at, moment)
 
     # On all connections, new ones included.
 

@@ -138,7 +138,8 @@ def trouble_called(name: str) -> Any:
         yield from batches
 
     def runs_out_of_memory(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        raise MemoryError
+        if batches is not None:
+            raise MemoryError
         yield from batches
 
     def fills_the_disk(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
