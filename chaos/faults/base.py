@@ -79,14 +79,12 @@ class ChaosSystem:
         self.aborted.wait(ms / 1000)
 
     @contextmanager
-    def window(
-        self, target: str = "", *, skew_ms: float = 0, resume_ms: float | None = None, name: str = ""
-    ) -> Iterator[ActiveWindow]:
+    def window(self, target: str = "", *, skew_ms: float = 0, resume_ms: float | None = None) -> Iterator[ActiveWindow]:
         """Record that the fault is on for the duration of the block. Healing belongs inside of it.
 
-        `resume_ms`: how long work may stand still afterwards. `name`: where the history has another than the fault's.
+        `resume_ms`: how long work may stand still afterwards.
         """
-        fault, number = name or self.fault_name, self.recorder.number()
+        fault, number = self.fault_name, self.recorder.number()
         began = FaultBegan(
             at_ms=self.recorder.now_ms(),
             number=number,

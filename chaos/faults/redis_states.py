@@ -18,8 +18,6 @@ NOWHERE = ("127.0.0.1", "1")
 """A primary that nobody can reach: nothing listens at port 1."""
 FOR_EVER = "while true do end"
 LISTEN_S = 10.0
-EVICTION = "redis.evict"
-"""The name of windows of all evictions: what a window of `redis.*` excuses, such as a lost limiter, these have to."""
 FILLER = "chaos:filler:"
 FILLING = "x" * 20_000
 ROUNDS = 12
@@ -238,7 +236,7 @@ def noauth(system: ChaosSystem) -> Iterator[None]:
 def _memory_pressure(system: ChaosSystem, policy: str) -> Iterator[None]:
     """Fill the memory up to its limit, so that Redis has to evict; then make room again."""
     everything = policy.startswith("allkeys")
-    with system.window(policy, name=EVICTION, resume_ms=system.stall_ms) as window, system.primary.connect() as client:
+    with system.window(policy, resume_ms=system.stall_ms) as window, system.primary.connect() as client:
         if everything:
             window.lost_since_ms, window.torn = EVERYTHING, True
         send(client, "CONFIG", "SET", "maxmemory-policy", policy)
@@ -265,7 +263,7 @@ def _fill(client: redis.Redis, number: int) -> None:
 @contextmanager
 def _deleted(system: ChaosSystem, pattern: str, target: str) -> Iterator[None]:
     """Delete all keys of one kind, several times."""
-    with system.window(target, name=EVICTION, resume_ms=system.stall_ms), system.primary.connect() as client:
+    with system.window(target, resume_ms=system.stall_ms), system.primary.connect() as client:
         for _ in range(ROUNDS):
             for key in client.scan_iter(match=f"{_escaped(system.prefix)}:{pattern}", count=1000):
                 client.delete(key)

@@ -143,14 +143,14 @@ def test_after_eviction_key_by_key_only_progress_is_judged() -> None:
     both = snapshot_builders.snapshot(
         {"q:1": snapshot_builders.job(name="a"), "q:failed": Zset({"1": 1.0}), "q:completed": Zset({"1": 2.0})}
     )
-    lines = [*completed_life(), *fault(40, 50, "redis.evict", lost_since_ms=0, torn=True)]
+    lines = [*completed_life(), *fault(40, 50, "evict.allkeys-lru", lost_since_ms=0, torn=True)]
     lines += [*added(60, name="b"), event(61, "waiting"), quiescent()]
     verdicts = {
         result.check: result.verdict for result in check_history(History(HistoryHeader(), in_order(lines)), both)
     }
     assert verdicts.pop("progress") == "ok"
     assert set(verdicts.values()) == {"unknown"}
-    stands_still = [*added(30), event(31, "waiting"), *fault(40, 50, "redis.evict", lost_since_ms=0, torn=True)]
+    stands_still = [*added(30), event(31, "waiting"), *fault(40, 50, "evict.allkeys-lru", lost_since_ms=0, torn=True)]
     assert judged("progress", [*stands_still, quiescent()], both).verdict == "fail"
 
 
@@ -398,7 +398,8 @@ def test_rate_in_every_window() -> None:
     limits = {"q": StartLimit(most=2, duration_ms=100)}
     assert judged("rate", _starts(0, 50, 100, 150), limits=limits).verdict == "ok"
     assert "3 starts within 99 ms" in judged("rate", _starts(0, 50, 99), limits=limits).findings[0].message
-    assert judged("rate", [*_starts(0, 50, 99), *fault(60, 70, "redis.kill")], limits=limits).verdict == "ok"
+    for name, verdict in {"redis.kill": "ok", "evict.limiter": "ok", "network.reset": "fail"}.items():
+        assert judged("rate", [*_starts(0, 50, 99), *fault(60, 70, name)], limits=limits).verdict == verdict
     assert judged("rate", _starts(0, 1, 2)).examined == 0
 
 

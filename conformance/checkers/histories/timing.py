@@ -19,6 +19,8 @@ ROUNDING_MS = 2
 """Times in events are whole ms, and a due job may be promoted within its ms (`(now + 1) * 4096 - 1`)."""
 LEAVING = frozenset({"completed", "failed", "removed", "delayed", "waiting", "waiting-children"})
 """Events after which a job is not active."""
+FAULTS_OF_REDIS = ("redis.", "evict.")
+"""Beginnings of the names of faults that may take the key of a limiter away."""
 
 
 class _WaitingJobs:
@@ -320,7 +322,7 @@ def _is_over(first: StreamEventLine, event: StreamEventLine, duration_ms: float)
 
 def _counter_lost(evidence: Evidence, started: deque[StreamEventLine], event: StreamEventLine) -> bool:
     return any(
-        window.fault.startswith("redis.") and window.touches(started[0].at_ms, event.at_ms)
+        window.fault.startswith(FAULTS_OF_REDIS) and window.touches(started[0].at_ms, event.at_ms)
         for window in evidence.windows
     )
 
