@@ -13,8 +13,9 @@ from conformance.model.events import MAX_EVENTS_FIELD
 from conformance.model.job_objects import is_number
 from conformance.model.state import ModelState
 from conformance.protocol.job_fields import DEFAULT_MAX_EVENTS
+from conformance.protocol.scripts import BULLMQ_VERSION
 
-ORACLE_VERSION = "bullmq:5.62.0"
+ORACLE_VERSION = f"bullmq:{BULLMQ_VERSION}"
 
 
 def open_handle(state: ModelState, name: str | None, op: ops.Open) -> Nothing:

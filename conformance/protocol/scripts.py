@@ -1,4 +1,4 @@
-"""How the official Lua scripts of 5.62.0 are called, and what their negative results mean.
+"""How the official Lua scripts of bullmq are called, and what their negative results mean.
 
 Calls are described by the name of every KEYS entry and the kind of every ARGV entry.
 
@@ -29,6 +29,9 @@ from enum import IntEnum
 from typing import Final
 
 from conformance.protocol.states import JOB_CONTAINERS
+
+BULLMQ_VERSION: Final = "5.62.0"
+"""The version whose scripts these are, and which the reference and the model follow."""
 
 _FINISHED = "|".join(container.key for container in JOB_CONTAINERS if container.finished)
 _SETS = "wait|paused|active|completed|failed|delayed|prioritized|waiting-children"

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from conformance.protocol import keys as names
 from conformance.protocol.job_fields import DEFAULT_MAX_EVENTS
 from conformance.protocol.keys import DEPENDENCIES, LOGS, NAMED_WORKER_INFIX, PROCESSED
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.states import JOB_TYPES, LIST_CONTAINERS, PENDING_TYPES, container_of
 from conformance.reference_impl import js_values
 from conformance.reference_impl.clock import Clock
@@ -28,7 +29,7 @@ from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord
 from conformance.reference_impl.repeat import Repeat
 from conformance.reference_impl.scripts.runner import ScriptTexts
 
-VERSION: Final = "bullmq:5.62.0"
+VERSION: Final = f"bullmq:{BULLMQ_VERSION}"
 """What `meta` says about the library that last opened the queue. The reference speaks exactly this version."""
 
 _LARGEST_CLEAN: Final = 10_000

@@ -12,6 +12,7 @@ from typing import Final
 
 from conformance.driver.serve import DriverServer
 from conformance.problems import Problem
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.reference_impl.clock import AdjustableClock
 from conformance.reference_impl.driver.handles import ReferenceHandles
 from conformance.reference_impl.driver.job_ops import job_handlers, worker_handlers
@@ -19,7 +20,7 @@ from conformance.reference_impl.driver.queue_ops import queue_handlers
 from conformance.reference_impl.driver.views import Handler, Json, translating
 from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
 
-CLIENT: Final = {"name": "bullmq-reference", "language": "python", "version": "0.1.0", "targets": "5.62.0"}
+CLIENT: Final = {"name": "bullmq-reference", "language": "python", "version": "0.1.0", "targets": BULLMQ_VERSION}
 CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")
 
 _DEEPEST_JSON: Final = 10_000
