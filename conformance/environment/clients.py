@@ -136,7 +136,7 @@ def ensure_python_environment(name: str, requirements: Path, *, announce: Callab
     """The interpreter of the environment; installs it once per requirements file and Python version.
 
     Raises EnvironmentProblem with the last lines of pip when that fails, or when the cache cannot be written. A marker
-    file written last tells a whole environment from one that was interrupted, which is made anew.
+    file written last distinguishes a whole environment from one that was interrupted, which is made anew.
     """
     wanted = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
     root = cache_folder() / f"python-{name}-{wanted}"
@@ -152,6 +152,7 @@ def ensure_python_environment(name: str, requirements: Path, *, announce: Callab
 def _install_once(name: str, requirements: Path, root: Path, announce: Callable[[str], None]) -> None:
     python, marker = root / "bin" / "python", root / "complete"
     root.parent.mkdir(parents=True, exist_ok=True)
+    # Without the lock, one process would run the interpreter of an environment that another has only half installed.
     with exclusive_lock(
         root.parent / f".{root.name}.lock", on_wait=lambda: announce("waiting for another installation ...")
     ):

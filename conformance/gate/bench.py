@@ -76,7 +76,7 @@ class Bench:
         return self.taps[role].traffic()
 
     def clear(self, prefixes: list[str]) -> None:
-        """Remove what a scenario left in Redis."""
+        """Remove what a scenario left in Redis. Handles have to be closed: a worker would write some of it again."""
         for prefix in prefixes:
             self.server.remove_prefix(prefix)
 

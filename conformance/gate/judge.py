@@ -61,7 +61,7 @@ def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
     """One finding per place in which an answer differs from the oracle's. Own prefixes are equal by definition."""
     exact = oracle.clock.frozen and client.clock.frozen
     findings = []
-    for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.answers, client.transcript.answers), start=1):
+    for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.calls, client.transcript.calls), start=1):
         if theirs is None or ours is None:
             break  # one of them stopped half-way: the reason is a finding of its own
         expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)

@@ -76,7 +76,7 @@ def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure]) -> di
     reasons: dict[str, list[str]] = {}
     refused: set[str] = set()
     for finding in findings:
-        entry = next((one for one in entries if one.excuses(finding)), None)
+        entry = next((entry for entry in entries if entry.excuses(finding)), None)
         if entry is None:
             refused.add(finding.requirement)
         else:

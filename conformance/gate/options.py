@@ -25,8 +25,8 @@ COMMAND_FLAG = "--client-command"
 class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     """Everything that a run was asked for.
 
-    A field with a description is an option: its name is the flag, its type tells the choices and whether it may be
-    repeated. A new one is on every command line and in the run file's header without another line of code.
+    A field with a description is an option: its name is the flag, its type says what the choices are and whether it may
+    be repeated. A new one is on every command line and in the run file's header without another line of code.
     """
 
     client: Annotated[

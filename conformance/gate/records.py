@@ -129,9 +129,9 @@ def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
     if isinstance(value, list):
-        return [_without_surrogates(one) for one in value]
+        return [_without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_without_surrogates(name): _without_surrogates(one) for name, one in value.items()}
+        return {_without_surrogates(name): _without_surrogates(item) for name, item in value.items()}
     return value
 
 

@@ -92,6 +92,7 @@ class _Trial:
 
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
+        # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -105,6 +106,7 @@ class _Trial:
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
+        # A worker that is still open would go on while its snapshot is read.
         self._close_handles()
         self._traffic()
         theirs, ours = self._snapshot(oracle), self._snapshot(client)
@@ -156,6 +158,7 @@ class _Trial:
 
     def _settle(self) -> None:
         """Nothing is disturbed any more, and what was begun comes to its end: also after a failure."""
+        # Heal first: a call that a tap still holds would be waited for in vain.
         self.bench.heal()
         for participant in self.participants:
             participant.settle()

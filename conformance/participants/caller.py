@@ -32,24 +32,24 @@ class RecordedCall:
 
 
 class Transcript:
-    """The answers of one participant in one scenario, in order."""
+    """The calls of one participant in one scenario, and how they ended, in order."""
 
     def __init__(self) -> None:
-        self.answers: list[RecordedCall] = []
+        self.calls: list[RecordedCall] = []
         self._silent = 0
         self._of_thread = threading.local()
 
     def note(self, op: str, outcome: str, value: Any) -> None:
         """Record an answer, unless the scenario is only polling."""
-        aside: list[RecordedCall] | None = getattr(self._of_thread, "answers", None)
+        aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
             aside.append(RecordedCall(op, outcome, value))
         elif not self._silent:
-            self.answers.append(RecordedCall(op, outcome, value))
+            self.calls.append(RecordedCall(op, outcome, value))
 
-    def take_over(self, answers: list[RecordedCall]) -> None:
-        """Record answers that were kept aside."""
-        self.answers += answers
+    def take_over(self, calls: list[RecordedCall]) -> None:
+        """Record calls that were kept aside."""
+        self.calls += calls
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -61,20 +61,20 @@ class Transcript:
             self._silent -= 1
 
     @contextmanager
-    def aside(self, answers: list[RecordedCall]) -> Iterator[None]:
+    def aside(self, calls: list[RecordedCall]) -> Iterator[None]:
         """Inside the block, what this thread notes goes to a list of its own."""
-        self._of_thread.answers = answers
+        self._of_thread.calls = calls
         try:
             yield
         finally:
-            del self._of_thread.answers
+            del self._of_thread.calls
 
 
 Value = TypeVar("Value")
 
 
 class Pending(Generic[Value]):
-    """Runs in a thread from its construction. What the client answers is noted when `result` is asked for.
+    """Runs in a thread from its construction. Its calls are recorded when `result` is asked for.
 
     So the order of the transcript is that of the scenario, and not of the race.
     """
@@ -82,10 +82,11 @@ class Pending(Generic[Value]):
     def __init__(self, work: Callable[[], Value], transcript: Transcript) -> None:
         self._work = work
         self._transcript = transcript
-        self._answers: list[RecordedCall] = []
+        self._calls: list[RecordedCall] = []
         self._values: list[Value] = []
         self.failure: BaseException | None = None
         """What it raised, if it has come to its end so."""
+        # A daemon: a call that never ends must not keep the whole run from ending.
         self._thread = threading.Thread(target=self._run, name="meanwhile", daemon=True)
         self._thread.start()
 
@@ -99,8 +100,8 @@ class Pending(Generic[Value]):
         self._thread.join(within_ms / 1000)
         if not self.done:
             raise Mismatch("the call comes to its end", expected=f"within {within_ms} ms", actual="it still waits")
-        self._transcript.take_over(self._answers)
-        self._answers = []
+        self._transcript.take_over(self._calls)
+        self._calls = []
         if self.failure is not None:
             raise self.failure
         return self._values[0]
@@ -110,7 +111,7 @@ class Pending(Generic[Value]):
         self._thread.join(within_ms / 1000)
 
     def _run(self) -> None:
-        with self._transcript.aside(self._answers):
+        with self._transcript.aside(self._calls):
             try:
                 self._values.append(self._work())
             except BaseException as failure:  # noqa: BLE001  (it belongs to whoever asks for the result)
@@ -141,7 +142,7 @@ class Caller:
         self.clock = clock
         self.transcript = Transcript()
         self.busy_seconds = 0.0
-        """Time spent waiting for the driver's answers."""
+        """Time spent waiting for the driver."""
         self.managed = False
         """Whether a worker's own loop ran: then who woke whom depends on the machine."""
         self._redis = redis
@@ -150,7 +151,7 @@ class Caller:
         self._pending: list[Pending[Any]] = []
 
     def share(self, other: Caller) -> None:
-        """Speak to the same driver as another: names of handles are not used twice, and answers have one order."""
+        """Speak to the same driver as another: names of handles are not used twice, and calls have one order."""
         self.transcript, self._handles = other.transcript, other._handles
 
     def redis(self, queue: str = "q") -> RedisView:

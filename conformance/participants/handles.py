@@ -91,7 +91,7 @@ class QueueHandle(ParticipantHandle):
     def jobs(self, *types: str, start: int = 0, end: int = -1, asc: bool = False) -> list[str | None]:
         """Queue.getJobs: the ids, in the client's order."""
         found = self.call(queue.GetJobs(types=list(types), start=start, end=end, asc=asc)).jobs
-        return [one.id if one else None for one in found]
+        return [job_view.id if job_view else None for job_view in found]
 
     def counts(self, *types: str) -> dict[str, int]:
         """Queue.getJobCounts."""

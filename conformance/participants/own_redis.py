@@ -62,7 +62,7 @@ class OwnRedis:
                 written += 1
 
     def press(self, pieces: int) -> int:
-        """Store so many pieces of junk in a memory that has no room for them; answers how many Redis took."""
+        """Store so many pieces of junk in a memory that has no room for them; returns how many Redis took."""
         with self._limited_memory():
             return sum(self._store_junk(number) for number in range(pieces))
 

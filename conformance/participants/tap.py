@@ -69,7 +69,7 @@ class HeldCommand:
         self._tap = tap
 
     def wait(self, *, within_ms: int = 5000, times: int = 1) -> CommandRecord:
-        """Wait until the rule has taken effect for the n-th time, and answer the command.
+        """Wait until the rule has taken effect for the n-th time, and return the command.
 
         Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own, or
         where the call that was to come there is unsupported.
@@ -77,6 +77,7 @@ class HeldCommand:
         ends = time.monotonic() + within_ms / 1000
         while True:
             left_ms = max(0, int((ends - time.monotonic()) * 1000))
+            # In short waits: the call that was to come here may end as unsupported meanwhile, and then it never comes.
             try:
                 return self._barrier.reached.wait(min(left_ms, LOOK_EVERY_MS), times=times)
             except NotSeen as unseen:
@@ -108,7 +109,7 @@ class ParticipantTap:
     # At a command.
 
     def watch(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
-        """Do nothing; the barrier tells when it happened."""
+        """Do nothing; the barrier says when it happened."""
         return self._when(Watch(), at, moment)
 
     def hold(self, at: str = "", **moment: Unpack[RuleMoment]) -> TapRuleBlock:
@@ -197,8 +198,8 @@ class ParticipantTap:
 
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
         """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""
-        sent = self._tap.recording.commands(after=since, where=lambda one: one.node == command.node)
-        texts = (sent_text(one.name, one.args) for one in sent)
+        sent = self._tap.recording.commands(after=since, where=lambda other: other.node == command.node)
+        texts = (sent_text(command.name, command.args) for command in sent)
         digests = {hashlib.sha1(text, usedforsecurity=False).hexdigest() for text in texts if text is not None}
         return command.transaction is None and command.digest not in digests
 

@@ -25,7 +25,7 @@ def server() -> Iterator[RedisInstance]:
 
 @pytest.fixture
 def bench_of(server: RedisInstance) -> Iterator[BenchOf]:
-    """Seats an oracle and a client; their drivers are ended afterwards."""
+    """MiniatureDrivers an oracle and a client; their drivers are ended afterwards."""
     with ExitStack() as stack:
 
         def make(oracle: RestartableDriver, client: RestartableDriver) -> Bench:
@@ -38,19 +38,19 @@ def bench_of(server: RedisInstance) -> Iterator[BenchOf]:
 
 @pytest.fixture
 def child(tmp_path: Path) -> ChildDriver:
-    """A seat whose driver is a small program: `body` is what it does with each `call` before it answers."""
+    """A driver that is a small program: `body` is what it does with each `call` before it answers."""
 
-    def seat(body: str) -> RestartableDriver:
+    def driver(body: str) -> RestartableDriver:
         path = tmp_path / f"driver{len(list(tmp_path.iterdir()))}.py"
         path.write_text(CHILD.format(body=body), "utf-8")
         return RestartableDriver(Launch("child", [sys.executable, "-I", "-S", str(path)]), seed=1)
 
-    return seat
+    return driver
 
 
 @pytest.fixture
 def mini() -> Callable[..., InProcessDriver]:
-    """A seat whose driver is an object in this process."""
+    """A driver that is an object in this process."""
     return lambda **settings: InProcessDriver(Mini(**settings))
 
 

@@ -85,7 +85,7 @@ class Mini:
 
 
 class InProcessDriver(RestartableDriver):
-    """A seat whose driver is an object in this process; `starts` counts how often it had to be started."""
+    """A driver that is an object in this process; `starts` counts how often it had to be started."""
 
     def __init__(self, mini: Mini) -> None:
         super().__init__(Launch("mini", []), seed=1)

@@ -16,7 +16,7 @@ from conformance.servers import RedisInstance
 
 from .miniature_drivers import InProcessDriver
 
-Seats = Callable[..., InProcessDriver]
+MiniatureDrivers = Callable[..., InProcessDriver]
 
 COUNTED = "add.plain.waits"
 """The requirement that these scenarios speak about: one that owns none of the locators in question."""

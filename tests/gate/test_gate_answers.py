@@ -143,7 +143,7 @@ def test_nothing_is_noted_while_a_scenario_polls() -> None:
             transcript.note("queue.count", "ok", {"count": 1})
         transcript.note("queue.count", "ok", {"count": 2})
     transcript.note("close", "ok", {})
-    assert [answer.op for answer in transcript.answers] == ["queue.add", "close"]
+    assert [answer.op for answer in transcript.calls] == ["queue.add", "close"]
 
 
 def test_a_poll_that_fails_ends_the_silence() -> None:
@@ -151,7 +151,7 @@ def test_a_poll_that_fails_ends_the_silence() -> None:
     with pytest.raises(ZeroDivisionError), transcript.silent():
         raise ZeroDivisionError
     transcript.note("close", "ok", {})
-    assert len(transcript.answers) == 1
+    assert len(transcript.calls) == 1
 
 
 # Clocks.

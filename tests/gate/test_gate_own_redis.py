@@ -20,8 +20,8 @@ from conformance.servers import RedisInstance
 
 @pytest.fixture(scope="module")
 def bench(server: RedisInstance) -> Iterator[Bench]:
-    toolbox = find_toolchain("", print)
-    oracle, client = (RestartableDriver(toolbox.launch(name), seed=0) for name in ("node", "reference"))
+    toolchain = find_toolchain("", print)
+    oracle, client = (RestartableDriver(toolchain.launch(name), seed=0) for name in ("node", "reference"))
     opened = Bench(server, oracle, client)
     yield opened
     opened.close()
@@ -47,7 +47,7 @@ def test_it_is_another_redis_for_the_same_client(client: Participant) -> None:
         assert there.add("there") == "1"
         assert there.redis.field("1", "name") == "there"
         assert here.redis.field("1", "name") == "here"
-    assert [answer.op for answer in client.transcript.answers] == ["open", "queue.add"] * 2
+    assert [answer.op for answer in client.transcript.calls] == ["open", "queue.add"] * 2
 
 
 def test_a_restart_keeps_what_is_saved_and_forgets_scripts(client: Participant) -> None:

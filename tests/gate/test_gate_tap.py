@@ -17,15 +17,15 @@ from conformance.servers import RedisInstance
 from conformance.servers.opening import RedisInstance as ServerType
 
 from .miniature_drivers import BenchOf
-from .small_scenarios import ASKS, NOTHING_TO_SAY, Seats, summary, tried
+from .small_scenarios import ASKS, NOTHING_TO_SAY, MiniatureDrivers, summary, tried
 from .tap_scenarios import FORGETS_TO_RELEASE, IS_HELD, IS_HURT_ALONE, LEFT_IN_FORCE, WAITS_IN_VAIN
 
 
-def test_a_participant_can_be_held(bench_of: BenchOf, mini: Seats) -> None:
+def test_a_participant_can_be_held(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     assert summary(tried(IS_HELD, bench_of(mini(), mini()))) == NOTHING_TO_SAY
 
 
-def test_nothing_stays_in_force_after_a_failure(bench_of: BenchOf, mini: Seats) -> None:
+def test_nothing_stays_in_force_after_a_failure(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     bench = bench_of(mini(), mini())
     assert "it fails" in tried(FORGETS_TO_RELEASE, bench).error
     evidence = tried(IS_HELD, bench)
@@ -36,13 +36,13 @@ def test_nothing_stays_in_force_after_a_failure(bench_of: BenchOf, mini: Seats) 
     assert summary(tried(IS_HELD, bench)) == NOTHING_TO_SAY
 
 
-def test_one_participant_is_hurt_alone(bench_of: BenchOf, mini: Seats) -> None:
+def test_one_participant_is_hurt_alone(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     evidence = tried(IS_HURT_ALONE, bench_of(mini(), mini()))
     assert [finding.kind for finding in evidence.findings] == ["operation-failed"]
     assert evidence.error == ""
 
 
-def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, mini: Seats) -> None:
+def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     evidence = tried(WAITS_IN_VAIN, bench_of(mini(), mini()))
     assert "expected within 50 ms, got call 1 of LPUSH, before-send: reached 0 of 1 times" in evidence.error
     assert "HSET" in evidence.error
@@ -73,7 +73,7 @@ def _sends(*words: str) -> dict[str, Handler | None]:
     ],
 )
 def test_what_a_client_sends_is_judged(
-    words: tuple[str, ...], requirement: str, where: str, bench_of: BenchOf, mini: Seats
+    words: tuple[str, ...], requirement: str, where: str, bench_of: BenchOf, mini: MiniatureDrivers
 ) -> None:
     """Redis refuses the second command, which is no reason not to look at it."""
     evidence = tried(ASKS, bench_of(mini(), mini(ops=_sends(*words))))
@@ -81,12 +81,12 @@ def test_what_a_client_sends_is_judged(
     assert (found.requirement, found.where) == (requirement, where)
 
 
-def test_a_check_that_node_breaks_is_an_error_of_the_kit(bench_of: BenchOf, mini: Seats) -> None:
+def test_a_check_that_node_breaks_is_an_error_of_the_kit(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     evidence = tried(ASKS, bench_of(mini(ops=_sends("KEYS", "x*")), mini()))
     assert "Node itself breaks a check of the kit: traffic dangerous-commands" in evidence.error
 
 
-def test_a_barrier_does_not_wait_for_a_call_that_is_unsupported(bench_of: BenchOf, mini: Seats) -> None:
+def test_a_barrier_does_not_wait_for_a_call_that_is_unsupported(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     evidence = tried(IS_HELD, bench_of(mini(), mini(ops={"queue.pause": None})))
     assert evidence.unsupported == "queue.pause is unsupported: the driver does not declare it"
     assert evidence.timings_ms["total"] < 4000
@@ -104,7 +104,7 @@ def test_a_redis_behind_tls_has_no_tap(server: RedisInstance) -> None:
     point.close()
 
 
-def test_without_a_tap_a_scenario_is_unsupported_and_says_why(bench_of: BenchOf, mini: Seats) -> None:
+def test_without_a_tap_a_scenario_is_unsupported_and_says_why(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     bench = bench_of(mini(), mini())
     bench.taps = {role: TapPoint(point.address, None, OVER_TLS) for role, point in bench.taps.items()}
     assert summary(tried(IS_HELD, bench)) == ([], "", f"tap is unsupported: {OVER_TLS}", "")
@@ -122,10 +122,10 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
     with transcript.silent():
         go.set()
         pending.settle(within_ms=5000)
-        assert transcript.answers == []
+        assert transcript.calls == []
     transcript.note("early", "ok", 2)
     assert pending.result() == 7
-    assert transcript.answers == [RecordedCall("early", "ok", 2), RecordedCall("late", "ok", 1)]
+    assert transcript.calls == [RecordedCall("early", "ok", 2), RecordedCall("late", "ok", 1)]
 
 
 def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -> None:

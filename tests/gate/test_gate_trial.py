@@ -17,7 +17,7 @@ from .small_scenarios import (
     COUNTS,
     NOTHING_TO_SAY,
     PAUSES,
-    Seats,
+    MiniatureDrivers,
     keys,
     summary,
     tried,
@@ -26,14 +26,14 @@ from .small_scenarios import (
 # Nobody's fault.
 
 
-def test_two_that_agree_leave_nothing_to_say(mini: Seats, bench_of: BenchOf) -> None:
+def test_two_that_agree_leave_nothing_to_say(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini()))
     assert summary(evidence) == NOTHING_TO_SAY
     assert evidence.reached_end
     assert set(evidence.timings_ms) == {"oracle", "client", "observe", "total"}
 
 
-def test_time_stands_still_only_when_both_can_do_that(mini: Seats, bench_of: BenchOf) -> None:
+def test_time_stands_still_only_when_both_can_do_that(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     bench = bench_of(mini(), mini())
     tried(COUNTS, bench)
     assert FROZEN_START_MS in clocks(bench.client)
@@ -42,15 +42,15 @@ def test_time_stands_still_only_when_both_can_do_that(mini: Seats, bench_of: Ben
     assert FROZEN_START_MS not in clocks(bench.client)
 
 
-def clocks(seat: RestartableDriver) -> list[int | None]:
-    assert isinstance(seat, InProcessDriver)
-    return seat.mini.clock
+def clocks(driver: RestartableDriver) -> list[int | None]:
+    assert isinstance(driver, InProcessDriver)
+    return driver.mini.clock
 
 
 # The client's fault.
 
 
-def test_a_client_that_breaks_the_statement_fails(mini: Seats, bench_of: BenchOf) -> None:
+def test_a_client_that_breaks_the_statement_fails(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini(count=2)))
     [found] = evidence.findings
     assert (found.source, found.requirement, found.message) == ("assertion", COUNTED, "there is one job")
@@ -59,13 +59,15 @@ def test_a_client_that_breaks_the_statement_fails(mini: Seats, bench_of: BenchOf
     assert not evidence.error
 
 
-def test_an_answer_that_is_not_the_oracles_is_a_finding(mini: Seats, bench_of: BenchOf) -> None:
+def test_an_answer_that_is_not_the_oracles_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(ASKS, bench_of(mini(), mini(count=2)))
     assert [found.where for found in evidence.findings] == ["answer.queue.count.count"]
     assert evidence.reached_end
 
 
-def test_a_state_that_is_not_the_oracles_is_a_finding(mini: Seats, bench_of: BenchOf, server: RedisInstance) -> None:
+def test_a_state_that_is_not_the_oracles_is_a_finding(
+    mini: MiniatureDrivers, bench_of: BenchOf, server: RedisInstance
+) -> None:
     before = keys(server)
     evidence = tried(PAUSES, bench_of(mini(), mini(paused_value="yes")))
     assert [found.where for found in evidence.findings if found.source == "snapshot"] == ["meta.paused"]
@@ -75,7 +77,7 @@ def test_a_state_that_is_not_the_oracles_is_a_finding(mini: Seats, bench_of: Ben
     assert tried(PAUSES, bench_of(mini(), mini())).findings == []
 
 
-def test_a_call_that_fails_is_a_finding(mini: Seats, bench_of: BenchOf) -> None:
+def test_a_call_that_fails_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     client = mini(ops={"queue.count": fails("missing-job", "gone")})
     evidence = tried(COUNTS, bench_of(mini(), client))
     [found] = evidence.findings
@@ -85,14 +87,16 @@ def test_a_call_that_fails_is_a_finding(mini: Seats, bench_of: BenchOf) -> None:
 
 
 @pytest.mark.parametrize("ops", [{"queue.count": None}, {"queue.count": refuses()}], ids=["undeclared", "refused"])
-def test_what_the_client_cannot_do_is_unsupported(mini: Seats, bench_of: BenchOf, ops: dict[str, Any]) -> None:
+def test_what_the_client_cannot_do_is_unsupported(
+    mini: MiniatureDrivers, bench_of: BenchOf, ops: dict[str, Any]
+) -> None:
     evidence = tried(COUNTS, bench_of(mini(), mini(ops=ops)))
     assert evidence.findings == []
     assert "queue.count" in evidence.unsupported
     assert not evidence.reached_end
 
 
-def test_an_open_answer_is_inconclusive(mini: Seats, bench_of: BenchOf) -> None:
+def test_an_open_answer_is_inconclusive(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     client = mini(ops={"queue.count": fails("connection-lost", "who knows", status="info")})
     evidence = tried(COUNTS, bench_of(mini(), client))
     assert evidence.findings == []
@@ -101,10 +105,10 @@ def test_an_open_answer_is_inconclusive(mini: Seats, bench_of: BenchOf) -> None:
 
 
 def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
-    mini: Seats, child: ChildDriver, bench_of: BenchOf
+    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf
 ) -> None:
-    seat = child("op == 'queue.count' and die(3)")
-    bench = bench_of(mini(), seat)
+    driver = child("op == 'queue.count' and die(3)")
+    bench = bench_of(mini(), driver)
     evidence = tried(COUNTS, bench)
     [found] = evidence.findings
     assert (found.source, found.kind) == ("protocol", "driver-broken")
@@ -112,21 +116,21 @@ def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
     assert "these are my last words" in evidence.log
     assert not evidence.error
 
-    crashed = seat.connection
+    crashed = driver.connection
     assert tried(PAUSES, bench).findings[:1] != [], "its pause writes nothing, which is seen"
-    assert seat.connection is not crashed
-    assert seat.connection is not None
-    assert seat.connection.alive
+    assert driver.connection is not crashed
+    assert driver.connection is not None
+    assert driver.connection.alive
 
 
-def test_a_client_that_hangs_fails(mini: Seats, child: ChildDriver, bench_of: BenchOf) -> None:
+def test_a_client_that_hangs_fails(mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), child("op == 'queue.count' and hang()")))
     [found] = evidence.findings
     assert found.kind == "driver-broken"
     assert "did not answer queue.count within 2000 ms" in found.actual
 
 
-def test_a_client_that_prints_on_stdout_fails(mini: Seats, child: ChildDriver, bench_of: BenchOf) -> None:
+def test_a_client_that_prints_on_stdout_fails(mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), child("op == 'queue.count' and os.write(1, b'hello\\n')")))
     [found] = evidence.findings
     assert "hello" in found.actual
@@ -143,7 +147,9 @@ def test_a_client_that_prints_on_stdout_fails(mini: Seats, child: ChildDriver, b
     ],
     ids=["undeclared", "refused", "fails", "open", "more than asked"],
 )
-def test_a_client_that_cannot_be_reset_is_started_anew(mini: Seats, bench_of: BenchOf, reset: Any, anew: bool) -> None:
+def test_a_client_that_cannot_be_reset_is_started_anew(
+    mini: MiniatureDrivers, bench_of: BenchOf, reset: Any, anew: bool
+) -> None:
     client = mini(ops={"reset": reset})
     bench = bench_of(mini(), client)
     for _ in range(2):
@@ -151,7 +157,9 @@ def test_a_client_that_cannot_be_reset_is_started_anew(mini: Seats, bench_of: Be
     assert client.starts == (2 if anew else 1)
 
 
-def test_a_client_that_dies_in_reset_is_started_anew(mini: Seats, child: ChildDriver, bench_of: BenchOf) -> None:
+def test_a_client_that_dies_in_reset_is_started_anew(
+    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf
+) -> None:
     bench = bench_of(mini(), child("op == 'reset' and die(1)"))
     for _ in range(2):
         assert summary(tried(COUNTS, bench)) == NOTHING_TO_SAY

@@ -19,7 +19,7 @@ from .small_scenarios import (
     NOTHING_TO_SAY,
     PAUSES,
     SHARES,
-    Seats,
+    MiniatureDrivers,
     summary,
     tried,
 )
@@ -27,21 +27,23 @@ from .small_scenarios import (
 # The oracle's or the kit's fault: nothing is said about the client.
 
 
-def test_an_oracle_that_breaks_the_statement_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+def test_an_oracle_that_breaks_the_statement_is_an_error(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(count=2), mini()))
     assert evidence.findings == []
     assert "the oracle itself did not do as the scenario says" in evidence.error
     assert "there is one job" in evidence.error
 
 
-def test_both_wrong_is_still_an_error_of_the_kit(mini: Seats, bench_of: BenchOf) -> None:
+def test_both_wrong_is_still_an_error_of_the_kit(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(count=2), mini(count=2)))
     assert evidence.findings == []
     assert evidence.error
 
 
 @pytest.mark.parametrize("how", ["die(3)", "hang()"])
-def test_an_oracle_that_breaks_is_an_error(mini: Seats, child: ChildDriver, bench_of: BenchOf, how: str) -> None:
+def test_an_oracle_that_breaks_is_an_error(
+    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, how: str
+) -> None:
     evidence = tried(COUNTS, bench_of(child(f"op == 'queue.count' and {how}"), mini()))
     assert evidence.findings == []
     assert "the oracle itself" in evidence.error
@@ -49,7 +51,7 @@ def test_an_oracle_that_breaks_is_an_error(mini: Seats, child: ChildDriver, benc
 
 @pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
 def test_an_oracle_that_breaks_in_a_handover_is_an_error(
-    mini: Seats, child: ChildDriver, bench_of: BenchOf, direction: str
+    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, direction: str
 ) -> None:
     evidence = tried(HANDS_OVER, bench_of(child("op == 'queue.count' and die(3)"), mini()), direction=direction)
     assert evidence.findings == []
@@ -58,14 +60,14 @@ def test_an_oracle_that_breaks_in_a_handover_is_an_error(
 
 @pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
 def test_a_client_that_breaks_in_a_handover_fails(
-    mini: Seats, child: ChildDriver, bench_of: BenchOf, direction: str
+    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, direction: str
 ) -> None:
     evidence = tried(HANDS_OVER, bench_of(mini(), child("op == 'queue.count' and die(3)")), direction=direction)
     assert [found.kind for found in evidence.findings] == ["driver-broken"]
     assert not evidence.error
 
 
-def test_a_scenario_with_a_defect_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+def test_a_scenario_with_a_defect_is_an_error(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     def test_breaks(client: Participant) -> None:
         client.queue()
         raise ZeroDivisionError("the scenario divides")
@@ -76,7 +78,7 @@ def test_a_scenario_with_a_defect_is_an_error(mini: Seats, bench_of: BenchOf) ->
     assert "ZeroDivisionError: the scenario divides" in evidence.error
 
 
-def test_steps_that_only_the_client_cannot_take_are_its_failure(mini: Seats, bench_of: BenchOf) -> None:
+def test_steps_that_only_the_client_cannot_take_are_its_failure(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     def test_breaks(client: Participant) -> None:
         if client.role == "client":
             raise KeyError("only here")
@@ -88,13 +90,13 @@ def test_steps_that_only_the_client_cannot_take_are_its_failure(mini: Seats, ben
     assert "the scenario could not go on: KeyError" in evidence.findings[0].message
 
 
-def test_a_driver_that_cannot_be_started_is_an_error(mini: Seats, bench_of: BenchOf) -> None:
+def test_a_driver_that_cannot_be_started_is_an_error(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     evidence = tried(COUNTS, bench_of(mini(), RestartableDriver(Launch("none", ["/nonexistent/driver"]), seed=1)))
     assert "a driver could not be used" in evidence.error
     assert evidence.findings == []
 
 
-def test_a_redis_that_goes_away_is_an_error(mini: Seats) -> None:
+def test_a_redis_that_goes_away_is_an_error(mini: MiniatureDrivers) -> None:
     with open_server(None, announce=lambda _line: None) as server:
         bench = Bench(server, mini(), mini())
     try:
@@ -109,7 +111,7 @@ def test_a_redis_that_goes_away_is_an_error(mini: Seats) -> None:
 # Node as the victim.
 
 
-def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: Seats, bench_of: BenchOf) -> None:
+def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     oracle = mini(ops={"queue.getJobs": fails(message="Node chokes on it")})
     evidence = tried(PAUSES, bench_of(oracle, mini()))
     [found] = [found for found in evidence.findings if found.source == "oracle-health"]
@@ -120,7 +122,7 @@ def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: Seats
 # Handing over and sharing.
 
 
-def test_a_handover_casts_by_direction(mini: Seats, bench_of: BenchOf) -> None:
+def test_a_handover_casts_by_direction(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     cast: list[tuple[str, str]] = []
 
     def test_notes(producer: Participant, consumer: Participant, size: int) -> None:
@@ -134,7 +136,7 @@ def test_a_handover_casts_by_direction(mini: Seats, bench_of: BenchOf) -> None:
     assert cast == [("client", "oracle"), ("oracle", "client")]
 
 
-def test_a_shared_scenario_judges_the_client(mini: Seats, bench_of: BenchOf) -> None:
+def test_a_shared_scenario_judges_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     assert summary(tried(SHARES, bench_of(mini(), mini()))) == NOTHING_TO_SAY
     [found] = tried(SHARES, bench_of(mini(), mini(count=5))).findings
     assert found.message == "both count the same"
