@@ -116,7 +116,7 @@ class CrashBench:
 
     def __enter__(self) -> Self:
         """Start Redis and open the tap; the driver starts with the first point."""
-        self.topology = self._stack.enter_context(single(RedisProcess(self._environment.redis_program)))
+        self.topology = self._stack.enter_context(single(RedisProcess(self._environment.redis_program.binary)))
         tap = self._stack.enter_context(self.topology.new_tap(self._environment.scripts))
         self.process = ClientProcess("client", self._launch, tap, mode="single", seed=0)
         self._stack.callback(self.process.close)

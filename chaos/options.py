@@ -25,9 +25,9 @@ class ChaosOptions:
     fault gets its turn. `hold_ms`: how long each fault is kept on, and `rounds`: how often it comes, None for the
     fault's own. `mix`: the workload, None for that of the faults. `pause_ms`: between two calls of a producer.
     `partner`: the client of the last worker, where it is another one: two clients, or two versions, share the queues.
-    `image`: run the workers in containers of this image instead of by the client's command. `redis`: `binary:PATH`,
-    `container[:IMAGE]`, or empty for the program on PATH. `out`: folder of history and results, None for nowhere.
-    `command`: the command line that asked for all this, for the results file.
+    `image`: run the workers in containers of this image instead of by the client's command. `redis`: as the user wrote
+    it, for the line that repeats a run; the environment has what it stands for. `out`: folder of history and results,
+    None for nowhere. `command`: the command line that asked for all this, for the results file.
     """
 
     client: Launch

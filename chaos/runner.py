@@ -9,7 +9,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 from chaos.clients import ChaosProducer, ChaosWorker, ProcessorTimer
@@ -73,7 +73,7 @@ def _results_header(options: ChaosOptions, environment: Environment) -> ResultsH
         environment={
             "node": environment.toolchain.node.version,
             "bullmq": environment.toolchain.package.version,
-            "redis": environment.redis_program.source,
+            "redis": environment.redis_program.binary.source,
             "python": platform.python_version(),
             "cpus": str(os.cpu_count()),
         },
@@ -112,7 +112,7 @@ def _carry_out(
 ) -> tuple[Snapshot, dict[str, list[str]]]:
     """The run itself: what was in Redis at its end, and what error listeners were told. Nobody records afterwards."""
     with ExitStack() as stack:
-        system = _start_system(options, environment, recorder, stack)
+        system = stack.enter_context(_running_system(options, environment, recorder))
         observer = stack.enter_context(QueueObserver(system.topology, recorder, system.prefix, QUEUES))
         stack.enter_context(StarvationMonitor(recorder))
         stack.enter_context(ProcessMonitor(recorder, system.living_pids))
@@ -127,48 +127,50 @@ def _carry_out(
         return snapshot, {worker.process.name: worker.errors for worker in system.workers}
 
 
-def _start_system(
-    options: ChaosOptions, environment: Environment, recorder: HistoryRecorder, stack: ExitStack
-) -> ChaosSystem:
-    """Start Redis and all processes, and open all handles."""
-    topology = stack.enter_context(open_topology(options.topology, options.redis, options.persistence))
-    prefix = f"bc{random.SystemRandom().getrandbits(32):08x}"
-    prefix = f"{{{prefix}}}" if topology.cluster else prefix
-    recorder.begin(_history_header(options, recorder, prefix))
-    timer = stack.enter_context(ProcessorTimer())
+@contextmanager
+def _running_system(
+    options: ChaosOptions, environment: Environment, recorder: HistoryRecorder
+) -> Iterator[ChaosSystem]:
+    """Redis, and all processes with their handles open, for the duration of the block."""
+    with ExitStack() as stack:
+        topology = stack.enter_context(open_topology(options.topology, environment.redis_program, options.persistence))
+        prefix = topology.fresh_prefix()
+        recorder.begin(_history_header(options, recorder, prefix))
+        timer = stack.enter_context(ProcessorTimer())
 
-    def new_process(name: str, client: Launch, image: str = "") -> ClientProcess:
-        tap = stack.enter_context(topology.new_tap(environment.scripts))
-        process = (
-            ContainerProcess(name, client, tap, mode=options.topology, seed=options.seed, image=image)
-            if image
-            else ClientProcess(name, client, tap, mode=options.topology, seed=options.seed)
-        )
-        stack.callback(process.close)
-        return process
+        def new_process(name: str, client: Launch, image: str = "") -> ClientProcess:
+            tap = stack.enter_context(topology.new_tap(environment.scripts))
+            process = (
+                ContainerProcess(name, client, tap, mode=options.topology, seed=options.seed, image=image)
+                if image
+                else ClientProcess(name, client, tap, mode=options.topology, seed=options.seed)
+            )
+            stack.callback(process.close)
+            return process
 
-    producers = [
-        ChaosProducer(
-            new_process(f"producer-{number}", options.client),
-            iter(ChaosWorkload(options.seed * 1000 + number, options.workload_mix, label=f"p{number}-")),
-            recorder,
-            prefix,
-            options.pause_ms / 1000,
-        )
-        for number in range(1, options.producers + 1)
-    ]
-    workers = [
-        ChaosWorker(
-            new_process(f"worker-{number}", client, options.image), recorder, timer, prefix, dict(WORKER_OPTIONS)
-        )
-        for number, client in enumerate(options.worker_clients, 1)
-    ]
-    system = ChaosSystem(topology, producers, workers, recorder, prefix, STALL_MS, random.Random(options.seed))
-    stack.callback(system.aborted.set)
-    _start_all([producer.process for producer in producers])
-    producers[0].set_limits()
-    _start_all([worker.process for worker in workers])
-    return system
+        producers = [
+            ChaosProducer(
+                new_process(f"producer-{number}", options.client),
+                iter(ChaosWorkload(options.seed * 1000 + number, options.workload_mix, label=f"p{number}-")),
+                recorder,
+                prefix,
+                options.pause_ms / 1000,
+            )
+            for number in range(1, options.producers + 1)
+        ]
+        workers = [
+            ChaosWorker(
+                new_process(f"worker-{number}", client, options.image), recorder, timer, prefix, dict(WORKER_OPTIONS)
+            )
+            for number, client in enumerate(options.worker_clients, 1)
+        ]
+        system = ChaosSystem(topology, producers, workers, recorder, prefix, STALL_MS, random.Random(options.seed))
+        # Before the processes are closed: a fault that still waits for something would hold up the end.
+        stack.callback(system.aborted.set)
+        _start_all([producer.process for producer in producers])
+        producers[0].set_limits()
+        _start_all([worker.process for worker in workers])
+        yield system
 
 
 def _start_all(processes: Sequence[ClientProcess]) -> None:

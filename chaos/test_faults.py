@@ -15,7 +15,7 @@ from chaos.options import ChaosOptions
 from chaos.results import ResultRow, result_row
 from chaos.runner import run_chaos
 from chaos.topologies import TopologyName
-from conformance.environment.prepare import Environment
+from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem
 from conformance.servers.setting import DEFAULT_IMAGE
 
@@ -97,11 +97,12 @@ def test_two_clients_share_the_queues(first: str, second: str, environment: Envi
 
 @pytest.mark.usefixtures("docker")
 @pytest.mark.parametrize("name", CONTAINER_FAULTS)
-def test_redis_in_containers(client: str, name: str, environment: Environment) -> None:
+def test_redis_in_containers(client: str, name: str) -> None:
     """Every invariant holds there as well."""
     redis = f"container:{os.environ.get(IMAGE_VARIABLE, DEFAULT_IMAGE)}"
-    launch, fault = environment.launch(client), all_faults()[name]
-    survived(ChaosOptions(client=launch, faults=[fault], redis=redis, seed=1, rounds=1), environment)
+    with prepare(EnvironmentOptions(redis=redis), redis="program") as environment:
+        launch, fault = environment.launch(client), all_faults()[name]
+        survived(ChaosOptions(client=launch, faults=[fault], redis=redis, seed=1, rounds=1), environment)
 
 
 @pytest.mark.usefixtures("docker")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
@@ -11,13 +12,14 @@ from typing import Literal, TypeAlias
 import redis
 
 from chaos.redis_servers import ContainerServer, Persistence, RedisProcess, RedisServer, Relay
+from conformance.environment.prepare import RedisProgram
 from conformance.observe.tap.tap import Tap
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.protocol.keys import slot_of
-from conformance.servers.binary import ServerBinary, any_binary, binary_at
+from conformance.servers.binary import ServerBinary
 from conformance.servers.connection import Client, connect, send, wait_until
 from conformance.servers.local import HOST, slot_ranges
-from conformance.servers.setting import AnyBinary, BinaryAt, ContainerImage, RedisUrl, parse_setting
+from conformance.servers.setting import RedisUrl
 from conformance.upstream.manifest import script_names_by_sha1
 
 LINK_DEADLINE_S = 20.0
@@ -54,6 +56,11 @@ class Topology:
             alive = [server.node for server in self.servers if server.running]
             return connect(RedisUrl(mode="cluster", nodes=alive), timeout_s=timeout_s)
         return self.primary().connect(timeout_s=timeout_s)
+
+    def fresh_prefix(self) -> str:
+        """A key prefix that nobody uses; in a cluster a hash tag, so that a queue's keys are in one slot."""
+        prefix = f"bc{secrets.randbits(32):08x}"
+        return f"{{{prefix}}}" if self.cluster else prefix
 
     def new_tap(self, texts: Mapping[str, str]) -> Tap:
         """A tap for one process. `texts`: the official scripts by name, to know changed ones by likeness."""
@@ -332,24 +339,15 @@ def _text(value: object) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-@contextmanager
-def open_topology(name: TopologyName, redis: str, persistence: Persistence) -> Iterator[Topology]:
-    """Run the servers for the duration of the block.
-
-    `redis`: `binary:PATH`, `container[:IMAGE]`, or empty for the program on PATH. Raises a Problem.
-    """
-    wanted = parse_setting(redis)
-    if isinstance(wanted, ContainerImage):
-        if name != "single":
-            raise UsageProblem(f"topology {name} runs on local processes only", hint="leave --redis away")
-        opened: AbstractContextManager[Topology] = single(ContainerServer(wanted.image, persistence))
-    elif isinstance(wanted, AnyBinary | BinaryAt):
-        binary = binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(lambda _text: None)
-        opened = _on_processes(name, binary, persistence)
-    else:
-        raise UsageProblem(f"chaos cannot hurt a Redis given as {redis!r}", hint="use binary:PATH or container[:IMAGE]")
-    with opened as topology:
-        yield topology
+def open_topology(
+    name: TopologyName, program: RedisProgram, persistence: Persistence
+) -> AbstractContextManager[Topology]:
+    """Run the servers for the duration of the block. Raises a Problem."""
+    if not program.image:
+        return _on_processes(name, program.binary, persistence)
+    if name != "single":
+        raise UsageProblem(f"topology {name} runs on local processes only", hint="leave --redis away")
+    return single(ContainerServer(program.image, persistence))
 
 
 def _on_processes(

@@ -24,7 +24,7 @@ from conformance.problems import UsageProblem
 from conformance.servers import open_server
 from conformance.servers.binary import ServerBinary, any_binary, binary_at
 from conformance.servers.opening import RedisInstance
-from conformance.servers.setting import BinaryAt, parse_setting
+from conformance.servers.setting import AnyBinary, BinaryAt, ContainerImage, parse_setting
 from conformance.upstream.scripts import load_scripts
 
 Announce = Callable[[str], None]
@@ -59,6 +59,14 @@ def client_under_test(client: str, command: Sequence[str]) -> str:
     return client or (Path(command[0]).name if command else "reference")
 
 
+@dataclass(frozen=True)
+class RedisProgram:
+    """What a verb starts its own Redis with: the program, or, where `image` is not empty, containers of that image."""
+
+    binary: ServerBinary
+    image: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """A machine that is ready: the oracle's toolchain, Redis, and how each client's driver is started.
@@ -72,7 +80,7 @@ class Environment:
     scripts: Mapping[str, str]
     oracle: Launch
     client: Launch
-    redis: RedisInstance | ServerBinary
+    redis: RedisInstance | RedisProgram
     seed: int = 0
     handshakes: Mapping[str, Ready] = field(default_factory=dict)
     startup_ms: Mapping[str, float] = field(default_factory=dict)
@@ -84,9 +92,9 @@ class Environment:
         return self.redis
 
     @property
-    def redis_program(self) -> ServerBinary:
-        """The program that a verb starts its own Redis with."""
-        assert isinstance(self.redis, ServerBinary)
+    def redis_program(self) -> RedisProgram:
+        """What a verb starts its own Redis with."""
+        assert isinstance(self.redis, RedisProgram)
         return self.redis
 
     def launch(self, client: str) -> Launch:
@@ -142,9 +150,15 @@ def _server(setting: str, announce: Announce) -> AbstractContextManager[RedisIns
     return open_server(setting or None, announce=announce)
 
 
-def _program(setting: str, announce: Announce) -> AbstractContextManager[ServerBinary]:
-    wanted = parse_setting(setting)
-    return nullcontext(binary_at(wanted.path) if isinstance(wanted, BinaryAt) else any_binary(announce))
+def _program(setting: str, announce: Announce) -> AbstractContextManager[RedisProgram]:
+    match parse_setting(setting):
+        case BinaryAt(path):
+            return nullcontext(RedisProgram(binary_at(path)))
+        case ContainerImage(image):
+            return nullcontext(RedisProgram(any_binary(announce), image))
+        case AnyBinary():
+            return nullcontext(RedisProgram(any_binary(announce)))
+    raise UsageProblem(f"chaos cannot hurt a Redis given as {setting!r}", hint="use binary:PATH or container[:IMAGE]")
 
 
 def _proven(environment: Environment, watch: _Stopwatch, announce: Announce) -> Environment:
