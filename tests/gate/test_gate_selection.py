@@ -81,6 +81,8 @@ def test_one_requirement_of_the_level_is_enough() -> None:
         ("job-hash", True),
         ("job-*", True),
         ("job", False),
+        ("a", True),
+        ("b", False),
         ("job-hash/the_name", True),
         ("job-hash/the_name[x-1]", True),
         ("job-hash/the_name[x-2]", False),
@@ -89,7 +91,8 @@ def test_one_requirement_of_the_level_is_enough() -> None:
         ("A.MUST", False),
     ],
 )
-def test_select_matches_requirements_areas_and_ids(pattern: str, taken: bool) -> None:
+def test_select_matches_requirements_their_areas_and_ids(pattern: str, taken: bool) -> None:
+    """The area of a row, which reports print, and that of the scenario, which stands in its id."""
     assert selects(made("a.must", "a.should"), select=[pattern]) is taken
 
 
