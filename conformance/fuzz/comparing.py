@@ -17,7 +17,7 @@ from conformance.observe.canonical_rules import PLAUSIBLE_SINCE_MS
 from conformance.observe.diff import diff
 from conformance.observe.differences import same_json, summarise_pair
 from conformance.observe.tables import Snapshot, parsed_json
-from conformance.participants.expect import shown
+from conformance.participants.expect import value_text
 
 CompletionStatus: TypeAlias = Literal["ok", "fail", "info", "unsupported", "broken"]
 
@@ -189,7 +189,7 @@ def completion_differences(
 
 
 def _summary(completion: Completion) -> str:
-    return f"{completion.outcome}: {completion.message or shown(completion.value)}"
+    return f"{completion.outcome}: {completion.message or value_text(completion.value)}"
 
 
 def _outcome(completion: Completion) -> str:

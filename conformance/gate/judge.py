@@ -22,33 +22,15 @@ from conformance.observe.differences import Difference, same_json
 from conformance.observe.tables import Snapshot, parsed_json
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import RecordedCall
-from conformance.participants.expect import Mismatch, shown
+from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.marks import Scenario
 from conformance.participants.participant import Participant
 from conformance.protocol.states import JOB_CONTAINERS
 
+TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 
-def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[CanonicalRule, ...]:
-    """The rules of a comparison, without those that are switched off.
-
-    `frozen`: both clocks were set by the kit, so times are compared exactly. `managed`: a worker's own loop ran, so
-    which wake-up marker is left over depends on who was faster; that it is there when needed is an invariant.
-    """
-    rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
-    return tuple(rule for rule in (*rules, *((WORKER_TRACES,) if managed else ())) if rule.name not in off)
-
-
-def check_names(off: Collection[str]) -> None:
-    """Raise UsageProblem for a name that no canonical rule has."""
-    without(ALL_RULES, *off)
-
-
-def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[CanonicalRule, ...]) -> tuple[Snapshot, Snapshot]:
-    """Both snapshots in canonical form."""
-    # Durations of locks are a requirement of their own: scenarios use all kinds of them.
-    context = CanonicalContext(lock_duration_ms=None)
-    return canonicalise(oracle, rules, context), canonicalise(client, rules, context)
-
+ORACLE_HEALTH = "oracle-health"
+"""The name by which a scenario switches off that Node reads what the client left."""
 
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
 """Fields of answers that hold the client's own time: compared only when both clocks are frozen."""
@@ -56,127 +38,8 @@ TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_da
 UNSET: tuple[Any, ...] = (None, 0, "", {}, [])
 """Where one client says null and another zero or nothing, both say the same."""
 
-
-def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
-    """One finding per place in which an answer differs from the oracle's. Own prefixes are equal by definition."""
-    exact = oracle.clock.frozen and client.clock.frozen
-    findings = []
-    for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.calls, client.transcript.calls), start=1):
-        if theirs is None or ours is None:
-            break  # one of them stopped half-way: the reason is a finding of its own
-        expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)
-        for where, wanted, got in _differences(f"answer.{theirs.op}", expected, actual, exact=exact):
-            message = f"call {number}, {theirs.op}: {where.removeprefix(f'answer.{theirs.op}')[1:] or 'answer'} differs"
-            findings.append(
-                Finding(
-                    requirement=NOBODY_BLAMED,
-                    source="answer",
-                    kind="wrong-answer",
-                    severity="wrong-behaviour",
-                    where=where,
-                    key="",
-                    expected=shown(wanted),
-                    actual=shown(got),
-                    message=message,
-                )
-            )
-    return findings
-
-
-def _plain(answer: RecordedCall, prefix: str) -> Any:
-    return _without_prefix({"outcome": answer.outcome, **(answer.value or {})}, prefix.strip("{}"))
-
-
-def _without_prefix(value: Any, prefix: str) -> Any:
-    if isinstance(value, str):
-        return value.replace(prefix, "<prefix>")
-    if isinstance(value, dict):
-        return {_without_prefix(key, prefix): _without_prefix(item, prefix) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_prefix(item, prefix) for item in value]
-    return value
-
-
-def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        for name in {**expected, **actual}:
-            if name in TIMES and not exact:
-                continue
-            yield from _differences(f"{where}.{name}", expected.get(name), actual.get(name), exact=exact)
-    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
-        for wanted, got in zip(expected, actual, strict=True):
-            yield from _differences(where, wanted, got, exact=exact)
-    elif (
-        expected != actual and not (expected in UNSET and actual in UNSET) and not _same_value(where, expected, actual)
-    ):
-        yield where, expected, actual
-
-
-def _same_value(where: str, expected: Any, actual: Any) -> bool:
-    """Whether two JSON texts of a driver say the same. How it spells them is no matter: Redis shows what was stored."""
-    if not (where.endswith("_raw") and isinstance(expected, str) and isinstance(actual, str)):
-        return False
-    value = parsed_json(expected)
-    return value is not None and same_json(value, parsed_json(actual))
-
-
 JOB_TYPES = [container.job_type for container in JOB_CONTAINERS]
-
-
-def oracle_health(oracle: Participant, queues: list[str]) -> list[Finding]:
-    """Read every queue with Node's QueueEvents from the beginning and with its getters.
-
-    `oracle` must be a participant on the client's prefix, with the real clock. A finding says what Node cannot read.
-    """
-    return [finding for name in queues for finding in (*_getters(oracle, name), *_events(oracle, name))]
-
-
-def _getters(oracle: Participant, name: str) -> list[Finding]:
-    try:
-        handle = oracle.queue(name, skipMetasUpdate=True)
-        handle.call(queue.GetJobCounts(types=JOB_TYPES))
-        jobs = handle.call(queue.GetJobs(types=JOB_TYPES)).jobs
-        handle.close()
-    except OperationFailed as failure:
-        return [_unreadable("getters", name, failure.error.message)]
-    holes = sum(1 for job in jobs if job is None)
-    return [_unreadable("getters", name, f"getJobs returned {holes} jobs without a hash")] if holes else []
-
-
-def _events(oracle: Participant, name: str) -> list[Finding]:
-    stream = oracle.redis(name).events()
-    if not stream:
-        return []
-    reader = oracle.events(name, lastEventId="0-0")
-    try:
-        for _ in stream:
-            reader.next_delivery()
-        error = next((event for event in oracle.driver.take_events(reader.handle) if event.name == "error"), None)
-    except Mismatch as mismatch:
-        return [_unreadable("queue-events", name, str(mismatch))]
-    finally:
-        oracle.call(lifecycle.Close(), handle=reader.handle)
-    return [_unreadable("queue-events", name, str(error.args.get("message")))] if error else []
-
-
-def _unreadable(part: str, name: str, seen: str) -> Finding:
-    return Finding(
-        requirement=NOBODY_BLAMED,
-        source="oracle-health",
-        kind=f"oracle-{part}",
-        severity="breaks-others",
-        where=f"oracle.{part}",
-        key=name,
-        expected=f"Node's {part} read the queue without error",
-        actual=seen,
-        message=f"Node's {part} cannot read what the client left in queue {name!r}: {seen}",
-    )
-
-
-TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
-
-ORACLE_HEALTH = "oracle-health"
-"""The name by which a scenario switches off that Node reads what the client left."""
+"""All types of jobs, as getters call them."""
 
 
 @dataclass(frozen=True)
@@ -262,8 +125,8 @@ def finding_of(difference: Difference) -> Finding:
         severity=difference.severity,
         where=difference.where,
         key=difference.key,
-        expected=shown(difference.expected),
-        actual=shown(difference.actual),
+        expected=value_text(difference.expected),
+        actual=value_text(difference.actual),
         message=str(difference),
     )
 
@@ -272,3 +135,147 @@ def blamed(where: str, requirements: tuple[str, ...], ledger: Ledger) -> str:
     """The owner of the locator, else the scenario's first requirement."""
     owner = ledger.owner_of(where)
     return owner.id if owner else requirements[0]
+
+
+# Snapshots, compared in canonical form.
+
+
+def chosen_rules(*, frozen: bool, managed: bool, off: Collection[str] = ()) -> tuple[CanonicalRule, ...]:
+    """The rules of a comparison, without those that are switched off.
+
+    `frozen`: both clocks were set by the kit, so times are compared exactly. `managed`: a worker's own loop ran, so
+    which wake-up marker is left over depends on who was faster; that it is there when needed is an invariant.
+    """
+    rules = FROZEN_CLOCK_RULES if frozen else DEFAULT_RULES
+    return tuple(rule for rule in (*rules, *((WORKER_TRACES,) if managed else ())) if rule.name not in off)
+
+
+def check_names(off: Collection[str]) -> None:
+    """Raise UsageProblem for a name that no canonical rule has."""
+    without(ALL_RULES, *off)
+
+
+def canonical_pair(oracle: Snapshot, client: Snapshot, rules: tuple[CanonicalRule, ...]) -> tuple[Snapshot, Snapshot]:
+    """Both snapshots in canonical form."""
+    # Durations of locks are a requirement of their own: scenarios use all kinds of them.
+    context = CanonicalContext(lock_duration_ms=None)
+    return canonicalise(oracle, rules, context), canonicalise(client, rules, context)
+
+
+# Answers, call by call.
+
+
+def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
+    """One finding per place in which an answer differs from the oracle's. Own prefixes are equal by definition."""
+    exact = oracle.clock.frozen and client.clock.frozen
+    findings = []
+    for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.calls, client.transcript.calls), start=1):
+        if theirs is None or ours is None:
+            break  # one of them stopped half-way: the reason is a finding of its own
+        expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)
+        for where, wanted, got in _differences(f"answer.{theirs.op}", expected, actual, exact=exact):
+            message = f"call {number}, {theirs.op}: {where.removeprefix(f'answer.{theirs.op}')[1:] or 'answer'} differs"
+            findings.append(
+                Finding(
+                    requirement=NOBODY_BLAMED,
+                    source="answer",
+                    kind="wrong-answer",
+                    severity="wrong-behaviour",
+                    where=where,
+                    key="",
+                    expected=value_text(wanted),
+                    actual=value_text(got),
+                    message=message,
+                )
+            )
+    return findings
+
+
+def _plain(answer: RecordedCall, prefix: str) -> Any:
+    return _without_prefix({"outcome": answer.outcome, **(answer.value or {})}, prefix.strip("{}"))
+
+
+def _without_prefix(value: Any, prefix: str) -> Any:
+    if isinstance(value, str):
+        return value.replace(prefix, "<prefix>")
+    if isinstance(value, dict):
+        return {_without_prefix(key, prefix): _without_prefix(item, prefix) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_prefix(item, prefix) for item in value]
+    return value
+
+
+def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for name in {**expected, **actual}:
+            if name in TIMES and not exact:
+                continue
+            yield from _differences(f"{where}.{name}", expected.get(name), actual.get(name), exact=exact)
+    elif isinstance(expected, list) and isinstance(actual, list) and len(expected) == len(actual):
+        for wanted, got in zip(expected, actual, strict=True):
+            yield from _differences(where, wanted, got, exact=exact)
+    elif (
+        expected != actual and not (expected in UNSET and actual in UNSET) and not _same_value(where, expected, actual)
+    ):
+        yield where, expected, actual
+
+
+def _same_value(where: str, expected: Any, actual: Any) -> bool:
+    """Whether two JSON texts of a driver say the same. How it spells them is no matter: Redis shows what was stored."""
+    if not (where.endswith("_raw") and isinstance(expected, str) and isinstance(actual, str)):
+        return False
+    value = parsed_json(expected)
+    return value is not None and same_json(value, parsed_json(actual))
+
+
+# Node as the possible victim.
+
+
+def oracle_health(oracle: Participant, queues: list[str]) -> list[Finding]:
+    """Read every queue with Node's QueueEvents from the beginning and with its getters.
+
+    `oracle` must be a participant on the client's prefix, with the real clock. A finding says what Node cannot read.
+    """
+    return [finding for name in queues for finding in (*_getters(oracle, name), *_events(oracle, name))]
+
+
+def _getters(oracle: Participant, name: str) -> list[Finding]:
+    try:
+        handle = oracle.queue(name, skipMetasUpdate=True)
+        handle.call(queue.GetJobCounts(types=JOB_TYPES))
+        jobs = handle.call(queue.GetJobs(types=JOB_TYPES)).jobs
+        handle.close()
+    except OperationFailed as failure:
+        return [_unreadable("getters", name, failure.error.message)]
+    holes = sum(1 for job in jobs if job is None)
+    return [_unreadable("getters", name, f"getJobs returned {holes} jobs without a hash")] if holes else []
+
+
+def _events(oracle: Participant, name: str) -> list[Finding]:
+    stream = oracle.redis(name).events()
+    if not stream:
+        return []
+    reader = oracle.events(name, lastEventId="0-0")
+    try:
+        for _ in stream:
+            reader.next_delivery()
+        error = next((event for event in oracle.driver.take_events(reader.handle) if event.name == "error"), None)
+    except Mismatch as mismatch:
+        return [_unreadable("queue-events", name, str(mismatch))]
+    finally:
+        oracle.call(lifecycle.Close(), handle=reader.handle)
+    return [_unreadable("queue-events", name, str(error.args.get("message")))] if error else []
+
+
+def _unreadable(part: str, name: str, seen: str) -> Finding:
+    return Finding(
+        requirement=NOBODY_BLAMED,
+        source="oracle-health",
+        kind=f"oracle-{part}",
+        severity="breaks-others",
+        where=f"oracle.{part}",
+        key=name,
+        expected=f"Node's {part} read the queue without error",
+        actual=seen,
+        message=f"Node's {part} cannot read what the client left in queue {name!r}: {seen}",
+    )

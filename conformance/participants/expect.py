@@ -17,13 +17,13 @@ class Mismatch(AssertionError):
 
     def __init__(self, what: str, *, expected: Any, actual: Any, where: str = "") -> None:
         self.what = what
-        self.expected = shown(expected)
-        self.actual = shown(actual)
+        self.expected = value_text(expected)
+        self.actual = value_text(actual)
         self.where = where
         super().__init__(f"{what}: expected {self.expected}, got {self.actual}")
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A short text of a value: JSON where it is JSON."""
     if isinstance(value, str):
         return value
@@ -42,7 +42,7 @@ def equal(actual: Value, expected: Value, what: str, *, where: str = "") -> None
 def one_of(actual: Value, allowed: Sequence[Value], what: str) -> None:
     """`actual` is one of `allowed`."""
     if actual not in allowed:
-        raise Mismatch(what, expected=f"one of {shown(list(allowed))}", actual=actual)
+        raise Mismatch(what, expected=f"one of {value_text(list(allowed))}", actual=actual)
 
 
 def between(actual: float, low: float, high: float, what: str, *, where: str = "") -> None:

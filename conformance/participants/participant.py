@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from conformance.driver.errors import OperationFailed, OperationUnsupported
 from conformance.participants.caller import Caller, Pending
-from conformance.participants.expect import Mismatch, shown
+from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
 from conformance.participants.tap import ParticipantTap, TapMissing
 
@@ -102,5 +102,5 @@ class Participant(Caller):
                 if until(value):
                     return value
                 if time.monotonic() > deadline:
-                    raise Mismatch(what, expected=f"within {within_ms} ms", actual=f"last seen: {shown(value)}")
+                    raise Mismatch(what, expected=f"within {within_ms} ms", actual=f"last seen: {value_text(value)}")
                 time.sleep(POLL_SECONDS)

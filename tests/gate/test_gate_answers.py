@@ -12,7 +12,7 @@ from conformance.findings import Finding
 from conformance.gate.judge import compare_answers
 from conformance.participants.caller import RecordedCall, Transcript
 from conformance.participants.clock import FROZEN_START_MS, FrozenClock, ParticipantClock, RunningClock
-from conformance.participants.expect import Mismatch, between, equal, holds, one_of, shown
+from conformance.participants.expect import Mismatch, between, equal, holds, one_of, value_text
 from conformance.participants.participant import Participant
 
 
@@ -213,9 +213,9 @@ def test_one_of_between_and_holds_can_fail() -> None:
 
 
 def test_values_are_shown_as_json_and_anything_else_somehow() -> None:
-    assert shown("text") == "text"
-    assert shown({"ü": None}) == '{"ü": null}'
-    assert shown(b"bytes") == "\"b'bytes'\""
+    assert value_text("text") == "text"
+    assert value_text({"ü": None}) == '{"ü": null}'
+    assert value_text(b"bytes") == "\"b'bytes'\""
     circle: list[Any] = []
     circle.append(circle)
-    assert shown(circle) == "[[...]]"
+    assert value_text(circle) == "[[...]]"

@@ -12,7 +12,7 @@ import pytest
 
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import queue as queue_ops
-from conformance.participants.expect import Mismatch, shown
+from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
 
@@ -142,7 +142,7 @@ def race_repeatedly(
                 where = f"round {number} of {ROUNDS}, first act by {one.participant.role}"
                 raise Mismatch(
                     f"either side may be first, and nothing else happens ({where}, --seed {client.driver.seed})",
-                    expected=f"one of {shown(list(allowed))}",
+                    expected=f"one of {value_text(list(allowed))}",
                     actual=outcome,
                 )
 
@@ -191,4 +191,4 @@ def place_of(queue: QueueHandle, job: str) -> str:
     states, exists = queue.redis.state(job), queue.redis.exists(job)
     if exists and len(states) == 1:
         return states[0]
-    return "gone" if not exists and not states else f"in {shown(states)}, {'with' if exists else 'without'} hash"
+    return "gone" if not exists and not states else f"in {value_text(states)}, {'with' if exists else 'without'} hash"
