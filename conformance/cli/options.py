@@ -49,7 +49,8 @@ def run_options_of(*names: str) -> Callable[[Verb], Verb]:
             settings: dict[str, Any] = {"default": () if option.repeatable else option.default, "help": option.help}
             settings |= {"type": click.Choice(option.choices), "show_default": True} if option.choices else {}
             settings |= {"multiple": True} if option.repeatable else {}
-            settings |= {"type": int, "show_default": True} if option.number else {}
+            settings |= {"type": option.kind, "show_default": True} if option.kind in {int, float} else {}
+            settings |= {"is_flag": True} if option.kind is bool else {}
             settings |= {"default": ""} if option.name == "client" else {}
             verb = click.option(option.flag, option.name, **settings)(verb)
         return verb

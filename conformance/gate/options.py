@@ -22,6 +22,10 @@ COMMAND_FLAG = "--client-command"
 """How `pytest conformance/` is given the command of a driver; `bullmq-conformance run` takes it after `--`."""
 
 
+REPEATED = {"reproduce": True}
+"""Marks an option that a failure may depend on: the line that runs a scenario again repeats it."""
+
+
 class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     """Everything that a run was asked for.
 
@@ -34,17 +38,21 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     ] = "reference"
     command: list[str] = msgspec.field(default_factory=list)
     redis: Annotated[
-        str, Meta(description="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local.")
+        str,
+        Meta(
+            description="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local.", extra=REPEATED
+        ),
     ] = ""
-    node: Annotated[str, Meta(description="Node.js binary (>= 18) for the oracle.")] = ""
-    seed: Annotated[int, Meta(description="Seed of everything random.")] = 0
+    node: Annotated[str, Meta(description="Node.js binary (>= 18) for the oracle.", extra=REPEATED)] = ""
+    seed: Annotated[int, Meta(description="Seed of everything random.", extra=REPEATED)] = 0
     tier: Annotated[Tier, Meta(description="How much to run.")] = "core"
     level: Annotated[Level, Meta(description="Lowest level to run.")] = "MAY"
     select: Annotated[list[str], Meta(description="Glob over requirement ids, areas or scenario ids; repeatable.")] = (
         msgspec.field(default_factory=list)
     )
     no_rule: Annotated[
-        list[str], Meta(description="Canonical rule to switch off (`list --rules` names them); repeatable.")
+        list[str],
+        Meta(description="Canonical rule to switch off (`list --rules` names them); repeatable.", extra=REPEATED),
     ] = msgspec.field(default_factory=list)
     known: Annotated[str, Meta(description="known.toml: failures that are expected, with reasons.")] = ""
     out: Annotated[str, Meta(description="Folder for the run file and the reports.")] = ""
@@ -62,14 +70,19 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RunOption:
-    """One option as a command line needs it. `choices`: empty for any value. A repeatable one has a list by default."""
+    """One option as a command line needs it.
+
+    `choices`: empty for any value. `kind`: str, int, float or bool (a flag); a repeatable one is a list of texts.
+    `reproduce`: whether a failure may depend on it.
+    """
 
     name: str
     help: str
     default: Any
     choices: tuple[str, ...]
     repeatable: bool
-    number: bool
+    kind: type
+    reproduce: bool
 
     @property
     def flag(self) -> str:
@@ -79,9 +92,13 @@ class RunOption:
     def words(self, config: RunConfig) -> Iterator[str]:
         """The words that give the option the value it has in `config`; none where that is the default."""
         value = getattr(config, self.name)
-        if value != self.default:
-            for word in value if self.repeatable else [value]:
-                yield from (self.flag, str(word))
+        if value == self.default:
+            return
+        if self.kind is bool:
+            yield self.flag
+            return
+        for word in value if self.repeatable else [value]:
+            yield from (self.flag, str(word))
 
 
 def run_options() -> tuple[RunOption, ...]:
@@ -101,7 +118,8 @@ def _options() -> Iterator[RunOption]:
             default=[] if repeatable else field.default,
             choices=get_args(declared) if get_origin(declared) is Literal else (),
             repeatable=repeatable,
-            number=declared is int,
+            kind=declared if declared in {int, float, bool} else str,
+            reproduce=bool((meta.extra or {}).get("reproduce")),
         )
 
 
@@ -128,7 +146,10 @@ def add_options(parser: pytest.Parser) -> None:
     for option in run_options():
         settings: dict[str, Any] = {"dest": option.name, "default": option.default, "help": option.help}
         settings |= {"choices": option.choices} if option.choices else {}
-        settings |= {"action": "append"} if option.repeatable else {"type": int if option.number else str}
+        if option.kind is bool:
+            settings["action"] = "store_true"
+        else:
+            settings |= {"action": "append"} if option.repeatable else {"type": option.kind}
         group.addoption(option.flag, **settings)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from conformance.findings import Finding
 from conformance.gate.known import KnownFailure, excuse
-from conformance.gate.options import RunConfig
+from conformance.gate.options import RunConfig, run_options
 from conformance.gate.records import ScenarioRecord, Verdict, redacted, worst
 from conformance.gate.selection import area_of, scenario_id
 from conformance.gate.trial import TrialResult
@@ -87,9 +87,7 @@ def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[s
 def reproduce_line(scenario: str, config: RunConfig) -> str:
     """The command that runs this scenario again in the same way; a password in it has to be filled in again."""
     words = ["bullmq-conformance", "run", "--select", scenario.split("[", maxsplit=1)[0], "--tier", config.tier]
-    for option, value in (("--redis", config.redis), ("--node", config.node), ("--seed", config.seed)):
-        words += [option, str(value)] if value else []
-    words += [word for rule in config.no_rule for word in ("--no-rule", rule)]
+    words += [word for option in run_options() if option.reproduce for word in option.words(config)]
     words += ["--", *config.command] if config.command else ["--client", config.client]
     return shlex.join(redacted(words))
 

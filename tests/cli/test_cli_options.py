@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, get_origin
+from types import SimpleNamespace
+from typing import Annotated, Any, cast, get_origin
 
 import msgspec
 import pytest
 
 from conformance.cli.options import Duration
 from conformance.cli.run import run
-from conformance.gate.options import RunConfig, recorded, run_options, words_of
+from conformance.gate.options import RunConfig, RunOption, recorded, run_options, words_of
 from conformance.problems import UsageProblem
 
 from .cli_program import Program
@@ -52,28 +53,38 @@ def test_both_verbs_refuse_it_in_the_same_words(call: Program, words: tuple[str,
     assert (done.code, f"{option} {words[-1]!r} is no time" in done.err) == (2, True)
 
 
+def another_value(option: RunOption) -> Any:
+    """Not the default."""
+    if option.repeatable:
+        return ["a", "b"]
+    if option.kind is not str:
+        return option.kind(option.default + 1)
+    return next((choice for choice in option.choices if choice != option.default), "other")
+
+
 def test_every_declared_option_is_on_both_command_lines_and_in_the_run_file() -> None:
     declared = {field.name for field in msgspec.structs.fields(RunConfig) if get_origin(field.type) is Annotated}
     assert {option.name for option in run_options()} == declared
     assert declared <= {parameter.name for parameter in run.params}
-    other = RunConfig(
-        client="node",
-        redis="bundled",
-        node="node20",
-        seed=3,
-        tier="full",
-        level="MUST",
-        select=["a", "b"],
-        no_rule=["clock"],
-        known="known.toml",
-        out="out",
-        format=["html"],
-    )
+    other = RunConfig(**{option.name: another_value(option) for option in run_options()})
     assert set(recorded(other)) == declared
     words = words_of(other)
     assert {option.flag for option in run_options()} <= set(words)
     assert words.count("--select") == 2
     assert words_of(RunConfig()) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "words"),
+    [(bool, True, ["--some-thing"]), (bool, False, []), (float, 0.5, ["--some-thing", "0.5"]), (int, 0, [])],
+)
+def test_an_option_as_words(kind: type, value: object, words: list[str]) -> None:
+    option = RunOption("some_thing", "", kind(), (), repeatable=False, kind=kind, reproduce=False)
+    assert list(option.words(cast("RunConfig", SimpleNamespace(some_thing=value)))) == words
+
+
+def test_the_line_that_repeats_a_failure_has_the_options_that_it_may_depend_on() -> None:
+    assert {option.name for option in run_options() if option.reproduce} == {"redis", "node", "seed", "no_rule"}
 
 
 def test_a_password_is_not_written_down() -> None:

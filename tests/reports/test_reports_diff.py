@@ -13,6 +13,7 @@ from conformance.observe.canonical import ALL_RULES, canonicalise
 from conformance.observe.diff import diff
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import STATE_CONTAINERS
+from reports.diff.prefilter import UNDERSTOOD
 from reports.snapshot.format import bucket_of, buckets_for
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
 from tests.reports.reports_builders import certain_jobs, differences_of, jobs_not_alike, plain_store, planted
@@ -89,6 +90,11 @@ def test_an_own_prefix_is_no_certain_text() -> None:
     right = snapshot(store(0, {"failedReason": "at p:q:1"}), prefix="other")
     assert b"q:1" in jobs_not_alike(left, right)
     assert certain_jobs(left, right) == {b"q:2", b"q:3"}
+
+
+def test_the_prefilter_was_written_for_every_rule() -> None:
+    """A new canonical rule is added there once it is clear that equal texts stay equal under it."""
+    assert {rule.name for rule in ALL_RULES} == UNDERSTOOD
 
 
 def test_a_rule_that_nobody_has_thought_of_makes_everything_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
