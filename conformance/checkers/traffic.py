@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
+import msgspec
+
 from conformance.checkers import script_arguments
 from conformance.checkers.base import InvariantCheck, ViolationDetail, without_switched_off
 from conformance.checkers.script_arguments import base_of, fits, layout_of, located
-from conformance.findings import NOBODY_BLAMED, Finding
+from conformance.findings import Finding
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
 from conformance.observe.tap.recording import CommandRecord, short_text
 from conformance.protocol.keys import slot_of
@@ -215,17 +217,12 @@ class TrafficCheck(InvariantCheck[Traffic]):
 
     def finding(self, detail: ViolationDetail) -> Finding:
         """One command that breaks the rule. Ledger rows own single calls, too: `traffic.NAME.SCRIPT`."""
-        return Finding(
-            requirement=NOBODY_BLAMED,
+        return msgspec.structs.replace(
+            super().finding(detail),
             source="traffic",
-            kind=self.name,
-            severity=self.severity,
             where=f"traffic.{self.name}.{detail.where.removeprefix('call.')}",
-            key=detail.key,
             expected="holds for every command",
-            actual=detail.message,
             message=f"traffic {self.name}: {detail.message}",
-            place=detail.where,
         )
 
 
