@@ -14,6 +14,7 @@ from rich.text import Text
 
 from conformance.driver.authoring import SKELETONS, CheckStep, check_driver, write_skeleton
 from conformance.driver.transports import ChildProcess
+from conformance.environment.clients import Launch, find_toolchain
 from conformance.servers import FORMS, RedisInstance, open_server
 from conformance.servers.connection import explained
 
@@ -28,16 +29,24 @@ def driver() -> None:
 @driver.command("check", context_settings={"ignore_unknown_options": True})
 @click.option("--redis", "setting", metavar="WHERE", help=f"{FORMS}.  [default: what this machine has]")
 @click.option("--seed", type=int, default=1, show_default=True, help="Chooses what is random in the check.")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
-def check(setting: str | None, seed: int, command: tuple[str, ...]) -> None:
-    """Try the driver that COMMAND starts: handshake, honesty, a queue, a job, workers, events.
+@click.option("--client", default="", help="A client by name, in the environment that it would get in a run.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+def check(setting: str | None, seed: int, client: str, command: tuple[str, ...]) -> None:
+    """Try the driver that COMMAND starts, or that of a named client.
 
-    Exit codes: 0 everything that is declared works, 1 something does not, 2 wrong usage, 3 the driver is broken or
+    Handshake, honesty, a queue, a job, workers, events. Exit codes: 0 everything that is declared works, 1 something does not, 2 wrong usage, 3 the driver is broken or
     there is no Redis.
     """
+    if bool(client) == bool(command):
+        raise click.UsageError("one driver is needed: your command after `--`, or --client NAME")
     console = Console()
-    with open_server(setting, announce=lambda line: console.print(line, style="dim", markup=False)) as server:
-        steps = _check(command, server, seed)
+
+    def announce(line: str) -> None:
+        console.print(line, style="dim", markup=False)
+
+    launch = find_toolchain("", announce).launch(client) if client else Launch("driver", list(command))
+    with open_server(setting, announce=announce) as server:
+        steps = _check(launch, server, seed)
     for step in steps:
         _print_step(console, step)
     _print_summary(console, steps)
@@ -59,14 +68,14 @@ def new(language: str, out: Path | None) -> None:
     click.echo(f"  {build}bullmq-conformance driver check -- {shlex.join(skeleton.command)}")
 
 
-def _check(command: Sequence[str], server: RedisInstance, seed: int) -> list[CheckStep]:
+def _check(launch: Launch, server: RedisInstance, seed: int) -> list[CheckStep]:
     prefix = server.fresh_prefix()
     with ExitStack() as stack:
         stack.enter_context(explained(server))
         redis: Any = stack.enter_context(server.connect())
         stack.callback(server.remove_prefix, prefix)
         return check_driver(
-            lambda: ChildProcess.start(command, seed=seed),
+            lambda: ChildProcess.start(launch.command, seed=seed, env=launch.environment),
             address=server.for_drivers,
             redis=redis,
             prefix=prefix,

@@ -143,7 +143,19 @@ def test_check_takes_the_options_of_the_drivers_command(server: RedisInstance) -
 def test_check_without_a_command_is_wrong_usage() -> None:
     result = invoke("check")
     assert result.exit_code == 2
-    assert "Missing argument" in result.output
+    assert "one driver is needed" in result.output
+
+
+def test_check_takes_a_client_by_name(server: RedisInstance) -> None:
+    result = invoke("check", "--redis", server.url, "--client", "reference")
+    assert result.exit_code == 0, result.output
+    assert "the driver works as far as it declares" in result.output
+
+
+def test_check_takes_one_driver_only() -> None:
+    result = invoke("check", "--client", "reference", "--", "./driver")
+    assert result.exit_code == 2
+    assert "one driver is needed" in result.output
 
 
 def test_check_with_a_malformed_redis_is_wrong_usage() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import redis
 
+from conformance.protocol.scripts import BULLMQ_VERSION
+
 from .conftest import LineClient
 
 Open = Callable[..., LineClient]
@@ -231,7 +233,7 @@ def test_control_and_getters_of_the_queue(driver: LineClient) -> None:
     driver.ok("queue.removeGlobalConcurrency", "q")
     driver.ok("queue.removeGlobalRateLimit", "q")
     assert driver.ok("queue.getGlobalRateLimit", "q") == {"max": None, "duration_ms": None}
-    assert driver.ok("queue.getVersion", "q") == {"value": "bullmq:5.62.0"}
+    assert driver.ok("queue.getVersion", "q") == {"value": f"bullmq:{BULLMQ_VERSION}"}
     assert driver.ok("queue.getWorkers", "q") == {"names": ["hand"]}
     assert driver.ok("queue.getWorkersCount", "q") == {"count": 1}
     assert driver.ok("queue.getRateLimitTtl", "q") == {"count": -2}

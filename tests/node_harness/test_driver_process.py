@@ -10,6 +10,7 @@ import pytest
 import redis
 
 from conformance.driver.ops import REGISTRY
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
 from conformance.upstream.node import NodeBinary, bundled_node, node_version
 
@@ -24,7 +25,12 @@ def test_handshake_declares_every_operation_that_bullmq_has(start_driver: Callab
     ready = start_driver().hello()
 
     assert ready["protocol"] == 1
-    assert ready["client"] == {"name": "bullmq", "language": "javascript", "version": "5.62.0", "targets": "5.62.0"}
+    assert ready["client"] == {
+        "name": "bullmq",
+        "language": "javascript",
+        "version": BULLMQ_VERSION,
+        "targets": BULLMQ_VERSION,
+    }
     assert set(ready["ops"]) == set(REGISTRY) - NEWER_ONLY
     assert set(ready["capabilities"]) == {"clock", "manual-worker", "managed-worker", "cluster", "raw-data"}
 

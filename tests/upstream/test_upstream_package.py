@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.upstream import node as node_module
 from conformance.upstream import package as package_module
 from conformance.upstream.node import NodeBinary, bundled_node, error_summary, find_node, find_npm, node_version
@@ -109,7 +110,7 @@ def fake_install(installed: list[Path]) -> object:
 
     def install(_: NodeBinary, folder: Path, *words: str) -> None:
         assert (folder / "package-lock.json").is_file() == (words == ("ci",))
-        version = words[-1].rpartition("@")[2] if words[0] == "install" else "5.62.0"
+        version = words[-1].rpartition("@")[2] if words[0] == "install" else BULLMQ_VERSION
         described = folder / "node_modules" / "bullmq" / "package.json"
         described.parent.mkdir(parents=True)
         described.write_text(json.dumps({"version": version}), "utf-8")
@@ -128,7 +129,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 def test_the_lock_pins_bullmq_and_names_only_the_public_registry() -> None:
     locked = {name.removeprefix("node_modules/"): entry for name, entry in LOCK["packages"].items() if name}
-    assert locked["bullmq"]["version"] == "5.62.0"
+    assert locked["bullmq"]["version"] == BULLMQ_VERSION
     wanted = json.loads((HARNESS / "package.json").read_bytes())["dependencies"]
     assert wanted == {name: locked[name]["version"] for name in ("bullmq", "ioredis", "msgpackr")}
     for name, entry in locked.items():
@@ -140,7 +141,7 @@ def test_the_lock_pins_bullmq_and_names_only_the_public_registry() -> None:
 def test_installed_once_then_silent(tmp_path: Path, installed: list[Path], node: NodeBinary) -> None:
     said: list[str] = []
     first = ensure_package(node, announce=said.append, cache_root=tmp_path / "cache")
-    assert (first.version, len(installed), len(said)) == ("5.62.0", 1, 2)
+    assert (first.version, len(installed), len(said)) == (BULLMQ_VERSION, 1, 2)
     assert "once" in said[0]
     assert first.root.name == f"npm-{first.lock_sha256[:12]}"
 
@@ -196,7 +197,7 @@ def test_an_interrupted_install_leaves_nothing_half_done(
             ensure_package(node, announce=lambda _: None, cache_root=tmp_path)
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
-    assert ensure_package(node, announce=lambda _: None, cache_root=tmp_path).version == "5.62.0"
+    assert ensure_package(node, announce=lambda _: None, cache_root=tmp_path).version == BULLMQ_VERSION
     assert len(installed) == 1
 
 
