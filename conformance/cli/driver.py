@@ -32,7 +32,7 @@ def driver() -> None:
 @click.option("--client", default="", help="A client by name, in the environment that it would get in a run.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 def check(setting: str | None, seed: int, client: str, command: tuple[str, ...]) -> None:
-    """Try the driver that COMMAND starts, or that of a named client: handshake, honesty, a queue, a job, workers, events.
+    """Try the driver of COMMAND or of a named client: handshake, honesty, a queue, a job, workers, events.
 
     Exit codes: 0 everything that is declared works, 1 something does not, 2 wrong usage, 3 the driver is broken or
     there is no Redis.
