@@ -1,4 +1,4 @@
-"""Which Node.js runs the oracle, and `npm ci` in a folder with the npm that belongs to it."""
+"""Which Node.js runs the oracle, and running the npm that belongs to it."""
 
 from __future__ import annotations
 

@@ -223,10 +223,11 @@ def test_a_private_server_has_settings_of_its_own_and_can_be_restarted(announced
 
 def test_a_server_that_does_not_come_back_is_said_with_its_log(announced: Announced) -> None:
     with private_server({"appendonly": "yes"}, announce=announced.append) as private:
-        appended = private.process.folder / "appendonlydir"
         with private.server.connect() as client:
             client.set("kept", "value")
-        for path in appended.glob("*.manifest"):
-            path.write_text("this is no manifest\n")
+        # One file before Redis 7, a folder of files with a manifest since then.
+        written = [*private.process.folder.glob("appendonly.aof"), *private.process.folder.glob("*/*.manifest")]
+        assert len(written) == 1
+        written[0].write_text("this is nothing that Redis has written\n")
         with pytest.raises(EnvironmentProblem, match="ended when it came back"):
             private.process.restart()
