@@ -62,11 +62,12 @@ def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> None:
     workload = workload_of(options)
     if options.resume and not (options.prefix and options.redis):
         raise UsageProblem("--resume needs --redis and --prefix", hint="give those of the load that broke off")
-    make_folder(options.out)
     with prepare(EnvironmentOptions(redis=options.redis)) as environment:
         server = environment.server
         workers = [worker_group(text, options.concurrency, environment.launch) for text in options.workers]
         producer = None if options.producer == "reference" else environment.launch(options.producer)
+        # After the names are known to be right: a mistake leaves no folder behind.
+        make_folder(options.out)
         prefix = options.prefix or server.fresh_prefix().strip("{}")
         if server.mode == "cluster" and "{" not in prefix:
             workload = msgspec.structs.replace(workload, tagged=True)
