@@ -26,22 +26,22 @@ def verdict_of(finding: Finding, ledger: Ledger) -> Verdict:
 
 
 def requirement_verdicts(
-    requirements: tuple[str, ...], findings: Iterable[Finding], ledger: Ledger, *, reached_end: bool
+    requirements: tuple[str, ...], findings: Iterable[Finding], ledger: Ledger, *, unblamed: Verdict
 ) -> dict[str, Verdict]:
     """Verdict per requirement: the scenario's own, and those that its findings are attributed to.
 
-    When the scenario stopped half-way, its own requirements without a finding were not fully looked at: inconclusive.
+    `unblamed`: the verdict of the scenario's own requirements that no finding speaks against. It is `pass` only where
+    the scenario came to its end; else they were not fully looked at.
     """
-    verdicts: dict[str, Verdict] = dict.fromkeys(requirements, "pass" if reached_end else "inconclusive")
+    verdicts: dict[str, Verdict] = {}
     for finding in findings:
         verdict = verdict_of(finding, ledger)
-        before = verdicts.get(finding.requirement, "pass")
-        untouched = finding.requirement in requirements and before == "inconclusive"
-        verdicts[finding.requirement] = verdict if untouched else worst([before, verdict])
-    return verdicts
+        verdicts[finding.requirement] = worst([verdicts.get(finding.requirement, "pass"), verdict])
+    return {**dict.fromkeys(requirements, unblamed), **verdicts}
 
 
 NOT_REACHED = "not reached, because of a known failure before it"
+UNFINISHED: tuple[Verdict, ...] = ("inconclusive", "unchecked")
 
 
 def make_record(
@@ -58,7 +58,7 @@ def make_record(
     failing = [finding for finding in result.findings if verdict_of(finding, ledger) == "fail"]
     excused = excuse(failing, known)
     if excused and not result.reached_end:
-        excused |= {name: NOT_REACHED for name, verdict in verdicts.items() if verdict == "inconclusive"}
+        excused |= {name: NOT_REACHED for name, verdict in verdicts.items() if verdict in UNFINISHED}
     return ScenarioRecord(
         id=scenario_id(item),
         title=scenario.title,
@@ -78,10 +78,16 @@ def make_record(
 def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[str, Verdict]:
     if result.error:
         return dict.fromkeys(scenario.requirements, "error")
-    verdicts = requirement_verdicts(scenario.requirements, result.findings, ledger, reached_end=result.reached_end)
+    return requirement_verdicts(scenario.requirements, result.findings, ledger, unblamed=_unblamed(result))
+
+
+def _unblamed(result: TrialResult) -> Verdict:
+    """What is known of a requirement that no finding of the trial speaks against."""
+    if result.reached_end:
+        return "pass"
     if result.unsupported:
-        return {name: "unsupported" if verdict == "inconclusive" else verdict for name, verdict in verdicts.items()}
-    return verdicts
+        return "unsupported"
+    return "inconclusive" if result.inconclusive else "unchecked"
 
 
 def reproduce_line(scenario: str, config: RunConfig) -> str:

@@ -1,6 +1,6 @@
 """The report for CI systems: JUnit XML, one suite per area, one test case per scenario.
 
-Failures stay failures, `error` and `inconclusive` are errors, `unsupported` and `expected-fail` are skipped, a warning
+Failures stay failures, `error` and `inconclusive` are errors, `unsupported`, `unchecked` and `expected-fail` are skipped, a warning
 passes with its findings as output. An incomplete run, and what only the run as a whole shows (stale known failures,
 problems in the footer, a failing exit code), get test cases of their own, because CI systems show nothing else.
 """
@@ -121,7 +121,7 @@ def _outcome(scenario: ScenarioSummary) -> JUnitResult | None:
         return _with_text(Failure(message, "fail"), _details(record))
     if reported in ("error", "inconclusive"):
         return _with_text(Error(message, reported), _details(record))
-    if reported in ("unsupported", "expected-fail"):
+    if reported in ("unsupported", "unchecked", "expected-fail"):
         return Skipped(message, reported)
     return None
 

@@ -38,6 +38,7 @@ STYLES: dict[ReportedVerdict, str] = {
     "warn": "yellow",
     "info": "cyan",
     "expected-fail": "dark_orange",
+    "unchecked": "yellow",
     "unsupported": "bright_black",
     "pass": "green",
 }

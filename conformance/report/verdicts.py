@@ -11,10 +11,10 @@ from conformance.gate.records import WORST_FIRST, Level, RunFooter, Verdict
 from conformance.report.text import count
 
 ReportedVerdict = Literal[
-    "fail", "error", "stale", "inconclusive", "warn", "info", "expected-fail", "unsupported", "pass"
+    "fail", "error", "stale", "inconclusive", "warn", "info", "expected-fail", "unchecked", "pass", "unsupported"
 ]
-"""The one word that every report prints for a requirement or a scenario, worst first: one `unsupported` scenario is
-enough for a requirement not to be reported as passed.
+"""The one word that every report prints for a requirement or a scenario, worst first: one scenario that passes is enough
+for a requirement not to be reported as unsupported.
 
 It is the verdict of the record, except that the level softens a `fail` (SHOULD warns, MAY informs), a listed failure is
 an `expected-fail`, and a listed failure that passes is `stale`.
@@ -30,8 +30,9 @@ SYMBOLS: dict[ReportedVerdict, str] = {
     "warn": "▲",
     "info": "i",
     "expected-fail": "≈",
-    "unsupported": "-",
+    "unchecked": "…",
     "pass": "✓",
+    "unsupported": "-",
 }
 
 MEANING: dict[ReportedVerdict, str] = {
@@ -42,8 +43,9 @@ MEANING: dict[ReportedVerdict, str] = {
     "warn": "does not do what it should",
     "info": "does not do what it may: nobody has to",
     "expected-fail": "listed in known.toml and fails as listed",
-    "unsupported": "not run: the client does not declare the operation or capability",
+    "unchecked": "a failure of another requirement ended the scenario before this one was looked at",
     "pass": "does what the requirement says",
+    "unsupported": "not run: the client does not declare the operation or capability",
 }
 
 
@@ -66,7 +68,7 @@ def reported_verdict(
     scenario before it. `found`: there are findings against it; a MAY passes with them (nobody has to follow it) and is
     reported as `info`.
     """
-    if known and verdict in ("fail", "warn", "inconclusive"):
+    if known and verdict in ("fail", "warn", "inconclusive", "unchecked"):
         return "expected-fail"
     if verdict in ("fail", "warn"):
         return _soften(verdict, level)
@@ -178,6 +180,7 @@ _RESERVATION_PHRASES: dict[ReportedVerdict, tuple[str, str]] = {
     "expected-fail": ("known failure", "known failures"),
     "inconclusive": ("open question below MUST", "open questions below MUST"),
     "warn": ("warning", "warnings"),
+    "unchecked": ("requirement not reached", "requirements not reached"),
     "unsupported": ("requirement not supported", "requirements not supported"),
 }
 

@@ -144,7 +144,7 @@ def test_the_terminal_report_fits_80_columns(summary_of: Callable[[str], Summary
     running_over = [line for line in lines if len(line) > 80]
     assert all(line.startswith(("   reproduce", "NOT CONFORMANT", "  - known entry")) for line in running_over)
     (head,) = [line for line in lines if line.startswith("area ")]
-    assert head.split() == ["area", "fail", "error", "stale", "open", "warn", "info", "known", "unsup.", "pass", "all"]
+    assert head.split() == ["area", "fail", "error", "stale", "open", "warn", "info", "known", "pass", "unsup.", "all"]
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

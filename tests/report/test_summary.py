@@ -55,7 +55,7 @@ def only(summary: Summary) -> RequirementSummary:
     ("verdicts", "shown"),
     [
         (("pass", "pass"), "pass"),
-        (("pass", "unsupported"), "unsupported"),
+        (("pass", "unsupported"), "pass"),
         (("pass", "unsupported", "warn"), "warn"),
         (("warn", "inconclusive"), "inconclusive"),
         (("inconclusive", "error"), "error"),
