@@ -18,9 +18,9 @@ from conformance.findings import Finding
 FORMAT = 1
 
 Verdict = Literal["pass", "fail", "warn", "unsupported", "unchecked", "inconclusive", "error"]
-"""`warn`: fails a SHOULD. `unsupported`: an op or capability that the client does not declare. `unchecked`: a failure of
-another requirement ended the scenario before its evidence. `inconclusive`: a deadline of the kit or an `info` answer
-left the question open. `error`: the kit, the oracle or the set-up broke."""
+"""`warn`: fails a SHOULD. `unsupported`: an op or capability that the client does not declare. `unchecked`: a failure
+of another requirement ended the scenario before its evidence. `inconclusive`: a deadline of the kit or an `info`
+answer left the question open. `error`: the kit, the oracle or the set-up broke."""
 
 WORST_FIRST: tuple[Verdict, ...] = ("fail", "error", "inconclusive", "warn", "unchecked", "pass", "unsupported")
 """The one ordering of verdicts. `fail` before `error`: what is known about the client outlives what could not be found

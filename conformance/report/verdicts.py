@@ -13,8 +13,8 @@ from conformance.report.text import count
 ReportedVerdict = Literal[
     "fail", "error", "stale", "inconclusive", "warn", "info", "expected-fail", "unchecked", "pass", "unsupported"
 ]
-"""The one word that every report prints for a requirement or a scenario, worst first: one scenario that passes is enough
-for a requirement not to be reported as unsupported.
+"""The one word that every report prints for a requirement or a scenario, worst first: one scenario that passes is
+enough for a requirement not to be reported as unsupported.
 
 It is the verdict of the record, except that the level softens a `fail` (SHOULD warns, MAY informs), a listed failure is
 an `expected-fail`, and a listed failure that passes is `stale`.
