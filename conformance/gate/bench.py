@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from conformance.driver.messages import Ready
+from conformance.driver.ops import REGISTRY
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver, place_tap
 from conformance.environment.prepare import Environment
@@ -15,6 +17,7 @@ from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.participant import Participant
+from conformance.participants.stand_in import StandIn
 from conformance.servers.opening import RedisInstance
 
 ROLES: tuple[Role, ...] = ("oracle", "client")
@@ -24,7 +27,8 @@ ROLES: tuple[Role, ...] = ("oracle", "client")
 class Bench:
     """What scenarios run on. One per process; scenarios come one after the other.
 
-    Each participant has a tap of its own in front of Redis. `scripts`: texts of the official scripts by name; with them
+    Each participant has a tap of its own in front of Redis. `stand_in`: another driver of the oracle, which does on the
+    client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official scripts by name; with them
     the taps also know scripts that are only like official ones.
     """
 
@@ -32,6 +36,7 @@ class Bench:
     oracle: RestartableDriver
     client: RestartableDriver
     scripts: Mapping[str, str] = field(default_factory=dict)
+    stand_in: RestartableDriver | None = None
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()
@@ -41,6 +46,11 @@ class Bench:
     def drivers(self) -> tuple[RestartableDriver, RestartableDriver]:
         """The oracle's and the client's."""
         return self.oracle, self.client
+
+    @property
+    def every_driver(self) -> tuple[RestartableDriver, ...]:
+        """These two, and that of the stand-in."""
+        return (*self.drivers, *([self.stand_in] if self.stand_in else []))
 
     def both_have_clock(self) -> bool:
         """Whether time can stand still for both."""
@@ -67,7 +77,16 @@ class Bench:
             prefix=prefix,
             clock=clock,
             cancellation=cancellation,
+            stand_in=self._in_place_of(role),
         )
+
+    def _in_place_of(self, role: Role) -> StandIn | None:
+        """Who does what this client cannot do. Nobody stands in for the oracle."""
+        if role == "oracle" or self.stand_in is None:
+            return None
+        if lacks_something(self.client.living().ready):
+            self.stand_in.living()  # started here: inside of a scenario it would let the other side run ahead
+        return StandIn(self.stand_in.living, self.server.for_drivers)
 
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""
@@ -93,11 +112,16 @@ class Bench:
 
     def close(self) -> None:
         """End both drivers, the taps and the connection."""
-        for driver in self.drivers:
+        for driver in self.every_driver:
             driver.close()
         for point in self.taps.values():
             point.close()
         self.redis.close()
+
+
+def lacks_something(ready: Ready) -> bool:
+    """Whether there is an operation, or a style of worker, that a driver does not declare."""
+    return not ({*REGISTRY} <= {*ready.ops} and {"manual-worker", "managed-worker"} <= {*ready.capabilities})
 
 
 @dataclass(frozen=True)
@@ -132,5 +156,7 @@ class BenchPlan:
 
     def open(self) -> Bench:
         """A bench for this process; its drivers start with the first scenario."""
-        oracle, client = (RestartableDriver(launch, self.seed) for launch in (self.oracle, self.client))
-        return Bench(self.server, oracle, client, self.scripts)
+        oracle, client, stand_in = (
+            RestartableDriver(launch, self.seed) for launch in (self.oracle, self.client, self.oracle)
+        )
+        return Bench(self.server, oracle, client, self.scripts, stand_in)

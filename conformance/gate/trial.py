@@ -7,11 +7,13 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
+from conformance.gate.decided import is_decided, operations_of, why_undecided
 from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.ledger.loader import Ledger
 from conformance.observe.reader import read_snapshot
@@ -22,6 +24,7 @@ from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
 from conformance.participants.participant import Participant
+from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
 
 
@@ -37,6 +40,8 @@ class TrialResult:
     error: str = ""
     unsupported: str = ""
     inconclusive: str = ""
+    undecided: frozenset[str] = frozenset()
+    """Requirements of the scenario on which the client could not show anything: the oracle did that in its place."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
@@ -80,11 +85,11 @@ class _Trial:
             self._side_by_side()
         else:
             self._together()
+        self._leave_out_undecided()
 
     def finish(self) -> None:
         self.bench.heal()
-        for driver in self.bench.drivers:
-            driver.reset()
+        self._close_handles()
         self.bench.clear(sorted({prefix for participant in self.participants for prefix in participant.prefixes}))
         for participant in self.participants:
             name, spent = participant.role, participant.busy_seconds * 1000
@@ -177,8 +182,17 @@ class _Trial:
 
     def _close_handles(self) -> None:
         """Close all handles, so that nobody writes while the kit reads."""
-        for driver in self.bench.drivers:
+        for driver in self.bench.every_driver:
             driver.reset()
+
+    def _leave_out_undecided(self) -> None:
+        """What the oracle did in the client's place speaks neither for nor against the client."""
+        [deeds] = [participant.deeds for participant in self.participants if participant.role == "client"]
+        decided = partial(is_decided, deeds=deeds, operations_of=operations_of)
+        self.result.findings = [finding for finding in self.result.findings if decided(finding.requirement)]
+        self.result.undecided = frozenset(row for row in self.scenario.requirements if not decided(row))
+        if self.result.undecided == {*self.scenario.requirements}:
+            self.result.unsupported = self.result.unsupported or why_undecided(deeds)
 
     def _snapshot(self, participant: Participant) -> Snapshot:
         return read_snapshot(self.bench.redis, participant.prefix)
@@ -213,12 +227,14 @@ class _Trial:
                 return
             case Mismatch():
                 self.result.findings.append(self.judge.mismatch(failure))
-            case OperationUnsupported():
+            case OperationUnsupported() | Cancelled():
                 self.result.unsupported = str(failure)
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationFailed():
                 self.result.findings.append(self.judge.broken("operation-failed", str(failure)))
+            case StandInBroken():
+                self.result.error = f"the oracle in the client's place could not be used: {failure}"
             case DriverBroken():
                 self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
                 connection = self.bench.client.connection

@@ -9,27 +9,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import OperationFailed
+from conformance.driver.errors import OperationFailed, OperationUnsupported
+from conformance.driver.messages import DriverEvent, Ready
 from conformance.driver.ops import Op, lifecycle
+from conformance.driver.ops.base import Nothing
 from conformance.environment.drivers import TapPoint
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.redis_view import RedisView
+from conformance.participants.stand_in import OPEN_WITHIN_MS, Deeds, StandIn, handles_named_in
+
+DoneBy = Literal["self", "stand-in"]
 
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call and how it ended. `outcome` is `ok` or the error code; `value` the answer as JSON values."""
+    """One call and how it ended.
+
+    `outcome` is `ok` or the error code; `value` the answer as JSON values. `by`: the client itself, or the oracle that
+    stood in for it.
+    """
 
     op: str
     outcome: str
     value: Any
+    by: DoneBy = "self"
 
 
 class Transcript:
@@ -40,13 +50,13 @@ class Transcript:
         self._silent = 0
         self._of_thread = threading.local()
 
-    def note(self, op: str, outcome: str, value: Any) -> None:
+    def note(self, op: str, outcome: str, value: Any, by: DoneBy = "self") -> None:
         """Record an answer, unless the scenario is only polling."""
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
-            aside.append(RecordedCall(op, outcome, value))
+            aside.append(RecordedCall(op, outcome, value, by))
         elif not self._silent:
-            self.calls.append(RecordedCall(op, outcome, value))
+            self.calls.append(RecordedCall(op, outcome, value, by))
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
@@ -146,6 +156,7 @@ class Caller:
         prefix: str,
         clock: ParticipantClock,
         cancellation: Cancellation | None = None,
+        stand_in: StandIn | None = None,
     ) -> None:
         self.role = role
         self.driver = driver
@@ -155,6 +166,9 @@ class Caller:
         self.clock = clock
         self.cancellation = cancellation or Cancellation()
         """How the scenario is ended from outside."""
+        self.stand_in = stand_in
+        """Who does what the driver cannot do; nobody, for the oracle."""
+        self.deeds = Deeds()
         self.transcript = Transcript()
         self.busy_seconds = 0.0
         """Time spent waiting for the driver."""
@@ -163,11 +177,13 @@ class Caller:
         self._redis = redis
         self._point = point
         self._handles = count(1)
+        self._opened: dict[str, lifecycle.Open] = {}
+        self._own: set[str] = set()
         self._pending: list[Pending[Any]] = []
 
     def share(self, other: Caller) -> None:
         """Speak to the same driver as another: names of handles are not used twice, and calls have one order."""
-        self.transcript, self._handles = other.transcript, other._handles
+        self.transcript, self.deeds, self._handles = other.transcript, other.deeds, other._handles
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
@@ -178,24 +194,36 @@ class Caller:
         return capability in self.driver.ready.capabilities
 
     def call(self, op: Op[Answer], *, handle: str | None = None, deadline_ms: int = 8000) -> Answer:
-        """Send one operation and note the answer.
+        """Have one operation carried out, by the stand-in where the client cannot, and note the answer.
 
-        Raises OperationFailed, OperationUnsupported, OperationIndeterminate, Cancelled or a DriverBroken problem.
+        Raises OperationFailed, OperationUnsupported, OperationIndeterminate, Cancelled, StandInBroken or a DriverBroken
+        problem.
         """
         self.cancellation.check()
         started = time.perf_counter()
         try:
-            answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
-        except OperationFailed as failure:
-            self.transcript.note(type(op).op, failure.error.code, None)
-            raise
+            if self._is_own(handle):
+                try:
+                    return self._by_client(op, handle, deadline_ms)
+                except OperationUnsupported:
+                    if handle is None or not self._can_be_replaced(handle):
+                        raise
+            return self._by_stand_in(op, handle or "", deadline_ms)
         finally:
             self.busy_seconds += time.perf_counter() - started
-        self.transcript.note(type(op).op, "ok", msgspec.to_builtins(answer))
-        return answer
+
+    def wait_event(
+        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None
+    ) -> DriverEvent:
+        """See `DriverConnection.wait_event`; of the twin, where the client has no such object."""
+        source = self.driver if self._is_own(handle) or self.stand_in is None else self.stand_in
+        return source.wait_event(handle, names=names, deadline_ms=deadline_ms, where=where)
 
     def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
-        """Open a handle and return its name."""
+        """Open a handle and return its name. Where the client cannot have such an object, its twin is opened.
+
+        Raises OperationUnsupported where there is no stand-in either.
+        """
         handle = f"{role}-{next(self._handles)}"
         self.managed = self.managed or processor not in (None, "manual")
         op = lifecycle.Open(
@@ -207,5 +235,68 @@ class Caller:
             processor_args=settings.pop("processor_args", {}),
             options=settings,
         )
-        self.call(op, handle=handle, deadline_ms=15_000)
+        self._opened[handle] = op
+        missing = what_is_missing(op, self.driver.ready)
+        if not missing:
+            self._own.add(handle)
+        elif self.stand_in is None:
+            raise OperationUnsupported(f"open of a {role}", f"the driver does not declare {missing}")
+        try:
+            self.call(op, handle=handle, deadline_ms=OPEN_WITHIN_MS)
+        except OperationUnsupported:
+            self._own.discard(handle)
+            raise
         return handle
+
+    def _is_own(self, handle: str | None) -> bool:
+        """Whether the client has this object itself."""
+        return handle is None or handle in self._own
+
+    def _can_be_replaced(self, handle: str) -> bool:
+        """Whether the oracle may do what the client cannot do with this object.
+
+        Not with a worker whose loop runs: its twin would be a second one, and take jobs away from it.
+        """
+        opened = self._opened[handle]
+        return self.stand_in is not None and (opened.role != "worker" or opened.processor == "manual")
+
+    def _by_client(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
+        name = type(op).op
+        try:
+            answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
+        except OperationFailed as failure:
+            self.deeds.own.add(name)
+            self.transcript.note(name, failure.error.code, None)
+            raise
+        self.deeds.own.add(name)
+        self.transcript.note(name, "ok", msgspec.to_builtins(answer))
+        if isinstance(op, lifecycle.Close) and handle is not None and self.stand_in and self.stand_in.has(handle):
+            self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
+        return answer
+
+    def _by_stand_in(self, op: Op[Answer], handle: str, deadline_ms: int) -> Answer:
+        name, now_ms = type(op).op, self.clock.call_ms()
+        assert self.stand_in is not None
+        self.deeds.stand_in.add(name)
+        try:
+            for other in (handle, *handles_named_in(op)):
+                self.stand_in.open(other, self._opened[other], beside=other in self._own, now_ms=now_ms)
+            if isinstance(op, lifecycle.Open):
+                answer = cast("Answer", Nothing())
+            else:
+                answer = self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=now_ms)
+        except OperationFailed as failure:
+            self.transcript.note(name, failure.error.code, None, "stand-in")
+            raise
+        self.transcript.note(name, "ok", msgspec.to_builtins(answer), "stand-in")
+        return answer
+
+
+def what_is_missing(opened: lifecycle.Open, ready: Ready) -> str:
+    """What the driver would have to declare for this object to be of use; empty if it declares that."""
+    if opened.role == "worker":
+        style = "manual-worker" if opened.processor == "manual" else "managed-worker"
+        return "" if style in ready.capabilities else f"the capability {style}"
+    if opened.role == "flow":
+        return "" if any(name.startswith("flow.") for name in ready.ops) else "any operation of a flow"
+    return ""

@@ -56,7 +56,7 @@ class ParticipantHandle:
         seen = "nothing"
         for slice_ms in self.caller.cancellation.slices(within_ms):
             try:
-                return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)
+                return self.caller.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)
             except EventTimeout as timeout:
                 seen = timeout.seen
         raise Mismatch(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from conformance.driver.errors import OperationFailed, OperationUnsupported
+from conformance.driver.errors import OperationFailed
 from conformance.participants.caller import Caller, Pending
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
@@ -29,11 +29,8 @@ class Participant(Caller):
     def worker(self, processor: str = "manual", *, queue: str = "q", **options: Any) -> WorkerHandle:
         """A Worker; `options` are BullMQ's WorkerOptions, plus `processor_args`.
 
-        Raises OperationUnsupported where the driver does not declare this style of worker.
+        Raises OperationUnsupported where the driver does not declare this style of worker, and nobody stands in.
         """
-        needed = "manual-worker" if processor == "manual" else "managed-worker"
-        if not self.can(needed):
-            raise OperationUnsupported(f"worker {processor}", f"the driver does not declare the capability {needed}")
         return WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
 
     def events(self, name: str = "q", **options: Any) -> EventsHandle:
