@@ -28,8 +28,8 @@ class Bench:
     """What scenarios run on. One per process; scenarios come one after the other.
 
     Each participant has a tap of its own in front of Redis. `stand_in`: another driver of the oracle, which does on the
-    client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official scripts by name; with them
-    the taps also know scripts that are only like official ones.
+    client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official
+    scripts by name; with them the taps also know scripts that are only like official ones.
     """
 
     server: RedisInstance
@@ -69,7 +69,7 @@ class Bench:
     ) -> Participant:
         """A client on a prefix, behind the tap of its role."""
         driver = self.oracle if role == "oracle" else self.client
-        return Participant(
+        made = Participant(
             role,
             driver.living(),
             redis=self.redis,
@@ -79,11 +79,21 @@ class Bench:
             cancellation=cancellation,
             stand_in=self._in_place_of(role),
         )
+        made.plays_workers = self.plays_workers()
+        return made
+
+    def plays_workers(self) -> bool:
+        """Whether loops play the manual workers of both sides, because the client has no others."""
+        ready = self.client.living().ready
+        can = "managed-worker" in ready.capabilities and "resolve" in ready.ops
+        return self.stand_in is not None and can and "manual-worker" not in ready.capabilities
 
     def _in_place_of(self, role: Role) -> StandIn | None:
-        """Who does what this client cannot do. Nobody stands in for the oracle."""
-        if role == "oracle" or self.stand_in is None:
+        """Who does what this client cannot do. For the oracle, only what a loop cannot play is done so."""
+        if self.stand_in is None or (role == "oracle" and not self.plays_workers()):
             return None
+        if role == "oracle":
+            return StandIn(self.oracle.living, self.taps[role].address)
         if lacks_something(self.client.living().ready):
             self.stand_in.living()  # started here: inside of a scenario it would let the other side run ahead
         return StandIn(self.stand_in.living, self.server.for_drivers)

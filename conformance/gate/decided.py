@@ -16,12 +16,12 @@ OPENING_AND_CLOSING = frozenset({"open", "close", "reset"})
 def is_decided(requirement: str, deeds: Deeds, operations_of: OperationsOf) -> bool:
     """Whether what the client did itself in the scenario says something about the requirement.
 
-    It does if nobody stood in for it, or if it did one of the operations that the requirement is about. One that both
-    have done counts as done by the oracle: nobody knows which of the two left what there is.
+    It does if nobody stood in for it, or if it did one of the operations that the requirement is about. To have opened
+    one object says nothing where another had to be opened by the oracle.
     """
     if not deeds.stand_in:
         return True
-    own = deeds.own - deeds.stand_in
+    own = deeds.own - (deeds.stand_in & OPENING_AND_CLOSING)
     about = operations_of(requirement)
     return bool(own & about) if about else bool(own - OPENING_AND_CLOSING)
 

@@ -106,7 +106,11 @@ class _Trial:
             on_oracle = pool.submit(self._one_side, oracle)
             on_client = pool.submit(self._one_side, client)
         self._settle()
-        self._judge_oracle(on_oracle.exception())
+        failure = on_oracle.exception()
+        if oracle.played and failure is not None and not isinstance(failure, Cancelled):
+            self._cannot_be_played(failure)
+            return
+        self._judge_oracle(failure)
         if not self.result.error:
             self._judge_client(on_client.exception())
             self._observe(oracle, client, frozen=frozen)
@@ -118,6 +122,11 @@ class _Trial:
         except OperationUnsupported as unsupported:
             self.cancellation.cancel(str(unsupported))
             raise
+
+    def _cannot_be_played(self, failure: object) -> None:
+        """The scenario asks of a manual worker what no loop can do: not even that of the oracle."""
+        self.result.reached_end = False
+        self.result.unsupported = f"cannot be played without a manual worker: {failure}"
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()

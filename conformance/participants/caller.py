@@ -19,11 +19,16 @@ from conformance.driver.messages import DriverEvent, Ready
 from conformance.driver.ops import Op, lifecycle
 from conformance.driver.ops.base import Nothing
 from conformance.environment.drivers import TapPoint
+from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.redis_view import RedisView
 from conformance.participants.stand_in import OPEN_WITHIN_MS, Deeds, StandIn, handles_named_in
+from conformance.participants.tokens import TokenNames
+
+WORKER_RUN = "worker.run"
+"""What the loop of a worker does by itself: no operation of the protocol, and yet something that a client does."""
 
 DoneBy = Literal["self", "stand-in"]
 
@@ -52,6 +57,8 @@ class Transcript:
 
     def note(self, op: str, outcome: str, value: Any, by: DoneBy = "self") -> None:
         """Record an answer, unless the scenario is only polling."""
+        if getattr(self._of_thread, "unheard", False):
+            return
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
             aside.append(RecordedCall(op, outcome, value, by))
@@ -70,6 +77,15 @@ class Transcript:
             yield
         finally:
             self._silent -= 1
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Inside the block, nothing is recorded of this thread: it plays one operation by several calls."""
+        self._of_thread.unheard = True
+        try:
+            yield
+        finally:
+            self._of_thread.unheard = False
 
     @contextmanager
     def aside(self, calls: list[RecordedCall]) -> Iterator[None]:
@@ -174,6 +190,9 @@ class Caller:
         """Time spent waiting for the driver."""
         self.managed = False
         """Whether a worker's own loop ran: then who woke whom depends on the machine."""
+        self.played = False
+        """Whether such loops were made to do what the scenario asks of a manual worker."""
+        self.tokens = TokenNames()
         self._redis = redis
         self._point = point
         self._handles = count(1)
@@ -183,11 +202,20 @@ class Caller:
 
     def share(self, other: Caller) -> None:
         """Speak to the same driver as another: names of handles are not used twice, and calls have one order."""
-        self.transcript, self.deeds, self._handles = other.transcript, other.deeds, other._handles
+        self.transcript, self.deeds, self.tokens = other.transcript, other.deeds, other.tokens
+        self._handles = other._handles
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
-        return RedisView(self._redis, self.prefix, queue)
+        return RedisView(self._redis, self.prefix, queue, self.tokens)
+
+    def sent_so_far(self) -> int:
+        """A mark in what the client has sent: pass it to `sent_since`."""
+        return self._point.tap.recording.mark() if self._point.tap else 0
+
+    def sent_since(self, mark: int) -> tuple[CommandRecord, ...]:
+        """What the client has sent since a mark; nothing where it has no tap."""
+        return self._point.tap.recording.commands(after=mark) if self._point.tap else ()
 
     def can(self, capability: str) -> bool:
         """Whether the driver declares a capability."""
@@ -206,8 +234,10 @@ class Caller:
                 try:
                     return self._by_client(op, handle, deadline_ms)
                 except OperationUnsupported:
-                    if handle is None or not self._can_be_replaced(handle):
+                    if handle is None or not self._can_be_replaced(op, handle):
                         raise
+                    if isinstance(op, lifecycle.Open):
+                        self._own.discard(handle)
             return self._by_stand_in(op, handle or "", deadline_ms)
         finally:
             self.busy_seconds += time.perf_counter() - started
@@ -224,18 +254,9 @@ class Caller:
 
         Raises OperationUnsupported where there is no stand-in either.
         """
-        handle = f"{role}-{next(self._handles)}"
+        handle = self.register(role, queue, processor=processor, **settings)
         self.managed = self.managed or processor not in (None, "manual")
-        op = lifecycle.Open(
-            role=role,
-            queue=queue,
-            prefix=self.prefix,
-            redis=self._point.address,
-            processor=processor,  # type: ignore[arg-type]  # the schema refuses what is not a processor
-            processor_args=settings.pop("processor_args", {}),
-            options=settings,
-        )
-        self._opened[handle] = op
+        op = self._opened[handle]
         missing = what_is_missing(op, self.driver.ready)
         if not missing:
             self._own.add(handle)
@@ -246,19 +267,36 @@ class Caller:
         except OperationUnsupported:
             self._own.discard(handle)
             raise
+        if op.role == "worker" and op.processor != "manual":
+            (self.deeds.own if self._is_own(handle) else self.deeds.stand_in).add(WORKER_RUN)
+        return handle
+
+    def register(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
+        """Give an object a name and open nothing: what is asked of it is done by a twin."""
+        handle = f"{role}-{next(self._handles)}"
+        self._opened[handle] = lifecycle.Open(
+            role=role,
+            queue=queue,
+            prefix=self.prefix,
+            redis=self._point.address,
+            processor=processor,  # type: ignore[arg-type]  # the schema refuses what is not a processor
+            processor_args=settings.pop("processor_args", {}),
+            options=settings,
+        )
         return handle
 
     def _is_own(self, handle: str | None) -> bool:
         """Whether the client has this object itself."""
         return handle is None or handle in self._own
 
-    def _can_be_replaced(self, handle: str) -> bool:
+    def _can_be_replaced(self, op: Op[Any], handle: str) -> bool:
         """Whether the oracle may do what the client cannot do with this object.
 
         Not with a worker whose loop runs: its twin would be a second one, and take jobs away from it.
         """
         opened = self._opened[handle]
-        return self.stand_in is not None and (opened.role != "worker" or opened.processor == "manual")
+        runs = opened.role == "worker" and opened.processor != "manual" and not isinstance(op, lifecycle.Open)
+        return self.stand_in is not None and not runs
 
     def _by_client(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
         name = type(op).op

@@ -12,6 +12,7 @@ from conformance.driver.errors import OperationFailed
 from conformance.participants.caller import Caller, Pending
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
+from conformance.participants.played_worker import PlayedWorker
 from conformance.participants.tap import ParticipantTap, TapMissing
 
 Value = TypeVar("Value")
@@ -22,6 +23,9 @@ POLL_SECONDS = 0.004
 class Participant(Caller):
     """What scenarios talk to: opens queues, workers, event readers and flows of one client on one prefix."""
 
+    plays_workers = False
+    """Whether loops play the manual workers: on both sides, where the client under test has no others."""
+
     def queue(self, name: str = "q", **options: Any) -> QueueHandle:
         """A Queue object of the client; `options` are BullMQ's QueueOptions."""
         return QueueHandle(self, name, self.open("queue", name, **options))
@@ -31,6 +35,8 @@ class Participant(Caller):
 
         Raises OperationUnsupported where the driver does not declare this style of worker, and nobody stands in.
         """
+        if processor == "manual" and self.plays_workers:
+            return PlayedWorker(self, queue, **options)
         return WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
 
     def events(self, name: str = "q", **options: Any) -> EventsHandle:

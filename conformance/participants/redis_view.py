@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 from conformance.participants.expect import Mismatch
+from conformance.participants.tokens import TokenNames
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
 
@@ -21,8 +22,9 @@ def text(value: Any) -> str:
 class RedisView:
     """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`."""
 
-    def __init__(self, redis: Any, prefix: str, queue: str) -> None:
+    def __init__(self, redis: Any, prefix: str, queue: str, tokens: TokenNames | None = None) -> None:
         self._redis = redis
+        self._tokens = tokens or TokenNames()
         self.base = f"{prefix}:{queue}:"
 
     def key(self, name: str) -> str:
@@ -38,9 +40,9 @@ class RedisView:
         return bool(self._redis.exists(self.key(name)))
 
     def string(self, name: str) -> str | None:
-        """GET; None where there is no key."""
+        """GET; None where there is no key. A lock shows what the scenario calls its token."""
         value = self._redis.get(self.key(name))
-        return None if value is None else text(value)
+        return None if value is None else self._tokens.name(text(value))
 
     def ttl_ms(self, name: str) -> int:
         """PTTL in ms: -1 without expiry, -2 without key."""
@@ -116,7 +118,8 @@ class RedisView:
 
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
         """SET, for example another worker's lock."""
-        self._redis.set(self.key(name), value, px=ttl_ms)
+        job, _, kind = name.rpartition(":")
+        self._redis.set(self.key(name), self._tokens.real(job, value) if kind == "lock" else value, px=ttl_ms)
 
     def set_field(self, name: str, field: str, value: str | bytes) -> None:
         """HSET of one field; bytes need not be UTF-8."""
