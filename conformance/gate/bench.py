@@ -84,9 +84,11 @@ class Bench:
 
     def plays_workers(self) -> bool:
         """Whether loops play the manual workers of both sides, because the client has no others."""
-        ready = self.client.living().ready
+        if self.stand_in is None:
+            return False
+        ready = self.client.handshake()
         can = "managed-worker" in ready.capabilities and "resolve" in ready.ops
-        return self.stand_in is not None and can and "manual-worker" not in ready.capabilities
+        return can and "manual-worker" not in ready.capabilities
 
     def _in_place_of(self, role: Role) -> StandIn | None:
         """Who does what this client cannot do. For the oracle, only what a loop cannot play is done so."""
@@ -94,7 +96,7 @@ class Bench:
             return None
         if role == "oracle":
             return StandIn(self.oracle.living, self.taps[role].address)
-        if lacks_something(self.client.living().ready):
+        if lacks_something(self.client.handshake()):
             self.stand_in.living()  # started here: inside of a scenario it would let the other side run ahead
         return StandIn(self.stand_in.living, self.server.for_drivers)
 
