@@ -193,9 +193,8 @@ def _reluctance(case: ScenarioCase, rows: set[str]) -> tuple[bool, bool]:
 def _judge(case: ScenarioCase, evidence: TrialResult, waiting: dict[str, MutantResult]) -> None:
     """Note what the case says about the rows that are still to be killed."""
     ledger = load_ledger()
-    verdicts = requirement_verdicts(
-        case.scenario.requirements, evidence.findings, ledger, reached_end=evidence.reached_end
-    )
+    unblamed: Verdict = "pass" if evidence.reached_end else "unchecked"
+    verdicts = requirement_verdicts(case.scenario.requirements, evidence.findings, ledger, unblamed=unblamed)
     for row, result in list(waiting.items()):
         result.errors += [evidence.error] if evidence.error else []
         findings = [finding for finding in evidence.findings if finding.requirement == row]
