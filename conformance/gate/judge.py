@@ -82,9 +82,10 @@ class Judge:
         )
 
     def failed(self, failure: OperationFailed) -> Finding:
-        """A call of the client failed where the scenario needed it to go on."""
-        refused = next(call for call in reversed(self.client.transcript.everything) if call.op == failure.op)
-        return self._broken("operation-failed", str(failure), refused)
+        """A call failed where the scenario needed it to go on: one of the client's, or of Node's on what it left."""
+        ending = (failure.op, failure.error.code)
+        own = [call for call in self.client.transcript.everything if (call.op, call.outcome) == ending]
+        return self._broken("operation-failed", str(failure), own[-1] if own else None)
 
     def driver_broken(self, broken: DriverBroken) -> Finding:
         """The client's driver broke; the operation during which it did so answers for it."""
