@@ -30,8 +30,3 @@ def why_undecided(deeds: Deeds) -> str:
     """The sentence that is printed with such requirements."""
     done = sorted(deeds.stand_in - OPENING_AND_CLOSING) or sorted(deeds.stand_in)
     return f"the oracle did this in the client's place: {', '.join(done)}"
-
-
-def operations_of(_requirement: str) -> frozenset[str]:
-    """The operations that a requirement is about."""
-    return frozenset()

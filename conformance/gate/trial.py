@@ -13,9 +13,10 @@ from typing import Any
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
-from conformance.gate.decided import is_decided, operations_of, why_undecided
+from conformance.gate.decided import is_decided, why_undecided
 from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.ledger.loader import Ledger
+from conformance.ledger.operations import load_operations
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.participants.caller import Role
@@ -54,7 +55,7 @@ def run_trial(
     `rules_off`: names of canonical rules that are not applied.
     """
     started = time.perf_counter()
-    trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger, tuple(rules_off)))
+    trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off))
     for part in (trial.run, trial.finish):
         _guarded(part, trial.result)
     trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
@@ -73,8 +74,11 @@ def _guarded(part: Callable[[], None], result: TrialResult) -> None:
 
 
 class _Trial:
-    def __init__(self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge) -> None:
-        self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
+    def __init__(
+        self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, ledger: Ledger, rules_off: tuple[str, ...]
+    ) -> None:
+        self.scenario, self.arguments, self.bench = scenario, arguments, bench
+        self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
@@ -102,6 +106,7 @@ class _Trial:
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
+        self.judge = self._judge_of(client)
         with ThreadPoolExecutor(max_workers=2) as pool:
             on_oracle = pool.submit(self._one_side, oracle)
             on_client = pool.submit(self._one_side, client)
@@ -150,6 +155,7 @@ class _Trial:
     def _together(self) -> None:
         prefix = self.bench.prefix()
         client = self._participant("client", prefix, frozen=False)
+        self.judge = self._judge_of(client)
         oracle = self._participant("oracle", prefix, frozen=False)
         failure = _caught(lambda: self._steps(self._roles(client, oracle)))
         self._settle()
@@ -197,7 +203,7 @@ class _Trial:
     def _leave_out_undecided(self) -> None:
         """What the oracle did in the client's place speaks neither for nor against the client."""
         [deeds] = [participant.deeds for participant in self.participants if participant.role == "client"]
-        decided = partial(is_decided, deeds=deeds, operations_of=operations_of)
+        decided = partial(is_decided, deeds=deeds, operations_of=load_operations().about)
         self.result.findings = [finding for finding in self.result.findings if decided(finding.requirement)]
         self.result.undecided = frozenset(row for row in self.scenario.requirements if not decided(row))
         if self.result.undecided == {*self.scenario.requirements}:
@@ -241,17 +247,17 @@ class _Trial:
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationFailed():
-                self.result.findings.append(self.judge.broken("operation-failed", str(failure)))
+                self.result.findings.append(self.judge.failed(failure))
             case StandInBroken():
                 self.result.error = f"the oracle in the client's place could not be used: {failure}"
             case DriverBroken():
-                self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
+                self.result.findings.append(self.judge.driver_broken(failure))
                 connection = self.bench.client.connection
                 self.result.log += connection.log_tail() if connection else []
             case _ if self.scenario.style == "differential":
                 # The oracle went through the same steps: the client left something that nobody expects.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"
-                self.result.findings.append(self.judge.broken("unexpected-state", seen))
+                self.result.findings.append(self.judge.unexpected(seen))
             case _:
                 self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 

@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import OperationFailed, OperationUnsupported
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnsupported
 from conformance.driver.messages import DriverEvent, Ready
 from conformance.driver.ops import Op, lifecycle
 from conformance.driver.ops.base import Nothing
@@ -37,13 +37,14 @@ DoneBy = Literal["self", "stand-in"]
 class RecordedCall:
     """One call and how it ended.
 
-    `outcome` is `ok` or the error code; `value` the answer as JSON values. `by`: the client itself, or the oracle that
+    `outcome` is `ok` or the error code; `value` and `args` are JSON values. `by`: the client itself, or the oracle that
     stood in for it.
     """
 
     op: str
     outcome: str
     value: Any
+    args: dict[str, Any] = field(default_factory=dict, compare=False)
     by: DoneBy = "self"
 
 
@@ -52,18 +53,32 @@ class Transcript:
 
     def __init__(self) -> None:
         self.calls: list[RecordedCall] = []
+        self.everything: list[RecordedCall] = []
+        """Polled calls and those of other threads included, in the order in which they ended."""
+        self.broken_in: RecordedCall | None = None
+        """The call during which the driver broke."""
         self._silent = 0
         self._of_thread = threading.local()
 
-    def note(self, op: str, outcome: str, value: Any, by: DoneBy = "self") -> None:
+    def note(self, call: RecordedCall) -> None:
         """Record an answer, unless the scenario is only polling."""
         if getattr(self._of_thread, "unheard", False):
             return
+        if call.by == "self":
+            self._remember(call)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
-            aside.append(RecordedCall(op, outcome, value, by))
+            aside.append(call)
         elif not self._silent:
-            self.calls.append(RecordedCall(op, outcome, value, by))
+            self.calls.append(call)
+
+    def _remember(self, call: RecordedCall) -> None:
+        """A poll is one call, however often it asks."""
+        last = self.everything[-1] if self.everything else None
+        if last and (last.op, last.args) == (call.op, call.args):
+            self.everything[-1] = call
+        else:
+            self.everything.append(call)
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
@@ -117,6 +132,11 @@ class Pending(Generic[Value]):
         # A daemon: a call that never ends must not keep the whole run from ending.
         self._thread = threading.Thread(target=self._run, name="meanwhile", daemon=True)
         self._thread.start()
+
+    @property
+    def was_replaced(self) -> bool:
+        """Whether the oracle has done something of it in the client's place."""
+        return any(call.by == "stand-in" for call in self._calls)
 
     @property
     def done(self) -> bool:
@@ -299,21 +319,25 @@ class Caller:
         return self.stand_in is not None and not runs
 
     def _by_client(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
-        name = type(op).op
+        name, args = type(op).op, msgspec.to_builtins(op)
         try:
             answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         except OperationFailed as failure:
             self.deeds.own.add(name)
-            self.transcript.note(name, failure.error.code, None)
+            self.transcript.note(RecordedCall(name, failure.error.code, None, args))
+            raise
+        except DriverBroken:
+            self.deeds.own.add(name)
+            self.transcript.broken_in = RecordedCall(name, "driver-broken", None, args)
             raise
         self.deeds.own.add(name)
-        self.transcript.note(name, "ok", msgspec.to_builtins(answer))
+        self.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), args))
         if isinstance(op, lifecycle.Close) and handle is not None and self.stand_in and self.stand_in.has(handle):
             self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         return answer
 
     def _by_stand_in(self, op: Op[Answer], handle: str, deadline_ms: int) -> Answer:
-        name, now_ms = type(op).op, self.clock.call_ms()
+        name, args, now_ms = type(op).op, msgspec.to_builtins(op), self.clock.call_ms()
         assert self.stand_in is not None
         self.deeds.stand_in.add(name)
         try:
@@ -324,9 +348,9 @@ class Caller:
             else:
                 answer = self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=now_ms)
         except OperationFailed as failure:
-            self.transcript.note(name, failure.error.code, None, "stand-in")
+            self.transcript.note(RecordedCall(name, failure.error.code, None, args, by="stand-in"))
             raise
-        self.transcript.note(name, "ok", msgspec.to_builtins(answer), "stand-in")
+        self.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), args, by="stand-in"))
         return answer
 
 

@@ -20,7 +20,7 @@ from conformance.driver.ops import Op, lifecycle, worker
 from conformance.driver.ops.base import Flag, JobView, MaybeJob, Nothing
 from conformance.driver.ops.lifecycle import JobEvent
 from conformance.observe.tap.recording import CommandRecord
-from conformance.participants.caller import Caller, Pending
+from conformance.participants.caller import Caller, Pending, RecordedCall
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import WorkerHandle
 from conformance.participants.redis_view import RedisView
@@ -86,9 +86,9 @@ class PlayedWorker(WorkerHandle):
             with self.caller.transcript.unheard():
                 answer = play()
         except OperationFailed as failure:
-            self.caller.transcript.note(name, failure.error.code, None)
+            self.caller.transcript.note(RecordedCall(name, failure.error.code, None, msgspec.to_builtins(op)))
             raise
-        self.caller.transcript.note(name, "ok", msgspec.to_builtins(answer))
+        self.caller.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), msgspec.to_builtins(op)))
         return answer
 
     # Claiming.

@@ -192,10 +192,12 @@ class ParticipantTap:
         return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(unseen))
 
     def _raise_unsupported(self) -> None:
-        """Raise OperationUnsupported if that is how a pending call has ended: nothing will come of it."""
+        """Raise OperationUnsupported if a pending call has ended so, or was done by the oracle: nothing will come."""
         for pending in self._pending:
             if isinstance(pending.failure, OperationUnsupported):
                 raise pending.failure
+            if pending.was_replaced:
+                raise OperationUnsupported("tap", "what was to come here, the oracle does in the client's place")
 
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
         """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""

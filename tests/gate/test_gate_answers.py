@@ -19,7 +19,7 @@ from conformance.participants.participant import Participant
 def participant(*answers: RecordedCall, prefix: str = "bc1", frozen: bool = True) -> Participant:
     transcript = Transcript()
     for answer in answers:
-        transcript.note(answer.op, answer.outcome, answer.value)
+        transcript.note(answer)
     clock = FrozenClock() if frozen else RunningClock()
     return cast("Participant", SimpleNamespace(transcript=transcript, prefix=prefix, clock=clock))
 
@@ -136,13 +136,13 @@ def test_who_stopped_half_way_is_not_blamed_twice() -> None:
 
 def test_nothing_is_noted_while_a_scenario_polls() -> None:
     transcript = Transcript()
-    transcript.note("queue.add", "ok", {"id": "1"})
+    transcript.note(RecordedCall("queue.add", "ok", {"id": "1"}))
     with transcript.silent():
-        transcript.note("queue.count", "ok", {"count": 0})
+        transcript.note(RecordedCall("queue.count", "ok", {"count": 0}))
         with transcript.silent():
-            transcript.note("queue.count", "ok", {"count": 1})
-        transcript.note("queue.count", "ok", {"count": 2})
-    transcript.note("close", "ok", {})
+            transcript.note(RecordedCall("queue.count", "ok", {"count": 1}))
+        transcript.note(RecordedCall("queue.count", "ok", {"count": 2}))
+    transcript.note(RecordedCall("close", "ok", {}))
     assert [answer.op for answer in transcript.calls] == ["queue.add", "close"]
 
 
@@ -150,7 +150,7 @@ def test_a_poll_that_fails_ends_the_silence() -> None:
     transcript = Transcript()
     with pytest.raises(ZeroDivisionError), transcript.silent():
         raise ZeroDivisionError
-    transcript.note("close", "ok", {})
+    transcript.note(RecordedCall("close", "ok", {}))
     assert len(transcript.calls) == 1
 
 

@@ -116,7 +116,7 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
 
     def late() -> int:
         go.wait(5)
-        transcript.note("late", "ok", 1)
+        transcript.note(RecordedCall("late", "ok", 1))
         return 7
 
     pending = Pending(late, transcript, Cancellation())
@@ -124,7 +124,7 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
         go.set()
         pending.settle(within_ms=5000)
         assert transcript.calls == []
-    transcript.note("early", "ok", 2)
+    transcript.note(RecordedCall("early", "ok", 2))
     assert pending.result() == 7
     assert transcript.calls == [RecordedCall("early", "ok", 2), RecordedCall("late", "ok", 1)]
 

@@ -8,7 +8,6 @@ import pytest
 
 from conformance.findings import Finding, Severity
 from conformance.gate import verdicts
-from conformance.gate.judge import blamed
 from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
 from conformance.gate.records import HIDDEN, ScenarioRecord, Verdict, redacted, worst
@@ -19,15 +18,7 @@ from .gate_builders import finding, item, levels, made
 
 OWN = ("a.must", "a.should")
 
-# Attribution.
-
-
-def test_the_owner_of_a_locator_is_blamed() -> None:
-    assert blamed("job.name", OWN, levels()) == "a.name"
-
-
-def test_what_nobody_owns_speaks_against_the_first_requirement() -> None:
-    assert blamed("event.added", OWN, levels()) == "a.must"
+# Verdicts of findings.
 
 
 @pytest.mark.parametrize(
