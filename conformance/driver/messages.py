@@ -48,12 +48,17 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="he
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ready"):
-    """The driver's first line: who it drives, the operations it has, and its capabilities."""
+    """The driver's first line: who it drives, the operations it has, and its capabilities.
+
+    `lacks`: what other clients have beside these. `worker-events`: its workers report nothing (`completed`, `error`,
+    ...); that a job has ended is then read in Redis.
+    """
 
     protocol: int
     client: ClientInfo
     ops: list[str]
     capabilities: list[str]
+    lacks: list[Literal["worker-events"]] = []
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="call", omit_defaults=True):

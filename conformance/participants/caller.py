@@ -305,6 +305,10 @@ class Caller:
         )
         return handle
 
+    def reports_by_itself(self, handle: str) -> bool:
+        """Whether a worker sends events of its own."""
+        return not self._is_own(handle) or "worker-events" not in self.driver.ready.lacks
+
     def _is_own(self, handle: str | None) -> bool:
         """Whether the client has this object itself."""
         return handle is None or handle in self._own
