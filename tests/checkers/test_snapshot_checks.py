@@ -95,7 +95,6 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("finish-scores", "membership.completed.score", {**completed(), "q:completed": Zset({"1": ADDED})}),
     ("due-scores", "membership.delayed.score", delayed(ADDED + 5000)),
     ("due-scores", "membership.delayed.score", delayed(ADDED * 4096)),
-    ("due-scores", "membership.delayed.score", delayed(ADDED + 5000, timestamp="17")),
     ("priority-scores", "membership.prioritized.score", prioritized(3 * 2**32 + 1, "2")),
     ("priority-scores", "membership.prioritized.score", prioritized(5, "5")),
     ("base-marker", "marker.base", {"q:1": job(), "q:wait": ["1"], "q:id": "1"}),
@@ -256,6 +255,11 @@ def test_all_invariants_hold_for_real_bullmq(name: str) -> None:
 def recorded(name: str) -> Snapshot:
     recording = json.loads((RECORDINGS / f"{name}.json").read_text(encoding="ascii"))
     return assemble(recording["prefix"], recording["taken_ms"], [RawKey(**key) for key in recording["keys"]])
+
+
+def test_a_timestamp_that_is_no_time_says_nothing_about_the_score() -> None:
+    assert {found.kind for found in violations(delayed((ADDED + 5000) * 4096, timestamp="17"))} == {"times"}
+    assert {found.kind for found in violations(delayed(ADDED, timestamp="17"))} == {"times", "due-scores"}
 
 
 def test_a_check_can_be_switched_off_with_a_reason() -> None:
