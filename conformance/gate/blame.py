@@ -87,15 +87,15 @@ class Blame:
 def culprits_at(where: str, key: str, calls: Sequence[RecordedCall]) -> tuple[str, ...]:
     """The operations that may have made what is at a locator and key (`QUEUE:ID` of a job, or a key of the queue).
 
-    An answer is made by the operation that was asked. A job that is in the wrong place was put there by a managed
-    worker, if there is one, or by the last call that names it. One that should not exist, or that should, may be the
-    doing of every call that names it. What no call names may be the doing of all that change anything, the last first.
+    An answer is made by the operation that was asked. Anything else may be the doing of a managed worker, if there is
+    one, or of the calls that name the job, the last first, or of others that change something: a pause or a drain
+    moves jobs that it does not name.
     """
     if where.startswith("answer."):
         return (_operation_in(where),)
     writing = [call for call in reversed(calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE]
     naming = [call for call in writing if any(key.endswith(f":{job}") for job in jobs_named(call))]
-    doing = naming[:1] if where == "membership.state" and naming else naming or writing or list(reversed(calls))
+    doing = [*naming, *writing] or list(reversed(calls))
     return tuple(dict.fromkeys([*_running(calls), *map(operation_of, doing)])) or ("open",)
 
 

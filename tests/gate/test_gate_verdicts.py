@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
 import pytest
 
 from conformance.findings import Finding, Severity
@@ -121,6 +122,12 @@ def test_a_failure_before_the_unsupported_call_still_fails() -> None:
     one = recorded(TrialResult(unsupported="no queue.add", reached_end=False, findings=[finding("a.must")]))
     assert one.requirements == {"a.must": "fail", "a.should": "unsupported"}
     assert one.verdict == "fail"
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("missing-job", "unchecked"), ("extra-job", "unchecked"), ("x", "pass")])
+def test_what_belongs_to_a_job_of_one_side_only_was_not_looked_at(kind: str, verdict: Verdict) -> None:
+    lost = msgspec.structs.replace(finding("a.must"), kind=kind, where="job")
+    assert recorded(TrialResult(findings=[lost])).requirements == {"a.must": "fail", "a.should": verdict}
 
 
 def test_an_open_question_is_inconclusive() -> None:

@@ -1,0 +1,122 @@
+"""A client that can do little, and one thing of that wrongly: exactly the row about that fails, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from conformance.driver.connection import DriverConnection
+from conformance.driver.transports import InProcess
+from conformance.environment.clients import Launch, find_toolchain
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.gate.trial import run_trial
+from conformance.gate.verdicts import verdict_of
+from conformance.ledger.loader import load_ledger
+from conformance.mutants.damage import Damage
+from conformance.mutants.matrix import ScenarioCase, all_cases
+from conformance.reference_impl.driver.main import make_server
+from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
+from conformance.servers import RedisInstance
+
+from .limited_driver import limited, parser
+
+ADDS_ONLY = ["--only", "queue.add", "--capabilities", "clock"]
+CLAIMS_NOTHING = ["--hang", "worker.getNextJob"]
+Failures = dict[str, set[str]]
+"""Rows that fail, each with the scenarios in which they do."""
+
+
+@dataclass
+class LimitedDriver(RestartableDriver):
+    """The reference in this process, with limits and Lua damage."""
+
+    limits: tuple[str, ...] = ()
+    filters: tuple[tuple[str, str], ...] = ()
+
+    def living(self) -> DriverConnection:
+        if self.connection is None or not self.connection.alive:
+            damage = Damage("limited")
+            for script, body in self.filters:
+                damage.commands(script, body)
+            scripts: ScriptTexts = damage.scripts(official_scripts())
+            server = limited(make_server(lambda: scripts), parser().parse_args(list(self.limits)))
+            self.connection = InProcess.start(server)
+        return self.connection
+
+
+Tried = Callable[..., Failures]
+
+
+@pytest.fixture
+def tried(server: RedisInstance) -> Iterator[Tried]:
+    """Plays cases with a limited client; returns the rows that fail."""
+    with ExitStack() as stack:
+        oracle = RestartableDriver(find_toolchain("", lambda _line: None).oracle, seed=0)
+
+        def play(cases: list[ScenarioCase], limits: list[str], *filters: tuple[str, str]) -> Failures:
+            client = LimitedDriver(Launch("limited", []), 0, limits=tuple(limits), filters=filters)
+            bench = Bench(server, oracle, client)
+            stack.callback(bench.close)
+            failures: Failures = {}
+            for case in cases:
+                evidence = run_trial(case.scenario, case.arguments, bench, load_ledger())
+                assert not evidence.error, (case.id, evidence.error)
+                for finding in evidence.findings:
+                    if verdict_of(finding, load_ledger()) == "fail":
+                        failures.setdefault(finding.requirement, set()).add(case.id)
+            return failures
+
+        yield play
+
+
+def cases(*areas: str) -> list[ScenarioCase]:
+    """One case of each quick scenario of these areas."""
+    found = {case.id: case for case in reversed(all_cases()) if case.id.split("/")[0] in areas}
+    return [case for case in reversed(found.values()) if not (case.scenario.slow or case.scenario.needs)]
+
+
+ADDING = cases("add")
+SECONDS = """
+    local place = at(command, "timestamp")
+    if command[1] == "HMSET" and place then
+        change(command, "timestamp", math.floor(command[place] / 1000))
+    end
+"""
+"""Lua: the script stores the timestamp of a job in seconds."""
+
+
+def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried) -> None:
+    assert tried(ADDING, ADDS_ONLY) == {}
+
+
+@pytest.mark.parametrize(
+    ("damage", "row"),
+    [
+        (
+            SECONDS,
+            "job.hash.timestamp",
+        ),
+        (
+            "if command[1] == 'LPUSH' and on(command, 'wait') then send('LPUSH', command[2], 'ghost') end",
+            "lifecycle.one-state",
+        ),
+        ("if event(command) == 'waiting' then return '0-0' end", "event.waiting"),
+    ],
+    ids=["timestamp-in-seconds", "ghost", "no-event-waiting"],
+)
+def test_who_only_adds_fails_where_the_adding_is_wrong(tried: Tried, damage: str, row: str) -> None:
+    failures = tried(ADDING, ADDS_ONLY, ("add*Job", damage))
+    assert set(failures) == {row}, failures
+
+
+def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
+    """Only the claim is to blame, and what would have come after it is not looked at."""
+    events = [case for case in cases("events") if "event.drained" in case.scenario.requirements]
+    failures = tried(events, CLAIMS_NOTHING)
+    about = {"lifecycle.claim.oldest-first", "event.active"}
+    assert failures
+    assert set(failures) <= about, failures
