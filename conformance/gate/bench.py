@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import msgspec
 
 from conformance.driver.messages import Ready
-from conformance.driver.ops import REGISTRY
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver, place_tap
 from conformance.environment.prepare import Environment
@@ -96,8 +95,9 @@ class Bench:
             return None
         if role == "oracle":
             return StandIn(self.oracle.living, self.taps[role].address)
-        if lacks_something(self.client.handshake()):
-            self.stand_in.living()  # started here: inside of a scenario it would let the other side run ahead
+        if lacks_a_worker(self.client.handshake()):
+            # Needed in most scenarios: started inside of the first, it would let the other side run ahead.
+            self.stand_in.living()
         return StandIn(self.stand_in.living, self.server.for_drivers)
 
     def begin(self) -> None:
@@ -131,9 +131,9 @@ class Bench:
         self.redis.close()
 
 
-def lacks_something(ready: Ready) -> bool:
-    """Whether there is an operation, or a style of worker, that a driver does not declare."""
-    return not ({*REGISTRY} <= {*ready.ops} and {"manual-worker", "managed-worker"} <= {*ready.capabilities})
+def lacks_a_worker(ready: Ready) -> bool:
+    """Whether there is a style of worker that a driver does not declare."""
+    return not {"manual-worker", "managed-worker"} <= {*ready.capabilities}
 
 
 @dataclass(frozen=True)
