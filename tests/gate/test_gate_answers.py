@@ -131,6 +131,15 @@ def test_who_stopped_half_way_is_not_blamed_twice() -> None:
     assert len(compare_answers(participant(one, two), participant(two))) == 1
 
 
+@pytest.mark.parametrize(("frozen", "differences"), [(True, 1), (False, 0)])
+def test_the_time_in_an_id_is_compared_where_clocks_stand_still(*, frozen: bool, differences: int) -> None:
+    theirs, ours = ({"id": f"repeat:tick:{due}"} for due in (1795364639351, 1795364639400))
+    oracle, client = (participant(RecordedCall("queue.add", "ok", value), frozen=frozen) for value in (theirs, ours))
+    assert len(compare_answers(oracle, client)) == differences
+    other = participant(RecordedCall("queue.add", "ok", {"id": "repeat:tock:1795364639400"}), frozen=frozen)
+    assert len(compare_answers(oracle, other)) == 1
+
+
 # The transcript.
 
 
