@@ -13,9 +13,9 @@ from typing import Any
 from conformance.participants.expect import Mismatch
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
-_TTL_AND_TIME = """
+_TIME_AND_TTL = """
 local now = redis.call("TIME")
-return {redis.call("PTTL", KEYS[1]), now[1], now[2]}
+return {now[1], now[2], redis.call("PTTL", KEYS[1])}
 """
 """In one script, so that no time passes between the two."""
 
@@ -66,10 +66,18 @@ class RedisView:
 
     def expires_at_ms(self, name: str) -> int:
         """When the key expires, on the clock of Redis itself (Unix ms). Raises Mismatch where it never does."""
-        ttl_ms, now_s, now_us = map(int, self._redis.eval(_TTL_AND_TIME, 1, self.key(name)))
+        now_ms, ttl_ms = self._time_and_ttl_ms(name)
         if ttl_ms < 0:
             raise Mismatch(f"{name} expires", expected="a time to live", actual="none" if ttl_ms == -1 else "no key")
-        return now_s * 1000 + now_us // 1000 + ttl_ms
+        return now_ms + ttl_ms
+
+    def now_ms(self) -> int:
+        """The clock of the Redis that has this queue (Unix ms)."""
+        return self._time_and_ttl_ms("meta")[0]
+
+    def _time_and_ttl_ms(self, name: str) -> tuple[int, int]:
+        seconds, microseconds, ttl_ms = map(int, self._redis.eval(_TIME_AND_TTL, 1, self.key(name)))
+        return seconds * 1000 + microseconds // 1000, ttl_ms
 
     def hash(self, name: str) -> dict[str, str]:
         """HGETALL."""
