@@ -142,9 +142,9 @@ def more_keys(oracle: Participant) -> str:
     worker.complete(worker.claim_one().id)
     worker.claim_one()
     worker.check_stalled()
-    there = [name for name in ("marker",) if queue.redis.exists(name)]
+    while_it_runs = [name for name in ("marker",) if queue.redis.exists(name)]
     queue.pause()
-    names = (
+    names = [
         "paused",
         "stalled",
         "waiting-children",
@@ -155,9 +155,9 @@ def more_keys(oracle: Participant) -> str:
         "stalled-check",
         "events",
         "repeat",
-    )
-    names += ("de:once", "metrics:completed")
-    there += [name for name in names if queue.redis.exists(name)]
+    ]
+    names += ["de:once", "metrics:completed"]
+    there = while_it_runs + [name for name in names if queue.redis.exists(name)]
     equal(there, ["marker", *names], "each of these keys exists")
     return f"there are also {', '.join(there)}"
 

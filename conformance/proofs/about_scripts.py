@@ -87,12 +87,11 @@ def what_an_end_sends(oracle: Participant) -> str:
 def what_a_retry_sends(oracle: Participant) -> str:
     """Let a job without back-off and one with fail."""
     queue, worker = oracle.queue(), oracle.worker()
-    for job, backoff in (("1", 0), ("2", 60_000)):
-        queue.add("shaky", {}, attempts=2, **({"backoff": backoff} if backoff else {}))
-        worker.claim_one(f"token-{job}")
-        worker.fail(job, token=f"token-{job}")
-        if job == "1":
-            worker.complete(worker.claim_one().id)
+    queue.add("at once", {}, attempts=2)
+    worker.fail(worker.claim_one().id)
+    worker.complete(worker.claim_one().id)
+    queue.add("later", {}, attempts=2, backoff=60_000)
+    worker.fail(worker.claim_one().id)
     retried, delayed = _calls(oracle, "retryJob"), _calls(oracle, "moveToDelayed")
     _taken_keys(retried, 11)
     _taken_keys(delayed, 8)
