@@ -258,6 +258,16 @@ class WorkerHandle(ParticipantHandle):
         told = any((entry.get("event"), entry.get("jobId")) == (name, job_id) for entry in self.redis.events())
         return told or self.redis.state(job_id) == [name]
 
+    def errors(self) -> list[str]:
+        """The texts of the `error` events that nobody has waited for. Other events that are still there are lost.
+
+        Raises OperationUnsupported for a client whose workers report nothing.
+        """
+        if not self.caller.reports_by_itself(self.handle):
+            raise OperationUnsupported("event error", "this client's workers report nothing, and Redis does not tell")
+        events = self.caller.driver.take_events(self.handle)
+        return [str(event.args.get("message", "")) for event in events if event.name == "error"]
+
 
 class EventsHandle(ParticipantHandle):
     """A QueueEvents reader."""

@@ -37,7 +37,9 @@ class Participant(Caller):
         """
         if processor == "manual" and self.plays_workers:
             return PlayedWorker(self, queue, **options)
-        return WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
+        handle = WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
+        self.workers.append(handle.handle)
+        return handle
 
     def events(self, name: str = "q", **options: Any) -> EventsHandle:
         """A QueueEvents reader; `options` are BullMQ's QueueEventsOptions."""
