@@ -64,9 +64,15 @@ class Bench:
         return self.server.fresh_prefix()
 
     def participant(
-        self, role: Role, prefix: str, clock: ParticipantClock, cancellation: Cancellation | None = None
+        self,
+        role: Role,
+        prefix: str,
+        clock: ParticipantClock,
+        cancellation: Cancellation | None = None,
+        *,
+        plays_workers: bool = False,
     ) -> Participant:
-        """A client on a prefix, behind the tap of its role."""
+        """A client on a prefix, behind the tap of its role. `plays_workers`: loops play its manual workers."""
         driver = self.oracle if role == "oracle" else self.client
         made = Participant(
             role,
@@ -76,22 +82,22 @@ class Bench:
             prefix=prefix,
             clock=clock,
             cancellation=cancellation,
-            stand_in=self._in_place_of(role),
+            stand_in=self._in_place_of(role, plays_workers=plays_workers),
         )
-        made.plays_workers = self.plays_workers()
+        made.plays_workers = plays_workers
         return made
 
     def plays_workers(self) -> bool:
-        """Whether loops play the manual workers of both sides, because the client has no others."""
+        """Whether loops have to play the manual workers of both sides, because the client has no others."""
         if self.stand_in is None:
             return False
         ready = self.client.handshake()
         can = "managed-worker" in ready.capabilities and "resolve" in ready.ops
         return can and "manual-worker" not in ready.capabilities
 
-    def _in_place_of(self, role: Role) -> StandIn | None:
+    def _in_place_of(self, role: Role, *, plays_workers: bool) -> StandIn | None:
         """Who does what this client cannot do. For the oracle, only what a loop cannot play is done so."""
-        if self.stand_in is None or (role == "oracle" and not self.plays_workers()):
+        if self.stand_in is None or (role == "oracle" and not plays_workers):
             return None
         if role == "oracle":
             return StandIn(self.oracle.living, self.taps[role].address)

@@ -243,6 +243,7 @@ def party_of(launch: Launch, ready: Ready) -> Party:
         command=launch.command,
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
+        lacks=sorted(ready.lacks),
     )
 
 

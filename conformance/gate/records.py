@@ -36,7 +36,10 @@ Level = Literal["MUST", "SHOULD", "MAY"]
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that took part: what its handshake said, and how it was started."""
+    """A client that took part: what its handshake said, and how it was started.
+
+    `lacks`: what it says that others have beside operations and capabilities.
+    """
 
     name: str
     language: str
@@ -45,6 +48,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]
     capabilities: list[str]
     ops: list[str]
+    lacks: list[str] = []
 
 
 class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):

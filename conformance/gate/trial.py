@@ -186,7 +186,11 @@ class _Trial:
 
     def _participant(self, role: Role, prefix: str, *, frozen: bool) -> Participant:
         participant = self.bench.participant(
-            role, prefix, self.bench.clock(frozen=frozen, cancellation=self.cancellation), self.cancellation
+            role,
+            prefix,
+            self.bench.clock(frozen=frozen, cancellation=self.cancellation),
+            self.cancellation,
+            plays_workers=self.bench.plays_workers(),
         )
         self.participants.append(participant)
         return participant
