@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_WITH_SPARK := $(VENV)/.ready-with-spark
 
-.PHONY: run test chaos check coverage generate lock clean
+.PHONY: run test chaos check steady coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -24,6 +24,9 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.class_names
 	$(BIN)/vulture
+
+steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed
+	$(BIN)/python -m tests.steady
 
 coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach
 	rm -f .coverage*
