@@ -15,6 +15,8 @@ STOPPED_S = 0.5
 CALM_S = 1.0
 """Between two rounds in which every driver is stopped once: on 2 cores each stands still every 3 s."""
 BUSY_PROCESSES = 16
+BUSY_LOOP = [sys.executable, "-I", "-S", "-c", "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"]
+"""Ends with whoever has started it, however that ends."""
 DRIVER_WORDS = ("conformance.reference_impl.driver", "driver.mjs")
 
 
@@ -69,8 +71,7 @@ def stopped_drivers(run: int) -> Iterator[None]:
 def busy_cores(_run: int) -> Iterator[None]:
     """While the block lasts, so many processes want to run all the time."""
     # Each in a session of its own: Linux shares the cores between sessions first, and all of them would count as one.
-    loop = [sys.executable, "-I", "-S", "-c", "while True: pass"]
-    processes = [subprocess.Popen(loop, start_new_session=True) for _ in range(BUSY_PROCESSES)]
+    processes = [subprocess.Popen(BUSY_LOOP, start_new_session=True) for _ in range(BUSY_PROCESSES)]
     try:
         yield
     finally:

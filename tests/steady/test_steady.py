@@ -14,7 +14,7 @@ import pytest
 from conformance.gate.records import ScenarioRecord, Verdict
 from conformance.servers.connection import wait_until
 
-from .disturbances import BUSY_PROCESSES, busy_cores, drivers_of, stopped_drivers
+from .disturbances import BUSY_LOOP, BUSY_PROCESSES, busy_cores, drivers_of, stopped_drivers
 from .outcome import Outcome, outcome_of
 
 
@@ -50,7 +50,7 @@ def test_drivers_stand_still_and_go_on(driver: psutil.Process) -> None:
 def test_busy_processes_are_there_only_inside_the_block() -> None:
     def loops() -> list[psutil.Process]:
         children = psutil.Process().children()
-        return [child for child in children if child.is_running() and "while True: pass" in child.cmdline()]
+        return [child for child in children if child.is_running() and BUSY_LOOP[-1] in child.cmdline()]
 
     with busy_cores(os.getpid()):
         assert wait_until(lambda: len(loops()) == BUSY_PROCESSES, deadline_s=30)
