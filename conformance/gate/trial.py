@@ -38,6 +38,8 @@ class TrialResult:
     inconclusive: str = ""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    frozen: bool = False
+    """Whether time stood still for both clients."""
 
 
 def run_trial(
@@ -92,6 +94,7 @@ class _Trial:
 
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
+        self.result.frozen = frozen
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
