@@ -276,7 +276,7 @@ def _conclusion(
         share=evidence.share,
         profiles=evidence.statuses,
         open=open_requirements(tuple(evidence.levels), evidence.outcomes, evidence.header),
-        narrowed=evidence.is_narrowed,
+        narrowed=evidence.is_narrowed or bool(evidence.demanded),
     )
 
 
@@ -393,7 +393,8 @@ def _elsewhere(evidence: RunEvidence) -> set[str]:
 
 
 def _the_others(evidence: RunEvidence) -> list[str]:
-    others = [status for status in evidence.statuses if status.is_open]
+    asked_for = evidence.demanded or tuple(evidence.profiles)
+    others = [status for status in evidence.statuses if status.is_open and status.name in asked_for]
     undecided = [
         f"{status.name} ({status.decided} of {status.requirements} decided)" for status in named(others, {"undecided"})
     ]
