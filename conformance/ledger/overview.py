@@ -118,9 +118,9 @@ def requirements_page(ledger: Ledger, profiles: ProfileTable) -> str:
 PROFILES = """\
 ## Profiles
 
-What a client can be conformant as. Every rule that a scenario looks at belongs to one profile: to the one whose behaviour
-it judges, whoever brings its jobs into their states. A driver claims a profile by declaring all that it needs; `wire`
-needs nothing, because it is about every client, and makes nobody conformant by itself.
+What a client can be conformant as. Every rule that a scenario looks at belongs to one profile: to the one whose
+behaviour it judges, whoever brings its jobs into their states. A driver claims a profile by declaring all that it
+needs; `wire` needs nothing, because it is about every client, and makes nobody conformant by itself.
 """
 
 
