@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 
 from conformance.driver.messages import Ready
@@ -21,6 +22,7 @@ from conformance.environment.clients import Launch
 from conformance.environment.prepare import Announce, Environment, prepare
 from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench, BenchPlan
+from conformance.gate.conclusion import Conclusion, RunEvidence, draw_conclusion, percentage
 from conformance.gate.judge import check_names
 from conformance.gate.known import KnownFailure, load_known, stale_entries, unmatched_entries
 from conformance.gate.options import RunConfig, recorded
@@ -38,19 +40,27 @@ from conformance.gate.records import (
     redacted,
 )
 from conformance.gate.repeating import Repeater
-from conformance.gate.selection import is_selected, left_out, running_order, scenario_of
+from conformance.gate.selection import (
+    NEEDS_A_CLUSTER,
+    is_selected,
+    left_out,
+    requirements_not_run,
+    running_order,
+    scenario_of,
+)
 from conformance.gate.trial import run_trial
 from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
+from conformance.ledger.profiles import load_profiles
 from conformance.participants.marks import Scenario
-from conformance.problems import NothingSelected, Problem
+from conformance.problems import NothingSelected, Problem, Undecidable, UsageProblem
 
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 WORKER_INPUT = "bullmq_conformance"
 TURNSTILE_INPUT = "bullmq_conformance_turnstile"
-NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
+NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
 class ScenarioRunner:
@@ -84,6 +94,7 @@ class GatePlugin:
         self.listeners = listeners
         self.announce = announce
         check_names(config.no_rule)
+        check_demands(config)
         self.known = load_known(config.known_path, load_ledger())
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None
@@ -94,7 +105,8 @@ class GatePlugin:
         self._planned = 0
 
     def use(self, environment: Environment) -> None:
-        """Run on what the caller has prepared, and will end."""
+        """Run on what the caller has prepared, and will end. Raises Undecidable where a profile cannot be decided."""
+        insist_on_profiles(self.config, environment)
         self._environment = environment
 
     # Collection.
@@ -166,29 +178,28 @@ class GatePlugin:
             self._stack.close()
 
     def _finish(self, session: pytest.Session) -> None:
-        stale = stale_entries(self.known, self.records)
-        problems = unmatched_entries(self.known, self.records)
-        self.exit_code = self._exit_code(bool(stale or problems))
+        verdicts = [record.verdict for record in self.records]
+        footer = RunFooter(
+            finished_ms=_now_ms(),
+            exit_code=0,
+            verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+            stale=stale_entries(self.known, self.records),
+            problems=unmatched_entries(self.known, self.records),
+            startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+        )
+        self.exit_code = self._concluded(footer).exit_code
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             session.exitstatus = self.exit_code
-        verdicts = [record.verdict for record in self.records]
-        self._tell(
-            RunFooter(
-                finished_ms=_now_ms(),
-                exit_code=self.exit_code,
-                verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
-                stale=stale,
-                problems=problems,
-                startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+        self._tell(msgspec.structs.replace(footer, exit_code=self.exit_code))
+
+    def _concluded(self, footer: RunFooter) -> Conclusion:
+        assert self._header is not None
+        levels = {row.id: row.level for row in load_ledger().values() if row.examined}
+        return draw_conclusion(
+            RunEvidence(
+                header=self._header, scenarios=self.records, footer=footer, levels=levels, profiles=load_profiles()
             )
         )
-
-    def _exit_code(self, known_problems: bool) -> int:
-        """0 conformant, 1 not, 3 when nothing failed but something broke or stayed unfinished."""
-        verdicts = {record.verdict for record in self.records}
-        if verdicts & {"fail", "inconclusive"} or known_problems:
-            return 1
-        return 3 if "error" in verdicts or len(self.records) < self._planned else 0
 
     # Setting up.
 
@@ -200,10 +211,11 @@ class GatePlugin:
     def _prepared(self) -> Environment:
         if self._environment is None:
             try:
-                self._environment = self._stack.enter_context(prepare(self.config, self.announce, prove=True))
+                self.use(self._stack.enter_context(prepare(self.config, self.announce, prove=True)))
             except Problem as problem:
                 self._stack.close()
                 pytest.exit(str(problem), returncode=problem.exit_code)
+        assert self._environment is not None
         return self._environment
 
     def _plan(self, planned: int) -> None:
@@ -227,6 +239,7 @@ class GatePlugin:
             environment={**environment.facts(), **self._not_run()},
             planned=planned,
             options=recorded(self.config),
+            not_run=requirements_not_run(self.config, load_ledger()),
         )
         self._tell(self._header)
 
@@ -265,6 +278,33 @@ def party_of(launch: Launch, ready: Ready) -> Party:
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
     )
+
+
+def check_demands(config: RunConfig) -> None:
+    """Raise UsageProblem for a profile that there is not, and for a share that is no percentage."""
+    unknown = [name for name in config.profile if name not in load_profiles()]
+    if unknown:
+        raise UsageProblem(f"unknown profile {unknown[0]!r}", hint=f"choose from {', '.join(load_profiles())}")
+    try:
+        percentage(config.min_decided or "0")
+    except ValueError as error:
+        raise UsageProblem(
+            f"--min-decided {config.min_decided!r} is no percentage: {error}", hint="30 or 30%"
+        ) from error
+
+
+def insist_on_profiles(config: RunConfig, environment: Environment) -> None:
+    """Raise Undecidable where a profile that must hold lacks operations, or another Redis than the run has."""
+    ready = environment.handshakes["client"]
+    for profile in (load_profiles()[name] for name in config.profile):
+        missing = profile.missing({*ready.ops, *ready.capabilities})
+        if missing:
+            raise Undecidable(
+                f"the driver does not declare the profile {profile.name}: {', '.join(missing)} missing",
+                hint="declare what is missing, or ask for another profile (`bullmq-conformance list --profiles`)",
+            )
+        if profile.needs and profile.needs != environment.server.mode:
+            raise Undecidable(f"the profile {profile.name} cannot be decided on one Redis", hint="--redis cluster:3")
 
 
 def nothing_selected(config: RunConfig) -> NothingSelected:
