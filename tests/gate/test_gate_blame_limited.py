@@ -87,6 +87,13 @@ SECONDS = """
     end
 """
 """Lua: the script stores the timestamp of a job in seconds."""
+GHOST = """
+    if command[1] == "LPUSH" and on(command, "wait") then
+        local key = string.gsub(command[2], ":wait$", ":completed")
+        send("ZADD", key, 1, "ghost")
+    end
+"""
+"""Lua: the script leaves the id of a job that does not exist."""
 
 
 def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried) -> None:
@@ -100,10 +107,7 @@ def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried) ->
             SECONDS,
             "job.hash.timestamp",
         ),
-        (
-            "if command[1] == 'LPUSH' and on(command, 'wait') then send('LPUSH', command[2], 'ghost') end",
-            "lifecycle.one-state",
-        ),
+        (GHOST, "lifecycle.one-state"),
         ("if event(command) == 'waiting' then return '0-0' end", "event.waiting"),
     ],
     ids=["timestamp-in-seconds", "ghost", "no-event-waiting"],
