@@ -9,6 +9,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ import pytest
 from conformance.driver.messages import Ready
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import Announce, Environment, prepare
+from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench, BenchPlan
 from conformance.gate.judge import check_names
 from conformance.gate.known import KnownFailure, load_known, stale_entries, unmatched_entries
@@ -33,8 +37,10 @@ from conformance.gate.records import (
     encode,
     redacted,
 )
+from conformance.gate.repeating import Repeater
 from conformance.gate.selection import is_selected, left_out, running_order, scenario_of
 from conformance.gate.trial import run_trial
+from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
 from conformance.participants.marks import Scenario
@@ -43,20 +49,26 @@ from conformance.problems import NothingSelected, Problem
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 WORKER_INPUT = "bullmq_conformance"
+TURNSTILE_INPUT = "bullmq_conformance_turnstile"
 NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
 
 
 class ScenarioRunner:
-    """What the fixture `runner` gives to a scenario: the bench of this process, and how it is judged."""
+    """What the fixture `runner` gives to a scenario: the bench of this process, how it is played and judged."""
 
-    def __init__(self, bench: Bench, config: RunConfig, known: Sequence[KnownFailure]) -> None:
-        self.bench, self.config, self.known = bench, config, known
+    def __init__(self, bench: Bench, repeater: Repeater, config: RunConfig, known: Sequence[KnownFailure]) -> None:
+        self.bench, self.repeater, self.config, self.known = bench, repeater, config, known
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
         """Run a scenario, leave its record with pytest, and end as pytest's outcome says."""
         ledger = load_ledger()
-        result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
-        record = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
+
+        def attempt() -> tuple[ScenarioRecord, bool]:
+            result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
+            judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
+            return judged, result.frozen
+
+        record = self.repeater.play(attempt)
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
         conclude(record)
 
@@ -108,6 +120,7 @@ class GatePlugin:
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker the address of Redis and the commands of the drivers."""
         node.workerinput[WORKER_INPUT] = BenchPlan.of(self._prepared()).encode()
+        node.workerinput[TURNSTILE_INPUT] = self._turnstile_folder
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -124,12 +137,15 @@ class GatePlugin:
     @contextmanager
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         """The bench of this process, while its scenarios run."""
-        given = getattr(config, "workerinput", {}).get(WORKER_INPUT)
-        bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
-        try:
-            yield ScenarioRunner(bench, self.config, self.known)
-        finally:
-            bench.close()
+        told = getattr(config, "workerinput", {})
+        given = told.get(WORKER_INPUT)
+        turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
+        with ExitStack() as stack:
+            bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
+            stack.callback(bench.close)
+            redis = stack.enter_context(bench.server.connect())
+            watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
+            yield ScenarioRunner(bench, Repeater(watch, turnstile), self.config, self.known)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Pass a finished scenario's record on (in the controller, or in the only process)."""
@@ -175,6 +191,11 @@ class GatePlugin:
         return 3 if "error" in verdicts or len(self.records) < self._planned else 0
 
     # Setting up.
+
+    @cached_property
+    def _turnstile_folder(self) -> str:
+        """Where the processes of this run find its turnstile."""
+        return self._stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-"))
 
     def _prepared(self) -> Environment:
         if self._environment is None:

@@ -80,6 +80,7 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
     `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
     that known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
+    `repeated`: what the attempts before the last one said, which do not count because the machine starved.
     """
 
     id: str
@@ -94,6 +95,7 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     timings_ms: dict[str, float] = {}
     reproduce: str = ""
     log: list[str] = []
+    repeated: list[str] = []
 
 
 class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):

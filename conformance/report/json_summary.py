@@ -92,6 +92,7 @@ class JsonScenario(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     reproduce: str
     timings_ms: dict[str, float]
+    repeated: list[str]
 
 
 class JsonArea(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +224,7 @@ def _scenario(scenario: ScenarioSummary) -> JsonScenario:
         reason=record.reason,
         reproduce=record.reproduce,
         timings_ms=record.timings_ms,
+        repeated=record.repeated,
     )
 
 

@@ -367,8 +367,9 @@ def requirement_facts(requirement: RequirementSummary) -> list[LabelledValue]:
 
 
 def scenario_facts(record: ScenarioRecord) -> list[LabelledValue]:
-    """Describe a scenario: what it is about, and why it did not pass, where it says so."""
-    return [("scenario", visible(record.title)), ("reason", visible(record.reason))]
+    """Describe a scenario: what it is about, why it did not pass, and which attempts before do not count."""
+    facts = [("scenario", visible(record.title)), ("reason", visible(record.reason))]
+    return facts + [("repeated", visible(attempt)) for attempt in record.repeated]
 
 
 def finding_facts(finding: Finding, *, limit: int = 160) -> list[LabelledValue]:

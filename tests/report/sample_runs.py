@@ -253,6 +253,7 @@ def _locks_and_events() -> Iterable[ScenarioRecord]:
         "lock.renewed",
         title="a lock is renewed in time",
         reason="the worker did not ask for its lock within 5000 ms; last seen: wait=1, active=0",
+        repeated=["the client's driver was not let run for 812 ms, of which 655 ms close together: fail, no event"],
         total_ms=5000.0,
     )
     yield scenario(
