@@ -51,6 +51,11 @@ class Bench:
         """These two, and that of the stand-in."""
         return (*self.drivers, *([self.stand_in] if self.stand_in else []))
 
+    def processes(self) -> dict[str, int]:
+        """The ids of the drivers that run, by whose they are."""
+        pids = {f"the {role}'s driver": driver.pid() for role, driver in zip(ROLES, self.drivers, strict=True)}
+        return {name: pid for name, pid in pids.items() if pid is not None}
+
     def both_have_clock(self) -> bool:
         """Whether time can stand still for both."""
         return all("clock" in driver.living().ready.capabilities for driver in self.drivers)

@@ -45,6 +45,8 @@ class TrialResult:
     """Requirements of the scenario on which the client could not show anything: the oracle did that in its place."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    frozen: bool = False
+    """Whether time stood still for both clients."""
 
 
 def run_trial(
@@ -103,6 +105,7 @@ class _Trial:
 
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
+        self.result.frozen = frozen
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
