@@ -47,6 +47,8 @@ UNSET: tuple[Any, ...] = (None, 0, "", {}, [])
 
 _DUE_IN_ID = re.compile(r"(?P<before>\brepeat:.+:)\d{13}\b")
 
+_DUE_IN_OPTIONS = frozenset({"delay", "prevMillis"})
+
 JOB_TYPES = [container.job_type for container in JOB_CONTAINERS]
 """All types of jobs, as getters call them."""
 
@@ -265,11 +267,15 @@ def _without_prefix(value: Any, prefix: str) -> Any:
 
 
 def _without_due_times(value: Any) -> Any:
-    """The ids of schedulers' jobs end with the time (Unix ms) at which they are due, which is each client's own."""
+    """Without what schedulers' jobs say of when they are due: in the end of their ids (Unix ms), and in their options.
+
+    It comes of each client's own present.
+    """
     if isinstance(value, str):
         return _DUE_IN_ID.sub(r"\g<before><due>", value)
     if isinstance(value, dict):
-        return {name: _without_due_times(item) for name, item in value.items()}
+        own = _DUE_IN_OPTIONS if "repeat" in value else frozenset()
+        return {name: _without_due_times(item) for name, item in value.items() if name not in own}
     return [_without_due_times(item) for item in value] if isinstance(value, list) else value
 
 
