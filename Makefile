@@ -17,12 +17,13 @@ test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the refer
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos
 
-check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing per class name, dead code
+check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing per class name, loops that end, dead code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.class_names
+	$(BIN)/python -m tests.house.bounded_loops
 	$(BIN)/vulture
 
 coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach

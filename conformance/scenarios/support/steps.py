@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops.base import JobView
-from conformance.participants.expect import equal, holds
+from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.handles import FlowHandle, QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
@@ -20,6 +21,20 @@ def fill(queue: QueueHandle, jobs: int) -> None:
     """Add plain jobs; their ids count from 1."""
     for number in range(1, jobs + 1):
         queue.add(f"job {number}")
+
+
+MOST_CLAIMS = 100
+"""More jobs than any scenario has that claims until nothing is left."""
+
+
+def claimed_until_empty(worker: WorkerHandle, token: str = "token-1") -> Iterator[JobView]:
+    """Claim job after job until none is left. Raises Mismatch where there is always another one."""
+    for _ in range(MOST_CLAIMS):
+        job = worker.claim(token)
+        if job is None:
+            return
+        yield job
+    raise Mismatch("the queue runs empty", expected=f"at most {MOST_CLAIMS} jobs", actual="there is always another one")
 
 
 def wait_for_finished(
