@@ -168,10 +168,17 @@ def apply_limit(whose: str, queue: QueueHandle, most: int, duration_ms: int = MI
     return {}
 
 
-def end_window(redis: RedisView, client: Participant) -> None:
-    """The key has expired, and so much time has passed on the client's clock too."""
-    redis.delete("limiter")
-    client.pass_time(MINUTE_MS)
+def after_window(client: Participant, queue: QueueHandle, worker: WorkerHandle, **limiter: Any) -> WorkerHandle:
+    """The window of a minute is over: the key has expired. Returns a worker that may claim again.
+
+    Where the clock stands still, the minute passes on it, and the worker is the same. Where it runs nobody waits for a
+    minute: the worker that has met the limit knows until when, so another with the same `limiter` goes on.
+    """
+    queue.redis.delete("limiter")
+    if client.clock.frozen:
+        client.pass_time(MINUTE_MS)
+        return worker
+    return client.worker(**limiter)
 
 
 def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None:
