@@ -5,12 +5,15 @@ With xdist the controller prepares everything once and collects the records; the
 
 from __future__ import annotations
 
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from conformance.driver.messages import Ready
@@ -18,7 +21,14 @@ from conformance.environment.clients import Launch
 from conformance.environment.prepare import Announce, Environment, prepare
 from conformance.gate.bench import Bench, BenchPlan
 from conformance.gate.judge import check_names
-from conformance.gate.known import KnownFailure, load_known, stale_entries, unmatched_entries
+from conformance.gate.known import (
+    KnownFailure,
+    judged_entries,
+    load_known,
+    stale_entries,
+    unexplained,
+    unmatched_entries,
+)
 from conformance.gate.options import RunConfig, recorded
 from conformance.gate.records import (
     FORMAT,
@@ -34,6 +44,7 @@ from conformance.gate.records import (
     redacted,
 )
 from conformance.gate.selection import is_selected, left_out, running_order, scenario_of
+from conformance.gate.stopping import Stopping
 from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import conclude, make_record
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
@@ -43,21 +54,32 @@ from conformance.problems import NothingSelected, Problem
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 WORKER_INPUT = "bullmq_conformance"
+WORKER_STOPPING = "bullmq_conformance_stopping"
 NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
 
 
 class ScenarioRunner:
     """What the fixture `runner` gives to a scenario: the bench of this process, and how it is judged."""
 
-    def __init__(self, bench: Bench, config: RunConfig, known: Sequence[KnownFailure]) -> None:
+    def __init__(
+        self, bench: Bench, config: RunConfig, known: Sequence[KnownFailure], stopping: Stopping | None = None
+    ) -> None:
         self.bench, self.config, self.known = bench, config, known
+        self.stopping = stopping or Stopping()
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
-        """Run a scenario, leave its record with pytest, and end as pytest's outcome says."""
+        """Run a scenario, leave its record with pytest, and end as pytest's outcome says.
+
+        Once the run is to end, it leaves no record: the scenario is one that was not run.
+        """
+        if reason := self.stopping.reason:
+            pytest.skip(f"not run: {reason}")
         ledger = load_ledger()
         result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
         record = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
+        if record.verdict == "fail":
+            self.stopping.note_failure()
         conclude(record)
 
 
@@ -77,6 +99,8 @@ class GatePlugin:
         self.exit_code: int | None = None
         """The run's exit code; None when it did not come to its end, or had nothing to do."""
         self._stack = ExitStack()
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bullmq-conformance-run-")))
+        self._stopping = Stopping.after(config.budget_ms, fail_fast=config.fail_fast, folder=folder)
         self._environment: Environment | None = None
         self._header: RunHeader | None = None
         self._planned = 0
@@ -108,6 +132,7 @@ class GatePlugin:
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker the address of Redis and the commands of the drivers."""
         node.workerinput[WORKER_INPUT] = BenchPlan.of(self._prepared()).encode()
+        node.workerinput[WORKER_STOPPING] = msgspec.json.encode(self._stopping).decode()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -124,10 +149,12 @@ class GatePlugin:
     @contextmanager
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         """The bench of this process, while its scenarios run."""
-        given = getattr(config, "workerinput", {}).get(WORKER_INPUT)
+        from_controller = getattr(config, "workerinput", {})
+        given, stopping = from_controller.get(WORKER_INPUT), from_controller.get(WORKER_STOPPING)
         bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
         try:
-            yield ScenarioRunner(bench, self.config, self.known)
+            decoded = msgspec.json.decode(stopping, type=Stopping) if stopping else self._stopping
+            yield ScenarioRunner(bench, self.config, self.known, decoded)
         finally:
             bench.close()
 
@@ -150,9 +177,11 @@ class GatePlugin:
             self._stack.close()
 
     def _finish(self, session: pytest.Session) -> None:
-        stale = stale_entries(self.known, self.records)
-        problems = unmatched_entries(self.known, self.records)
+        judged = judged_entries(self.known, self.records, whole=not self.config.is_narrowed and not self._left)
+        stale = stale_entries(judged, self.records)
+        problems = unmatched_entries(judged, self.records)
         self.exit_code = self._exit_code(bool(stale or problems))
+        problems += self._stopped()
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             session.exitstatus = self.exit_code
         verdicts = [record.verdict for record in self.records]
@@ -167,12 +196,25 @@ class GatePlugin:
             )
         )
 
+    @property
+    def _left(self) -> int:
+        """How many of the planned scenarios have left no record."""
+        return self._planned - len(self.records)
+
+    def _stopped(self) -> list[str]:
+        """What was not run because the run was to end before."""
+        if not self._left or not self._stopping.reason:
+            return []
+        return [f"{self._left} of {self._planned} scenarios were not run: {self._stopping.reason}"]
+
     def _exit_code(self, known_problems: bool) -> int:
-        """0 conformant, 1 not, 3 when nothing failed but something broke or stayed unfinished."""
+        """0 conformant, 1 not, 3 when nothing failed but something broke, 4 when the run was ended before its end."""
         verdicts = {record.verdict for record in self.records}
         if verdicts & {"fail", "inconclusive"} or known_problems:
             return 1
-        return 3 if "error" in verdicts or len(self.records) < self._planned else 0
+        if "error" in verdicts or (self._left and not self._stopping.reason):
+            return 3
+        return 4 if self._left else 0
 
     # Setting up.
 
@@ -203,7 +245,7 @@ class GatePlugin:
             client=party_of(environment.client, environment.handshakes["client"]),
             oracle=party_of(environment.oracle, environment.handshakes["oracle"]),
             redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
-            environment={**environment.facts(), **self._not_run()},
+            environment={**environment.facts(), **self._not_run(), **self._known_in_use()},
             planned=planned,
             options=recorded(self.config),
         )
@@ -217,6 +259,16 @@ class GatePlugin:
         reason = f"{', '.join(names)} {NEED_A_CLUSTER}"
         self.announce(f"not run: {reason}")
         return {"not run": reason}
+
+    def _known_in_use(self) -> dict[str, str]:
+        """Which known.toml excuses failures: said at once, because it need not have been named."""
+        path = self.config.known_path
+        if path is None:
+            return {}
+        to_do = unexplained(self.known)
+        facts = f"{path}: {len(self.known)} entries" + (f", {to_do} without a reason so far" if to_do else "")
+        self.announce(f"known failures: {facts}")
+        return {"known failures": facts}
 
     def _tell(self, record: Record) -> None:
         for listener in self.listeners:

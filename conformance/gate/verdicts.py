@@ -56,7 +56,7 @@ def make_record(
     """The scenario's line."""
     verdicts = _verdicts(scenario, result, ledger)
     failing = [finding for finding in result.findings if verdict_of(finding, ledger) == "fail"]
-    excused = excuse(failing, known)
+    excused = excuse(failing, known, scenario_id(item))
     if excused and not result.reached_end:
         excused |= {name: NOT_REACHED for name, verdict in verdicts.items() if verdict in UNFINISHED}
     return ScenarioRecord(
