@@ -12,6 +12,7 @@ from conformance.environment.drivers import RestartableDriver, place_tap
 from conformance.environment.prepare import Environment
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Role
+from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.participant import Participant
 from conformance.servers.opening import RedisInstance
@@ -45,18 +46,28 @@ class Bench:
         """Whether time can stand still for both."""
         return all("clock" in driver.living().ready.capabilities for driver in self.drivers)
 
-    def clock(self, *, frozen: bool) -> ParticipantClock:
+    def clock(self, *, frozen: bool, cancellation: Cancellation | None = None) -> ParticipantClock:
         """A new clock for one participant."""
-        return FrozenClock() if frozen else RunningClock()
+        return FrozenClock() if frozen else RunningClock((cancellation or Cancellation()).sleep)
 
     def prefix(self) -> str:
         """A random prefix of the run's own; never from the seed, because processes with equal seeds share one Redis."""
         return self.server.fresh_prefix()
 
-    def participant(self, role: Role, prefix: str, clock: ParticipantClock) -> Participant:
+    def participant(
+        self, role: Role, prefix: str, clock: ParticipantClock, cancellation: Cancellation | None = None
+    ) -> Participant:
         """A client on a prefix, behind the tap of its role."""
         driver = self.oracle if role == "oracle" else self.client
-        return Participant(role, driver.living(), redis=self.redis, point=self.taps[role], prefix=prefix, clock=clock)
+        return Participant(
+            role,
+            driver.living(),
+            redis=self.redis,
+            point=self.taps[role],
+            prefix=prefix,
+            clock=clock,
+            cancellation=cancellation,
+        )
 
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""

@@ -17,6 +17,7 @@ from conformance.ledger.loader import Ledger
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.participants.caller import Role
+from conformance.participants.cancellation import Cancellation, Cancelled
 from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
@@ -71,6 +72,7 @@ class _Trial:
         self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
         self.result = TrialResult()
         self.participants: list[Participant] = []
+        self.cancellation = Cancellation()
 
     def run(self) -> None:
         self.bench.begin()
@@ -96,13 +98,21 @@ class _Trial:
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
         with ThreadPoolExecutor(max_workers=2) as pool:
-            on_oracle = pool.submit(self._steps, {"client": oracle})
-            on_client = pool.submit(self._steps, {"client": client})
+            on_oracle = pool.submit(self._one_side, oracle)
+            on_client = pool.submit(self._one_side, client)
         self._settle()
         self._judge_oracle(on_oracle.exception())
         if not self.result.error:
             self._judge_client(on_client.exception())
             self._observe(oracle, client, frozen=frozen)
+
+    def _one_side(self, participant: Participant) -> None:
+        """The steps of one side. Where the scenario cannot be played on it, the other need not wait for anything."""
+        try:
+            self._steps({"client": participant})
+        except OperationUnsupported as unsupported:
+            self.cancellation.cancel(str(unsupported))
+            raise
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
@@ -111,7 +121,7 @@ class _Trial:
         self._traffic()
         theirs, ours = self._snapshot(oracle), self._snapshot(client)
         broken = self.judge.invariants(theirs)
-        if broken:
+        if broken and not self.cancellation.reason:
             self.result.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
         if self.result.reached_end:
             self.result.findings += self.judge.answers(oracle, client)
@@ -149,7 +159,9 @@ class _Trial:
     # Both.
 
     def _participant(self, role: Role, prefix: str, *, frozen: bool) -> Participant:
-        participant = self.bench.participant(role, prefix, self.bench.clock(frozen=frozen))
+        participant = self.bench.participant(
+            role, prefix, self.bench.clock(frozen=frozen, cancellation=self.cancellation), self.cancellation
+        )
         self.participants.append(participant)
         return participant
 
@@ -187,8 +199,8 @@ class _Trial:
             self.result.findings += self.judge.health(reader, snapshot.queues)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
-        if isinstance(failure, TapMissing):
-            return  # the client has none either, which will be said
+        if isinstance(failure, (TapMissing, Cancelled)):
+            return  # the client has none either, or it is what the other side ended: both will be said
         if failure is not None:
             self.result.error = (
                 f"the oracle itself did not do as the scenario says: {type(failure).__name__}: {failure}"

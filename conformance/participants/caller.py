@@ -17,6 +17,7 @@ from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import Op, lifecycle
 from conformance.environment.drivers import TapPoint
+from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.redis_view import RedisView
@@ -79,9 +80,10 @@ class Pending(Generic[Value]):
     So the order of the transcript is that of the scenario, and not of the race.
     """
 
-    def __init__(self, work: Callable[[], Value], transcript: Transcript) -> None:
+    def __init__(self, work: Callable[[], Value], transcript: Transcript, cancellation: Cancellation) -> None:
         self._work = work
         self._transcript = transcript
+        self._cancellation = cancellation
         self._calls: list[RecordedCall] = []
         self._values: list[Value] = []
         self.failure: BaseException | None = None
@@ -96,9 +98,12 @@ class Pending(Generic[Value]):
         return not self._thread.is_alive()
 
     def result(self, *, within_ms: int = 8000) -> Value:
-        """Wait for what it returns. Raises what it raised, or Mismatch when `within_ms` have passed."""
-        self._thread.join(within_ms / 1000)
-        if not self.done:
+        """Wait for what it returns. Raises what it raised, Cancelled, or Mismatch when `within_ms` have passed."""
+        for slice_ms in self._cancellation.slices(within_ms):
+            self._thread.join(slice_ms / 1000)
+            if self.done:
+                break
+        else:
             raise Mismatch("the call comes to its end", expected=f"within {within_ms} ms", actual="it still waits")
         self._transcript.take_over(self._calls)
         self._calls = []
@@ -132,7 +137,15 @@ class Caller:
     """The calling half of a participant: what handles are built on."""
 
     def __init__(
-        self, role: Role, driver: DriverConnection, *, redis: Any, point: TapPoint, prefix: str, clock: ParticipantClock
+        self,
+        role: Role,
+        driver: DriverConnection,
+        *,
+        redis: Any,
+        point: TapPoint,
+        prefix: str,
+        clock: ParticipantClock,
+        cancellation: Cancellation | None = None,
     ) -> None:
         self.role = role
         self.driver = driver
@@ -140,6 +153,8 @@ class Caller:
         self.prefixes = [prefix]
         """All under which it may leave keys."""
         self.clock = clock
+        self.cancellation = cancellation or Cancellation()
+        """How the scenario is ended from outside."""
         self.transcript = Transcript()
         self.busy_seconds = 0.0
         """Time spent waiting for the driver."""
@@ -165,8 +180,9 @@ class Caller:
     def call(self, op: Op[Answer], *, handle: str | None = None, deadline_ms: int = 8000) -> Answer:
         """Send one operation and note the answer.
 
-        Raises OperationFailed, OperationUnsupported, OperationIndeterminate or a DriverBroken problem.
+        Raises OperationFailed, OperationUnsupported, OperationIndeterminate, Cancelled or a DriverBroken problem.
         """
+        self.cancellation.check()
         started = time.perf_counter()
         try:
             answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())

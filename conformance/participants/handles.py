@@ -53,10 +53,15 @@ class ParticipantHandle:
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
-        try:
-            return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=within_ms, where=where)
-        except EventTimeout as timeout:
-            raise Mismatch(what, expected=f"within {within_ms} ms", actual=str(timeout)) from timeout
+        seen = "nothing"
+        for slice_ms in self.caller.cancellation.slices(within_ms):
+            try:
+                return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)
+            except EventTimeout as timeout:
+                seen = timeout.seen
+        raise Mismatch(
+            what, expected=f"within {within_ms} ms", actual=f"no event {' or '.join(sorted(names))}; seen: {seen}"
+        )
 
 
 class QueueHandle(ParticipantHandle):

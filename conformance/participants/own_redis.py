@@ -115,7 +115,13 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
     """The same driver, clock and transcript, in front of another Redis."""
     point = TapPoint(place.server.for_drivers, None, NO_TAP)
     moved = Participant(
-        client.role, client.driver, redis=connection, point=point, prefix=client.prefix, clock=client.clock
+        client.role,
+        client.driver,
+        redis=connection,
+        point=point,
+        prefix=client.prefix,
+        clock=client.clock,
+        cancellation=client.cancellation,
     )
     moved.share(client)
     return moved

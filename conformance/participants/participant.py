@@ -52,11 +52,11 @@ class Participant(Caller):
         """
         if self._point.tap is None:
             raise TapMissing(self._point.reason)
-        return ParticipantTap(self._point.tap, self._pending)
+        return ParticipantTap(self._point.tap, self._pending, self.cancellation)
 
     def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
         """Begin something that takes its time, such as a call that a tap holds, and go on."""
-        pending = Pending(work, self.transcript)
+        pending = Pending(work, self.transcript, self.cancellation)
         self._pending.append(pending)
         return pending
 
@@ -103,4 +103,4 @@ class Participant(Caller):
                     return value
                 if time.monotonic() > deadline:
                     raise Mismatch(what, expected=f"within {within_ms} ms", actual=f"last seen: {value_text(value)}")
-                time.sleep(POLL_SECONDS)
+                self.cancellation.sleep(POLL_SECONDS)
