@@ -5,14 +5,20 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.errors import (
+    DriverBroken,
+    OperationFailed,
+    OperationGivenUp,
+    OperationIndeterminate,
+    OperationUnsupported,
+)
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.judge import ORACLE_HEALTH, Judge
+from conformance.gate.time_limit import Side, TimeLimit, TimeLimitExceeded, play
 from conformance.ledger.loader import Ledger
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
@@ -37,19 +43,28 @@ class TrialResult:
     error: str = ""
     unsupported: str = ""
     inconclusive: str = ""
+    given_up: str = ""
+    """Why the scenario was ended although nothing new is known: an operation that it needs has hung before."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
 
 
 def run_trial(
-    scenario: Scenario, arguments: Mapping[str, Any], bench: Bench, ledger: Ledger, *, rules_off: Sequence[str] = ()
+    scenario: Scenario,
+    arguments: Mapping[str, Any],
+    bench: Bench,
+    ledger: Ledger,
+    *,
+    rules_off: Sequence[str] = (),
+    limit: TimeLimit | None = None,
 ) -> TrialResult:
     """Run one scenario once and return what came to light. Never raises for what a client does.
 
-    `rules_off`: names of canonical rules that are not applied.
+    `rules_off`: names of canonical rules that are not applied. `limit`: another than the scenario's own.
     """
     started = time.perf_counter()
-    trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger, tuple(rules_off)))
+    judge = Judge(scenario, ledger, tuple(rules_off))
+    trial = _Trial(scenario, dict(arguments), bench, judge, limit or TimeLimit.of(scenario))
     for part in (trial.run, trial.finish):
         _guarded(part, trial.result)
     trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
@@ -68,8 +83,11 @@ def _guarded(part: Callable[[], None], result: TrialResult) -> None:
 
 
 class _Trial:
-    def __init__(self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge) -> None:
+    def __init__(
+        self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge, limit: TimeLimit
+    ) -> None:
         self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
+        self.limit = limit
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
@@ -97,13 +115,13 @@ class _Trial:
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            on_oracle = pool.submit(self._one_side, oracle)
-            on_client = pool.submit(self._one_side, client)
+        on_oracle = Side(lambda: self._one_side(oracle), lambda: oracle.transcript.step)
+        on_client = Side(lambda: self._one_side(client), lambda: client.transcript.step)
+        self._play(on_oracle, on_client)
         self._settle()
-        self._judge_oracle(on_oracle.exception())
+        self._judge_oracle(on_oracle.failure)
         if not self.result.error:
-            self._judge_client(on_client.exception())
+            self._judge_client(on_client.failure)
             self._observe(oracle, client, frozen=frozen)
 
     def _one_side(self, participant: Participant) -> None:
@@ -137,7 +155,12 @@ class _Trial:
         prefix = self.bench.prefix()
         client = self._participant("client", prefix, frozen=False)
         oracle = self._participant("oracle", prefix, frozen=False)
-        failure = _caught(lambda: self._steps(self._roles(client, oracle)))
+        both = Side(
+            lambda: self._steps(self._roles(client, oracle)),
+            lambda: f"{client.transcript.step} (client), {oracle.transcript.step} (oracle)",
+        )
+        self._play(None, both)
+        failure = both.failure
         self._settle()
         if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
             self._judge_oracle(failure)
@@ -148,6 +171,15 @@ class _Trial:
         self._traffic()
         self._judge_left_behind(self._snapshot(client), prefix)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+
+    def _play(self, oracle: Side | None, client: Side) -> None:
+        play(oracle, client, self.limit, cancel=self.cancellation.cancel, kill=self._kill)
+
+    def _kill(self) -> None:
+        """End the drivers; whoever needs one starts it again."""
+        for driver in self.bench.drivers:
+            if driver.connection is not None:
+                driver.connection.kill()
 
     def _roles(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
         if self.scenario.style == "shared":
@@ -219,6 +251,10 @@ class _Trial:
                 self.result.inconclusive = str(failure)
             case OperationFailed():
                 self.result.findings.append(self.judge.broken("operation-failed", str(failure)))
+            case OperationGivenUp():
+                self.result.given_up = str(failure)
+            case TimeLimitExceeded():
+                self.result.findings.append(self.judge.broken("time-limit", str(failure)))
             case DriverBroken():
                 self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
                 connection = self.bench.client.connection
@@ -229,11 +265,3 @@ class _Trial:
                 self.result.findings.append(self.judge.broken("unexpected-state", seen))
             case _:
                 self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
-
-
-def _caught(action: Callable[[], None]) -> BaseException | None:
-    try:
-        action()
-    except Exception as failure:  # noqa: BLE001  (whatever it is, it is evidence)
-        return failure
-    return None

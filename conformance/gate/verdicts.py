@@ -68,7 +68,7 @@ def make_record(
         requirements=verdicts,
         findings=result.findings,
         known=excused,
-        reason=result.error or result.unsupported or result.inconclusive,
+        reason=result.error or result.unsupported or result.inconclusive or result.given_up,
         timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
         reproduce=reproduce_line(scenario_id(item), config),
         log=result.log,

@@ -37,6 +37,8 @@ class Transcript:
 
     def __init__(self) -> None:
         self.calls: list[RecordedCall] = []
+        self.step = "nothing yet"
+        """What is being done now, or was done last: said where a scenario does not come to its end."""
         self._silent = 0
         self._of_thread = threading.local()
 
@@ -99,6 +101,7 @@ class Pending(Generic[Value]):
 
     def result(self, *, within_ms: int = 8000) -> Value:
         """Wait for what it returns. Raises what it raised, Cancelled, or Mismatch when `within_ms` have passed."""
+        self._transcript.step = "waiting for the end of a call"
         for slice_ms in self._cancellation.slices(within_ms):
             self._thread.join(slice_ms / 1000)
             if self.done:
@@ -183,6 +186,7 @@ class Caller:
         Raises OperationFailed, OperationUnsupported, OperationIndeterminate, Cancelled or a DriverBroken problem.
         """
         self.cancellation.check()
+        self.transcript.step = f"the call {type(op).op}"
         started = time.perf_counter()
         try:
             answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())

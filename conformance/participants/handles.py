@@ -54,6 +54,7 @@ class ParticipantHandle:
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
         seen = "nothing"
+        self.caller.transcript.step = f"waiting until {what}"
         for slice_ms in self.caller.cancellation.slices(within_ms):
             try:
                 return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)

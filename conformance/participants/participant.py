@@ -99,6 +99,7 @@ class Participant(Caller):
         with self.transcript.silent():
             while True:
                 value = probe()
+                self.transcript.step = f"waiting until {what}"
                 if until(value):
                     return value
                 if time.monotonic() > deadline:

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from conformance.driver.hangs import MOST_HANGS
 from conformance.environment.drivers import RestartableDriver
+from conformance.gate import verdicts
 from conformance.participants.clock import FROZEN_START_MS
 from conformance.servers import RedisInstance
 
@@ -121,6 +123,17 @@ def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
     assert driver.connection is not crashed
     assert driver.connection is not None
     assert driver.connection.alive
+
+
+def test_what_hung_three_times_is_not_tried_again(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    client = mini()
+    for _ in range(MOST_HANGS):
+        client.hangs.hung("queue.count")
+    evidence = tried(COUNTS, bench_of(mini(), client))
+    assert evidence.findings == [], "it was reported when it hung"
+    assert evidence.given_up == "queue.count has hung 3 times in a row and is not tried again"
+    assert not evidence.reached_end
+    assert verdicts.unblamed(evidence) == "unchecked"
 
 
 def test_a_client_that_hangs_fails(mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf) -> None:
