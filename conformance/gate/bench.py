@@ -15,6 +15,7 @@ from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.participant import Participant
+from conformance.participants.patience import WaitHistory
 from conformance.servers.opening import RedisInstance
 
 ROLES: tuple[Role, ...] = ("oracle", "client")
@@ -25,13 +26,14 @@ class Bench:
     """What scenarios run on. One per process; scenarios come one after the other.
 
     Each participant has a tap of its own in front of Redis. `scripts`: texts of the official scripts by name; with them
-    the taps also know scripts that are only like official ones.
+    the taps also know scripts that are only like official ones. `waits`: what became of the waits of all its scenarios.
     """
 
     server: RedisInstance
     oracle: RestartableDriver
     client: RestartableDriver
     scripts: Mapping[str, str] = field(default_factory=dict)
+    waits: WaitHistory = field(default_factory=WaitHistory)
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()

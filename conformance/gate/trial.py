@@ -28,6 +28,7 @@ from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
 from conformance.participants.participant import Participant
+from conformance.participants.patience import Patience
 from conformance.participants.tap import TapMissing
 
 
@@ -91,6 +92,7 @@ class _Trial:
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
+        self.patience = Patience(bench.waits, scenario.name, sides=scenario.style == "differential")
 
     def run(self) -> None:
         self.bench.begin()
@@ -194,6 +196,7 @@ class _Trial:
         participant = self.bench.participant(
             role, prefix, self.bench.clock(frozen=frozen, cancellation=self.cancellation), self.cancellation
         )
+        participant.patience = self.patience
         self.participants.append(participant)
         return participant
 

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar
@@ -20,6 +20,7 @@ from conformance.environment.drivers import TapPoint
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
+from conformance.participants.patience import Patience, Wait
 from conformance.participants.redis_view import RedisView
 
 
@@ -158,6 +159,8 @@ class Caller:
         self.clock = clock
         self.cancellation = cancellation or Cancellation()
         """How the scenario is ended from outside."""
+        self.patience = Patience()
+        """How long waits go on, with what is known of waits before."""
         self.transcript = Transcript()
         self.busy_seconds = 0.0
         """Time spent waiting for the driver."""
@@ -170,7 +173,12 @@ class Caller:
 
     def share(self, other: Caller) -> None:
         """Speak to the same driver as another: names of handles are not used twice, and calls have one order."""
-        self.transcript, self._handles = other.transcript, other._handles
+        self.transcript, self._handles, self.patience = other.transcript, other._handles, other.patience
+
+    def waiting(self, what: str, within_ms: int) -> AbstractContextManager[Wait]:
+        """A wait that the scenario states with this sentence."""
+        self.transcript.step = f"waiting until {what}"
+        return self.patience.wait(self.role, what, within_ms)
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -95,13 +94,11 @@ class Participant(Caller):
         self, probe: Callable[[], Value], until: Callable[[Value], object], what: str, *, within_ms: int = 5000
     ) -> Value:
         """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
-        deadline = time.monotonic() + within_ms / 1000
-        with self.transcript.silent():
+        with self.waiting(what, within_ms) as wait, self.transcript.silent():
             while True:
                 value = probe()
-                self.transcript.step = f"waiting until {what}"
                 if until(value):
                     return value
-                if time.monotonic() > deadline:
-                    raise Mismatch(what, expected=f"within {within_ms} ms", actual=f"last seen: {value_text(value)}")
+                if wait.left_ms <= 0:
+                    raise wait.mismatch(what, f"last seen: {value_text(value)}")
                 self.cancellation.sleep(POLL_SECONDS)

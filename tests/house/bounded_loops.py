@@ -48,7 +48,9 @@ def _leaves(step: ast.If) -> bool:
 
 def _compares_with_bound(test: ast.expr) -> bool:
     compared = [node for node in ast.walk(test) if isinstance(node, ast.Compare)]
-    names = (inner.id for node in compared for inner in ast.walk(node) if isinstance(inner, ast.Name))
+    inside = [inner for node in compared for inner in ast.walk(node)]
+    names = [inner.id for inner in inside if isinstance(inner, ast.Name)]
+    names += [inner.attr for inner in inside if isinstance(inner, ast.Attribute)]
     return any(BOUND.search(name) for name in names)
 
 

@@ -23,6 +23,7 @@ BOUNDED = {
     "a deadline in the condition": "while time.monotonic() < deadline:\n    probe()",
     "what is left": "while (left := due - now()) > 0:\n    sleep(left)",
     "a deadline inside": "while True:\n    if probe():\n        return\n    if now() > deadline:\n        raise Late",
+    "what a wait has left": "while True:\n    if wait.left_ms <= 0:\n        raise Late",
     "a number of times": "while not until():\n    if written == MOST_JUNK:\n        raise Full\n    written += 1",
     "where a wait is caught": (
         "while True:\n    try:\n        return wait()\n    except Late:\n        if left_ms <= 50:\n            raise"
