@@ -35,7 +35,11 @@ from conformance.problems import UsageProblem
 UNLOCATED = frozenset({"scenario", "driver"})
 """Locators that say nothing: with them, the scenario is what tells one cause from another."""
 
+MOST_REASON = 120
+"""Characters of a message that go into a reason."""
+
 _HEAD = re.compile(r"\s*\[\[\s*known\s*\]\]\s*(#.*)?")
+_WHICH_DRIVER = re.compile(r"^driver `[^`]*`: ")
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")
 
 
@@ -117,9 +121,15 @@ def entry_of(finding: Finding, scenario: str) -> KnownFailure:
     """The entry that speaks of this finding and of all that have the same cause; its reason is to be filled in."""
     # What cannot be written stands for itself in a glob.
     where = _NO_TEXT.sub("?", glob.escape(finding.where))
-    reason = _NO_TEXT.sub("?", f"{TO_DO}: {finding.message}")
+    reason = _NO_TEXT.sub("?", f"{TO_DO}: {_first_words(finding.message)}")
     about = without_parameters(scenario) if finding.where in UNLOCATED else "*"
     return KnownFailure(requirement=finding.requirement, reason=reason, where=where, scenario=about)
+
+
+def _first_words(message: str) -> str:
+    """Enough of a message to know it again: without the driver's command, which is another on every machine."""
+    said = _WHICH_DRIVER.sub("", message).partition("\n")[0]
+    return said if len(said) <= MOST_REASON else said[:MOST_REASON] + "…"
 
 
 def _fails(finding: Finding, ledger: Ledger) -> bool:

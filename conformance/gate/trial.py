@@ -31,6 +31,11 @@ from conformance.participants.participant import Participant
 from conformance.participants.patience import Patience
 from conformance.participants.tap import TapMissing
 
+SETTLE_MS = 10_000
+"""How long what a scenario has begun may go on after its end."""
+SETTLE_FAILED_MS = 2000
+"""The same where the client has failed: what is still going on then mostly never ends."""
+
 
 @dataclass
 class TrialResult:
@@ -120,7 +125,7 @@ class _Trial:
         on_oracle = Side(lambda: self._one_side(oracle), lambda: oracle.transcript.step)
         on_client = Side(lambda: self._one_side(client), lambda: client.transcript.step)
         self._play(on_oracle, on_client)
-        self._settle()
+        self._settle(failed=on_client.failure is not None)
         self._judge_oracle(on_oracle.failure)
         if not self.result.error:
             self._judge_client(on_client.failure)
@@ -163,7 +168,7 @@ class _Trial:
         )
         self._play(None, both)
         failure = both.failure
-        self._settle()
+        self._settle(failed=failure is not None)
         if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
             self._judge_oracle(failure)
         else:
@@ -203,12 +208,12 @@ class _Trial:
     def _steps(self, roles: dict[str, Participant]) -> None:
         self.scenario.function(**roles, **self.arguments)
 
-    def _settle(self) -> None:
+    def _settle(self, *, failed: bool) -> None:
         """Nothing is disturbed any more, and what was begun comes to its end: also after a failure."""
         # Heal first: a call that a tap still holds would be waited for in vain.
         self.bench.heal()
         for participant in self.participants:
-            participant.settle()
+            participant.settle(within_ms=SETTLE_FAILED_MS if failed else SETTLE_MS)
 
     def _close_handles(self) -> None:
         """Close all handles, so that nobody writes while the kit reads."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -60,9 +61,13 @@ class Participant(Caller):
         return pending
 
     def settle(self, *, within_ms: int = 10_000) -> None:
-        """Wait until nothing that the scenario has begun goes on any more. Taps have to be healed before."""
+        """Wait until nothing that the scenario has begun goes on any more. Taps have to be healed before.
+
+        `within_ms` are for all of it together.
+        """
+        ends = time.monotonic() + within_ms / 1000
         for pending in self._pending:
-            pending.settle(within_ms=within_ms)
+            pending.settle(within_ms=max(0, int((ends - time.monotonic()) * 1000)))
         self._pending.clear()
 
     def untagged(self) -> Participant:

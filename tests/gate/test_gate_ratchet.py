@@ -168,3 +168,9 @@ def test_half_a_character_cannot_be_written_and_is_still_matched() -> None:
 def test_a_place_for_no_file_is_told_before_the_run(tmp_path: Path, path: str) -> None:
     with pytest.raises(UsageProblem, match="no file can be written there"):
         KnownWriter(tmp_path / path, levels(), whole=True, tell=lambda _line: None)
+
+
+def test_the_reason_of_a_broken_driver_is_short_and_holds_no_path_of_this_machine() -> None:
+    message = "driver `/home/me/driver --fast`: it ended (exit code 2) during queue.pause\n  | at driver.go:17"
+    assert entry_of(finding(message=message), "a/one").reason == "TODO: it ended (exit code 2) during queue.pause"
+    assert len(entry_of(finding(message="x" * 9999), "a/one").reason) < 200
