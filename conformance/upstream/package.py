@@ -80,8 +80,10 @@ def ensure_version(
     EnvironmentProblem where npm cannot get it, or when the cache cannot be written.
     """
     chosen = dict(overrides or {})
+    # From 6.0 on, bullmq leaves it to its user which ioredis it stands on; before, it brings its own.
+    direct = {"bullmq": version, "ioredis": chosen.get("ioredis", _pinned_version("ioredis"))}
     name = "+".join([f"bullmq-{version}", *(f"{package.replace('/', '-')}-{of}" for package, of in chosen.items())])
-    described = json.dumps({"private": True, "dependencies": {"bullmq": version}, "overrides": chosen})
+    described = json.dumps({"private": True, "dependencies": direct, "overrides": chosen})
     words = ("install", "--omit=optional")
     other = _Installation(
         node, (cache_root or cache_folder()) / name, name.replace("-", " ", 1), {"package.json": described}, words
@@ -170,8 +172,12 @@ class _Installation:
 
 
 def _pinned_name() -> str:
-    dependencies = json.loads((HARNESS / "package.json").read_bytes())["dependencies"]
-    return f"bullmq {dependencies['bullmq']}"
+    return f"bullmq {_pinned_version('bullmq')}"
+
+
+def _pinned_version(package: str) -> str:
+    versions: dict[str, str] = json.loads((HARNESS / "package.json").read_bytes())["dependencies"]
+    return versions[package]
 
 
 if sys.platform == "win32":
