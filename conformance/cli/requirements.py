@@ -22,7 +22,7 @@ from conformance.ledger.overview import LedgerCoverage, coverage_of, requirement
 from conformance.mutants.registry import killed_rows
 from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected, UsageProblem
-from conformance.proofs.proof import all_proofs, proof_runner
+from conformance.proofs.proof import Proof, ProofRunner, all_proofs, proof_runner
 
 
 @click.command("list")
@@ -79,16 +79,24 @@ REFUTED = 1
 
 
 @click.command()
-@click.argument("requirement")
+@click.argument("requirement", required=False)
 @click.option("--prove", is_flag=True, help="Show on a private Redis what the oracle does where the row is disputed.")
+@click.option("--all", "everything", is_flag=True, help="With --prove: prove every disputed row.")
 @click.option("--node", default="", help="Path of the Node.js that runs the oracle.")
 @click.option("--redis", default="", help="With --prove: as in `run`; default: a private one.")
-def explain(requirement: str, prove: bool, node: str, redis: str) -> int:
+def explain(requirement: str | None, prove: bool, everything: bool, node: str, redis: str) -> int:
     """Explain one REQUIREMENT, by its id or by the id of a claim of the specification (FR-2.3)."""
-    row = _find(load_ledger(), requirement)
     console = Console(soft_wrap=True, highlight=False, markup=False)
+    options = EnvironmentOptions(node=node, redis=redis)
+    if everything:
+        if requirement is not None or not prove:
+            raise UsageProblem("--all names no requirement, and needs --prove", hint="explain --prove --all")
+        return _prove_everything(console, options)
+    if requirement is None:
+        raise UsageProblem("which requirement?", hint="`bullmq-conformance list` prints every id")
+    row = _find(load_ledger(), requirement)
     _print_requirement(row, console)
-    return _prove(row, console, node=node, redis=redis) if prove else 0
+    return _prove(row, console, options) if prove else 0
 
 
 def _find(ledger: Ledger, requirement: str) -> Requirement:
@@ -121,19 +129,37 @@ def _print_requirement(row: Requirement, console: Console) -> None:
             console.print(f"{name}: {text}")
 
 
-def _prove(row: Requirement, console: Console, *, node: str, redis: str) -> int:
+def _prove(row: Requirement, console: Console, options: EnvironmentOptions) -> int:
     """Run the proofs of a row. Exit code 1 where the oracle does not do what the ledger says."""
     proofs = all_proofs().get(row.id, ())
     if not proofs:
         hint = "other disputed rows have one: `bullmq-conformance explain order.delayed.score --prove`"
         raise UsageProblem(f"there is no proof of {row.id}, which is {row.status}", hint=hint)
-    refuted = False
-    with proof_runner(EnvironmentOptions(node=node, redis=redis)) as runner:
-        for proof in proofs:
-            result = runner.run(proof)
-            refuted = refuted or not result.holds
-            console.print(f"\n{proof.what}\n{result.text}")
+    with proof_runner(options) as runner:
+        return REFUTED if _refuted(proofs, runner, console) else 0
+
+
+def _prove_everything(console: Console, options: EnvironmentOptions) -> int:
+    """Run every proof. Exit code 1 where the oracle does not do what the ledger says, naming those rows last."""
+    refuted = []
+    with proof_runner(options) as runner:
+        for name, proofs in all_proofs().items():
+            console.print(f"\n{name}", style="bold")
+            if _refuted(proofs, runner, console):
+                refuted.append(name)
+    count = sum(map(len, all_proofs().values()))
+    verdict = f"refuted: {', '.join(refuted)}" if refuted else "all of them hold"
+    console.print(f"\n{count} proofs of {len(all_proofs())} disputed rows; {verdict}")
     return REFUTED if refuted else 0
+
+
+def _refuted(proofs: Sequence[Proof], runner: ProofRunner, console: Console) -> bool:
+    """Run and show proofs; whether one of them does not hold."""
+    results = []
+    for proof in proofs:
+        results.append(runner.run(proof))
+        console.print(f"\n{proof.what}\n{results[-1].text}")
+    return not all(result.holds for result in results)
 
 
 INCOMPLETE = 1

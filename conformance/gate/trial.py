@@ -141,6 +141,8 @@ class _Trial:
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
+        if self.result.reached_end and not self.result.error:
+            self.result.findings += self.judge.worker_errors(oracle, client)
         # A worker that is still open would go on while its snapshot is read.
         self._close_handles()
         self._traffic()

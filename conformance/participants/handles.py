@@ -233,6 +233,11 @@ class WorkerHandle(ParticipantHandle):
             (lambda event: event.args.get("job") == job_id) if job_id else None,
         )
 
+    def errors(self) -> list[str]:
+        """The texts of the `error` events that nobody has waited for. Other events that are still there are lost."""
+        events = self.caller.driver.take_events(self.handle)
+        return [str(event.args.get("message", "")) for event in events if event.name == "error"]
+
 
 class EventsHandle(ParticipantHandle):
     """A QueueEvents reader."""

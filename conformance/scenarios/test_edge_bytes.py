@@ -110,7 +110,7 @@ def test_ten_megabytes_to_the_byte(client: Participant, letter: str, beyond: int
     )
 
 
-@handover("edge.large", tier="full")
+@handover("edge.large")
 def test_large_data_goes_there_and_back(producer: Participant, consumer: Participant) -> None:
     """A worker of the other language gets more than 10 MB, and returns them."""
     queue = producer.queue()

@@ -20,6 +20,9 @@ from conformance.ledger.overview import (
     coverage_of,
     requirements_page,
 )
+from conformance.participants.expect import equal
+from conformance.participants.participant import Participant
+from conformance.proofs.proof import Proof, all_proofs
 
 
 def requirement(name: str, status: Status = "tested", reason: str = "", claims: tuple[str, ...] = ()) -> Requirement:
@@ -225,3 +228,38 @@ def test_a_dispute_is_proven(call: Call) -> None:
     assert code == 0
     assert "paper says: A higher number is a higher priority" in out
     assert "Node 5.62.0 does: they ran in the order 0, 1, 3, 10" in out
+
+
+@pytest.fixture
+def proofs(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Proof, ...]]:
+    """Two proofs, of which the second is wrong about Node."""
+
+    def wrong(oracle: Participant) -> str:
+        equal(oracle.queue().add("job"), "7", "the first job has the id 7")
+        return "never said"
+
+    chosen = {
+        "lock.extend": all_proofs()["lock.extend"],
+        "add.id.counter": (Proof("add.id.counter", "wrong", "Do it wrong.", "frozen", wrong),),
+    }
+    monkeypatch.setattr(ledger_verb, "all_proofs", lambda: chosen)
+    return chosen
+
+
+def test_all_disputes_are_proven_at_once_and_the_refuted_ones_named_last(
+    call: Call, proofs: dict[str, tuple[Proof, ...]]
+) -> None:
+    code, out, _ = call("explain", "--prove", "--all")
+    assert code == 1
+    assert "Node 5.62.0 does: the job was marked in `stalled`" in out
+    assert "Node 5.62.0 does NOT do what the ledger says: the first job has the id 7" in out
+    assert out.endswith("2 proofs of 2 disputed rows; refuted: add.id.counter\n")
+    del proofs["add.id.counter"]
+    code, out, _ = call("explain", "--prove", "--all")
+    assert (code, out.splitlines()[-1]) == (0, "1 proofs of 1 disputed rows; all of them hold")
+
+
+@pytest.mark.parametrize("words", [("--all",), ("lock.token", "--all"), ("lock.token", "--prove", "--all"), ()])
+def test_all_and_one_requirement_exclude_each_other(call: Call, words: tuple[str, ...]) -> None:
+    code, out, _ = call("explain", *words)
+    assert (code, out) == (2, "")

@@ -16,6 +16,9 @@ from conformance.participants.redis_view import RedisView
 
 # Queues and their jobs.
 
+ENDINGS = ("completed", "failed")
+"""Events of jobs that leave `active` for good."""
+
 
 def fill(queue: QueueHandle, jobs: int) -> None:
     """Add plain jobs; their ids count from 1."""
@@ -59,6 +62,15 @@ def wait_for_all_completed(client: Participant, jobs: int) -> None:
         f"all {jobs} jobs are completed",
         within_ms=15_000,
     )
+
+
+def most_at_once(redis: RedisView) -> int:
+    """The largest number of active jobs: scripts are atomic, so the stream has every change in its order."""
+    active = most = 0
+    for name in redis.event_names():
+        active += (name == "active") - (name in ENDINGS)
+        most = max(most, active)
+    return most
 
 
 def echoed(client: Participant) -> str:
@@ -179,6 +191,12 @@ def after_window(client: Participant, queue: QueueHandle, worker: WorkerHandle, 
         client.pass_time(MINUTE_MS)
         return worker
     return client.worker(**limiter)
+
+
+def window_gaps_ms(redis: RedisView, *, most: int) -> list[int]:
+    """How long after each other the windows began, all of them full: by the stamps of Redis, from start to start."""
+    stamps = [stamp for stamp, entry in redis.stamped_events() if entry["event"] == "active"]
+    return [later - earlier for earlier, later in pairwise(stamps[::most])]
 
 
 def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None:
