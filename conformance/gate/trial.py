@@ -135,8 +135,8 @@ class _Trial:
         """The steps of one side. Where the scenario cannot be played on it, the other need not wait for anything."""
         try:
             self._steps({"client": participant})
-        except OperationUnsupported as unsupported:
-            self.cancellation.cancel(str(unsupported))
+        except (OperationUnsupported, OperationGivenUp) as ending:
+            self.cancellation.cancel(str(ending))
             raise
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
@@ -234,7 +234,12 @@ class _Trial:
         self.result.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
 
     def _judge_left_behind(self, snapshot: Snapshot, prefix: str) -> None:
-        """What the client left must keep the invariants, and Node must be able to read it."""
+        """What the client left must keep the invariants, and Node must be able to read it.
+
+        Not where the scenario was given up: what it has done to the queue itself may be only half of what it does.
+        """
+        if self.result.given_up:
+            return
         self.result.findings += self.judge.invariants(snapshot)
         if ORACLE_HEALTH not in self.scenario.without:
             reader = self.bench.participant("oracle", prefix, RunningClock())
@@ -255,7 +260,7 @@ class _Trial:
                 return
             case Mismatch():
                 self.result.findings.append(self.judge.mismatch(failure))
-            case OperationUnsupported():
+            case OperationUnsupported() | Cancelled():
                 self.result.unsupported = str(failure)
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
