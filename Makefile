@@ -8,7 +8,7 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-.PHONY: run test full chaos check coverage generate lock clean
+.PHONY: run test full chaos check steady coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -33,6 +33,9 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/python -m tests.house.class_names
 	$(BIN)/python -m tests.house.bounded_loops
 	$(BIN)/vulture
+
+steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed
+	$(BIN)/python -m tests.steady
 
 coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach
 	rm -f .coverage*

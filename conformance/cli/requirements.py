@@ -19,6 +19,7 @@ from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.selection import scenarios_by_requirement
 from conformance.ledger.loader import STATUSES, Ledger, Requirement, load_claims, load_ledger
 from conformance.ledger.overview import LedgerCoverage, coverage_of, requirements_page
+from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import killed_rows
 from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected, UsageProblem
@@ -30,9 +31,13 @@ from conformance.proofs.proof import Proof, ProofRunner, all_proofs, proof_runne
 @click.option("--clients", "what", flag_value="clients", help="List the clients that `run --client` takes.")
 @click.option("--rules", "what", flag_value="rules", help="List the canonical rules, and why each exists.")
 @click.option("--checks", "what", flag_value="checks", help="List what is checked after every scenario.")
+@click.option("--profiles", "what", flag_value="profiles", help="List what a client can be conformant as.")
 def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     """List requirements: all, or those whose id or area matches one of the glob PATTERNS."""
     console = Console(soft_wrap=True, highlight=False)
+    if what == "profiles":
+        _list_profiles(console)
+        return
     if what is not None:
         _list_others(console, what)
         return
@@ -52,6 +57,18 @@ def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     for row in chosen:
         table.add_row(row.level, row.id, Text(row.statement))
     console.print(table)
+
+
+def _list_profiles(console: Console) -> None:
+    """Print each profile with what a driver has to declare for it, and the requirements that it consists of."""
+    table = load_profiles()
+    requirements = table.rows_by_profile(row.id for row in load_ledger().values() if row.examined)
+    for profile in table.values():
+        rows = requirements[profile.name]
+        needed = ", ".join((*profile.operations, *profile.capabilities)) or "nothing: it is about every client"
+        console.print(f"{profile.name}: {profile.title}", style="bold")
+        console.print(f"  needs         {needed}{' and a Redis Cluster' if profile.needs else ''}")
+        console.print(f"  requirements  {len(rows)}: {', '.join(rows)}\n")
 
 
 def _list_others(console: Console, what: str) -> None:
@@ -113,7 +130,9 @@ def _print_requirement(row: Requirement, console: Console) -> None:
     console.print(f"{row.id}  ({row.level}, area {row.area})", style="bold")
     console.print(row.statement)
     scenarios = scenarios_by_requirement().get(row.id, [])
+    profile = load_profiles().profile_of(row.id)
     facts = {
+        "profile": profile.name if row.examined and profile else "",
         "status": f"{row.status}: {row.reason}" if row.reason else row.status,
         "stated in": row.source,
         "the paper": row.paper,
@@ -186,7 +205,7 @@ def coverage(strict: bool) -> int:
 @ledger.command()
 def page() -> None:
     """Print docs/requirements.md."""
-    click.echo(requirements_page(load_ledger()), nl=False)
+    click.echo(requirements_page(load_ledger(), load_profiles()), nl=False)
 
 
 def _coverage_table(found: LedgerCoverage) -> Table:

@@ -52,6 +52,13 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     select: Annotated[list[str], Meta(description="Glob over requirement ids, areas or scenario ids; repeatable.")] = (
         msgspec.field(default_factory=list)
     )
+    profile: Annotated[
+        list[str],
+        Meta(description="What the client must be conformant as (`list --profiles` names them); repeatable."),
+    ] = msgspec.field(default_factory=list)
+    min_decided: Annotated[
+        str, Meta(description="Least share of the requirements that must be decided, such as 30%.")
+    ] = ""
     no_rule: Annotated[
         list[str],
         Meta(description="Canonical rule to switch off (`list --rules` names them); repeatable.", extra=REPEATED),
@@ -85,7 +92,7 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     @property
     def is_narrowed(self) -> bool:
         """Whether scenarios of the tier are left out."""
-        return bool(self.select) or self.level != "MAY"
+        return bool(self.select or self.profile) or self.level != "MAY"
 
     @property
     def budget_ms(self) -> float | None:

@@ -5,12 +5,13 @@ With xdist the controller prepares everything once and collects the records; the
 
 from __future__ import annotations
 
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -19,7 +20,9 @@ import pytest
 from conformance.driver.messages import Ready
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import Announce, Environment, prepare
+from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench, BenchPlan
+from conformance.gate.conclusion import Conclusion, RunEvidence, draw_conclusion, percentage
 from conformance.gate.judge import check_names
 from conformance.gate.known import (
     KnownFailure,
@@ -43,29 +46,45 @@ from conformance.gate.records import (
     encode,
     redacted,
 )
-from conformance.gate.selection import is_selected, left_out, running_order, scenario_of
+from conformance.gate.repeating import Repeater
+from conformance.gate.selection import (
+    NEEDS_A_CLUSTER,
+    is_selected,
+    left_out,
+    requirements_not_run,
+    running_order,
+    scenario_of,
+)
 from conformance.gate.stopping import Stopping
 from conformance.gate.trial import run_trial
+from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
+from conformance.ledger.profiles import load_profiles
 from conformance.participants.marks import Scenario
-from conformance.problems import NothingSelected, Problem
+from conformance.problems import NothingSelected, Problem, Undecidable, UsageProblem
 
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 WORKER_INPUT = "bullmq_conformance"
-WORKER_STOPPING = "bullmq_conformance_stopping"
-NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
+TURNSTILE_INPUT = "bullmq_conformance_turnstile"
+STOPPING_INPUT = "bullmq_conformance_stopping"
+NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
 class ScenarioRunner:
-    """What the fixture `runner` gives to a scenario: the bench of this process, and how it is judged."""
+    """What the fixture `runner` gives to a scenario: the bench of this process, how it is played and judged."""
 
     def __init__(
-        self, bench: Bench, config: RunConfig, known: Sequence[KnownFailure], stopping: Stopping | None = None
+        self,
+        bench: Bench,
+        repeater: Repeater,
+        config: RunConfig,
+        known: Sequence[KnownFailure],
+        stopping: Stopping,
     ) -> None:
-        self.bench, self.config, self.known = bench, config, known
-        self.stopping = stopping or Stopping()
+        self.bench, self.repeater, self.config, self.known = bench, repeater, config, known
+        self.stopping = stopping
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
         """Run a scenario, leave its record with pytest, and end as pytest's outcome says.
@@ -75,8 +94,13 @@ class ScenarioRunner:
         if reason := self.stopping.reason:
             pytest.skip(f"not run: {reason}")
         ledger = load_ledger()
-        result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
-        record = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
+
+        def attempt() -> tuple[ScenarioRecord, bool]:
+            result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
+            judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
+            return judged, result.frozen
+
+        record = self.repeater.play(attempt)
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
         if record.verdict == "fail":
             self.stopping.note_failure()
@@ -94,19 +118,22 @@ class GatePlugin:
         self.listeners = listeners
         self.announce = announce
         check_names(config.no_rule)
+        check_demands(config)
         self.known = load_known(config.known_path, load_ledger())
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None
         """The run's exit code; None when it did not come to its end, or had nothing to do."""
         self._stack = ExitStack()
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bullmq-conformance-run-")))
-        self._stopping = Stopping.after(config.budget_ms, fail_fast=config.fail_fast, folder=folder)
+        self._stopping = Stopping.after(
+            config.budget_ms, fail_fast=config.fail_fast, folder=Path(self._turnstile_folder)
+        )
         self._environment: Environment | None = None
         self._header: RunHeader | None = None
         self._planned = 0
 
     def use(self, environment: Environment) -> None:
-        """Run on what the caller has prepared, and will end."""
+        """Run on what the caller has prepared, and will end. Raises Undecidable where a profile cannot be decided."""
+        insist_on_profiles(self.config, environment)
         self._environment = environment
 
     # Collection.
@@ -132,7 +159,8 @@ class GatePlugin:
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker the address of Redis and the commands of the drivers."""
         node.workerinput[WORKER_INPUT] = BenchPlan.of(self._prepared()).encode()
-        node.workerinput[WORKER_STOPPING] = msgspec.json.encode(self._stopping).decode()
+        node.workerinput[TURNSTILE_INPUT] = self._turnstile_folder
+        node.workerinput[STOPPING_INPUT] = msgspec.json.encode(self._stopping).decode()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -149,14 +177,16 @@ class GatePlugin:
     @contextmanager
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         """The bench of this process, while its scenarios run."""
-        from_controller = getattr(config, "workerinput", {})
-        given, stopping = from_controller.get(WORKER_INPUT), from_controller.get(WORKER_STOPPING)
-        bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
-        try:
-            decoded = msgspec.json.decode(stopping, type=Stopping) if stopping else self._stopping
-            yield ScenarioRunner(bench, self.config, self.known, decoded)
-        finally:
-            bench.close()
+        told = getattr(config, "workerinput", {})
+        given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
+        turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
+        with ExitStack() as stack:
+            bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
+            stack.callback(bench.close)
+            redis = stack.enter_context(bench.server.connect())
+            watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
+            ends = msgspec.json.decode(stopping, type=Stopping) if stopping else self._stopping
+            yield ScenarioRunner(bench, Repeater(watch, turnstile), self.config, self.known, ends)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Pass a finished scenario's record on (in the controller, or in the only process)."""
@@ -177,54 +207,47 @@ class GatePlugin:
             self._stack.close()
 
     def _finish(self, session: pytest.Session) -> None:
-        judged = judged_entries(self.known, self.records, whole=not self.config.is_narrowed and not self._left)
-        stale = stale_entries(judged, self.records)
-        problems = unmatched_entries(judged, self.records)
-        self.exit_code = self._exit_code(bool(stale or problems))
-        problems += self._stopped()
+        left = self._planned - len(self.records)
+        judged = judged_entries(self.known, self.records, whole=not self.config.is_narrowed and not left)
+        verdicts = [record.verdict for record in self.records]
+        footer = RunFooter(
+            finished_ms=_now_ms(),
+            exit_code=0,
+            verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+            stale=stale_entries(judged, self.records),
+            problems=unmatched_entries(judged, self.records),
+            startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+            stopped=self._stopping.reason if left else "",
+        )
+        self.exit_code = self._concluded(footer).exit_code
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             session.exitstatus = self.exit_code
-        verdicts = [record.verdict for record in self.records]
-        self._tell(
-            RunFooter(
-                finished_ms=_now_ms(),
-                exit_code=self.exit_code,
-                verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
-                stale=stale,
-                problems=problems,
-                startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+        self._tell(msgspec.structs.replace(footer, exit_code=self.exit_code))
+
+    def _concluded(self, footer: RunFooter) -> Conclusion:
+        assert self._header is not None
+        levels = {row.id: row.level for row in load_ledger().values() if row.examined}
+        return draw_conclusion(
+            RunEvidence(
+                header=self._header, scenarios=self.records, footer=footer, levels=levels, profiles=load_profiles()
             )
         )
 
-    @property
-    def _left(self) -> int:
-        """How many of the planned scenarios have left no record."""
-        return self._planned - len(self.records)
-
-    def _stopped(self) -> list[str]:
-        """What was not run because the run was to end before."""
-        if not self._left or not self._stopping.reason:
-            return []
-        return [f"{self._left} of {self._planned} scenarios were not run: {self._stopping.reason}"]
-
-    def _exit_code(self, known_problems: bool) -> int:
-        """0 conformant, 1 not, 3 when nothing failed but something broke, 4 when the run was ended before its end."""
-        verdicts = {record.verdict for record in self.records}
-        if verdicts & {"fail", "inconclusive"} or known_problems:
-            return 1
-        if "error" in verdicts or (self._left and not self._stopping.reason):
-            return 3
-        return 4 if self._left else 0
-
     # Setting up.
+
+    @cached_property
+    def _turnstile_folder(self) -> str:
+        """Where the processes of this run find its turnstile, and whether one of them has seen a failure."""
+        return self._stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-"))
 
     def _prepared(self) -> Environment:
         if self._environment is None:
             try:
-                self._environment = self._stack.enter_context(prepare(self.config, self.announce, prove=True))
+                self.use(self._stack.enter_context(prepare(self.config, self.announce, prove=True)))
             except Problem as problem:
                 self._stack.close()
                 pytest.exit(str(problem), returncode=problem.exit_code)
+        assert self._environment is not None
         return self._environment
 
     def _plan(self, planned: int) -> None:
@@ -248,6 +271,7 @@ class GatePlugin:
             environment={**environment.facts(), **self._not_run(), **self._known_in_use()},
             planned=planned,
             options=recorded(self.config),
+            not_run=requirements_not_run(self.config, load_ledger()),
         )
         self._tell(self._header)
 
@@ -296,6 +320,33 @@ def party_of(launch: Launch, ready: Ready) -> Party:
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
     )
+
+
+def check_demands(config: RunConfig) -> None:
+    """Raise UsageProblem for a profile that there is not, and for a share that is no percentage."""
+    unknown = [name for name in config.profile if name not in load_profiles()]
+    if unknown:
+        raise UsageProblem(f"unknown profile {unknown[0]!r}", hint=f"choose from {', '.join(load_profiles())}")
+    try:
+        percentage(config.min_decided or "0")
+    except ValueError as error:
+        raise UsageProblem(
+            f"--min-decided {config.min_decided!r} is no percentage: {error}", hint="30 or 30%"
+        ) from error
+
+
+def insist_on_profiles(config: RunConfig, environment: Environment) -> None:
+    """Raise Undecidable where a profile that must hold lacks operations, or another Redis than the run has."""
+    ready = environment.handshakes["client"]
+    for profile in (load_profiles()[name] for name in config.profile):
+        missing = profile.missing({*ready.ops, *ready.capabilities})
+        if missing:
+            raise Undecidable(
+                f"the driver does not declare the profile {profile.name}: {', '.join(missing)} missing",
+                hint="declare what is missing, or ask for another profile (`bullmq-conformance list --profiles`)",
+            )
+        if profile.needs and profile.needs != environment.server.mode:
+            raise Undecidable(f"the profile {profile.name} cannot be decided on one Redis", hint="--redis cluster:3")
 
 
 def nothing_selected(config: RunConfig) -> NothingSelected:

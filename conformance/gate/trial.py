@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from conformance.driver.errors import (
@@ -53,6 +54,8 @@ class TrialResult:
     """Why the scenario was ended although nothing new is known: an operation that it needs has hung before."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    frozen: bool = False
+    """Whether time stood still for both clients."""
 
 
 def run_trial(
@@ -69,8 +72,7 @@ def run_trial(
     `rules_off`: names of canonical rules that are not applied. `limit`: another than the scenario's own.
     """
     started = time.perf_counter()
-    judge = Judge(scenario, ledger, tuple(rules_off))
-    trial = _Trial(scenario, dict(arguments), bench, judge, limit or TimeLimit.of(scenario))
+    trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off), limit=limit or TimeLimit.of(scenario))
     for part in (trial.run, trial.finish):
         _guarded(part, trial.result)
     trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
@@ -90,10 +92,17 @@ def _guarded(part: Callable[[], None], result: TrialResult) -> None:
 
 class _Trial:
     def __init__(
-        self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge, limit: TimeLimit
+        self,
+        scenario: Scenario,
+        arguments: dict[str, Any],
+        bench: Bench,
+        ledger: Ledger,
+        rules_off: tuple[str, ...],
+        *,
+        limit: TimeLimit,
     ) -> None:
-        self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
-        self.limit = limit
+        self.scenario, self.arguments, self.bench, self.limit = scenario, arguments, bench, limit
+        self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
@@ -119,9 +128,11 @@ class _Trial:
 
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
+        self.result.frozen = frozen
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
+        self.judge = self._judge_of(client)
         on_oracle = Side(lambda: self._one_side(oracle), lambda: oracle.transcript.step)
         on_client = Side(lambda: self._one_side(client), lambda: client.transcript.step)
         self._play(on_oracle, on_client)
@@ -163,6 +174,7 @@ class _Trial:
     def _together(self) -> None:
         prefix = self.bench.prefix()
         client = self._participant("client", prefix, frozen=False)
+        self.judge = self._judge_of(client)
         oracle = self._participant("oracle", prefix, frozen=False)
         both = Side(
             lambda: self._steps(self._roles(client, oracle)),
@@ -265,18 +277,18 @@ class _Trial:
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationFailed():
-                self.result.findings.append(self.judge.broken("operation-failed", str(failure)))
+                self.result.findings.append(self.judge.failed(failure))
             case OperationGivenUp():
                 self.result.given_up = str(failure)
             case TimeLimitExceeded():
-                self.result.findings.append(self.judge.broken("time-limit", str(failure)))
+                self.result.findings.append(self.judge.not_ended(str(failure)))
             case DriverBroken():
-                self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
+                self.result.findings.append(self.judge.driver_broken(failure))
                 connection = self.bench.client.connection
                 self.result.log += connection.log_tail() if connection else []
             case _ if self.scenario.style == "differential":
                 # The oracle went through the same steps: the client left something that nobody expects.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"
-                self.result.findings.append(self.judge.broken("unexpected-state", seen))
+                self.result.findings.append(self.judge.unexpected(seen))
             case _:
                 self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"

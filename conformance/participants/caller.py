@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import OperationFailed
+from conformance.driver.errors import DriverBroken, OperationFailed
 from conformance.driver.ops import Op, lifecycle
 from conformance.environment.drivers import TapPoint
 from conformance.participants.cancellation import Cancellation
@@ -26,11 +26,12 @@ from conformance.participants.redis_view import RedisView
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call and how it ended. `outcome` is `ok` or the error code; `value` the answer as JSON values."""
+    """One call and how it ended. `outcome` is `ok` or the error code; `value` and `args` are JSON values."""
 
     op: str
     outcome: str
     value: Any
+    args: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 class Transcript:
@@ -40,16 +41,30 @@ class Transcript:
         self.calls: list[RecordedCall] = []
         self.step = "nothing yet"
         """What is being done now, or was done last: said where a scenario does not come to its end."""
+        self.everything: list[RecordedCall] = []
+        """Polled calls and those of other threads included, in the order in which they ended."""
+        self.broken_in: RecordedCall | None = None
+        """The call during which the driver broke."""
         self._silent = 0
         self._of_thread = threading.local()
 
-    def note(self, op: str, outcome: str, value: Any) -> None:
+    def note(self, op: str, outcome: str, value: Any, args: dict[str, Any] | None = None) -> None:
         """Record an answer, unless the scenario is only polling."""
+        call = RecordedCall(op, outcome, value, args or {})
+        self._remember(call)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
-            aside.append(RecordedCall(op, outcome, value))
+            aside.append(call)
         elif not self._silent:
-            self.calls.append(RecordedCall(op, outcome, value))
+            self.calls.append(call)
+
+    def _remember(self, call: RecordedCall) -> None:
+        """A poll is one call, however often it asks."""
+        last = self.everything[-1] if self.everything else None
+        if last and (last.op, last.args) == (call.op, call.args):
+            self.everything[-1] = call
+        else:
+            self.everything.append(call)
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
@@ -198,14 +213,18 @@ class Caller:
         self.cancellation.check()
         self.transcript.step = f"the call {type(op).op}"
         started = time.perf_counter()
+        args: dict[str, Any] = msgspec.to_builtins(op)
         try:
             answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         except OperationFailed as failure:
-            self.transcript.note(type(op).op, failure.error.code, None)
+            self.transcript.note(type(op).op, failure.error.code, None, args)
+            raise
+        except DriverBroken:
+            self.transcript.broken_in = RecordedCall(type(op).op, "driver-broken", None, args)
             raise
         finally:
             self.busy_seconds += time.perf_counter() - started
-        self.transcript.note(type(op).op, "ok", msgspec.to_builtins(answer))
+        self.transcript.note(type(op).op, "ok", msgspec.to_builtins(answer), args)
         return answer
 
     def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:

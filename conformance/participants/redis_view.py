@@ -141,6 +141,11 @@ class RedisView:
         lists = [name for name in LIST_CONTAINERS if job in self.elements(name)]
         return lists + [name for name in ZSET_CONTAINERS if self.score(name, job) is not None]
 
+    def has_work(self) -> bool:
+        """Whether a worker that asks now can be given a job: one waits, and no limit holds it back."""
+        held_back = self.exists("limiter") or "concurrency" in self.hash("meta")
+        return not held_back and bool(self.elements("wait") or self.members("prioritized"))
+
     # What the kit does to Redis on purpose, as an operator or an expiry would.
 
     def delete(self, name: str) -> None:

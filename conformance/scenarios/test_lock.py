@@ -174,7 +174,7 @@ def test_a_lock_is_renewed_every_quarter_of_its_life(client: Participant) -> Non
 def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
     """Nothing is renewed, the processor runs on, other jobs are run, and the next renewal is tried all the same."""
     queue = client.queue()
-    worker = client.worker("ask", concurrency=2, lockDuration=1000, stalledInterval=60_000)
+    worker = client.worker("ask", concurrency=2, lockDuration=2000, stalledInterval=60_000)
     queue.add("unlucky")
     token = worker.next_job().token
     queue.redis.delete("1:lock")
@@ -185,7 +185,7 @@ def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
         equal(worker.next_job().job.id, other, "other jobs are run")
         worker.resolve(other)
         worker.wait_local("completed", other)
-    queue.redis.set_string("1:lock", token, ttl_ms=900)
+    queue.redis.set_string("1:lock", token, ttl_ms=1900)
     observer = LockObserver(queue.redis, "1:lock")
     client.eventually(observer.observe, lambda seen: seen["renewals"], "a lock that is back is renewed again")
     worker.resolve("1", value_raw='"done"')

@@ -105,7 +105,7 @@ def test_a_job_that_went_back_is_run_after_the_window(client: Participant) -> No
     """The worker waits for the window's end, and for nothing else."""
     queue = client.queue()
     queue.add("limited")
-    worker = client.worker("ask", limiter={"max": 1000, "duration": 1000})
+    worker = client.worker("ask", limiter={"max": 1000, "duration": MINUTE_MS})
     worker.next_job()
     worker.resolve("1", "rate-limit", ms=200)
     equal(worker.next_job().job.id, "1", "the same job is handed out again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -52,7 +53,29 @@ def test_a_whole_run_is_conformant(arguments: list[str], tmp_path: Path) -> None
 def _is_conformant(arguments: list[str], tmp_path: Path) -> None:
     done = run(*arguments, "--jobs", "2", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "CONFORMANT" in (tmp_path / "out" / "summary.md").read_text("utf-8")
+    said = (tmp_path / "out" / "summary.md").read_text("utf-8")
+    assert ("SELECTION HOLDS" if "smoke" in arguments else "CONFORMANT ") in said
+
+
+PRODUCER = [sys.executable, "-m", "tests.gate.limited_driver", "--only", "queue.add,queue.pause,queue.getJob"]
+"""Adds, pauses and reads jobs, and nothing else."""
+
+
+def test_a_client_that_can_do_little_is_conformant_as_what_it_is(tmp_path: Path) -> None:
+    driver = ["--", *PRODUCER, "--capabilities", "clock,raw-data"]
+    done = run("--profile", "producer", "--jobs", "2", "--out", str(tmp_path / "out"), *driver)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CONFORMANT as producer. " in done.stdout
+    badge = json.loads((tmp_path / "out" / "badge.json").read_text("utf-8"))
+    assert badge["message"].startswith("producer · ")
+    assert badge["color"] == "green"
+
+
+def test_a_profile_that_the_driver_lacks_is_said_before_anything_runs(tmp_path: Path) -> None:
+    done = run("--profile", "worker", "--out", str(tmp_path / "out"), "--", *PRODUCER, "--capabilities", "clock")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "does not declare the profile worker: resolve, managed-worker missing" in done.stderr
+    assert "running" not in done.stderr
 
 
 def test_the_official_python_client_is_not_conformant_without_the_list() -> None:
