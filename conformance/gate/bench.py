@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,6 +13,7 @@ from conformance.environment.prepare import Environment
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Role
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
+from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.servers.opening import RedisInstance
 
@@ -53,10 +54,15 @@ class Bench:
         """A random prefix of the run's own; never from the seed, because processes with equal seeds share one Redis."""
         return self.server.fresh_prefix()
 
-    def participant(self, role: Role, prefix: str, clock: ParticipantClock) -> Participant:
+    def names(self, role: Role | None = None) -> Names:
+        """A fresh prefix for one participant; without a role, for both of them on one."""
+        fixed = self.client.living().ready.fixed_prefix if role != "oracle" else None
+        return Names(self.prefix(), fixed_prefix=fixed)
+
+    def participant(self, role: Role, names: Names, clock: ParticipantClock) -> Participant:
         """A client on a prefix, behind the tap of its role."""
         driver = self.oracle if role == "oracle" else self.client
-        return Participant(role, driver.living(), redis=self.redis, point=self.taps[role], prefix=prefix, clock=clock)
+        return Participant(role, driver.living(), redis=self.redis, point=self.taps[role], names=names, clock=clock)
 
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""
@@ -75,10 +81,10 @@ class Bench:
         """
         return self.taps[role].traffic()
 
-    def clear(self, prefixes: list[str]) -> None:
+    def clear(self, places: Iterable[Names]) -> None:
         """Remove what a scenario left in Redis. Handles have to be closed: a worker would write some of it again."""
-        for prefix in prefixes:
-            self.server.remove_prefix(prefix)
+        for pattern in sorted({names.pattern for names in places}):
+            self.server.remove_matching(pattern)
 
     def close(self) -> None:
         """End both drivers, the taps and the connection."""

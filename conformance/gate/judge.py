@@ -14,7 +14,7 @@ from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import lifecycle, queue
 from conformance.findings import NOBODY_BLAMED, Finding
-from conformance.ledger.loader import Ledger
+from conformance.ledger.loader import Ledger, Requirement
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import diff
@@ -24,6 +24,7 @@ from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import RecordedCall
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.marks import Scenario
+from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.protocol.states import JOB_CONTAINERS
 
@@ -31,6 +32,9 @@ TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 
 ORACLE_HEALTH = "oracle-health"
 """The name by which a scenario switches off that Node reads what the client left."""
+
+FIXED_PREFIX = "identity.prefix"
+"""Locator of a key prefix that the client cannot change."""
 
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
 """Fields of answers that hold the client's own time: compared only when both clocks are frozen."""
@@ -100,6 +104,12 @@ class Judge:
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
         return [self.attributed(finding) for finding in check_snapshot(snapshot, off)]
 
+    def names(self, names: Names) -> list[Finding]:
+        """What the client names otherwise than Node, if this is what the scenario is about: one row says each once."""
+        found = {**names.deviations, **({FIXED_PREFIX: names.fixed_prefix} if names.fixed_prefix else {})}
+        owners = {where: self.ledger.owner_of(where, among=self.scenario.requirements) for where in found}
+        return [_other_name(row, where, found[where]) for where, row in owners.items() if row is not None]
+
     def traffic(self, commands: Sequence[CommandRecord], *, cluster: bool) -> list[Finding]:
         """Which checks the commands break that a participant has sent, except those that the scenario switches off."""
         off = {name: reason for name, reason in self.scenario.without.items() if name in TRAFFIC_CHECKS}
@@ -128,6 +138,20 @@ def finding_of(difference: Difference) -> Finding:
         expected=value_text(difference.expected),
         actual=value_text(difference.actual),
         message=str(difference),
+    )
+
+
+def _other_name(row: Requirement, where: str, seen: str) -> Finding:
+    return Finding(
+        requirement=row.id,
+        source="protocol",
+        kind="other-names",
+        severity="wrong-behaviour",
+        where=where,
+        key="",
+        expected=row.statement,
+        actual=seen,
+        message=f"the client names things otherwise ({seen}); everything else is compared all the same",
     )
 
 
@@ -172,6 +196,8 @@ def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
     for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.calls, client.transcript.calls), start=1):
         if theirs is None or ours is None:
             break  # one of them stopped half-way: the reason is a finding of its own
+        if ours.unanswered:
+            continue
         expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)
         for where, wanted, got in _differences(f"answer.{theirs.op}", expected, actual, exact=exact):
             message = f"call {number}, {theirs.op}: {where.removeprefix(f'answer.{theirs.op}')[1:] or 'answer'} differs"

@@ -14,13 +14,14 @@ from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.ledger.loader import Ledger
-from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.participants.caller import Role
 from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
+from conformance.participants.names import Names
 from conformance.participants.participant import Participant
+from conformance.participants.renamed_keys import read_named
 from conformance.participants.tap import TapMissing
 
 
@@ -83,7 +84,7 @@ class _Trial:
         self.bench.heal()
         for driver in self.bench.drivers:
             driver.reset()
-        self.bench.clear(sorted({prefix for participant in self.participants for prefix in participant.prefixes}))
+        self.bench.clear(names for participant in self.participants for names in participant.places)
         for participant in self.participants:
             name, spent = participant.role, participant.busy_seconds * 1000
             self.result.timings_ms[name] = self.result.timings_ms.get(name, 0.0) + spent
@@ -93,8 +94,8 @@ class _Trial:
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
-        oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
-        client = self._participant("client", self.bench.prefix(), frozen=frozen)
+        oracle = self._participant("oracle", self.bench.names("oracle"), frozen=frozen)
+        client = self._participant("client", self.bench.names("client"), frozen=frozen)
         with ThreadPoolExecutor(max_workers=2) as pool:
             on_oracle = pool.submit(self._steps, {"client": oracle})
             on_client = pool.submit(self._steps, {"client": client})
@@ -109,7 +110,7 @@ class _Trial:
         # A worker that is still open would go on while its snapshot is read.
         self._close_handles()
         self._traffic()
-        theirs, ours = self._snapshot(oracle), self._snapshot(client)
+        (_, theirs), (left, ours) = self._snapshots(oracle), self._snapshots(client)
         broken = self.judge.invariants(theirs)
         if broken:
             self.result.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
@@ -118,15 +119,15 @@ class _Trial:
             if self.scenario.compare:
                 managed = oracle.managed or client.managed
                 self.result.findings += self.judge.states(theirs, ours, frozen=frozen, managed=managed)
-        self._judge_left_behind(ours, client.prefix)
+        self._judge_left_behind(left, ours.queues, client.names)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     # Hand-over and shared: one prefix, no comparison; the invariants and Node's health judge.
 
     def _together(self) -> None:
-        prefix = self.bench.prefix()
-        client = self._participant("client", prefix, frozen=False)
-        oracle = self._participant("oracle", prefix, frozen=False)
+        names = self.bench.names()
+        client = self._participant("client", names, frozen=False)
+        oracle = self._participant("oracle", names, frozen=False)
         failure = _caught(lambda: self._steps(self._roles(client, oracle)))
         self._settle()
         if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
@@ -136,7 +137,8 @@ class _Trial:
         started = time.perf_counter()
         self._close_handles()
         self._traffic()
-        self._judge_left_behind(self._snapshot(client), prefix)
+        left, named = self._snapshots(client)
+        self._judge_left_behind(left, named.queues, names)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     def _roles(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
@@ -148,8 +150,8 @@ class _Trial:
 
     # Both.
 
-    def _participant(self, role: Role, prefix: str, *, frozen: bool) -> Participant:
-        participant = self.bench.participant(role, prefix, self.bench.clock(frozen=frozen))
+    def _participant(self, role: Role, names: Names, *, frozen: bool) -> Participant:
+        participant = self.bench.participant(role, names, self.bench.clock(frozen=frozen))
         self.participants.append(participant)
         return participant
 
@@ -168,8 +170,9 @@ class _Trial:
         for driver in self.bench.drivers:
             driver.reset()
 
-    def _snapshot(self, participant: Participant) -> Snapshot:
-        return read_snapshot(self.bench.redis, participant.prefix)
+    def _snapshots(self, participant: Participant) -> tuple[Snapshot, Snapshot]:
+        """What Redis holds, as it is there, and in the scenario's names."""
+        return read_named(self.bench.redis, participant.names)
 
     def _traffic(self) -> None:
         """What both have sent must be well-formed."""
@@ -179,12 +182,14 @@ class _Trial:
             self.result.error = f"Node itself breaks a check of the kit: {broken[0].message}"
         self.result.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
 
-    def _judge_left_behind(self, snapshot: Snapshot, prefix: str) -> None:
+    def _judge_left_behind(self, snapshot: Snapshot, queues: list[str], names: Names) -> None:
         """What the client left must keep the invariants, and Node must be able to read it."""
+        # The invariants of what is really there: an id that Node would give again is one, whatever the scenario says.
         self.result.findings += self.judge.invariants(snapshot)
+        self.result.findings += self.judge.names(names)
         if ORACLE_HEALTH not in self.scenario.without:
-            reader = self.bench.participant("oracle", prefix, RunningClock())
-            self.result.findings += self.judge.health(reader, snapshot.queues)
+            reader = self.bench.participant("oracle", names, RunningClock())
+            self.result.findings += self.judge.health(reader, queues)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
         if isinstance(failure, TapMissing):

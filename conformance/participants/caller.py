@@ -14,21 +14,30 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import OperationFailed
+from conformance.driver.errors import OperationFailed, OperationUnanswered
+from conformance.driver.messages import DriverEvent
 from conformance.driver.ops import Op, lifecycle
 from conformance.environment.drivers import TapPoint
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
+from conformance.participants.names import Names
 from conformance.participants.redis_view import RedisView
+from conformance.participants.renamed_calls import adding, answer_to_scenario, call_to_client, event_to_scenario, learn
+from conformance.participants.unanswered import added_in_redis, answer_from_redis
+from conformance.protocol.keys import ID_COUNTER
 
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call and how it ended. `outcome` is `ok` or the error code; `value` the answer as JSON values."""
+    """One call and how it ended. `outcome` is `ok` or the error code; `value` the answer as JSON values.
+
+    `unanswered`: the client did it and told nothing, so that there is no value to compare.
+    """
 
     op: str
     outcome: str
     value: Any
+    unanswered: bool = False
 
 
 class Transcript:
@@ -39,13 +48,14 @@ class Transcript:
         self._silent = 0
         self._of_thread = threading.local()
 
-    def note(self, op: str, outcome: str, value: Any) -> None:
+    def note(self, op: str, outcome: str, value: Any, *, unanswered: bool = False) -> None:
         """Record an answer, unless the scenario is only polling."""
+        call = RecordedCall(op, outcome, value, unanswered)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
-            aside.append(RecordedCall(op, outcome, value))
+            aside.append(call)
         elif not self._silent:
-            self.calls.append(RecordedCall(op, outcome, value))
+            self.calls.append(call)
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
@@ -132,12 +142,20 @@ class Caller:
     """The calling half of a participant: what handles are built on."""
 
     def __init__(
-        self, role: Role, driver: DriverConnection, *, redis: Any, point: TapPoint, prefix: str, clock: ParticipantClock
+        self,
+        role: Role,
+        driver: DriverConnection,
+        *,
+        redis: Any,
+        point: TapPoint,
+        names: Names,
+        clock: ParticipantClock,
     ) -> None:
         self.role = role
         self.driver = driver
-        self.prefix = prefix
-        self.prefixes = [prefix]
+        self.names = names
+        """What its prefix, its queues and their jobs are called; shared by all who work there."""
+        self.places = [names]
         """All under which it may leave keys."""
         self.clock = clock
         self.transcript = Transcript()
@@ -148,15 +166,22 @@ class Caller:
         self._redis = redis
         self._point = point
         self._handles = count(1)
+        self._queues: dict[str | None, str] = {}
+        """Of which queue a handle is, by the scenario's name."""
         self._pending: list[Pending[Any]] = []
 
     def share(self, other: Caller) -> None:
         """Speak to the same driver as another: names of handles are not used twice, and calls have one order."""
-        self.transcript, self._handles = other.transcript, other._handles
+        self.transcript, self._handles, self._queues = other.transcript, other._handles, other._queues
+
+    @property
+    def prefix(self) -> str:
+        """The key prefix, as the scenario knows it."""
+        return self.names.prefix
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
-        return RedisView(self._redis, self.prefix, queue)
+        return RedisView(self._redis, self.names, queue)
 
     def can(self, capability: str) -> bool:
         """Whether the driver declares a capability."""
@@ -167,20 +192,50 @@ class Caller:
 
         Raises OperationFailed, OperationUnsupported, OperationIndeterminate or a DriverBroken problem.
         """
+        queue, name = self._queues.get(handle, ""), type(op).op
+        with adding(self.names, queue, op):
+            try:
+                answer = self._call(call_to_client(self.names, queue, op), handle, deadline_ms)
+            except OperationFailed as failure:
+                self.transcript.note(name, failure.error.code, None)
+                raise
+            except OperationUnanswered:
+                self.transcript.note(name, "ok", None, unanswered=True)
+                added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
+                return answer_from_redis(op, self.redis(queue)) if added is None else self._heard(queue, op, added)
+            answer = self._heard(queue, op, answer)
+        self.transcript.note(name, "ok", msgspec.to_builtins(answer))
+        return answer
+
+    def translated(self, handle: str, event: DriverEvent) -> DriverEvent:
+        """An event of a handle, in the names of the scenario."""
+        return event_to_scenario(self.names, self._queues.get(handle, ""), event)
+
+    def _call(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
         started = time.perf_counter()
         try:
-            answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
-        except OperationFailed as failure:
-            self.transcript.note(type(op).op, failure.error.code, None)
-            raise
+            return self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         finally:
             self.busy_seconds += time.perf_counter() - started
-        self.transcript.note(type(op).op, "ok", msgspec.to_builtins(answer))
-        return answer
+
+    def _heard(self, queue: str, op: Op[Answer], answer: Answer) -> Answer:
+        """An answer in the names of the scenario, after the ids in it were taken.
+
+        What the client under test names otherwise than Node is kept.
+        """
+        other = learn(self.names, queue, op, answer, counter=self._counter)
+        if self.role == "client":
+            self.names.deviations.update(other)
+        return answer_to_scenario(self.names, queue, op, answer)
+
+    def _counter(self, queue: str) -> int:
+        """Where the counter of ids stands in Redis."""
+        return int(self._redis.get(self.names.client_base(queue) + ID_COUNTER) or 0)
 
     def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
         """Open a handle and return its name."""
         handle = f"{role}-{next(self._handles)}"
+        self._queues[handle] = queue
         self.managed = self.managed or processor not in (None, "manual")
         op = lifecycle.Open(
             role=role,

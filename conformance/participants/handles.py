@@ -53,10 +53,14 @@ class ParticipantHandle:
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
+        def matches(event: DriverEvent) -> bool:
+            return where is None or where(self.caller.translated(self.handle, event))
+
         try:
-            return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=within_ms, where=where)
+            event = self.caller.driver.wait_event(self.handle, names=names, deadline_ms=within_ms, where=matches)
         except EventTimeout as timeout:
             raise Mismatch(what, expected=f"within {within_ms} ms", actual=str(timeout)) from timeout
+        return self.caller.translated(self.handle, event)
 
 
 class QueueHandle(ParticipantHandle):

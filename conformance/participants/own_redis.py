@@ -115,7 +115,7 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
     """The same driver, clock and transcript, in front of another Redis."""
     point = TapPoint(place.server.for_drivers, None, NO_TAP)
     moved = Participant(
-        client.role, client.driver, redis=connection, point=point, prefix=client.prefix, clock=client.clock
+        client.role, client.driver, redis=connection, point=point, names=client.names, clock=client.clock
     )
     moved.share(client)
     return moved

@@ -9,7 +9,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
+from conformance.participants.names import Names
+from conformance.participants.renamed_keys import key_to_client, value_to_scenario
+from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
 
@@ -19,41 +23,62 @@ def text(value: Any) -> str:
 
 
 class RedisView:
-    """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`."""
+    """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`.
 
-    def __init__(self, redis: Any, prefix: str, queue: str) -> None:
+    Names and values are the scenario's, also where the clients have others (`conformance.participants.names`).
+    """
+
+    def __init__(self, redis: Any, names: Names, queue: str) -> None:
         self._redis = redis
-        self.base = f"{prefix}:{queue}:"
+        self._names = names
+        self._queue = queue
+        self.base = f"{names.prefix}:{queue}:"
 
     def key(self, name: str) -> str:
-        """The full key."""
+        """The full key, as the scenario knows it."""
         return self.base + name
+
+    def _at(self, name: str) -> str:
+        """The full key that Redis has for it."""
+        return self._names.client_base(self._queue) + key_to_client(self._names, self._queue, name)
+
+    def _seen(self, name: str, kind: str, value: Any) -> Any:
+        """What was read from the key, in the scenario's names."""
+        return value_to_scenario(self._names, self._queue, name, kind, value)
+
+    def _job(self, job: str) -> str:
+        """The client's id of a job."""
+        return self._names.ids(self._queue).to_client(job)
 
     def type(self, name: str) -> str:
         """Redis type of a key: `none`, `string`, `list`, `hash`, `set`, `zset`, `stream`."""
-        return text(self._redis.type(self.key(name)))
+        return text(self._redis.type(self._at(name)))
 
     def exists(self, name: str) -> bool:
         """Whether the key exists."""
-        return bool(self._redis.exists(self.key(name)))
+        return bool(self._redis.exists(self._at(name)))
 
     def string(self, name: str) -> str | None:
         """GET; None where there is no key."""
-        value = self._redis.get(self.key(name))
-        return None if value is None else text(value)
+        value = self._redis.get(self._at(name))
+        seen: str | None = self._seen(name, "string", None if value is None else text(value))
+        return seen
 
     def ttl_ms(self, name: str) -> int:
         """PTTL in ms: -1 without expiry, -2 without key."""
-        return int(self._redis.pttl(self.key(name)))
+        return int(self._redis.pttl(self._at(name)))
 
     def hash(self, name: str) -> dict[str, str]:
         """HGETALL."""
-        return {text(field): text(value) for field, value in self._redis.hgetall(self.key(name)).items()}
+        found = self._redis.hgetall(self._at(name))
+        seen: dict[str, str] = self._seen(name, "hash", {text(field): text(value) for field, value in found.items()})
+        return seen
 
     def field(self, name: str, field: str) -> str | None:
         """HGET; None where there is no field."""
-        value = self._redis.hget(self.key(name), field)
-        return None if value is None else text(value)
+        own_field = self._names.to_client(field)
+        value = self._redis.hget(self._at(name), own_field)
+        return None if value is None else next(iter(self._seen(name, "hash", {own_field: text(value)}).values()))
 
     def json(self, name: str, field: str) -> Any:
         """A field of a hash as a JSON value. Raises Mismatch where it is missing or is not JSON."""
@@ -66,12 +91,16 @@ class RedisView:
 
     def elements(self, name: str) -> list[str]:
         """LRANGE from left to right."""
-        return [text(item) for item in self._redis.lrange(self.key(name), 0, -1)]
+        seen: list[str] = self._seen(name, "list", [text(item) for item in self._redis.lrange(self._at(name), 0, -1)])
+        return seen
 
     def zset(self, name: str) -> list[tuple[str, float]]:
         """Members with scores, in order of score."""
-        found = self._redis.zrange(self.key(name), 0, -1, withscores=True)
-        return [(text(member), float(score)) for member, score in found]
+        found = self._redis.zrange(self._at(name), 0, -1, withscores=True)
+        seen: list[tuple[str, float]] = self._seen(
+            name, "zset", [(text(member), float(score)) for member, score in found]
+        )
+        return seen
 
     def members(self, name: str) -> list[str]:
         """Members of a sorted set, in order of score."""
@@ -79,25 +108,25 @@ class RedisView:
 
     def score(self, name: str, member: str) -> float | None:
         """ZSCORE; None where there is no such member."""
-        value = self._redis.zscore(self.key(name), member)
+        value = self._redis.zscore(self._at(name), self._names.to_client(self._job(member)))
         return None if value is None else float(value)
 
     def set_members(self, name: str) -> list[str]:
         """SMEMBERS, sorted."""
-        return sorted(text(member) for member in self._redis.smembers(self.key(name)))
+        seen: list[str] = self._seen(name, "set", [text(member) for member in self._redis.smembers(self._at(name))])
+        return sorted(seen)
 
     def events(self) -> list[dict[str, str]]:
         """The event stream, oldest first, each entry as its fields in order."""
-        entries = self._redis.xrange(self.key("events"))
-        return [{text(field): text(value) for field, value in fields.items()} for _, fields in entries]
+        return [fields for _, fields in self.stamped_events()]
 
     def stamped_events(self) -> list[tuple[int, dict[str, str]]]:
         """The event stream, oldest first, each entry with the time at which Redis wrote it (Unix ms)."""
-        entries = self._redis.xrange(self.key("events"))
-        return [
-            (int(text(stamp).partition("-")[0]), {text(field): text(value) for field, value in fields.items()})
-            for stamp, fields in entries
+        entries = self._redis.xrange(self._at("events"))
+        read = [
+            (text(stamp), {text(field): text(value) for field, value in fields.items()}) for stamp, fields in entries
         ]
+        return [(int(stamp.partition("-")[0]), fields) for stamp, fields in self._seen("events", "stream", read)]
 
     def event_names(self) -> list[str]:
         """Names of the stream's entries, oldest first."""
@@ -111,17 +140,22 @@ class RedisView:
     # What the kit does to Redis on purpose, as an operator or an expiry would.
 
     def delete(self, name: str) -> None:
-        """DEL, as an eviction or an expiry would."""
-        self._redis.delete(self.key(name))
+        """DEL, as an eviction or an expiry would.
+
+        Raises OperationUnsupported for the counter of ids, where the client's ids do not come from it.
+        """
+        if name == ID_COUNTER and self._names.ids(self._queue).differ:
+            raise OperationUnsupported("a lost counter of ids", "this client's ids do not come from it")
+        self._redis.delete(self._at(name))
 
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
         """SET, for example another worker's lock."""
-        self._redis.set(self.key(name), value, px=ttl_ms)
+        self._redis.set(self._at(name), self._job(value) if name.startswith(DEDUPLICATION) else value, px=ttl_ms)
 
     def set_field(self, name: str, field: str, value: str | bytes) -> None:
         """HSET of one field; bytes need not be UTF-8."""
-        self._redis.hset(self.key(name), field, value)
+        self._redis.hset(self._at(name), field, value)
 
     def append_event(self, **fields: str | bytes) -> None:
         """XADD of an entry that another client wrote; bytes need not be UTF-8."""
-        self._redis.xadd(self.key("events"), fields)
+        self._redis.xadd(self._at("events"), self._names.event_to_client(self._queue, fields))

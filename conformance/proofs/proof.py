@@ -100,16 +100,16 @@ class ProofRunner:
     def run(self, proof: Proof) -> ProofResult:
         """Run one proof on the oracle. Where it is refuted, `holds` is False; raises a DriverBroken problem only."""
         paper = load_ledger().row(proof.row).paper
-        prefix = self._bench.prefix()
+        names = self._bench.names("oracle")
         clock = self._bench.clock(frozen=proof.clock == "frozen")
-        oracle = self._bench.participant("oracle", prefix, clock)
+        oracle = self._bench.participant("oracle", names, clock)
         try:
             return ProofResult(proof, paper, proof.steps(oracle), holds=True)
         except (Mismatch, OperationFailed, OperationIndeterminate, OperationUnsupported) as failure:
             return ProofResult(proof, paper, str(failure), holds=False)
         finally:
             self._bench.oracle.reset()
-            self._bench.clear([prefix])
+            self._bench.clear([names])
 
 
 @contextmanager
