@@ -21,7 +21,7 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
-from conformance.participants.renamed_keys import read_named
+from conformance.participants.renamed_keys import equally_trimmed, read_named
 from conformance.participants.tap import TapMissing
 
 
@@ -118,7 +118,8 @@ class _Trial:
             self.result.findings += self.judge.answers(oracle, client)
             if self.scenario.compare:
                 managed = oracle.managed or client.managed
-                self.result.findings += self.judge.states(theirs, ours, frozen=frozen, managed=managed)
+                theirs, named = equally_trimmed(theirs, ours, client.names)
+                self.result.findings += self.judge.states(theirs, named, frozen=frozen, managed=managed)
         self._judge_left_behind(left, ours.queues, client.names)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 

@@ -17,6 +17,7 @@ from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import OperationFailed, OperationUnanswered
 from conformance.driver.messages import DriverEvent
 from conformance.driver.ops import Op, lifecycle
+from conformance.driver.ops.queue import Obliterate, TrimEvents
 from conformance.environment.drivers import TapPoint
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
@@ -31,7 +32,7 @@ from conformance.protocol.keys import ID_COUNTER
 class RecordedCall:
     """One call and how it ended. `outcome` is `ok` or the error code; `value` the answer as JSON values.
 
-    `unanswered`: the client did it and told nothing, so that there is no value to compare.
+    `unanswered`: the client did it and told nothing, or what only its ids decide: there is nothing to compare.
     """
 
     op: str
@@ -204,7 +205,11 @@ class Caller:
                 added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
                 return answer_from_redis(op, self.redis(queue)) if added is None else self._heard(queue, op, added)
             answer = self._heard(queue, op, answer)
-        self.transcript.note(name, "ok", msgspec.to_builtins(answer))
+        if isinstance(op, Obliterate):
+            self.names.ids(queue).begin_anew()
+        # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.
+        by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
+        self.transcript.note(name, "ok", msgspec.to_builtins(answer), unanswered=by_bytes)
         return answer
 
     def translated(self, handle: str, event: DriverEvent) -> DriverEvent:
@@ -225,7 +230,7 @@ class Caller:
         """
         other = learn(self.names, queue, op, answer, counter=self._counter)
         if self.role == "client":
-            self.names.deviations.update(other)
+            self.names.deviations = {**other, **self.names.deviations}
         return answer_to_scenario(self.names, queue, op, answer)
 
     def _counter(self, queue: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -26,6 +27,8 @@ class JobIds:
         self._of_client: dict[str, str] = {}
         self._of_scenario: dict[str, str] = {}
         self._in_flight = 0
+        self._shown = 0
+        self._untold: deque[str] = deque()
         self._user_named: set[str] = set()
         self._made_up: set[str] = set()
         self.added = 0
@@ -73,6 +76,9 @@ class JobIds:
             if self._as_counted(answers):
                 return ""
             shown = counter()
+            if shown < self._shown:
+                self._begin_anew()
+            self._shown = shown
             others = self._in_flight - len(answers)
             before = max(self.added, shown - len(answers) - others)
             found = [self._learn(answer, before + place, shown) for place, answer in enumerate(answers, start=1)]
@@ -90,6 +96,25 @@ class JobIds:
             self._put(answer if drawn else str(uuid.uuid4()), answer)
             return "" if drawn else f"{answer!r} for a job of a flow"
 
+    def duplicate_to_scenario(self, job: str) -> str:
+        """The id that a job would have got which was not added: only events tell it.
+
+        Those that a client of other ids made up come in the order in which they were taken.
+        """
+        with self._lock:
+            if self.differ and not self.knows(job) and self._untold:
+                self._put(self._untold.popleft(), job)
+            return self.to_scenario(job)
+
+    def begin_anew(self) -> None:
+        """The queue was obliterated: the counter begins again, and jobs get ids that others had."""
+        with self._lock:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self.added = self._shown = 0
+        self._of_client.clear()
+
     def _as_counted(self, answers: Sequence[str | None]) -> bool:
         """Take them at once if they are just what the count so far makes one expect."""
         expected = [str(self.added + place) for place in range(1, len(answers) + 1)]
@@ -99,13 +124,20 @@ class JobIds:
         ):
             return False
         for answer in answers:
-            if answer is not NOT_GENERATED and not self.knows(answer):
+            self.added += 1
+            if answer is NOT_GENERATED:
+                continue
+            if self.knows(answer):
+                self._untold.append(str(self.added))
+            else:
                 self._put(answer, answer)
-        self.added += len(answers)
         return True
 
     def _learn(self, answer: str | None, number: int, shown: int) -> str:
-        if answer is NOT_GENERATED or self.knows(answer):
+        if answer is NOT_GENERATED:
+            return ""
+        if self.knows(answer):
+            self._untold.append(str(number))
             return ""
         if self._is_counted_by_redis(answer, shown):
             self._put(answer, answer)

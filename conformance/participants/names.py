@@ -16,7 +16,7 @@ from conformance.protocol.keys import glob_escaped
 
 _ID = r"[^\s:\"'\\,}\])]+"
 _QUEUE = r"[^:\"\\]+"
-_JOBS_IN_EVENTS = frozenset({"jobId", "deduplicatedJobId", "debouncedJobId"})
+_JOB, _DUPLICATE = "jobId", "deduplicatedJobId"
 
 
 class Names:
@@ -103,11 +103,13 @@ class Names:
 
     def event_to_client(self, queue: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """An entry of the event stream, as the client would write it."""
-        return _with_jobs(fields, self.ids(queue).to_client, self.to_client)
+        ids = self.ids(queue)
+        return _with_jobs(fields, {_JOB: ids.to_client, _DUPLICATE: ids.to_client}, self.to_client)
 
     def event_to_scenario(self, queue: str, fields: Mapping[str, Any]) -> dict[str, Any]:
         """An entry of the event stream, as the scenario expects it."""
-        return _with_jobs(fields, self.ids(queue).to_scenario, self.to_scenario)
+        ids = self.ids(queue)
+        return _with_jobs(fields, {_JOB: ids.to_scenario, _DUPLICATE: ids.duplicate_to_scenario}, self.to_scenario)
 
     def opts_to_client(self, opts: Mapping[str, Any]) -> dict[str, Any]:
         """Options of a job to add: its parent is known to the client by another name."""
@@ -135,9 +137,11 @@ class Names:
         return isinstance(job, str) and self.ids(queue).is_made_up(job)
 
 
-def _with_jobs(fields: Mapping[str, Any], job: Callable[[str], str], other: Callable[[Any], Any]) -> dict[str, Any]:
+def _with_jobs(
+    fields: Mapping[str, Any], jobs: Mapping[str, Callable[[str], str]], other: Callable[[Any], Any]
+) -> dict[str, Any]:
     return {
-        name: job(value) if name in _JOBS_IN_EVENTS and isinstance(value, str) else other(value)
+        name: jobs[name](value) if name in jobs and isinstance(value, str) else other(value)
         for name, value in fields.items()
     }
 

@@ -13,7 +13,7 @@ from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
 from conformance.participants.names import Names
 from conformance.participants.renamed_keys import key_to_client, value_to_scenario
-from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER
+from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
 
@@ -142,10 +142,11 @@ class RedisView:
     def delete(self, name: str) -> None:
         """DEL, as an eviction or an expiry would.
 
-        Raises OperationUnsupported for the counter of ids, where the client's ids do not come from it.
+        Raises OperationUnsupported for a counter, where the client's ids do not come from one: what happens then hangs
+        on them (ids are given twice; equal scores are ordered by id).
         """
-        if name == ID_COUNTER and self._names.ids(self._queue).differ:
-            raise OperationUnsupported("a lost counter of ids", "this client's ids do not come from it")
+        if name in {ID_COUNTER, PRIORITY_COUNTER} and self._names.ids(self._queue).differ:
+            raise OperationUnsupported(f"a lost counter {name}", "this client's ids do not come from Redis' counter")
         self._redis.delete(self._at(name))
 
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
@@ -158,4 +159,7 @@ class RedisView:
 
     def append_event(self, **fields: str | bytes) -> None:
         """XADD of an entry that another client wrote; bytes need not be UTF-8."""
-        self._redis.xadd(self._at("events"), self._names.event_to_client(self._queue, fields))
+        plain = {name: text(value) for name, value in fields.items()}
+        named = self._names.event_to_client(self._queue, plain)
+        changed = {name: value for name, value in named.items() if value != plain[name]}
+        self._redis.xadd(self._at("events"), {**fields, **changed})

@@ -67,7 +67,9 @@ def answer_to_scenario(names: Names, queue_name: str, op: Op[Answer], answer: An
         case JobRef():
             renamed = {"id": ids.to_scenario(answer.id)}
         case Ids():
-            renamed = {"ids": [ids.to_scenario(job) for job in answer.ids]}
+            jobs = [ids.to_scenario(job) for job in answer.ids]
+            # Redis keeps a set of numbers in their order, and any other set in none.
+            renamed = {"ids": sorted(jobs, key=_as_numbers) if isinstance(op, worker.CheckStalled) else jobs}
         case MaybeJob():
             renamed = {"job": _maybe_view(names, queue_name, renamed["job"])}
         case Jobs():
@@ -131,6 +133,10 @@ def _in_order(views: list[Any], *, ascending: bool) -> list[Any]:
         jobs = list(group)
         ordered += jobs if ended is None else sorted(jobs, key=lambda view: str(view["id"]), reverse=not ascending)
     return ordered
+
+
+def _as_numbers(job: str) -> tuple[int, str]:
+    return len(job), job
 
 
 # What an answer teaches.
