@@ -163,6 +163,7 @@ class GatePlugin:
                 verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
                 stale=stale,
                 problems=problems,
+                unanswered=sorted({op for record in self.records for op in record.unanswered}),
                 startup_ms=dict(self._environment.startup_ms) if self._environment else {},
             )
         )
@@ -236,7 +237,7 @@ def runner(request: pytest.FixtureRequest) -> Iterator[ScenarioRunner]:
 def party_of(launch: Launch, ready: Ready) -> Party:
     """A client that takes part: how it is started, and what it says of itself."""
     return Party(
-        name=launch.name,
+        name=ready.client.name,
         language=ready.client.language,
         version=ready.client.version,
         targets=ready.client.targets,

@@ -80,6 +80,7 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
     `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
     that known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
+    `unanswered`: operations that the client did without an answer, so that there was none to compare.
     """
 
     id: str
@@ -94,13 +95,15 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     timings_ms: dict[str, float] = {}
     reproduce: str = ""
     log: list[str] = []
+    unanswered: list[str] = []
 
 
 class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
     """Last line of a run. `exit_code` as in the README.
 
     `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: sentences about
-    the whole run (known entries that matched nothing, a driver that could not be started again, ...).
+    the whole run (known entries that matched nothing, a driver that could not be started again, ...). `unanswered`:
+    the operations that the client did without an answer.
     """
 
     finished_ms: int
@@ -109,6 +112,7 @@ class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     stale: dict[str, str] = {}
     problems: list[str] = []
     startup_ms: dict[str, float] = {}
+    unanswered: list[str] = []
 
 
 Record = RunHeader | ScenarioRecord | RunFooter

@@ -39,6 +39,8 @@ class TrialResult:
     inconclusive: str = ""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    """Operations that the client did without an answer."""
 
 
 def run_trial(
@@ -85,6 +87,8 @@ class _Trial:
         for driver in self.bench.drivers:
             driver.reset()
         self.bench.clear(names for participant in self.participants for names in participant.places)
+        silent = {op for participant in self.participants for op in participant.unanswered}
+        self.result.unanswered = sorted(silent)
         for participant in self.participants:
             name, spent = participant.role, participant.busy_seconds * 1000
             self.result.timings_ms[name] = self.result.timings_ms.get(name, 0.0) + spent
@@ -114,7 +118,7 @@ class _Trial:
         broken = self.judge.invariants(theirs)
         if broken:
             self.result.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
-        if self.result.reached_end:
+        if self.result.reached_end and not client.names.ids_decide_order():
             self.result.findings += self.judge.answers(oracle, client)
             if self.scenario.compare:
                 managed = oracle.managed or client.managed

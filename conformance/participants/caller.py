@@ -25,7 +25,7 @@ from conformance.participants.names import Names
 from conformance.participants.redis_view import RedisView
 from conformance.participants.renamed_calls import adding, answer_to_scenario, call_to_client, event_to_scenario, learn
 from conformance.participants.unanswered import added_in_redis, answer_from_redis
-from conformance.protocol.keys import ID_COUNTER
+from conformance.protocol.keys import ID_COUNTER, META
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,8 @@ class Caller:
         """All under which it may leave keys."""
         self.clock = clock
         self.transcript = Transcript()
+        self.unanswered: set[str] = set()
+        """Operations that the client did without an answer."""
         self.busy_seconds = 0.0
         """Time spent waiting for the driver."""
         self.managed = False
@@ -202,11 +204,10 @@ class Caller:
                 raise
             except OperationUnanswered:
                 self.transcript.note(name, "ok", None, unanswered=True)
+                self.unanswered.add(name)
                 added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
                 return answer_from_redis(op, self.redis(queue)) if added is None else self._heard(queue, op, added)
             answer = self._heard(queue, op, answer)
-        if isinstance(op, Obliterate):
-            self.names.ids(queue).begin_anew()
         # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.
         by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
         self.transcript.note(name, "ok", msgspec.to_builtins(answer), unanswered=by_bytes)
@@ -222,6 +223,8 @@ class Caller:
             return self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         finally:
             self.busy_seconds += time.perf_counter() - started
+            if isinstance(op, Obliterate):
+                self._notice_obliteration(handle)
 
     def _heard(self, queue: str, op: Op[Answer], answer: Answer) -> Answer:
         """An answer in the names of the scenario, after the ids in it were taken.
@@ -232,6 +235,12 @@ class Caller:
         if self.role == "client":
             self.names.deviations = {**other, **self.names.deviations}
         return answer_to_scenario(self.names, queue, op, answer)
+
+    def _notice_obliteration(self, handle: str | None) -> None:
+        """Ids begin anew where the queue is gone, whatever the client has heard of it."""
+        queue = self._queues.get(handle, "")
+        if not self._redis.exists(self.names.client_base(queue) + META):
+            self.names.ids(queue).begin_anew()
 
     def _counter(self, queue: str) -> int:
         """Where the counter of ids stands in Redis."""

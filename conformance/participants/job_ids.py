@@ -35,6 +35,8 @@ class JobIds:
         """What Node's counter would show."""
         self.differ = False
         """Whether some id is another one for the client than for the scenario."""
+        self.decide_order = False
+        """Whether jobs came in an order that their ids alone decide, so that another scheme gives another one."""
 
     def to_client(self, job: str) -> str:
         """The id that the client gave to the job which the scenario means."""
@@ -51,6 +53,11 @@ class JobIds:
     def is_made_up(self, job: str) -> bool:
         """Whether the client made up this id of its own, where Node would have counted or drawn a UUID."""
         return job in self._made_up
+
+    @property
+    def same(self) -> bool:
+        """Whether there is nothing to rename, as far as the client has shown; an id that it has not told may be."""
+        return not (self.differ or self._untold)
 
     @contextmanager
     def adding(self, jobs: int) -> Iterator[None]:
@@ -102,7 +109,8 @@ class JobIds:
         Those that a client of other ids made up come in the order in which they were taken.
         """
         with self._lock:
-            if self.differ and not self.knows(job) and self._untold:
+            if not self.knows(job) and self._untold and (self.differ or not job.isdecimal()):
+                self._made_up.add(job)
                 self._put(self._untold.popleft(), job)
             return self.to_scenario(job)
 

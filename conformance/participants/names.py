@@ -38,7 +38,7 @@ class Names:
     @property
     def same(self) -> bool:
         """Whether the clients have the scenario's names, as far as they have shown."""
-        return self.fixed_prefix is None and not self.queues_with_other_ids()
+        return self.fixed_prefix is None and all(ids.same for ids in list(self._ids.values()))
 
     def ids(self, queue: str) -> JobIds:
         """The ids of a queue's jobs."""
@@ -47,6 +47,10 @@ class Names:
     def queues_with_other_ids(self) -> dict[str, JobIds]:
         """The queues, by the scenario's names, in which some job has another id than with Node."""
         return {queue: ids for queue, ids in list(self._ids.items()) if ids.differ}
+
+    def ids_decide_order(self) -> bool:
+        """Whether jobs came in an order which other ids make another one: then nothing can be compared step by step."""
+        return any(ids.decide_order for ids in list(self._ids.values()))
 
     # Prefix and queues.
 

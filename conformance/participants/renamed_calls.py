@@ -68,13 +68,15 @@ def answer_to_scenario(names: Names, queue_name: str, op: Op[Answer], answer: An
             renamed = {"id": ids.to_scenario(answer.id)}
         case Ids():
             jobs = [ids.to_scenario(job) for job in answer.ids]
-            # Redis keeps a set of numbers in their order, and any other set in none.
+            # Redis keeps a set of numbers in their order, and any other set in none; so they are put back.
+            ids.decide_order |= isinstance(op, worker.CheckStalled) and len(jobs) > 1 and ids.differ
             renamed = {"ids": sorted(jobs, key=_as_numbers) if isinstance(op, worker.CheckStalled) else jobs}
         case MaybeJob():
             renamed = {"job": _maybe_view(names, queue_name, renamed["job"])}
         case Jobs():
             views = [_maybe_view(names, queue_name, view) for view in renamed["jobs"]]
             ascending = isinstance(op, queue.GetJobs) and bool(op.asc)
+            ids.decide_order |= None in views and ids.differ
             renamed = {"jobs": _in_order(views, ascending=ascending) if ids.differ else views}
         case flow.FlowNode():
             renamed = _node(names, renamed)
