@@ -244,6 +244,7 @@ def party_of(launch: Launch, ready: Ready) -> Party:
         command=launch.command,
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
+        fixed_prefix=ready.fixed_prefix,
     )
 
 

@@ -36,7 +36,7 @@ Level = Literal["MUST", "SHOULD", "MAY"]
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that took part: what its handshake said, and how it was started."""
+    """A client that took part: what its handshake said (`name` is its own word for itself), and how it was started."""
 
     name: str
     language: str
@@ -45,6 +45,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]
     capabilities: list[str]
     ops: list[str]
+    fixed_prefix: str | None = None
 
 
 class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):

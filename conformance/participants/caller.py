@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar
@@ -196,7 +196,7 @@ class Caller:
         Raises OperationFailed, OperationUnsupported, OperationIndeterminate or a DriverBroken problem.
         """
         queue, name = self._queues.get(handle, ""), type(op).op
-        with adding(self.names, queue, op):
+        with self._counting(queue, op):
             try:
                 answer = self._call(call_to_client(self.names, queue, op), handle, deadline_ms)
             except OperationFailed as failure:
@@ -223,8 +223,15 @@ class Caller:
             return self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         finally:
             self.busy_seconds += time.perf_counter() - started
+
+    @contextmanager
+    def _counting(self, queue: str, op: Op[Answer]) -> Iterator[None]:
+        """While the call of an operation goes on that moves the counters of ids."""
+        with ExitStack() as stack:
+            stack.enter_context(adding(self.names, queue, op))
             if isinstance(op, Obliterate):
-                self._notice_obliteration(handle)
+                stack.enter_context(self.names.ids(queue).obliterating(lambda: self._is_gone(queue)))
+            yield
 
     def _heard(self, queue: str, op: Op[Answer], answer: Answer) -> Answer:
         """An answer in the names of the scenario, after the ids in it were taken.
@@ -236,11 +243,9 @@ class Caller:
             self.names.deviations = {**other, **self.names.deviations}
         return answer_to_scenario(self.names, queue, op, answer)
 
-    def _notice_obliteration(self, handle: str | None) -> None:
-        """Ids begin anew where the queue is gone, whatever the client has heard of it."""
-        queue = self._queues.get(handle, "")
-        if not self._redis.exists(self.names.client_base(queue) + META):
-            self.names.ids(queue).begin_anew()
+    def _is_gone(self, queue: str) -> bool:
+        """Whether nothing says any more that there is such a queue."""
+        return not self._redis.exists(self.names.client_base(queue) + META)
 
     def _counter(self, queue: str) -> int:
         """Where the counter of ids stands in Redis."""

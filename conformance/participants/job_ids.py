@@ -27,7 +27,9 @@ class JobIds:
         self._of_client: dict[str, str] = {}
         self._of_scenario: dict[str, str] = {}
         self._in_flight = 0
-        self._shown = 0
+        self._added_before = 0
+        self._obliterations = 0
+        self._anew = False
         self._untold: deque[str] = deque()
         self._user_named: set[str] = set()
         self._made_up: set[str] = set()
@@ -83,13 +85,15 @@ class JobIds:
             if self._as_counted(answers):
                 return ""
             shown = counter()
-            if shown < self._shown:
+            adding = self._in_flight
+            if self._obliterations and not self._anew and 0 < shown <= adding:
                 self._begin_anew()
-            self._shown = shown
-            others = self._in_flight - len(answers)
-            before = max(self.added, shown - len(answers) - others)
+            gone = shown == 0 and self._added_before > 0
+            # What an obliteration has taken was added before it, although its answer comes only now.
+            before = self._added_before if gone else max(self.added, shown - adding)
             found = [self._learn(answer, before + place, shown) for place, answer in enumerate(answers, start=1)]
-            self.added = max(self.added, before + len(answers))
+            if not gone:
+                self.added, self._added_before = max(self.added, before + len(answers)), 0
             return next(filter(None, found), "")
 
     def learn_of_flow(self, answer: str | None) -> str:
@@ -114,13 +118,26 @@ class JobIds:
                 self._put(self._untold.popleft(), job)
             return self.to_scenario(job)
 
-    def begin_anew(self) -> None:
-        """The queue was obliterated: the counter begins again, and jobs get ids that others had."""
+    @contextmanager
+    def obliterating(self, is_gone: Callable[[], bool]) -> Iterator[None]:
+        """While the queue is being obliterated: then the counter begins again, and jobs get ids that others had.
+
+        `is_gone` asks Redis whether it has happened, whatever the client has heard of it.
+        """
         with self._lock:
-            self._begin_anew()
+            self._obliterations += 1
+        try:
+            yield
+        finally:
+            gone = is_gone()
+            with self._lock:
+                self._obliterations -= 1
+                if gone and not self._anew:
+                    self._begin_anew()
+                self._anew = False
 
     def _begin_anew(self) -> None:
-        self.added = self._shown = 0
+        self._added_before, self.added, self._anew = self.added, 0, True
         self._of_client.clear()
 
     def _as_counted(self, answers: Sequence[str | None]) -> bool:
@@ -147,7 +164,7 @@ class JobIds:
         if self.knows(answer):
             self._untold.append(str(number))
             return ""
-        if self._is_counted_by_redis(answer, shown):
+        if answer == str(number) or self._is_counted_by_redis(answer, shown):
             self._put(answer, answer)
             return ""
         while str(number) in self._of_client:

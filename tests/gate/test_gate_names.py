@@ -166,9 +166,37 @@ def test_a_duplicate_is_the_owner_again_and_takes_a_number() -> None:
 
 def test_after_an_obliteration_ids_begin_anew() -> None:
     ids = JobIds()
-    learned(ids, "x")
-    ids.begin_anew()
-    learned(ids, "y")
+    learned(ids, "x", counter=1)
+    with ids.obliterating(lambda: True):
+        pass
+    learned(ids, "y", counter=1)
+    assert ids.to_client("1") == "y"
+
+
+def test_a_refused_obliteration_changes_nothing() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    with ids.obliterating(lambda: False):
+        pass
+    learned(ids, "y", counter=2)
+    assert (ids.to_client("1"), ids.to_client("2")) == ("x", "y")
+
+
+def test_what_an_obliteration_has_taken_has_its_number_from_before() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    with ids.adding(1):
+        with ids.obliterating(lambda: True):
+            pass
+        ids.learn(["y"], lambda: 0)
+    assert ids.to_scenario("y") == "2"
+
+
+def test_what_comes_after_an_unheard_obliteration_begins_anew() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    with ids.obliterating(lambda: True):
+        learned(ids, "y", counter=1)
     assert ids.to_client("1") == "y"
 
 
