@@ -36,6 +36,9 @@ ORACLE_HEALTH = "oracle-health"
 FIXED_PREFIX = "identity.prefix"
 """Locator of a key prefix that the client cannot change."""
 
+WORKER_ERRORS = "worker-errors"
+"""The name by which a scenario allows a worker to emit `error` where Node's does not."""
+
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
 """Fields of answers that hold the client's own time: compared only when both clocks are frozen."""
 
@@ -92,6 +95,12 @@ class Judge:
         """Where the client's answers differ from the oracle's."""
         return [self.attributed(finding) for finding in compare_answers(oracle, client)]
 
+    def worker_errors(self, oracle: Participant, client: Participant) -> list[Finding]:
+        """The first `error` of a worker of the client, where Node's has none, except where the scenario allows it."""
+        if WORKER_ERRORS in self.scenario.without or _errors_of(oracle):
+            return []
+        return [self.attributed(_worker_error(message)) for message in _errors_of(client)[:1]]
+
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Where the state that the client left differs from the oracle's."""
         rules = chosen_rules(frozen=frozen, managed=managed, off=self.rules_off)
@@ -100,7 +109,7 @@ class Judge:
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
         """Which invariants the state breaks, except those that the scenario switches off with a reason."""
-        others = {ORACLE_HEALTH, *TRAFFIC_CHECKS}
+        others = {ORACLE_HEALTH, WORKER_ERRORS, *TRAFFIC_CHECKS}
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
         return [self.attributed(finding) for finding in check_snapshot(snapshot, off)]
 
@@ -124,6 +133,26 @@ class Judge:
     def attributed(self, finding: Finding) -> Finding:
         """The finding as it speaks against a requirement: the owner of its locator."""
         return msgspec.structs.replace(finding, requirement=self.blame(finding.where))
+
+
+def _errors_of(participant: Participant) -> list[str]:
+    """What its workers have complained of, and no step of the scenario has waited for."""
+    events = (event for handle in participant.workers for event in participant.driver.take_events(handle))
+    return [str(event.args.get("message", "")) for event in events if event.name == "error"]
+
+
+def _worker_error(message: str) -> Finding:
+    return Finding(
+        requirement=NOBODY_BLAMED,
+        source="events",
+        kind="worker-error",
+        severity="wrong-behaviour",
+        where="worker.error",
+        key="",
+        expected="no error, as of Node's worker",
+        actual=message,
+        message=f"a worker emits an error where Node's has none: {message}",
+    )
 
 
 def finding_of(difference: Difference) -> Finding:

@@ -39,6 +39,8 @@ class TrialResult:
     inconclusive: str = ""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    frozen: bool = False
+    """Whether time stood still for both clients."""
     unanswered: list[str] = field(default_factory=list)
     """Operations that the client did without an answer."""
 
@@ -97,6 +99,7 @@ class _Trial:
 
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
+        self.result.frozen = frozen
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.names("oracle"), frozen=frozen)
         client = self._participant("client", self.bench.names("client"), frozen=frozen)
@@ -111,6 +114,8 @@ class _Trial:
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
+        if self.result.reached_end and not self.result.error:
+            self.result.findings += self.judge.worker_errors(oracle, client)
         # A worker that is still open would go on while its snapshot is read.
         self._close_handles()
         self._traffic()

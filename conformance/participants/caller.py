@@ -164,6 +164,8 @@ class Caller:
         """Operations that the client did without an answer."""
         self.busy_seconds = 0.0
         """Time spent waiting for the driver."""
+        self.workers: list[str] = []
+        """Handles of its workers, in the order in which they were opened."""
         self.managed = False
         """Whether a worker's own loop ran: then who woke whom depends on the machine."""
         self._redis = redis

@@ -12,6 +12,8 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from conformance.gate.conclusion import Conclusion, ConclusionState
+from conformance.gate.outcomes import REPORTED_VERDICTS
 from conformance.report.summary import (
     FindingGroup,
     LabelledValue,
@@ -20,12 +22,13 @@ from conformance.report.summary import (
     Summary,
     finding_facts,
     group_facts,
+    open_facts,
     requirement_facts,
     run_facts,
     scenario_facts,
 )
 from conformance.report.text import clip, count, duration, visible
-from conformance.report.verdicts import MEANING, REPORTED_VERDICTS, SYMBOLS, ConclusionState
+from conformance.report.verdicts import MEANING, SYMBOLS
 
 _SAFE_ANCHOR = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -98,7 +101,7 @@ FINDINGS_PER_REQUIREMENT = 3
 """GitHub drops a step summary over 1 MiB: requirements, findings and the length of texts are bounded, and what is left
 out is said."""
 
-ICONS: dict[ConclusionState, str] = {"conformant": "✅", "not-conformant": "❌", "undecided": "⚠️"}
+ICONS: dict[ConclusionState, str] = {"conformant": "✅", "holds": "☑️", "not-conformant": "❌", "undecided": "⚠️"}
 
 
 def render_markdown(summary: Summary) -> str:
@@ -112,6 +115,11 @@ def _blocks(summary: Summary) -> Iterator[str]:
     if not summary.completeness.complete:
         yield f"> [!WARNING]\n> **{_inline(summary.completeness.sentence)}**"
     yield f"{ICONS[summary.conclusion.state]} **{_inline(summary.conclusion.sentence)}**"
+    if summary.conclusion.profiles:
+        yield _profiles(summary.conclusion)
+    not_decided = open_facts(summary.conclusion, limit=REQUIREMENTS)
+    if not_decided:
+        yield _details("Not decided", [_preformatted(not_decided)])
     if summary.areas:
         yield _table(summary)
     yield from _troubled(summary)
@@ -121,6 +129,17 @@ def _blocks(summary: Summary) -> Iterator[str]:
             ["**Problems of the run**", "", *(f"- {_inline(problem)}" for problem in summary.problems[:REQUIREMENTS])]
         )
     yield _details("About this run", [_preformatted(run_facts(summary.run))])
+
+
+def _profiles(conclusion: Conclusion) -> str:
+    rows = [["profile", "verdict", "decided", "requirements"], ["---", "---", "--:", "--:"]]
+    rows += [
+        [_inline(status.name), _inline(status.remark), str(status.decided), str(status.requirements)]
+        for status in conclusion.profiles
+    ]
+    share = conclusion.share
+    rows.append(["**all**", f"**{share.percent} %**", f"**{share.decided}**", f"**{share.requirements}**"])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def _table(summary: Summary) -> str:

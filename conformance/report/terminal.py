@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from conformance.gate.conclusion import ConclusionState
+from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.records import ScenarioRecord
 from conformance.report.summary import (
     NO_ROWS,
@@ -22,13 +24,15 @@ from conformance.report.summary import (
     ScenarioSummary,
     Summary,
     group_facts,
+    open_facts,
     requirement_facts,
     run_facts,
     scenario_facts,
     scenario_verdict,
+    verdict_facts,
 )
 from conformance.report.text import visible
-from conformance.report.verdicts import REPORTED_VERDICTS, SYMBOLS, ConclusionState, ReportedVerdict
+from conformance.report.verdicts import SYMBOLS
 
 STYLES: dict[ReportedVerdict, str] = {
     "fail": "bold red",
@@ -45,6 +49,7 @@ STYLES: dict[ReportedVerdict, str] = {
 
 STATE_STYLES: dict[ConclusionState, str] = {
     "conformant": "bold green",
+    "holds": "bold cyan",
     "not-conformant": "bold red",
     "undecided": "bold yellow",
 }
@@ -80,6 +85,7 @@ def _blocks(summary: Summary) -> Iterator[RenderableType]:
     """Yield the parts of the report. A `Text` may run over the edge, so that command lines can be copied."""
     yield _facts(run_facts(summary.run), indent=0)
     yield from _incomplete(summary)
+    yield from _verdict(summary)
     if summary.areas:
         yield GAP
         yield _table(summary)
@@ -93,7 +99,25 @@ def _blocks(summary: Summary) -> Iterator[RenderableType]:
         yield _lines("Problems of the run", summary.problems)
     yield from _incomplete(summary)
     yield GAP
-    yield Text(visible(summary.conclusion.sentence), style=STATE_STYLES[summary.conclusion.state])
+    yield _sentence(summary)
+
+
+def _verdict(summary: Summary) -> Iterator[RenderableType]:
+    """Yield what the client is, profile by profile, and right under it whatever was not decided."""
+    yield GAP
+    yield _sentence(summary)
+    if summary.conclusion.profiles:
+        yield GAP
+        yield _facts(verdict_facts(summary.conclusion), indent=0)
+    not_decided = open_facts(summary.conclusion)
+    if not_decided:
+        yield GAP
+        yield Text("Not decided", style="bold")
+        yield _facts(not_decided, indent=2)
+
+
+def _sentence(summary: Summary) -> Text:
+    return Text(visible(summary.conclusion.sentence), style=STATE_STYLES[summary.conclusion.state])
 
 
 def _incomplete(summary: Summary) -> Iterator[RenderableType]:

@@ -11,6 +11,9 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
+MOST_COMMANDS_OF_A_CLAIM = 20
+"""Node sends one, and a second where Redis has forgotten the script."""
+
 
 @scenario("lifecycle.claim.oldest-first", tier="smoke")
 def test_a_claim_takes_the_oldest_job(client: Participant) -> None:
@@ -23,6 +26,31 @@ def test_a_claim_takes_the_oldest_job(client: Participant) -> None:
     equal(queue.redis.elements("active"), ["1"], "the job is in `active`")
     equal(queue.redis.string("1:lock"), "token-a", "the lock holds the worker's token")
     equal(queue.redis.field("1", "ats"), "1", "one attempt was started")
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])
+@scenario("lifecycle.claim.atomic")
+def test_a_claim_is_one_step(client: Participant, opts: dict[str, Any]) -> None:
+    """Whatever the client sends for it is stopped after every command: the job waits, or it is active and locked."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work", {}, **opts)
+    place = "prioritized" if opts else "wait"
+    with client.tap.hold(phase="after-execute", call=None) as held:
+        claim = client.meanwhile(lambda: worker.claim_one("token-mine"))
+        for sent in range(MOST_COMMANDS_OF_A_CLAIM):
+            client.eventually(
+                lambda sent=sent: claim.done or len(held.commands) > sent,  # type: ignore[misc]
+                bool,
+                "the client sends a command or is done",
+            )
+            seen = (queue.redis.state("1"), queue.redis.string("1:lock"))
+            whole = seen in (([place], None), (["active"], "token-mine"))
+            holds(whole, "the job waits, or is active and locked", seen=seen)
+            held.release()
+            if claim.done:
+                break
+    claim.result()
+    equal(queue.redis.state("1"), ["active"], "the job was claimed")
 
 
 @scenario("lifecycle.claim.waiting-before-prioritized")
