@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
@@ -53,7 +54,7 @@ def run_trial(
     `rules_off`: names of canonical rules that are not applied.
     """
     started = time.perf_counter()
-    trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger, tuple(rules_off)))
+    trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off))
     for part in (trial.run, trial.finish):
         _guarded(part, trial.result)
     trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
@@ -72,8 +73,11 @@ def _guarded(part: Callable[[], None], result: TrialResult) -> None:
 
 
 class _Trial:
-    def __init__(self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge) -> None:
-        self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
+    def __init__(
+        self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, ledger: Ledger, rules_off: tuple[str, ...]
+    ) -> None:
+        self.scenario, self.arguments, self.bench = scenario, arguments, bench
+        self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
         self.result = TrialResult()
         self.participants: list[Participant] = []
 
@@ -103,6 +107,7 @@ class _Trial:
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.names("oracle"), frozen=frozen)
         client = self._participant("client", self.bench.names("client"), frozen=frozen)
+        self.judge = self._judge_of(client)
         with ThreadPoolExecutor(max_workers=2) as pool:
             on_oracle = pool.submit(self._steps, {"client": oracle})
             on_client = pool.submit(self._steps, {"client": client})
@@ -137,6 +142,7 @@ class _Trial:
     def _together(self) -> None:
         names = self.bench.names()
         client = self._participant("client", names, frozen=False)
+        self.judge = self._judge_of(client)
         oracle = self._participant("oracle", names, frozen=False)
         failure = _caught(lambda: self._steps(self._roles(client, oracle)))
         self._settle()
@@ -221,15 +227,15 @@ class _Trial:
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationFailed():
-                self.result.findings.append(self.judge.broken("operation-failed", str(failure)))
+                self.result.findings.append(self.judge.failed(failure))
             case DriverBroken():
-                self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
+                self.result.findings.append(self.judge.driver_broken(failure))
                 connection = self.bench.client.connection
                 self.result.log += connection.log_tail() if connection else []
             case _ if self.scenario.style == "differential":
                 # The oracle went through the same steps: the client left something that nobody expects.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"
-                self.result.findings.append(self.judge.broken("unexpected-state", seen))
+                self.result.findings.append(self.judge.unexpected(seen))
             case _:
                 self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 

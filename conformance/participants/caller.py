@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import OperationFailed, OperationUnanswered
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnanswered
 from conformance.driver.messages import DriverEvent
 from conformance.driver.ops import Op, lifecycle
 from conformance.driver.ops.queue import Obliterate, TrimEvents
@@ -30,7 +30,7 @@ from conformance.protocol.keys import ID_COUNTER, META
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call and how it ended. `outcome` is `ok` or the error code; `value` the answer as JSON values.
+    """One call and how it ended. `outcome` is `ok` or the error code; `value` and `args` are JSON values.
 
     `unanswered`: the client did it and told nothing, or what only its ids decide: there is nothing to compare.
     """
@@ -38,6 +38,7 @@ class RecordedCall:
     op: str
     outcome: str
     value: Any
+    args: dict[str, Any] = field(default_factory=dict, compare=False)
     unanswered: bool = False
 
 
@@ -46,17 +47,32 @@ class Transcript:
 
     def __init__(self) -> None:
         self.calls: list[RecordedCall] = []
+        self.everything: list[RecordedCall] = []
+        """Polled calls and those of other threads included, in the order in which they ended."""
+        self.broken_in: RecordedCall | None = None
+        """The call during which the driver broke."""
         self._silent = 0
         self._of_thread = threading.local()
 
-    def note(self, op: str, outcome: str, value: Any, *, unanswered: bool = False) -> None:
+    def note(
+        self, op: str, outcome: str, value: Any, args: dict[str, Any] | None = None, *, unanswered: bool = False
+    ) -> None:
         """Record an answer, unless the scenario is only polling."""
-        call = RecordedCall(op, outcome, value, unanswered)
+        call = RecordedCall(op, outcome, value, args or {}, unanswered)
+        self._remember(call)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
             aside.append(call)
         elif not self._silent:
             self.calls.append(call)
+
+    def _remember(self, call: RecordedCall) -> None:
+        """A poll is one call, however often it asks."""
+        last = self.everything[-1] if self.everything else None
+        if last and (last.op, last.args) == (call.op, call.args):
+            self.everything[-1] = call
+        else:
+            self.everything.append(call)
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
@@ -198,21 +214,25 @@ class Caller:
         Raises OperationFailed, OperationUnsupported, OperationIndeterminate or a DriverBroken problem.
         """
         queue, name = self._queues.get(handle, ""), type(op).op
+        args: dict[str, Any] = msgspec.to_builtins(op)
         with self._counting(queue, op):
             try:
                 answer = self._call(call_to_client(self.names, queue, op), handle, deadline_ms)
             except OperationFailed as failure:
-                self.transcript.note(name, failure.error.code, None)
+                self.transcript.note(name, failure.error.code, None, args)
+                raise
+            except DriverBroken:
+                self.transcript.broken_in = RecordedCall(name, "driver-broken", None, args)
                 raise
             except OperationUnanswered:
-                self.transcript.note(name, "ok", None, unanswered=True)
+                self.transcript.note(name, "ok", None, args, unanswered=True)
                 self.unanswered.add(name)
                 added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
                 return answer_from_redis(op, self.redis(queue)) if added is None else self._heard(queue, op, added)
             answer = self._heard(queue, op, answer)
         # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.
         by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
-        self.transcript.note(name, "ok", msgspec.to_builtins(answer), unanswered=by_bytes)
+        self.transcript.note(name, "ok", msgspec.to_builtins(answer), args, unanswered=by_bytes)
         return answer
 
     def translated(self, handle: str, event: DriverEvent) -> DriverEvent:

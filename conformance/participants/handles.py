@@ -171,7 +171,10 @@ class WorkerHandle(ParticipantHandle):
         """Claim a job that must be there."""
         job_view = self.claim(token)
         if job_view is None:
-            raise Mismatch("a waiting job is handed to the worker that asks", expected="a job", actual="nothing")
+            # Who leaves lying what can be taken is at fault; if nothing can, it is whoever was to put it there.
+            where = "answer.worker.getNextJob.job" if self.redis.has_work() else ""
+            what = "a waiting job is handed to the worker that asks"
+            raise Mismatch(what, expected="a job", actual="nothing", where=where)
         return job_view
 
     def complete(

@@ -7,14 +7,13 @@ are kept as surrogate escapes.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
 from conformance.participants.names import Names
-from conformance.participants.renamed_keys import key_to_client, value_to_scenario
-from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER
+from conformance.participants.renamed_keys import key_to_client, rest_to_scenario, value_to_scenario
+from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER, glob_escaped
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
 _TIME_AND_TTL = """
@@ -27,11 +26,6 @@ return {now[1], now[2], redis.call("PTTL", KEYS[1])}
 def text(value: Any) -> str:
     """A reply of Redis as text."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-
-
-def _literally(prefix: str) -> str:
-    """The prefix as a pattern that matches nothing else."""
-    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
 
 
 class RedisView:
@@ -68,9 +62,12 @@ class RedisView:
 
     def types(self) -> dict[str, str]:
         """Every key of the queue with its type, in order of the names."""
-        keys = self._redis.scan_iter(match=_literally(self.base) + "*", count=1000)
-        names = sorted(text(key).removeprefix(self.base) for key in keys)
-        return {name: self.type(name) for name in names}
+        base = self._names.client_base(self._queue)
+        keys = self._redis.scan_iter(match=f"{glob_escaped(base)}*", count=1000)
+        found = {text(key).removeprefix(base) for key in keys}
+        return {
+            name: self.type(name) for name in sorted(rest_to_scenario(self._names, self._queue, key) for key in found)
+        }
 
     def exists(self, name: str) -> bool:
         """Whether the key exists."""
@@ -98,7 +95,7 @@ class RedisView:
         return self._time_and_ttl_ms("meta")[0]
 
     def _time_and_ttl_ms(self, name: str) -> tuple[int, int]:
-        seconds, microseconds, ttl_ms = map(int, self._redis.eval(_TIME_AND_TTL, 1, self.key(name)))
+        seconds, microseconds, ttl_ms = map(int, self._redis.eval(_TIME_AND_TTL, 1, self._at(name)))
         return seconds * 1000 + microseconds // 1000, ttl_ms
 
     def hash(self, name: str) -> dict[str, str]:
@@ -169,6 +166,11 @@ class RedisView:
         """Every container that holds the id (conforming: exactly one)."""
         lists = [name for name in LIST_CONTAINERS if job in self.elements(name)]
         return lists + [name for name in ZSET_CONTAINERS if self.score(name, job) is not None]
+
+    def has_work(self) -> bool:
+        """Whether a worker that asks now can be given a job: one waits, and no limit holds it back."""
+        held_back = self.exists("limiter") or "concurrency" in self.hash("meta")
+        return not held_back and bool(self.elements("wait") or self.members("prioritized"))
 
     # What the kit does to Redis on purpose, as an operator or an expiry would.
 

@@ -27,6 +27,11 @@ def key_to_client(names: Names, queue: str, rest: str) -> str:
     return _renamed(rest, names.ids(queue).to_client)
 
 
+def rest_to_scenario(names: Names, queue: str, rest: str) -> str:
+    """What follows `PREFIX:QUEUE:` in a key, with the scenario's id in it."""
+    return _renamed(rest, names.ids(queue).to_scenario)
+
+
 def value_to_scenario(names: Names, queue: str, rest: str, kind: str, value: Any) -> Any:
     """What a key holds, as the scenario would find it with Node.
 
@@ -34,7 +39,8 @@ def value_to_scenario(names: Names, queue: str, rest: str, kind: str, value: Any
     """
     ids = names.ids(queue)
     if rest == ID_COUNTER and ids.differ:
-        return str(ids.added)  # nobody needs it where ids come from elsewhere
+        # Nobody needs it where ids come from elsewhere; schedules may have moved it, too.
+        return str(max(ids.added, int(value or 0)))
     if names.same or value is None or rest.endswith(f":{LOGS}"):
         return value
     if rest in _MEMBERS:
@@ -96,7 +102,7 @@ def _newest(snapshot: Snapshot, queue: str, kept: int) -> Snapshot:
 def _key_to_scenario(names: Names, raw: RawKey) -> RawKey:
     client_queue, _, rest = raw.key.removeprefix(f"{names.client_prefix}:").partition(":")
     queue = names.scenario_queue(client_queue)
-    key = f"{names.prefix}:{queue}:{_renamed(rest, names.ids(queue).to_scenario)}"
+    key = f"{names.prefix}:{queue}:{rest_to_scenario(names, queue, rest)}"
     return replace(raw, key=key, value=value_to_scenario(names, queue, rest, raw.type, raw.value))
 
 

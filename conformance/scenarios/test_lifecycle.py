@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -185,7 +186,25 @@ def test_a_final_failure_can_claim_the_next_job(client: Participant) -> None:
     equal(following.id if following else None, "2", "the next job comes with the answer")
 
 
-@scenario("lifecycle.remove-on-complete.all")
+@scenario("lifecycle.one-state")
+def test_a_job_is_in_one_place_at_a_time(client: Participant) -> None:
+    """Wherever a job goes, it leaves where it was."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work", {}, attempts=2, backoff=60_000)
+    steps: dict[str, Callable[[], object]] = {
+        "claimed": worker.claim_one,
+        "put off": lambda: worker.fail("1"),
+        "promoted": lambda: queue.promote("1"),
+        "claimed again": worker.claim_one,
+        "completed": lambda: worker.complete("1"),
+    }
+    for name, step in steps.items():
+        step()
+        places = queue.redis.state("1")
+        holds(len(places) == 1, f"the job is in one place when {name}", seen=places, where="invariant.one-state")
+
+
+@scenario("lifecycle.remove-on-complete.all", "lifecycle.leaves-nothing")
 def test_remove_on_complete_true_leaves_no_keys(client: Participant) -> None:
     """The job is gone, the event that it completed is not."""
     queue, worker = client.queue(), client.worker()

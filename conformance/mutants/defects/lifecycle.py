@@ -231,7 +231,15 @@ def for_an_hour(damage: Damage) -> None:
     )
 
 
-@mutant("keep.logs-left", kills=("lifecycle.remove-on-complete.all", "lifecycle.remove.waiting"))
+@mutant("fail.stays-active", kills=("lifecycle.one-state",))
+def fail_stays_active(damage: Damage) -> None:
+    """A job that is put off stays among the active ones."""
+    damage.commands("moveToDelayed", 'if command[1] == "LREM" and on(command, "active") then return 1 end')
+
+
+@mutant(
+    "keep.logs-left", kills=("lifecycle.remove-on-complete.all", "lifecycle.remove.waiting", "lifecycle.leaves-nothing")
+)
 def logs_left(damage: Damage) -> None:
     """The log of a removed job is left."""
     damage.commands(
