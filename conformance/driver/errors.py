@@ -80,8 +80,9 @@ class EventTimeout(Exception):
 
     def __init__(self, handle: str, names: Collection[str], deadline_ms: int, seen: Iterable[str]) -> None:
         wanted = " or ".join(sorted(names))
-        super().__init__(f"no event {wanted} of {handle} within {deadline_ms} ms; seen: {', '.join(seen) or 'nothing'}")
         self.handle = handle
+        self.seen = ", ".join(seen) or "nothing"
+        super().__init__(f"no event {wanted} of {handle} within {deadline_ms} ms; seen: {self.seen}")
 
 
 class DriverBroken(EnvironmentProblem):

@@ -52,6 +52,8 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="re
 
     `fixed_prefix`: the only key prefix that the client can use, null for a client that takes any. The kit then sends it
     in every `open`, and keeps its scenarios apart by the names of their queues.
+    `lacks`: what other clients have beside these. `worker-events`: its workers report nothing (`completed`, `error`,
+    ...); that a job has ended is then read in Redis.
     """
 
     protocol: int
@@ -59,6 +61,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="re
     ops: list[str]
     capabilities: list[str]
     fixed_prefix: str | None = None
+    lacks: list[Literal["worker-events"]] = []
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="call", omit_defaults=True):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.transports import ChildProcess
@@ -32,6 +33,10 @@ class RestartableDriver:
         if self.connection is None or not self.connection.alive:
             self.connection = ChildProcess.start(self.launch.command, seed=self.seed, env=self.launch.environment)
         return self.connection
+
+    def handshake(self) -> Ready:
+        """What the driver said of itself when it was started last. Raises DriverBroken if that cannot be done."""
+        return (self.connection or self.living()).ready
 
     def pid(self) -> int | None:
         """Id of its process, while one runs; unlike `living`, asking starts none."""

@@ -7,14 +7,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from conformance.driver.messages import Ready
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver, place_tap
 from conformance.environment.prepare import Environment
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Role
+from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
+from conformance.participants.stand_in import StandIn
 from conformance.servers.opening import RedisInstance
 
 ROLES: tuple[Role, ...] = ("oracle", "client")
@@ -24,14 +27,16 @@ ROLES: tuple[Role, ...] = ("oracle", "client")
 class Bench:
     """What scenarios run on. One per process; scenarios come one after the other.
 
-    Each participant has a tap of its own in front of Redis. `scripts`: texts of the official scripts by name; with them
-    the taps also know scripts that are only like official ones.
+    Each participant has a tap of its own in front of Redis. `stand_in`: another driver of the oracle, which does on the
+    client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official
+    scripts by name; with them the taps also know scripts that are only like official ones.
     """
 
     server: RedisInstance
     oracle: RestartableDriver
     client: RestartableDriver
     scripts: Mapping[str, str] = field(default_factory=dict)
+    stand_in: RestartableDriver | None = None
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()
@@ -42,6 +47,11 @@ class Bench:
         """The oracle's and the client's."""
         return self.oracle, self.client
 
+    @property
+    def every_driver(self) -> tuple[RestartableDriver, ...]:
+        """These two, and that of the stand-in."""
+        return (*self.drivers, *([self.stand_in] if self.stand_in else []))
+
     def processes(self) -> dict[str, int]:
         """The ids of the drivers that run, by whose they are."""
         pids = {f"the {role}'s driver": driver.pid() for role, driver in zip(ROLES, self.drivers, strict=True)}
@@ -51,9 +61,9 @@ class Bench:
         """Whether time can stand still for both."""
         return all("clock" in driver.living().ready.capabilities for driver in self.drivers)
 
-    def clock(self, *, frozen: bool) -> ParticipantClock:
+    def clock(self, *, frozen: bool, cancellation: Cancellation | None = None) -> ParticipantClock:
         """A new clock for one participant."""
-        return FrozenClock() if frozen else RunningClock()
+        return FrozenClock() if frozen else RunningClock((cancellation or Cancellation()).sleep)
 
     def prefix(self) -> str:
         """A random prefix of the run's own; never from the seed, because processes with equal seeds share one Redis."""
@@ -61,13 +71,51 @@ class Bench:
 
     def names(self, role: Role | None = None) -> Names:
         """A fresh prefix for one participant; without a role, for both of them on one."""
-        fixed = self.client.living().ready.fixed_prefix if role != "oracle" else None
+        fixed = self.client.handshake().fixed_prefix if role != "oracle" else None
         return Names(self.prefix(), fixed_prefix=fixed)
 
-    def participant(self, role: Role, names: Names, clock: ParticipantClock) -> Participant:
-        """A client on a prefix, behind the tap of its role."""
+    def participant(
+        self,
+        role: Role,
+        names: Names,
+        clock: ParticipantClock,
+        cancellation: Cancellation | None = None,
+        *,
+        plays_workers: bool = False,
+    ) -> Participant:
+        """A client on a prefix, behind the tap of its role. `plays_workers`: loops play its manual workers."""
         driver = self.oracle if role == "oracle" else self.client
-        return Participant(role, driver.living(), redis=self.redis, point=self.taps[role], names=names, clock=clock)
+        made = Participant(
+            role,
+            driver.living(),
+            redis=self.redis,
+            point=self.taps[role],
+            names=names,
+            clock=clock,
+            cancellation=cancellation,
+            stand_in=self._in_place_of(role, plays_workers=plays_workers),
+        )
+        made.plays_workers = plays_workers
+        return made
+
+    def plays_workers(self) -> bool:
+        """Whether loops have to play the manual workers of both sides, because the client has no others."""
+        if self.stand_in is None:
+            return False
+        ready = self.client.handshake()
+        can = "managed-worker" in ready.capabilities and "resolve" in ready.ops
+        return can and "manual-worker" not in ready.capabilities
+
+    def _in_place_of(self, role: Role, *, plays_workers: bool) -> StandIn | None:
+        """Who does what this client cannot do. For the oracle, only what a loop cannot play is done so."""
+        if self.stand_in is None or (role == "oracle" and not plays_workers):
+            return None
+        if role == "oracle":
+            return StandIn(self.oracle.living, self.taps[role].address)
+        if lacks_a_worker(self.client.handshake()):
+            # Needed in most scenarios: started inside of the first, it would let the other side run ahead.
+            self.stand_in.living()
+        return StandIn(self.stand_in.living, self.server.for_drivers)
 
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""
@@ -93,11 +141,16 @@ class Bench:
 
     def close(self) -> None:
         """End both drivers, the taps and the connection."""
-        for driver in self.drivers:
+        for driver in self.every_driver:
             driver.close()
         for point in self.taps.values():
             point.close()
         self.redis.close()
+
+
+def lacks_a_worker(ready: Ready) -> bool:
+    """Whether there is a style of worker that a driver does not declare."""
+    return not {"manual-worker", "managed-worker"} <= {*ready.capabilities}
 
 
 @dataclass(frozen=True)
@@ -132,5 +185,7 @@ class BenchPlan:
 
     def open(self) -> Bench:
         """A bench for this process; its drivers start with the first scenario."""
-        oracle, client = (RestartableDriver(launch, self.seed) for launch in (self.oracle, self.client))
-        return Bench(self.server, oracle, client, self.scripts)
+        oracle, client, stand_in = (
+            RestartableDriver(launch, self.seed) for launch in (self.oracle, self.client, self.oracle)
+        )
+        return Bench(self.server, oracle, client, self.scripts, stand_in)

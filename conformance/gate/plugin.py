@@ -279,6 +279,7 @@ def party_of(launch: Launch, ready: Ready) -> Party:
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
         fixed_prefix=ready.fixed_prefix,
+        lacks=sorted(ready.lacks),
     )
 
 

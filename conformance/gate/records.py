@@ -37,7 +37,10 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that took part: what its handshake said (`name` is its own word for itself), and how it was started."""
+    """A client that took part: what its handshake said (`name` is its own word for itself), and how it was started.
+
+    `lacks`: what it says that others have beside operations and capabilities.
+    """
 
     name: str
     language: str
@@ -47,6 +50,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: list[str]
     ops: list[str]
     fixed_prefix: str | None = None
+    lacks: list[str] = []
 
 
 class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,16 +13,20 @@ from typing import Any
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
+from conformance.gate.decided import is_decided, why_undecided
 from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.ledger.loader import Ledger
+from conformance.ledger.operations import load_operations
 from conformance.observe.tables import Snapshot
 from conformance.participants.caller import Role
+from conformance.participants.cancellation import Cancellation, Cancelled
 from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.participants.renamed_keys import equally_trimmed, read_named
+from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
 
 
@@ -38,6 +42,8 @@ class TrialResult:
     error: str = ""
     unsupported: str = ""
     inconclusive: str = ""
+    undecided: frozenset[str] = frozenset()
+    """Requirements of the scenario on which the client could not show anything: the oracle did that in its place."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     frozen: bool = False
@@ -80,6 +86,7 @@ class _Trial:
         self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
         self.result = TrialResult()
         self.participants: list[Participant] = []
+        self.cancellation = Cancellation()
 
     def run(self) -> None:
         self.bench.begin()
@@ -87,11 +94,11 @@ class _Trial:
             self._side_by_side()
         else:
             self._together()
+        self._leave_out_undecided()
 
     def finish(self) -> None:
         self.bench.heal()
-        for driver in self.bench.drivers:
-            driver.reset()
+        self._close_handles()
         self.bench.clear(names for participant in self.participants for names in participant.places)
         silent = {op for participant in self.participants for op in participant.unanswered}
         self.result.unanswered = sorted(silent)
@@ -109,13 +116,30 @@ class _Trial:
         client = self._participant("client", self.bench.names("client"), frozen=frozen)
         self.judge = self._judge_of(client)
         with ThreadPoolExecutor(max_workers=2) as pool:
-            on_oracle = pool.submit(self._steps, {"client": oracle})
-            on_client = pool.submit(self._steps, {"client": client})
+            on_oracle = pool.submit(self._one_side, oracle)
+            on_client = pool.submit(self._one_side, client)
         self._settle()
-        self._judge_oracle(on_oracle.exception())
+        failure = on_oracle.exception()
+        if oracle.played and failure is not None and not isinstance(failure, Cancelled):
+            self._cannot_be_played(failure)
+            return
+        self._judge_oracle(failure)
         if not self.result.error:
             self._judge_client(on_client.exception())
             self._observe(oracle, client, frozen=frozen)
+
+    def _one_side(self, participant: Participant) -> None:
+        """The steps of one side. Where the scenario cannot be played on it, the other need not wait for anything."""
+        try:
+            self._steps({"client": participant})
+        except OperationUnsupported as unsupported:
+            self.cancellation.cancel(str(unsupported))
+            raise
+
+    def _cannot_be_played(self, failure: object) -> None:
+        """The scenario asks of a manual worker what no loop can do: not even that of the oracle."""
+        self.result.reached_end = False
+        self.result.unsupported = f"cannot be played without a manual worker: {failure}"
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
@@ -126,7 +150,7 @@ class _Trial:
         self._traffic()
         (_, theirs), (left, ours) = self._snapshots(oracle), self._snapshots(client)
         broken = self.judge.invariants(theirs)
-        if broken:
+        if broken and not self.cancellation.reason:
             self.result.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
         if self.result.reached_end and not client.names.ids_decide_order():
             self.result.findings += self.judge.answers(oracle, client)
@@ -146,6 +170,10 @@ class _Trial:
         oracle = self._participant("oracle", names, frozen=False)
         failure = _caught(lambda: self._steps(self._roles(client, oracle)))
         self._settle()
+        if client.played and failure is not None:
+            # Nobody has shown that loops can play it: only a scenario on two prefixes is first played by the oracle.
+            self._cannot_be_played(failure)
+            return
         if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
             self._judge_oracle(failure)
         else:
@@ -167,7 +195,13 @@ class _Trial:
     # Both.
 
     def _participant(self, role: Role, names: Names, *, frozen: bool) -> Participant:
-        participant = self.bench.participant(role, names, self.bench.clock(frozen=frozen))
+        participant = self.bench.participant(
+            role,
+            names,
+            self.bench.clock(frozen=frozen, cancellation=self.cancellation),
+            self.cancellation,
+            plays_workers=self.bench.plays_workers(),
+        )
         self.participants.append(participant)
         return participant
 
@@ -183,8 +217,17 @@ class _Trial:
 
     def _close_handles(self) -> None:
         """Close all handles, so that nobody writes while the kit reads."""
-        for driver in self.bench.drivers:
+        for driver in self.bench.every_driver:
             driver.reset()
+
+    def _leave_out_undecided(self) -> None:
+        """What the oracle did in the client's place speaks neither for nor against the client."""
+        [deeds] = [participant.deeds for participant in self.participants if participant.role == "client"]
+        decided = partial(is_decided, deeds=deeds, operations_of=load_operations().about)
+        self.result.findings = [finding for finding in self.result.findings if decided(finding.requirement)]
+        self.result.undecided = frozenset(row for row in self.scenario.requirements if not decided(row))
+        if self.result.undecided == {*self.scenario.requirements}:
+            self.result.unsupported = self.result.unsupported or why_undecided(deeds)
 
     def _snapshots(self, participant: Participant) -> tuple[Snapshot, Snapshot]:
         """What Redis holds, as it is there, and in the scenario's names."""
@@ -208,8 +251,8 @@ class _Trial:
             self.result.findings += self.judge.health(reader, queues)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
-        if isinstance(failure, TapMissing):
-            return  # the client has none either, which will be said
+        if isinstance(failure, (TapMissing, Cancelled)):
+            return  # the client has none either, or it is what the other side ended: both will be said
         if failure is not None:
             self.result.error = (
                 f"the oracle itself did not do as the scenario says: {type(failure).__name__}: {failure}"
@@ -222,12 +265,14 @@ class _Trial:
                 return
             case Mismatch():
                 self.result.findings.append(self.judge.mismatch(failure))
-            case OperationUnsupported():
+            case OperationUnsupported() | Cancelled():
                 self.result.unsupported = str(failure)
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationFailed():
                 self.result.findings.append(self.judge.failed(failure))
+            case StandInBroken():
+                self.result.error = f"the oracle in the client's place could not be used: {failure}"
             case DriverBroken():
                 self.result.findings.append(self.judge.driver_broken(failure))
                 connection = self.bench.client.connection

@@ -9,36 +9,48 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnanswered
-from conformance.driver.messages import DriverEvent
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnanswered, OperationUnsupported
+from conformance.driver.messages import DriverEvent, Ready
 from conformance.driver.ops import Op, lifecycle
+from conformance.driver.ops.base import Nothing
 from conformance.driver.ops.queue import Obliterate, TrimEvents
 from conformance.environment.drivers import TapPoint
+from conformance.observe.tap.recording import CommandRecord
+from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.names import Names
 from conformance.participants.redis_view import RedisView
 from conformance.participants.renamed_calls import adding, answer_to_scenario, call_to_client, event_to_scenario, learn
+from conformance.participants.stand_in import OPEN_WITHIN_MS, Deeds, StandIn, handles_named_in
+from conformance.participants.tokens import TokenNames
 from conformance.participants.unanswered import added_in_redis, answer_from_redis
 from conformance.protocol.keys import ID_COUNTER, META
+
+WORKER_RUN = "worker.run"
+"""What the loop of a worker does by itself: no operation of the protocol, and yet something that a client does."""
+
+DoneBy = Literal["self", "stand-in"]
 
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call and how it ended. `outcome` is `ok` or the error code; `value` and `args` are JSON values.
+    """One call and how it ended.
 
-    `unanswered`: the client did it and told nothing, or what only its ids decide: there is nothing to compare.
+    `outcome` is `ok` or the error code; `value` and `args` are JSON values. `by`: the client itself, or the oracle that
+    stood in for it. `unanswered`: it was done and nothing told, or what only ids decide: there is nothing to compare.
     """
 
     op: str
     outcome: str
     value: Any
     args: dict[str, Any] = field(default_factory=dict, compare=False)
+    by: DoneBy = "self"
     unanswered: bool = False
 
 
@@ -54,12 +66,12 @@ class Transcript:
         self._silent = 0
         self._of_thread = threading.local()
 
-    def note(
-        self, op: str, outcome: str, value: Any, args: dict[str, Any] | None = None, *, unanswered: bool = False
-    ) -> None:
+    def note(self, call: RecordedCall) -> None:
         """Record an answer, unless the scenario is only polling."""
-        call = RecordedCall(op, outcome, value, args or {}, unanswered)
-        self._remember(call)
+        if getattr(self._of_thread, "unheard", False):
+            return
+        if call.by == "self":
+            self._remember(call)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
             aside.append(call)
@@ -88,6 +100,15 @@ class Transcript:
             self._silent -= 1
 
     @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Inside the block, nothing is recorded of this thread: it plays one operation by several calls."""
+        self._of_thread.unheard = True
+        try:
+            yield
+        finally:
+            self._of_thread.unheard = False
+
+    @contextmanager
     def aside(self, calls: list[RecordedCall]) -> Iterator[None]:
         """Inside the block, what this thread notes goes to a list of its own."""
         self._of_thread.calls = calls
@@ -106,9 +127,10 @@ class Pending(Generic[Value]):
     So the order of the transcript is that of the scenario, and not of the race.
     """
 
-    def __init__(self, work: Callable[[], Value], transcript: Transcript) -> None:
+    def __init__(self, work: Callable[[], Value], transcript: Transcript, cancellation: Cancellation) -> None:
         self._work = work
         self._transcript = transcript
+        self._cancellation = cancellation
         self._calls: list[RecordedCall] = []
         self._values: list[Value] = []
         self.failure: BaseException | None = None
@@ -118,14 +140,22 @@ class Pending(Generic[Value]):
         self._thread.start()
 
     @property
+    def was_replaced(self) -> bool:
+        """Whether the oracle has done something of it in the client's place."""
+        return any(call.by == "stand-in" for call in self._calls)
+
+    @property
     def done(self) -> bool:
         """Whether it has come to its end."""
         return not self._thread.is_alive()
 
     def result(self, *, within_ms: int = 8000) -> Value:
-        """Wait for what it returns. Raises what it raised, or Mismatch when `within_ms` have passed."""
-        self._thread.join(within_ms / 1000)
-        if not self.done:
+        """Wait for what it returns. Raises what it raised, Cancelled, or Mismatch when `within_ms` have passed."""
+        for slice_ms in self._cancellation.slices(within_ms):
+            self._thread.join(slice_ms / 1000)
+            if self.done:
+                break
+        else:
             raise Mismatch("the call comes to its end", expected=f"within {within_ms} ms", actual="it still waits")
         self._transcript.take_over(self._calls)
         self._calls = []
@@ -167,6 +197,8 @@ class Caller:
         point: TapPoint,
         names: Names,
         clock: ParticipantClock,
+        cancellation: Cancellation | None = None,
+        stand_in: StandIn | None = None,
     ) -> None:
         self.role = role
         self.driver = driver
@@ -175,6 +207,11 @@ class Caller:
         self.places = [names]
         """All under which it may leave keys."""
         self.clock = clock
+        self.cancellation = cancellation or Cancellation()
+        """How the scenario is ended from outside."""
+        self.stand_in = stand_in
+        """Who does what the driver cannot do; nobody, for the oracle."""
+        self.deeds = Deeds()
         self.transcript = Transcript()
         self.unanswered: set[str] = set()
         """Operations that the client did without an answer."""
@@ -184,16 +221,20 @@ class Caller:
         """Handles of its workers, in the order in which they were opened."""
         self.managed = False
         """Whether a worker's own loop ran: then who woke whom depends on the machine."""
+        self.played = False
+        """Whether such loops were made to do what the scenario asks of a manual worker."""
+        self.tokens = TokenNames()
         self._redis = redis
         self._point = point
         self._handles = count(1)
-        self._queues: dict[str | None, str] = {}
-        """Of which queue a handle is, by the scenario's name."""
+        self._opened: dict[str, lifecycle.Open] = {}
+        self._own: set[str] = set()
         self._pending: list[Pending[Any]] = []
 
     def share(self, other: Caller) -> None:
         """Speak to the same driver as another: names of handles are not used twice, and calls have one order."""
-        self.transcript, self._handles, self._queues = other.transcript, other._handles, other._queues
+        self.transcript, self.deeds, self.tokens = other.transcript, other.deeds, other.tokens
+        self._handles = other._handles
 
     @property
     def prefix(self) -> str:
@@ -202,49 +243,166 @@ class Caller:
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
-        return RedisView(self._redis, self.names, queue)
+        return RedisView(self._redis, self.names, queue, self.tokens)
+
+    def sent_so_far(self) -> int:
+        """A mark in what the client has sent: pass it to `sent_since`."""
+        return self._point.tap.recording.mark() if self._point.tap else 0
+
+    def sent_since(self, mark: int) -> tuple[CommandRecord, ...]:
+        """What the client has sent since a mark; nothing where it has no tap."""
+        return self._point.tap.recording.commands(after=mark) if self._point.tap else ()
 
     def can(self, capability: str) -> bool:
         """Whether the driver declares a capability."""
         return capability in self.driver.ready.capabilities
 
     def call(self, op: Op[Answer], *, handle: str | None = None, deadline_ms: int = 8000) -> Answer:
-        """Send one operation and note the answer.
+        """Have one operation carried out, by the stand-in where the client cannot, and note the answer.
 
-        Raises OperationFailed, OperationUnsupported, OperationIndeterminate or a DriverBroken problem.
+        Raises OperationFailed, OperationUnsupported, OperationIndeterminate, Cancelled, StandInBroken or a DriverBroken
+        problem.
         """
-        queue, name = self._queues.get(handle, ""), type(op).op
-        args: dict[str, Any] = msgspec.to_builtins(op)
-        with self._counting(queue, op):
-            try:
-                answer = self._call(call_to_client(self.names, queue, op), handle, deadline_ms)
-            except OperationFailed as failure:
-                self.transcript.note(name, failure.error.code, None, args)
-                raise
-            except DriverBroken:
-                self.transcript.broken_in = RecordedCall(name, "driver-broken", None, args)
-                raise
-            except OperationUnanswered:
-                self.transcript.note(name, "ok", None, args, unanswered=True)
-                self.unanswered.add(name)
-                added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
-                return answer_from_redis(op, self.redis(queue)) if added is None else self._heard(queue, op, added)
-            answer = self._heard(queue, op, answer)
-        # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.
-        by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
-        self.transcript.note(name, "ok", msgspec.to_builtins(answer), args, unanswered=by_bytes)
-        return answer
-
-    def translated(self, handle: str, event: DriverEvent) -> DriverEvent:
-        """An event of a handle, in the names of the scenario."""
-        return event_to_scenario(self.names, self._queues.get(handle, ""), event)
-
-    def _call(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
+        self.cancellation.check()
         started = time.perf_counter()
         try:
-            return self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
+            if self._is_own(handle):
+                try:
+                    return self._by_client(op, handle, deadline_ms)
+                except OperationUnanswered:
+                    raise  # it is done: nobody has to do it instead
+                except OperationUnsupported:
+                    if handle is None or not self._can_be_replaced(op, handle):
+                        raise
+                    if isinstance(op, lifecycle.Open):
+                        self._own.discard(handle)
+            return self._by_stand_in(op, handle or "", deadline_ms)
         finally:
             self.busy_seconds += time.perf_counter() - started
+
+    def wait_event(
+        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None
+    ) -> DriverEvent:
+        """See `DriverConnection.wait_event`; of the twin, where the client has no such object."""
+        source = self.driver if self._is_own(handle) or self.stand_in is None else self.stand_in
+        queue = self._queue_of(handle)
+
+        def matches(event: DriverEvent) -> bool:
+            return where is None or where(event_to_scenario(self.names, queue, event))
+
+        event = source.wait_event(handle, names=names, deadline_ms=deadline_ms, where=matches)
+        return event_to_scenario(self.names, queue, event)
+
+    def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
+        """Open a handle and return its name. Where the client cannot have such an object, its twin is opened.
+
+        Raises OperationUnsupported where there is no stand-in either.
+        """
+        handle = self.register(role, queue, processor=processor, **settings)
+        self.managed = self.managed or processor not in (None, "manual")
+        op = self._opened[handle]
+        missing = what_is_missing(op, self.driver.ready)
+        if not missing:
+            self._own.add(handle)
+        elif self.stand_in is None:
+            raise OperationUnsupported(f"open of a {role}", f"the driver does not declare {missing}")
+        try:
+            self.call(op, handle=handle, deadline_ms=OPEN_WITHIN_MS)
+        except OperationUnsupported:
+            self._own.discard(handle)
+            raise
+        if op.role == "worker" and op.processor != "manual":
+            (self.deeds.own if self._is_own(handle) else self.deeds.stand_in).add(WORKER_RUN)
+        return handle
+
+    def register(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
+        """Give an object a name and open nothing: what is asked of it is done by a twin."""
+        handle = f"{role}-{next(self._handles)}"
+        self._opened[handle] = lifecycle.Open(
+            role=role,
+            queue=queue,
+            prefix=self.prefix,
+            redis=self._point.address,
+            processor=processor,  # type: ignore[arg-type]  # the schema refuses what is not a processor
+            processor_args=settings.pop("processor_args", {}),
+            options=settings,
+        )
+        return handle
+
+    def reports_by_itself(self, handle: str) -> bool:
+        """Whether a worker sends events of its own."""
+        return not self._is_own(handle) or "worker-events" not in self.driver.ready.lacks
+
+    def _is_own(self, handle: str | None) -> bool:
+        """Whether the client has this object itself."""
+        return handle is None or handle in self._own
+
+    def _can_be_replaced(self, op: Op[Any], handle: str) -> bool:
+        """Whether the oracle may do what the client cannot do with this object.
+
+        Not with a worker whose loop runs: its twin would be a second one, and take jobs away from it.
+        """
+        opened = self._opened[handle]
+        runs = opened.role == "worker" and opened.processor != "manual" and not isinstance(op, lifecycle.Open)
+        return self.stand_in is not None and not runs
+
+    def _by_client(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
+        name, args, unanswered = type(op).op, msgspec.to_builtins(op), False
+        queue = self._queue_of(handle)
+        try:
+            with self._counting(queue, op):
+                sent = call_to_client(self.names, queue, op)
+                try:
+                    told = self.driver.call(sent, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
+                    answer = self._heard(queue, op, told)
+                except OperationUnanswered:
+                    unanswered = True
+                    answer = self._untold(queue, op)
+        except OperationFailed as failure:
+            self.deeds.own.add(name)
+            self.transcript.note(RecordedCall(name, failure.error.code, None, args))
+            raise
+        except DriverBroken:
+            self.deeds.own.add(name)
+            self.transcript.broken_in = RecordedCall(name, "driver-broken", None, args)
+            raise
+        self.deeds.own.add(name)
+        # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.
+        by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
+        value = None if unanswered else msgspec.to_builtins(answer)
+        self.transcript.note(RecordedCall(name, "ok", value, args, unanswered=unanswered or by_bytes))
+        if isinstance(op, lifecycle.Close) and handle is not None and self.stand_in and self.stand_in.has(handle):
+            self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
+        return answer
+
+    def _by_stand_in(self, op: Op[Answer], handle: str, deadline_ms: int) -> Answer:
+        name, args, now_ms = type(op).op, msgspec.to_builtins(op), self.clock.call_ms()
+        assert self.stand_in is not None
+        self.deeds.stand_in.add(name)
+        queue = self._queue_of(handle)
+        try:
+            for other in (handle, *handles_named_in(op)):
+                opened = self._opened[other]
+                given = msgspec.structs.replace(
+                    opened, prefix=self.names.client_prefix, queue=self.names.client_queue(opened.queue)
+                )
+                self.stand_in.open(other, given, beside=other in self._own, now_ms=now_ms)
+            if isinstance(op, lifecycle.Open):
+                answer = cast("Answer", Nothing())
+            else:
+                with self._counting(queue, op):
+                    sent = call_to_client(self.names, queue, op)
+                    told = self.stand_in.call(sent, handle, deadline_ms=deadline_ms, now_ms=now_ms)
+                    answer = self._heard(queue, op, told, by="stand-in")
+        except OperationFailed as failure:
+            self.transcript.note(RecordedCall(name, failure.error.code, None, args, by="stand-in"))
+            raise
+        self.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), args, by="stand-in"))
+        return answer
+
+    def _queue_of(self, handle: str | None) -> str:
+        """The queue of an object, by the scenario's name; empty where it has none."""
+        return self._opened[handle].queue if handle in self._opened else ""
 
     @contextmanager
     def _counting(self, queue: str, op: Op[Answer]) -> Iterator[None]:
@@ -255,15 +413,21 @@ class Caller:
                 stack.enter_context(self.names.ids(queue).obliterating(lambda: self._is_gone(queue)))
             yield
 
-    def _heard(self, queue: str, op: Op[Answer], answer: Answer) -> Answer:
+    def _heard(self, queue: str, op: Op[Answer], answer: Answer, *, by: DoneBy = "self") -> Answer:
         """An answer in the names of the scenario, after the ids in it were taken.
 
-        What the client under test names otherwise than Node is kept.
+        What the client under test itself names otherwise than Node is kept.
         """
         other = learn(self.names, queue, op, answer, counter=self._counter)
-        if self.role == "client":
+        if self.role == "client" and by == "self":
             self.names.deviations = {**other, **self.names.deviations}
         return answer_to_scenario(self.names, queue, op, answer)
+
+    def _untold(self, queue: str, op: Op[Answer]) -> Answer:
+        """What Redis can tell of an operation that the client did without an answer."""
+        self.unanswered.add(type(op).op)
+        added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
+        return answer_from_redis(op, self.redis(queue)) if added is None else self._heard(queue, op, added)
 
     def _is_gone(self, queue: str) -> bool:
         """Whether nothing says any more that there is such a queue."""
@@ -273,19 +437,12 @@ class Caller:
         """Where the counter of ids stands in Redis."""
         return int(self._redis.get(self.names.client_base(queue) + ID_COUNTER) or 0)
 
-    def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
-        """Open a handle and return its name."""
-        handle = f"{role}-{next(self._handles)}"
-        self._queues[handle] = queue
-        self.managed = self.managed or processor not in (None, "manual")
-        op = lifecycle.Open(
-            role=role,
-            queue=queue,
-            prefix=self.prefix,
-            redis=self._point.address,
-            processor=processor,  # type: ignore[arg-type]  # the schema refuses what is not a processor
-            processor_args=settings.pop("processor_args", {}),
-            options=settings,
-        )
-        self.call(op, handle=handle, deadline_ms=15_000)
-        return handle
+
+def what_is_missing(opened: lifecycle.Open, ready: Ready) -> str:
+    """What the driver would have to declare for this object to be of use; empty if it declares that."""
+    if opened.role == "worker":
+        style = "manual-worker" if opened.processor == "manual" else "managed-worker"
+        return "" if style in ready.capabilities else f"the capability {style}"
+    if opened.role == "flow":
+        return "" if any(name.startswith("flow.") for name in ready.ops) else "any operation of a flow"
+    return ""

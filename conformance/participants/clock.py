@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 FROZEN_START_MS = 1_700_000_000_000
@@ -50,6 +51,9 @@ class RunningClock:
 
     frozen = False
 
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+
     def now_ms(self) -> int:
         """The machine's time (Unix ms)."""
         return time.time_ns() // 1_000_000
@@ -62,4 +66,4 @@ class RunningClock:
         """Wait until the machine's clock shows `duration` ms more than now."""
         due = self.now_ms() + duration
         while (left := due - self.now_ms()) > 0:
-            time.sleep(left / 1000)
+            self._sleep(left / 1000)

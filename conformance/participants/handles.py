@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from conformance.driver.errors import DriverHung, EventTimeout, OperationIndeterminate
+from conformance.driver.errors import DriverHung, EventTimeout, OperationIndeterminate, OperationUnsupported
 from conformance.driver.messages import DriverEvent
 from conformance.driver.ops import Op, flow, job, lifecycle, queue, worker
 from conformance.driver.ops.base import JobView
@@ -20,6 +20,9 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.redis_view import RedisView
 
 Answer = TypeVar("Answer")
+
+IN_STREAM = frozenset({"active", "completed", "failed", "stalled"})
+"""Events of workers that Redis tells as well."""
 
 CALL_DEADLINE_MS = 8000
 CHARACTERS_PER_MS = 250
@@ -57,14 +60,15 @@ class ParticipantHandle:
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
-        def matches(event: DriverEvent) -> bool:
-            return where is None or where(self.caller.translated(self.handle, event))
-
-        try:
-            event = self.caller.driver.wait_event(self.handle, names=names, deadline_ms=within_ms, where=matches)
-        except EventTimeout as timeout:
-            raise Mismatch(what, expected=f"within {within_ms} ms", actual=str(timeout)) from timeout
-        return self.caller.translated(self.handle, event)
+        seen = "nothing"
+        for slice_ms in self.caller.cancellation.slices(within_ms):
+            try:
+                return self.caller.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)
+            except EventTimeout as timeout:
+                seen = timeout.seen
+        raise Mismatch(
+            what, expected=f"within {within_ms} ms", actual=f"no event {' or '.join(sorted(names))}; seen: {seen}"
+        )
 
 
 class QueueHandle(ParticipantHandle):
@@ -232,7 +236,13 @@ class WorkerHandle(ParticipantHandle):
         self.call(worker.Resolve(job=job_id, outcome=outcome, **arguments))
 
     def wait_local(self, name: str, job_id: str | None = None, *, within_ms: int = 8000) -> DriverEvent:
-        """The worker's own event (`completed`, `failed`, `error`, ...), for this job if one is named."""
+        """The worker's own event (`completed`, `failed`, `error`, ...), for this job if one is named.
+
+        Of a client whose workers report nothing, Redis tells how a job has ended. Raises OperationUnsupported for what
+        Redis does not tell.
+        """
+        if not self.caller.reports_by_itself(self.handle):
+            return self._wait_in_redis(name, job_id, within_ms)
         return self._wait(
             {name},
             f"the worker reports {name}" + (f" of job {job_id}" if job_id else ""),
@@ -240,8 +250,27 @@ class WorkerHandle(ParticipantHandle):
             (lambda event: event.args.get("job") == job_id) if job_id else None,
         )
 
+    def _wait_in_redis(self, name: str, job_id: str | None, within_ms: int) -> DriverEvent:
+        if job_id is None or name not in IN_STREAM:
+            raise OperationUnsupported(f"event {name}", "this client's workers report nothing, and Redis does not tell")
+        for slice_ms in self.caller.cancellation.slices(within_ms):
+            if self._tells(name, job_id):
+                return DriverEvent(handle=self.handle, name=name, args={"job": job_id})
+            self.caller.cancellation.sleep(slice_ms / 1000)
+        raise Mismatch(f"job {job_id} is {name}", expected=f"within {within_ms} ms", actual=self.redis.state(job_id))
+
+    def _tells(self, name: str, job_id: str) -> bool:
+        """Whether the job is in that state, or the stream says that it was: it may have been removed at once."""
+        told = any((entry.get("event"), entry.get("jobId")) == (name, job_id) for entry in self.redis.events())
+        return told or self.redis.state(job_id) == [name]
+
     def errors(self) -> list[str]:
-        """The texts of the `error` events that nobody has waited for. Other events that are still there are lost."""
+        """The texts of the `error` events that nobody has waited for. Other events that are still there are lost.
+
+        Raises OperationUnsupported for a client whose workers report nothing.
+        """
+        if not self.caller.reports_by_itself(self.handle):
+            raise OperationUnsupported("event error", "this client's workers report nothing, and Redis does not tell")
         events = self.caller.driver.take_events(self.handle)
         return [str(event.args.get("message", "")) for event in events if event.name == "error"]
 

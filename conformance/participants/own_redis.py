@@ -107,21 +107,32 @@ def own_redis(client: Participant, **settings: str) -> Iterator[OwnRedis]:
         except EnvironmentProblem as problem:
             raise OperationUnsupported("a Redis of its own", problem.what) from problem
         connection = stack.enter_context(place.server.connect())
-        stack.callback(_close_everything, client)
-        yield OwnRedis(_moved(client, place, connection), connection, place)
+        moved = _moved(client, place, connection)
+        stack.callback(_close_everything, moved)
+        yield OwnRedis(moved, connection, place)
 
 
 def _moved(client: Participant, place: PrivateServer, connection: Any) -> Participant:
     """The same driver, clock and transcript, in front of another Redis."""
     point = TapPoint(place.server.for_drivers, None, NO_TAP)
     moved = Participant(
-        client.role, client.driver, redis=connection, point=point, names=client.names, clock=client.clock
+        client.role,
+        client.driver,
+        redis=connection,
+        point=point,
+        names=client.names,
+        clock=client.clock,
+        cancellation=client.cancellation,
+        stand_in=client.stand_in and client.stand_in.moved(point.address),
     )
     moved.share(client)
+    moved.plays_workers = client.plays_workers
     return moved
 
 
 def _close_everything(client: Participant) -> None:
+    if client.stand_in is not None:
+        client.stand_in.reset()
     # A driver that cannot is noticed, and replaced, by the bench.
     with contextlib.suppress(DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
         client.driver.call(lifecycle.Reset(), deadline_ms=15_000)

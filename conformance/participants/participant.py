@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from conformance.driver.errors import OperationFailed, OperationUnsupported
+from conformance.driver.errors import OperationFailed
 from conformance.participants.caller import Caller, Pending
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
 from conformance.participants.names import Names
+from conformance.participants.played_worker import PlayedWorker
 from conformance.participants.tap import ParticipantTap, TapMissing
 
 Value = TypeVar("Value")
@@ -23,6 +24,9 @@ POLL_SECONDS = 0.004
 class Participant(Caller):
     """What scenarios talk to: opens queues, workers, event readers and flows of one client on one prefix."""
 
+    plays_workers = False
+    """Whether loops play the manual workers: on both sides, where the client under test has no others."""
+
     def queue(self, name: str = "q", **options: Any) -> QueueHandle:
         """A Queue object of the client; `options` are BullMQ's QueueOptions."""
         return QueueHandle(self, name, self.open("queue", name, **options))
@@ -30,11 +34,10 @@ class Participant(Caller):
     def worker(self, processor: str = "manual", *, queue: str = "q", **options: Any) -> WorkerHandle:
         """A Worker; `options` are BullMQ's WorkerOptions, plus `processor_args`.
 
-        Raises OperationUnsupported where the driver does not declare this style of worker.
+        Raises OperationUnsupported where the driver does not declare this style of worker, and nobody stands in.
         """
-        needed = "manual-worker" if processor == "manual" else "managed-worker"
-        if not self.can(needed):
-            raise OperationUnsupported(f"worker {processor}", f"the driver does not declare the capability {needed}")
+        if processor == "manual" and self.plays_workers:
+            return PlayedWorker(self, queue, **options)
         handle = WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
         self.workers.append(handle.handle)
         return handle
@@ -55,11 +58,11 @@ class Participant(Caller):
         """
         if self._point.tap is None:
             raise TapMissing(self._point.reason)
-        return ParticipantTap(self._point.tap, self._pending)
+        return ParticipantTap(self._point.tap, self._pending, self.cancellation)
 
     def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
         """Begin something that takes its time, such as a call that a tap holds, and go on."""
-        pending = Pending(work, self.transcript)
+        pending = Pending(work, self.transcript, self.cancellation)
         self._pending.append(pending)
         return pending
 
@@ -106,4 +109,4 @@ class Participant(Caller):
                     return value
                 if time.monotonic() > deadline:
                     raise Mismatch(what, expected=f"within {within_ms} ms", actual=f"last seen: {value_text(value)}")
-                time.sleep(POLL_SECONDS)
+                self.cancellation.sleep(POLL_SECONDS)

@@ -13,6 +13,7 @@ from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
 from conformance.participants.names import Names
 from conformance.participants.renamed_keys import key_to_client, rest_to_scenario, value_to_scenario
+from conformance.participants.tokens import TokenNames
 from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER, glob_escaped
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
@@ -34,10 +35,11 @@ class RedisView:
     Names and values are the scenario's, also where the clients have others (`conformance.participants.names`).
     """
 
-    def __init__(self, redis: Any, names: Names, queue: str) -> None:
+    def __init__(self, redis: Any, names: Names, queue: str, tokens: TokenNames | None = None) -> None:
         self._redis = redis
         self._names = names
         self._queue = queue
+        self._tokens = tokens or TokenNames()
         self.base = f"{names.prefix}:{queue}:"
 
     def key(self, name: str) -> str:
@@ -74,10 +76,10 @@ class RedisView:
         return bool(self._redis.exists(self._at(name)))
 
     def string(self, name: str) -> str | None:
-        """GET; None where there is no key."""
+        """GET; None where there is no key. A lock shows what the scenario calls its token."""
         value = self._redis.get(self._at(name))
         seen: str | None = self._seen(name, "string", None if value is None else text(value))
-        return seen
+        return None if seen is None else self._tokens.name(seen)
 
     def ttl_ms(self, name: str) -> int:
         """PTTL in ms: -1 without expiry, -2 without key."""
@@ -186,6 +188,8 @@ class RedisView:
 
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
         """SET, for example another worker's lock."""
+        job, _, kind = name.rpartition(":")
+        value = self._tokens.real(job, value) if kind == "lock" else value
         self._redis.set(self._at(name), self._job(value) if name.startswith(DEDUPLICATION) else value, px=ttl_ms)
 
     def set_field(self, name: str, field: str, value: str | bytes) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
@@ -28,11 +27,10 @@ from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
 from conformance.participants.caller import Pending
+from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
 
-LOOK_EVERY_MS = 50
-"""How often a barrier that waits asks whether the call has come to its end without getting there."""
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _KEY_COUNT = re.compile(r"-\d+$")
 _COMMAND = re.compile(r"[A-Z]+")
@@ -74,16 +72,7 @@ class HeldCommand:
         Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own, or
         where the call that was to come there is unsupported.
         """
-        ends = time.monotonic() + within_ms / 1000
-        while True:
-            left_ms = max(0, int((ends - time.monotonic()) * 1000))
-            # In short waits: the call that was to come here may end as unsupported meanwhile, and then it never comes.
-            try:
-                return self._barrier.reached.wait(min(left_ms, LOOK_EVERY_MS), times=times)
-            except NotSeen as unseen:
-                self._tap.raise_unsupported()
-                if left_ms <= LOOK_EVERY_MS:
-                    raise self._tap.missed(unseen, within_ms) from unseen
+        return self._tap.look(lambda for_ms: self._barrier.reached.wait(for_ms, times=times), within_ms)
 
     @property
     def commands(self) -> tuple[CommandRecord, ...]:
@@ -102,9 +91,10 @@ TapRuleBlock = AbstractContextManager[HeldCommand]
 class ParticipantTap:
     """The tap of one participant. Whatever is left in force is healed when the scenario ends."""
 
-    def __init__(self, tap: Tap, pending: Sequence[Pending[Any]]) -> None:
+    def __init__(self, tap: Tap, pending: Sequence[Pending[Any]], cancellation: Cancellation) -> None:
         self._tap = tap
         self._pending = pending
+        self._cancellation = cancellation
 
     # At a command.
 
@@ -174,20 +164,25 @@ class ParticipantTap:
 
         Raises Mismatch with what was seen instead; OperationUnsupported for a client that calls scripts of its own.
         """
-        try:
-            return self._tap.recording.wait_for(where, deadline_ms=within_ms, count=count)
-        except NotSeen as unseen:
-            raise self.missed(unseen, within_ms) from unseen
+        return self.look(lambda for_ms: self._tap.recording.wait_for(where, deadline_ms=for_ms, count=count), within_ms)
 
     def connections(self) -> tuple[ConnectionView, ...]:
         """Its open connections, oldest first."""
         return self._tap.connections()
 
-    def raise_unsupported(self) -> None:
-        """Raise OperationUnsupported if that is how a pending call has ended: nothing will come of it."""
-        for pending in self._pending:
-            if isinstance(pending.failure, OperationUnsupported):
-                raise pending.failure
+    def look(self, attempt: Callable[[int], CommandRecord], within_ms: int) -> CommandRecord:
+        """Wait for a command; `attempt` waits for so many ms, and raises NotSeen when it has not come by then.
+
+        Raises Cancelled, OperationUnsupported as soon as a pending call has ended so, and else what `missed` says.
+        """
+        unseen = NotSeen("")
+        for slice_ms in self._cancellation.slices(within_ms):
+            try:
+                return attempt(slice_ms)
+            except NotSeen as nothing:
+                unseen = nothing
+            self._raise_unsupported()
+        raise self.missed(unseen, within_ms) from unseen
 
     def missed(self, unseen: NotSeen, within_ms: int) -> Exception:
         """What to raise when a command did not come: perhaps it was there, and nobody knew it."""
@@ -195,6 +190,14 @@ class ParticipantTap:
         if any(self._tap.recording.names.of(digest) is None for digest in digests):
             return OperationUnsupported("tap", f"this client calls scripts of its own ({unseen})")
         return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(unseen))
+
+    def _raise_unsupported(self) -> None:
+        """Raise OperationUnsupported if a pending call has ended so, or was done by the oracle: nothing will come."""
+        for pending in self._pending:
+            if isinstance(pending.failure, OperationUnsupported):
+                raise pending.failure
+            if pending.was_replaced:
+                raise OperationUnsupported("tap", "what was to come here, the oracle does in the client's place")
 
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
         """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""

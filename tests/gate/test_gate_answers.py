@@ -19,7 +19,7 @@ from conformance.participants.participant import Participant
 def participant(*answers: RecordedCall, prefix: str = "bc1", frozen: bool = True) -> Participant:
     transcript = Transcript()
     for answer in answers:
-        transcript.note(answer.op, answer.outcome, answer.value)
+        transcript.note(answer)
     clock = FrozenClock() if frozen else RunningClock()
     return cast("Participant", SimpleNamespace(transcript=transcript, prefix=prefix, clock=clock))
 
@@ -131,18 +131,35 @@ def test_who_stopped_half_way_is_not_blamed_twice() -> None:
     assert len(compare_answers(participant(one, two), participant(two))) == 1
 
 
+@pytest.mark.parametrize(("frozen", "differences"), [(True, 1), (False, 0)])
+def test_the_time_in_an_id_is_compared_where_clocks_stand_still(*, frozen: bool, differences: int) -> None:
+    theirs, ours = ({"id": f"repeat:tick:{due}"} for due in (1795364639351, 1795364639400))
+    oracle, client = (participant(RecordedCall("queue.add", "ok", value), frozen=frozen) for value in (theirs, ours))
+    assert len(compare_answers(oracle, client)) == differences
+    iterations = ({"opts": {"repeat": {"every": 9}, "delay": delay, "prevMillis": delay}} for delay in (7, 8))
+    one, two = (participant(RecordedCall("queue.getJob", "ok", value), frozen=frozen) for value in iterations)
+    assert len(compare_answers(one, two)) == 2 * differences
+    other = participant(RecordedCall("queue.add", "ok", {"id": "repeat:tock:1795364639400"}), frozen=frozen)
+    assert len(compare_answers(oracle, other)) == 1
+
+
+def test_the_delay_of_a_job_that_is_no_schedulers_is_always_compared() -> None:
+    one, two = (participant(RecordedCall("queue.getJob", "ok", {"opts": {"delay": d}}), frozen=False) for d in (7, 8))
+    assert len(compare_answers(one, two)) == 1
+
+
 # The transcript.
 
 
 def test_nothing_is_noted_while_a_scenario_polls() -> None:
     transcript = Transcript()
-    transcript.note("queue.add", "ok", {"id": "1"})
+    transcript.note(RecordedCall("queue.add", "ok", {"id": "1"}))
     with transcript.silent():
-        transcript.note("queue.count", "ok", {"count": 0})
+        transcript.note(RecordedCall("queue.count", "ok", {"count": 0}))
         with transcript.silent():
-            transcript.note("queue.count", "ok", {"count": 1})
-        transcript.note("queue.count", "ok", {"count": 2})
-    transcript.note("close", "ok", {})
+            transcript.note(RecordedCall("queue.count", "ok", {"count": 1}))
+        transcript.note(RecordedCall("queue.count", "ok", {"count": 2}))
+    transcript.note(RecordedCall("close", "ok", {}))
     assert [answer.op for answer in transcript.calls] == ["queue.add", "close"]
 
 
@@ -150,7 +167,7 @@ def test_a_poll_that_fails_ends_the_silence() -> None:
     transcript = Transcript()
     with pytest.raises(ZeroDivisionError), transcript.silent():
         raise ZeroDivisionError
-    transcript.note("close", "ok", {})
+    transcript.note(RecordedCall("close", "ok", {}))
     assert len(transcript.calls) == 1
 
 

@@ -11,6 +11,7 @@ import redis.asyncio
 from conformance.driver.serve import Handler, Json
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
 from conformance.participants.caller import Pending, RecordedCall, Transcript
+from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock
 from conformance.participants.expect import Mismatch
 from conformance.servers import RedisInstance
@@ -115,25 +116,25 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
 
     def late() -> int:
         go.wait(5)
-        transcript.note("late", "ok", 1)
+        transcript.note(RecordedCall("late", "ok", 1))
         return 7
 
-    pending = Pending(late, transcript)
+    pending = Pending(late, transcript, Cancellation())
     with transcript.silent():
         go.set()
         pending.settle(within_ms=5000)
         assert transcript.calls == []
-    transcript.note("early", "ok", 2)
+    transcript.note(RecordedCall("early", "ok", 2))
     assert pending.result() == 7
     assert transcript.calls == [RecordedCall("early", "ok", 2), RecordedCall("late", "ok", 1)]
 
 
 def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -> None:
     transcript, go = Transcript(), threading.Event()
-    failing: Pending[None] = Pending(lambda: FrozenClock().pass_ms("x"), transcript)  # type: ignore[arg-type]
+    failing: Pending[None] = Pending(lambda: FrozenClock().pass_ms("x"), transcript, Cancellation())  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         failing.result()
-    waiting = Pending(lambda: go.wait(5), transcript)
+    waiting = Pending(lambda: go.wait(5), transcript, Cancellation())
     with pytest.raises(Mismatch, match="it still waits"):
         waiting.result(within_ms=20)
     go.set()

@@ -1,0 +1,98 @@
+"""The oracle in a client's place: what its driver cannot do is done on its keys, so that the rest can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import DriverBroken
+from conformance.driver.messages import DriverEvent
+from conformance.driver.ops import Op, job, lifecycle
+from conformance.driver.ops.lifecycle import RedisAddress
+
+Answer = TypeVar("Answer")
+
+OPEN_WITHIN_MS = 15_000
+
+
+@dataclass(frozen=True)
+class Deeds:
+    """Names of the operations that were done in a scenario: by the client itself, and by the oracle in its place."""
+
+    own: set[str] = field(default_factory=set)
+    stand_in: set[str] = field(default_factory=set)
+
+
+class StandInBroken(Exception):
+    """The oracle's driver could not be used in the client's place: nothing is said about the client."""
+
+
+class StandIn:
+    """Twins of a participant's handles, opened in a driver of the oracle when one is first needed.
+
+    What they send goes past the participant's tap: it is none of the client's traffic. `living` answers the connection
+    to a living driver of the oracle that plays in no other role meanwhile.
+    """
+
+    def __init__(self, living: Callable[[], DriverConnection], address: RedisAddress) -> None:
+        self._living = living
+        self._address = address
+        self._twins: set[str] = set()
+
+    def moved(self, address: RedisAddress) -> StandIn:
+        """The same driver in front of another Redis."""
+        return StandIn(self._living, address)
+
+    def has(self, handle: str) -> bool:
+        """Whether the handle has a twin."""
+        return handle in self._twins
+
+    def open(self, handle: str, opened: lifecycle.Open, *, beside: bool, now_ms: int | None) -> None:
+        """Open the twin of a handle, if there is none. `beside`: the client has such an object of its own."""
+        if self.has(handle):
+            return
+        # The client has written `meta` itself, or has not, which is for the comparison to say.
+        silent = {"skipMetasUpdate": True} if beside and opened.role == "queue" else {}
+        twin = msgspec.structs.replace(opened, redis=self._address, options={**opened.options, **silent})
+        self._ask(twin, handle, OPEN_WITHIN_MS, now_ms)
+        self._twins.add(handle)
+
+    def call(self, op: Op[Answer], handle: str, *, deadline_ms: int, now_ms: int | None) -> Answer:
+        """Carry out an operation on the twin of a handle.
+
+        Raises as `DriverConnection.call` does, and StandInBroken in the place of DriverBroken.
+        """
+        answer = self._ask(op, handle, deadline_ms, now_ms)
+        if isinstance(op, lifecycle.Close):
+            self._twins.discard(handle)
+        return answer
+
+    def wait_event(
+        self, handle: str, *, names: set[str], deadline_ms: int, where: Callable[[DriverEvent], bool] | None
+    ) -> DriverEvent:
+        """See `DriverConnection.wait_event`."""
+        try:
+            return self._living().wait_event(handle, names=names, deadline_ms=deadline_ms, where=where)
+        except DriverBroken as broken:
+            raise StandInBroken(str(broken)) from broken
+
+    def reset(self) -> None:
+        """Close every twin."""
+        if self._twins:
+            self._ask(lifecycle.Reset(), None, OPEN_WITHIN_MS, None)
+            self._twins.clear()
+
+    def _ask(self, op: Op[Answer], handle: str | None, deadline_ms: int, now_ms: int | None) -> Answer:
+        try:
+            return self._living().call(op, handle=handle, deadline_ms=deadline_ms, now_ms=now_ms)
+        except DriverBroken as broken:
+            raise StandInBroken(str(broken)) from broken
+
+
+def handles_named_in(op: Op[Any]) -> list[str]:
+    """Other handles that an operation speaks of: they need twins as well."""
+    return [op.events] if isinstance(op, job.WaitUntilFinished) else []

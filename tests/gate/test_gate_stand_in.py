@@ -1,0 +1,224 @@
+"""Clients that lack something, on real Redis and Node: the rest of a scenario is judged, nothing is said falsely."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from conformance.environment.clients import Launch, Toolchain, find_toolchain
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.gate.decided import is_decided
+from conformance.gate.trial import TrialResult
+from conformance.participants.expect import equal
+from conformance.participants.marks import Scenario, scenario
+from conformance.participants.participant import Participant
+from conformance.participants.stand_in import Deeds
+from conformance.servers import RedisInstance
+
+from .small_scenarios import tried
+
+ADDS = ["--only", "queue.add", "--capabilities", "clock"]
+WORKS = ["--only", "queue.add,queue.pause,resolve", "--capabilities", "clock,managed-worker"]
+SILENT = ["--no-worker-events"]
+
+PAUSE, COMPLETE, CLAIM = (
+    "pause.meta",
+    "lifecycle.complete.moves",
+    "lifecycle.claim.oldest-first",
+)
+
+LimitedBench = Callable[..., Bench]
+
+
+@pytest.fixture(scope="session")
+def toolchain() -> Toolchain:
+    return find_toolchain("", lambda _line: None)
+
+
+@pytest.fixture
+def limited(server: RedisInstance, toolchain: Toolchain) -> Iterator[LimitedBench]:
+    """A bench with Node, the reference with these limits, and another Node that stands in."""
+    with ExitStack() as stack:
+
+        def make(*limits: str) -> Bench:
+            client = Launch("limited", [sys.executable, "-m", "tests.gate.limited_driver", *limits])
+            oracle, driver, stand_in = (
+                RestartableDriver(launch, 1) for launch in (toolchain.oracle, client, toolchain.oracle)
+            )
+            bench = Bench(server, oracle, driver, {}, stand_in)
+            stack.callback(bench.close)
+            return bench
+
+        yield make
+
+
+def made(*requirements: str, **settings: Any) -> Callable[[Callable[[Participant], None]], Scenario]:
+    """The scenario itself, without what makes it a test of pytest's."""
+    return lambda function: vars(scenario(*requirements, **settings)(function))["scenario"]
+
+
+def said(evidence: TrialResult) -> tuple[list[str], str, frozenset[str]]:
+    return [finding.message for finding in evidence.findings], evidence.error, evidence.undecided
+
+
+@made("add.plain.waits", PAUSE)
+def pauses(client: Participant) -> None:
+    """What is added to a paused queue is parked."""
+    queue = client.queue()
+    queue.pause()
+    queue.add("later")
+    equal(queue.redis.state("1"), ["paused"], "the job is parked")
+
+
+@made("add.plain.waits", COMPLETE)
+def completes(client: Participant) -> None:
+    """Two jobs are in hand at once; the second is finished first."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("first")
+    queue.add("second")
+    queue.add("third")
+    equal((worker.claim_one("token-a").id, worker.claim_one("token-b").id), ("1", "2"), "the oldest come first")
+    equal(queue.redis.string("1:lock"), "token-a", "the lock has the scenario's token")
+    worker.complete("2", {"n": 2}, "token-b")
+    equal(queue.redis.elements("active"), ["1"], "nothing else is fetched")
+    with client.refuses("missing-lock", "the lost lock is noticed"):
+        queue.redis.delete("1:lock")
+        worker.complete("1", None, "token-a")
+    equal(queue.redis.elements("wait"), ["3"], "the third still waits")
+
+
+@made(CLAIM)
+def claims_nothing(client: Participant) -> None:
+    """There is nothing to claim, and what is added afterwards waits."""
+    queue, worker = client.queue(), client.worker()
+    equal(worker.claim(), None, "there is no job")
+    queue.add("later")
+    equal(queue.redis.state("1"), ["wait"], "nobody takes it")
+
+
+@made(CLAIM)
+def asks_too_much(client: Participant) -> None:
+    """No loop holds two jobs under one lock."""
+    worker = client.worker()
+    client.queue().add("work")
+    worker.claim_one("token-a")
+    equal(worker.handle, "worker-0", "this does not hold of any worker")
+
+
+@made(CLAIM, clock="real")
+def waits_for_the_worker(client: Participant) -> None:
+    """The worker's own event says that the job has ended."""
+    queue, worker = client.queue(), client.worker("noop")
+    worker.wait_local("completed", queue.add("work"))
+    worker.wait_local("completed", queue.add("gone", removeOnComplete=True))
+
+
+@made(CLAIM, clock="real")
+def waits_for_an_error(client: Participant) -> None:
+    """Only the worker itself knows of an error."""
+    client.worker("noop").wait_local("paused", within_ms=60_000)
+
+
+# Who does what.
+
+
+def test_what_the_client_cannot_do_the_oracle_does_on_its_keys(limited: LimitedBench) -> None:
+    evidence = tried(pauses, limited(*ADDS))
+    assert said(evidence) == ([], "", frozenset({PAUSE}))
+    assert evidence.reached_end
+    assert not evidence.unsupported
+
+
+def test_an_answer_unsupported_is_replaced_as_well(limited: LimitedBench) -> None:
+    evidence = tried(pauses, limited("--without", "queue.pause"))
+    assert said(evidence) == ([], "", frozenset({PAUSE}))
+
+
+def test_a_client_without_worker_is_worked_for(limited: LimitedBench) -> None:
+    evidence = tried(completes, limited(*ADDS))
+    assert said(evidence) == ([], "", frozenset({COMPLETE}))
+
+
+def test_where_the_client_did_nothing_the_scenario_is_unsupported(limited: LimitedBench) -> None:
+    evidence = tried(pauses, limited("--only", "queue.count", "--capabilities", "clock"))
+    assert evidence.undecided == {"add.plain.waits", PAUSE}
+    assert evidence.unsupported == "the oracle did this in the client's place: queue.add, queue.pause"
+
+
+def test_a_client_with_everything_is_not_replaced(limited: LimitedBench) -> None:
+    bench = limited()
+    evidence = tried(completes, bench)
+    assert said(evidence) == ([], "", frozenset())
+    assert bench.stand_in is not None
+    assert bench.stand_in.connection is None
+    assert not bench.plays_workers()
+
+
+# Loops that play a manual worker.
+
+
+def test_a_loop_plays_the_manual_worker(limited: LimitedBench) -> None:
+    evidence = tried(completes, limited(*WORKS))
+    assert said(evidence) == ([], "", frozenset())
+    assert evidence.reached_end
+    assert not evidence.unsupported
+
+
+def test_a_loop_that_found_nothing_takes_nothing_later(limited: LimitedBench) -> None:
+    evidence = tried(claims_nothing, limited(*WORKS))
+    assert said(evidence) == ([], "", frozenset())
+    assert evidence.reached_end
+
+
+def test_what_not_even_the_oracles_loop_can_play_is_unsupported(limited: LimitedBench) -> None:
+    evidence = tried(asks_too_much, limited(*WORKS))
+    assert said(evidence)[:2] == ([], "")
+    assert "cannot be played without a manual worker: this does not hold of any worker" in evidence.unsupported
+    assert "this does not hold" in tried(asks_too_much, limited()).error, "with a manual worker it is the kit's error"
+
+
+def test_a_loop_that_does_wrong_fails(limited: LimitedBench) -> None:
+    evidence = tried(completes, limited(*WORKS, "--hang", "resolve"))
+    assert evidence.findings
+    assert not evidence.error
+
+
+# Workers that report nothing.
+
+
+def test_without_events_of_the_worker_redis_tells(limited: LimitedBench) -> None:
+    evidence = tried(waits_for_the_worker, limited(*SILENT))
+    assert said(evidence) == ([], "", frozenset())
+    assert evidence.reached_end
+
+
+def test_what_redis_does_not_tell_is_unsupported_at_once(limited: LimitedBench) -> None:
+    evidence = tried(waits_for_an_error, limited(*SILENT))
+    assert "event paused is unsupported" in evidence.unsupported
+    assert evidence.timings_ms["total"] < 30_000
+
+
+# What is decided.
+
+
+@pytest.mark.parametrize(
+    ("own", "stand_in", "about", "decided"),
+    [
+        ({"open"}, set(), {"queue.add"}, True),
+        ({"queue.add"}, {"queue.pause"}, {"queue.add", "queue.pause"}, True),
+        ({"queue.add"}, {"queue.pause"}, {"queue.pause"}, False),
+        ({"queue.add"}, {"queue.pause"}, set(), True),
+        ({"open"}, {"queue.pause"}, set(), False),
+        ({"open"}, {"queue.pause"}, {"open"}, True),
+        ({"open"}, {"open"}, {"open"}, False),
+    ],
+)
+def test_a_row_is_decided_by_what_the_client_did_itself(
+    own: set[str], stand_in: set[str], about: set[str], decided: bool
+) -> None:
+    assert is_decided("a.row", Deeds(own, stand_in), lambda _row: frozenset(about)) is decided
