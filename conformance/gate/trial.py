@@ -10,7 +10,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.errors import (
+    DriverBroken,
+    OperationFailed,
+    OperationIndeterminate,
+    OperationUnanswered,
+    OperationUnsupported,
+)
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.decided import is_decided, why_undecided
@@ -87,6 +93,8 @@ class _Trial:
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
+        self.cut_short = False
+        """Whether the client went on without telling, where the scenario could not."""
 
     def run(self) -> None:
         self.bench.begin()
@@ -244,7 +252,8 @@ class _Trial:
     def _judge_left_behind(self, snapshot: Snapshot, queues: list[str], names: Names) -> None:
         """What the client left must keep the invariants, and Node must be able to read it."""
         # The invariants of what is really there: an id that Node would give again is one, whatever the scenario says.
-        self.result.findings += self.judge.invariants(snapshot)
+        if not self.cut_short:
+            self.result.findings += self.judge.invariants(snapshot)
         self.result.findings += self.judge.names(names)
         if ORACLE_HEALTH not in self.scenario.without:
             reader = self.bench.participant("oracle", names, RunningClock())
@@ -267,6 +276,8 @@ class _Trial:
                 self.result.findings.append(self.judge.mismatch(failure))
             case OperationUnsupported() | Cancelled():
                 self.result.unsupported = str(failure)
+                # Everything was done so far, and the kit has left in the middle: such a state is nobody's.
+                self.cut_short = isinstance(failure, OperationUnanswered)
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationFailed():

@@ -138,7 +138,8 @@ class JobIds:
 
     def _begin_anew(self) -> None:
         self._added_before, self.added, self._anew = self.added, 0, True
-        self._of_client.clear()
+        for known in (self._of_client, self._of_scenario, self._user_named):
+            known.clear()
 
     def _as_counted(self, answers: Sequence[str | None]) -> bool:
         """Take them at once if they are just what the count so far makes one expect."""

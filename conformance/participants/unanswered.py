@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from conformance.driver.errors import OperationUnanswered, OperationUnsupported
+from conformance.driver.errors import OperationUnanswered
 from conformance.driver.ops import Op, queue, worker
 from conformance.driver.ops.base import Ids, JobRef, JobView, MaybeJob
 from conformance.participants.job_ids import JobIds
@@ -39,7 +39,7 @@ class Unsaid:
 def added_in_redis(op: Op[Answer], redis: RedisView, ids: JobIds) -> Answer | None:
     """What an operation that adds jobs would have answered, in the client's names; None for any other.
 
-    Raises OperationUnsupported where the id of a new job cannot be found.
+    Raises OperationUnanswered where the id of a new job cannot be found.
     """
     answer: Any = None
     match op:
@@ -62,10 +62,10 @@ def answer_from_redis(op: Op[Answer], redis: RedisView) -> Answer:
 def _new_jobs(redis: RedisView, ids: JobIds, options: list[dict[str, Any]]) -> list[str]:
     """The ids of jobs that were just added, in order: the user's, the owners of their deduplication, or new ones."""
     named = [_named(redis, opts) for opts in options]
-    fresh = [job for job in _unheard_of(redis, ids) if job not in named]
-    fresh = fresh[-named.count(None) :] if None in named else []
-    if len(fresh) < named.count(None):
-        raise OperationUnsupported("queue.add", "the client tells no id, and Redis shows no new job")
+    wanted = named.count(None)
+    fresh = _unheard_of(redis, ids, named)[-wanted:] if wanted else []
+    if len(fresh) < wanted:
+        raise OperationUnanswered("queue.add")
     found = iter(fresh)
     return [next(found) if job is None else ids.to_client(job) for job in named]
 
@@ -77,10 +77,15 @@ def _named(redis: RedisView, opts: dict[str, Any]) -> str | None:
     return redis.string(f"de:{deduplication['id']}") if deduplication.get("id") else None
 
 
-def _unheard_of(redis: RedisView, ids: JobIds) -> list[str]:
-    """Jobs whose `added` stands in the event stream, and that nobody has spoken of yet, in order."""
-    told = (entry.get("jobId", "") for entry in redis.events() if entry.get("event") == "added")
-    return [job for job in dict.fromkeys(told) if not ids.knows(ids.to_client(job))]
+def _unheard_of(redis: RedisView, ids: JobIds, named: list[str | None]) -> list[str]:
+    """Jobs that nobody has spoken of yet, in the order in which they were added.
+
+    Where the event stream was trimmed meanwhile, `wait` tells the order of all that are there.
+    """
+    told = [entry.get("jobId", "") for entry in redis.events() if entry.get("event") == "added"]
+    waiting = redis.elements("wait")[::-1]
+    jobs = waiting if set(told) < set(waiting) else dict.fromkeys(told)
+    return [job for job in jobs if job not in named and not ids.knows(ids.to_client(job))]
 
 
 def _held_job(redis: RedisView, token: str, op: str) -> JobView | None:

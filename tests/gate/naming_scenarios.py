@@ -62,6 +62,24 @@ def test_handover(producer: Participant, consumer: Participant) -> None:
         worker_.complete(claimed.id)
 
 
+@scenario("add.plain.waits", compare=False)
+def test_trimmed(client: Participant) -> None:
+    """The stream has lost the beginning of a bulk."""
+    queue = client.queue(streams={"events": {"maxLen": 20}})
+    added = queue.add_bulk(*(("job", {}, {}) for _ in range(300)))
+    equal(added, [str(number) for number in range(1, 301)], "every job has its id, in order")
+    equal(len(queue.redis.elements("wait")), 300, "each was added once")
+
+
+@scenario("add.plain.waits")
+def test_unheard(client: Participant) -> None:
+    """A second job takes the id of the first."""
+    queue = client.queue()
+    queue.add("a")
+    queue.redis.delete("id")
+    equal(queue.add("b"), "1", "the id is given again")
+
+
 @scenario("add.plain.waits")
 def test_needs_no_count(client: Participant) -> None:
     """What is answered is not looked at."""
@@ -86,7 +104,7 @@ def test_loses_the_counter(client: Participant) -> None:
     equal(queue.add("b"), "1", "it begins again")
 
 
-WHOLE_LIFE, ADDS, OWN_LOOP, HANDOVER, NEEDS_NO_COUNT, NEEDS_THE_COUNT, LOSES_THE_COUNTER = (
+WHOLE_LIFE, ADDS, OWN_LOOP, HANDOVER, NEEDS_NO_COUNT, NEEDS_THE_COUNT, LOSES_THE_COUNTER, TRIMMED, UNHEARD = (
     vars(test)["scenario"]
     for test in (
         test_whole_life,
@@ -96,5 +114,7 @@ WHOLE_LIFE, ADDS, OWN_LOOP, HANDOVER, NEEDS_NO_COUNT, NEEDS_THE_COUNT, LOSES_THE
         test_needs_no_count,
         test_needs_the_count,
         test_loses_the_counter,
+        test_trimmed,
+        test_unheard,
     )
 )

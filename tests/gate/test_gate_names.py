@@ -25,6 +25,8 @@ from .naming_scenarios import (
     NEEDS_NO_COUNT,
     NEEDS_THE_COUNT,
     OWN_LOOP,
+    TRIMMED,
+    UNHEARD,
     WHOLE_LIFE,
 )
 from .small_scenarios import NOTHING_TO_SAY, keys, summary, tried
@@ -102,6 +104,16 @@ def test_an_answer_that_nobody_looks_at_is_not_missed(bench_with: BenchWith) -> 
 def test_a_scenario_about_the_answer_is_unsupported(bench_with: BenchWith) -> None:
     evidence = tried(NEEDS_THE_COUNT, bench_with("--no-answer", "job.log"))
     assert evidence.unsupported == "job.log is unsupported: the client does it without an answer"
+    assert not evidence.findings
+
+
+def test_the_order_of_a_bulk_is_found_in_wait_where_the_stream_was_trimmed(bench_with: BenchWith) -> None:
+    assert summary(tried(TRIMMED, bench_with(*UNANSWERED))) == NOTHING_TO_SAY
+
+
+def test_what_nobody_can_tell_is_not_done_again(bench_with: BenchWith) -> None:
+    evidence = tried(UNHEARD, bench_with(*UNANSWERED))
+    assert evidence.unsupported == "queue.add is unsupported: the client does it without an answer"
     assert not evidence.findings
 
 
