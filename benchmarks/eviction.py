@@ -141,7 +141,7 @@ def client_alone(name: str) -> Iterator[Participant]:
     with prepare(EnvironmentOptions(client=name)) as environment:
         bench = BenchPlan.of(environment).open()
         try:
-            yield bench.participant("client", bench.prefix(), bench.clock(frozen=False))
+            yield bench.participant("client", bench.names("client"), bench.clock(frozen=False))
         finally:
             bench.close()
 

@@ -73,7 +73,7 @@ def _check(launch: Launch, server: RedisInstance, seed: int) -> list[CheckStep]:
     with ExitStack() as stack:
         stack.enter_context(explained(server))
         redis: Any = stack.enter_context(server.connect())
-        stack.callback(server.remove_prefix, prefix)
+        stack.callback(server.remove_traces, prefix)
         return check_driver(
             lambda: ChildProcess.start(launch.command, seed=seed, env=launch.environment),
             address=server.for_drivers,

@@ -19,6 +19,7 @@ from conformance.driver.errors import (
     HandshakeFailed,
     OperationFailed,
     OperationIndeterminate,
+    OperationUnanswered,
     OperationUnsupported,
     SchemaViolation,
     WrongId,
@@ -80,7 +81,8 @@ class DriverConnection(Protocol):
         `deadline_ms`: a driver that has not answered by then is killed; less is allowed once the operation has hung
         (`driver.hangs`). `now_ms` (Unix ms) is sent to drivers with the
         capability `clock` only. Raises OperationUnsupported (without sending anything when the driver does not declare
-        the operation), OperationFailed, OperationIndeterminate, OperationGivenUp or a DriverBroken.
+        the operation), OperationUnanswered (it is done), OperationFailed, OperationIndeterminate, OperationGivenUp or a
+        DriverBroken.
         """
         ...
 
@@ -247,6 +249,8 @@ class DriverSession(ABC):
                 raise OperationIndeterminate(name, error)
             raise OperationFailed(name, error)
         wanted = type(op).answer
+        if result.no_answer and wanted is not Nothing:
+            raise OperationUnanswered(name)
         value = {} if result.value is None and wanted is Nothing else result.value
         try:
             return cast("Answer", convert(value, wanted, f"the answer to {name}"))

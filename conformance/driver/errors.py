@@ -59,6 +59,13 @@ class OperationUnsupported(Exception):
         self.reason = reason
 
 
+class OperationUnanswered(OperationUnsupported):
+    """The operation is done, and the client tells nothing of what came of it."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__(op, "the client does it without an answer")
+
+
 class OperationIndeterminate(Exception):
     """The driver answered `info`, or an error that is not definite: nobody knows whether it happened."""
 

@@ -50,6 +50,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="he
 class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ready"):
     """The driver's first line: who it drives, the operations it has, and its capabilities.
 
+    `fixed_prefix`: the only key prefix that the client can use, null for a client that takes any. The kit then sends it
+    in every `open`, and keeps its scenarios apart by the names of their queues.
     `lacks`: what other clients have beside these. `worker-events`: its workers report nothing (`completed`, `error`,
     ...); that a job has ended is then read in Redis.
     """
@@ -58,6 +60,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="re
     client: ClientInfo
     ops: list[str]
     capabilities: list[str]
+    fixed_prefix: str | None = None
     lacks: list[Literal["worker-events"]] = []
 
 
@@ -77,13 +80,17 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="cal
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
-    """The answer to one call: `ok` it happened, `fail` it certainly did not, `info` nobody knows, `unsupported`."""
+    """The answer to one call: `ok` it happened, `fail` it certainly did not, `info` nobody knows, `unsupported`.
+
+    `no_answer`: with `ok` and without `value`, where the client does it and tells its user nothing of what came of it.
+    """
 
     id: int
     status: Literal["ok", "fail", "info", "unsupported"]
     value: Any = None
     error: DriverError | None = None
     reason: str | None = None
+    no_answer: bool = False
 
 
 class DriverEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="event"):

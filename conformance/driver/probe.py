@@ -19,11 +19,13 @@ from conformance.driver.errors import (
     EventTimeout,
     OperationFailed,
     OperationIndeterminate,
+    OperationUnanswered,
     OperationUnsupported,
 )
 from conformance.driver.messages import Ready, convert
 from conformance.driver.ops import Op, lifecycle, queue, worker
 from conformance.driver.ops.lifecycle import JobEvent, RedisAddress
+from conformance.protocol.keys import META, glob_escaped
 
 DEADLINE_MS = 15_000
 RANDOM_OPERATIONS = 3
@@ -65,30 +67,61 @@ def probe_unknown_operations(connection: DriverConnection, *, seed: int) -> None
             )
 
 
-def job_in_redis(redis: Any, prefix: str, queue_name: str, job: str) -> bool:
-    """Whether Redis holds the hash of a job."""
-    found: bytes | str = redis.type(f"{prefix}:{queue_name}:{job}")
+def job_in_redis(redis: Any, base: str, job: str) -> bool:
+    """Whether Redis holds the hash of a job; `base` is `PREFIX:QUEUE`."""
+    found: bytes | str = redis.type(f"{base}:{job}")
     return found in {b"hash", "hash"}
 
 
-def insist_on_job(connection: DriverConnection, redis: Any, prefix: str, queue_name: str, job: str) -> None:
-    """Raise DriverDishonest unless the job that the driver says it added is in Redis."""
-    if not job_in_redis(redis, prefix, queue_name, job):
+def place_for(ready: Ready, prefix: str, queue_name: str) -> tuple[str, str]:
+    """The prefix and the queue to open: a client with a fixed prefix gets a queue that nobody else uses."""
+    return (prefix, queue_name) if ready.fixed_prefix is None else (ready.fixed_prefix, f"{queue_name}-{prefix}")
+
+
+def insist_on_job(connection: DriverConnection, redis: Any, base: str, job: str) -> None:
+    """Raise DriverDishonest unless the job that the driver says it added is in Redis; `base` is `PREFIX:QUEUE`."""
+    if not job_in_redis(redis, base, job):
         raise _dishonest(
             connection,
-            f"it answered `ok` to queue.add with the id {job!r}, but Redis holds no hash {prefix}:{queue_name}:{job}",
+            f"it answered `ok` to queue.add with the id {job!r}, but Redis holds no hash {base}:{job}",
             hint="answer when the job is written; take address, prefix, queue and id from the calls and the client",
         )
 
 
 def _probe_write(connection: DriverConnection, address: RedisAddress, redis: Any, prefix: str, seed: int) -> None:
-    opening = lifecycle.Open(role="queue", queue=HONESTY_QUEUE, prefix=prefix, redis=address)
+    own_prefix, own_queue = place_for(connection.ready, prefix, HONESTY_QUEUE)
+    opening = lifecycle.Open(role="queue", queue=own_queue, prefix=own_prefix, redis=address)
     connection.call(opening, handle=HONESTY_HANDLE, deadline_ms=DEADLINE_MS)
-    added = connection.call(
-        queue.Add(name="honesty", data_raw=f'{{"seed":{seed}}}'), handle=HONESTY_HANDLE, deadline_ms=DEADLINE_MS
-    )
-    insist_on_job(connection, redis, prefix, HONESTY_QUEUE, added.id)
+    add = queue.Add(name="honesty", data_raw=f'{{"seed":{seed}}}')
+    added_job(connection, add, HONESTY_HANDLE, redis, f"{own_prefix}:{own_queue}")
     connection.call(lifecycle.Close(), handle=HONESTY_HANDLE, deadline_ms=DEADLINE_MS)
+
+
+def added_job(connection: DriverConnection, add: queue.Add, handle: str, redis: Any, base: str) -> str:
+    """Add a job to the empty queue `base` (`PREFIX:QUEUE`), see that it is in Redis, and return its id.
+
+    Raises DriverDishonest where it is not, and whatever the call raises.
+    """
+    try:
+        job: str = connection.call(add, handle=handle, deadline_ms=DEADLINE_MS).id
+    except OperationUnanswered:
+        return _only_job(connection, redis, base)
+    insist_on_job(connection, redis, base, job)
+    return job
+
+
+def _only_job(connection: DriverConnection, redis: Any, base: str) -> str:
+    """The job that must be in the queue, by its hash, where the client has told no id."""
+    keys: list[bytes] = sorted(set(redis.scan_iter(match=f"{glob_escaped(base)}:*")))
+    names = [key.decode().removeprefix(f"{base}:") for key in keys]
+    jobs = [name for name in names if name != META and job_in_redis(redis, base, name)]
+    if len(jobs) != 1:
+        raise _dishonest(
+            connection,
+            f"it answered `ok` to queue.add without an id, and Redis holds {len(jobs)} hashes of jobs in {base}",
+            hint="answer when the job is written; take address, prefix and queue from the calls",
+        )
+    return jobs[0]
 
 
 def _random_operations(seed: int) -> list[str]:
@@ -134,9 +167,8 @@ class SmokeTest:
     def open(self, role: lifecycle.Role, queue_name: str, processor: lifecycle.Processor | None = None) -> str:
         """Open a handle and return its name. Each step has a queue of its own. Raises RoleUnsupported."""
         handle = f"{role}-{queue_name}"
-        opening = lifecycle.Open(
-            role=role, queue=queue_name, prefix=self.prefix, redis=self.address, processor=processor
-        )
+        prefix, own_queue = place_for(self.connection.ready, self.prefix, queue_name)
+        opening = lifecycle.Open(role=role, queue=own_queue, prefix=prefix, redis=self.address, processor=processor)
         try:
             self.call(opening, handle)
         except OperationUnsupported as refusal:
@@ -147,14 +179,17 @@ class SmokeTest:
 
     def add(self, handle: str, queue_name: str) -> str:
         """Add a job, see that it is in Redis, and return its id. Raises DriverDishonest."""
-        job: str = self.call(queue.Add(name="check", data_raw='{"n":1}'), handle).id
-        insist_on_job(self.connection, self.redis, self.prefix, queue_name, job)
-        return job
+        add = queue.Add(name="check", data_raw='{"n":1}')
+        return added_job(self.connection, add, handle, self.redis, self.base(queue_name))
+
+    def base(self, queue_name: str) -> str:
+        """What the keys of a queue begin with, without the last colon."""
+        return ":".join(place_for(self.connection.ready, self.prefix, queue_name))
 
     def wait_until_completed(self, queue_name: str, job: str) -> None:
         """Look into Redis until the job is completed. Raises NotSeen with the last thing seen."""
         deadline = time.monotonic() + SEEN_WITHIN_MS / 1000
-        key = f"{self.prefix}:{queue_name}:completed"
+        key = f"{self.base(queue_name)}:completed"
         while self.redis.zscore(key, job) is None:
             if time.monotonic() > deadline:
                 raise SmokeMismatch(
@@ -163,7 +198,7 @@ class SmokeTest:
             time.sleep(POLL_SECONDS)
 
     def _where(self, queue_name: str, job: str) -> str:
-        base = f"{self.prefix}:{queue_name}"
+        base = self.base(queue_name)
         lists = [name for name in ("wait", "active") if job.encode() in self.redis.lrange(f"{base}:{name}", 0, -1)]
         failed = ["failed"] if self.redis.zscore(f"{base}:failed", job) is not None else []
         return f"it is in {', '.join(lists + failed) or 'none of wait, active, failed'}"

@@ -194,7 +194,7 @@ def _see_a_write(connection: DriverConnection, environment: Environment) -> None
         with server.connect() as redis:
             probe_honesty(connection, address=server.for_drivers, redis=redis, prefix=prefix, seed=environment.seed)
     finally:
-        server.remove_prefix(prefix)
+        server.remove_traces(prefix)
 
 
 class _Stopwatch:

@@ -9,9 +9,10 @@ from typing import Any
 
 from redis.exceptions import NoScriptError, RedisError
 
-from conformance.observe.keyspace import RawKey, assemble, glob_escaped
+from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import Snapshot, parsed_json
 from conformance.problems import EnvironmentProblem
+from conformance.protocol.keys import glob_escaped
 
 # `conformance.observe.reader` walks the key space in three rounds, which is right for any server; a campaign looks at
 # two small corners of one Redis sixty times a second. This script only reads.

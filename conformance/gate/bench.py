@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,6 +15,7 @@ from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
+from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.participants.patience import WaitHistory
 from conformance.participants.stand_in import StandIn
@@ -71,10 +72,15 @@ class Bench:
         """A random prefix of the run's own; never from the seed, because processes with equal seeds share one Redis."""
         return self.server.fresh_prefix()
 
+    def names(self, role: Role | None = None) -> Names:
+        """A fresh prefix for one participant; without a role, for both of them on one."""
+        fixed = self.client.handshake().fixed_prefix if role != "oracle" else None
+        return Names(self.prefix(), fixed_prefix=fixed)
+
     def participant(
         self,
         role: Role,
-        prefix: str,
+        names: Names,
         clock: ParticipantClock,
         cancellation: Cancellation | None = None,
         *,
@@ -87,7 +93,7 @@ class Bench:
             driver.living(),
             redis=self.redis,
             point=self.taps[role],
-            prefix=prefix,
+            names=names,
             clock=clock,
             cancellation=cancellation,
             stand_in=self._in_place_of(role, plays_workers=plays_workers),
@@ -131,10 +137,10 @@ class Bench:
         """
         return self.taps[role].traffic()
 
-    def clear(self, prefixes: list[str]) -> None:
+    def clear(self, places: Iterable[Names]) -> None:
         """Remove what a scenario left in Redis. Handles have to be closed: a worker would write some of it again."""
-        for prefix in prefixes:
-            self.server.remove_prefix(prefix)
+        for pattern in sorted({names.pattern for names in places}):
+            self.server.remove_matching(pattern)
 
     def close(self) -> None:
         """End both drivers, the taps and the connection."""

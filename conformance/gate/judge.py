@@ -17,7 +17,7 @@ from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle, queue
 from conformance.findings import NOBODY_BLAMED, Finding
 from conformance.gate.blame import Blame
-from conformance.ledger.loader import Ledger
+from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
@@ -28,6 +28,7 @@ from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import RecordedCall
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.marks import Scenario
+from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.protocol.states import JOB_CONTAINERS
 
@@ -35,6 +36,9 @@ TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 
 ORACLE_HEALTH = "oracle-health"
 """The name by which a scenario switches off that Node reads what the client left."""
+
+FIXED_PREFIX = "identity.prefix"
+"""Locator of a key prefix that the client cannot change."""
 
 WORKER_ERRORS = "worker-errors"
 """The name by which a scenario allows a worker to emit `error` where Node's does not."""
@@ -143,6 +147,12 @@ class Judge:
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
         return [self.attributed(finding) for finding in check_snapshot(snapshot, off)]
 
+    def names(self, names: Names) -> list[Finding]:
+        """What the client names otherwise than Node, if this is what the scenario is about: one row says each once."""
+        found = {**names.deviations, **({FIXED_PREFIX: names.fixed_prefix} if names.fixed_prefix else {})}
+        owners = {where: self.ledger.owner_of(where, among=self.scenario.requirements) for where in found}
+        return [_other_name(row, where, found[where]) for where, row in owners.items() if row is not None]
+
     def traffic(self, commands: Sequence[CommandRecord], *, cluster: bool) -> list[Finding]:
         """Which checks the commands break that a participant has sent, except those that the scenario switches off."""
         off = {name: reason for name, reason in self.scenario.without.items() if name in TRAFFIC_CHECKS}
@@ -198,6 +208,20 @@ def finding_of(difference: Difference) -> Finding:
     )
 
 
+def _other_name(row: Requirement, where: str, seen: str) -> Finding:
+    return Finding(
+        requirement=row.id,
+        source="protocol",
+        kind="other-names",
+        severity="wrong-behaviour",
+        where=where,
+        key="",
+        expected=row.statement,
+        actual=seen,
+        message=f"the client names things otherwise ({seen}); everything else is compared all the same",
+    )
+
+
 # Snapshots, compared in canonical form.
 
 
@@ -233,6 +257,8 @@ def compare_answers(oracle: Participant, client: Participant) -> list[Finding]:
     for number, (theirs, ours) in enumerate(zip_longest(oracle.transcript.calls, client.transcript.calls), start=1):
         if theirs is None or ours is None:
             break  # one of them stopped half-way: the reason is a finding of its own
+        if ours.unanswered:
+            continue
         if "stand-in" in (theirs.by, ours.by):
             continue  # nobody asked the client
         expected, actual = _plain(theirs, oracle.prefix), _plain(ours, client.prefix)

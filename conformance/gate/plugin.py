@@ -216,6 +216,7 @@ class GatePlugin:
             verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
             stale=stale_entries(judged, self.records),
             problems=unmatched_entries(judged, self.records),
+            unanswered=sorted({op for record in self.records for op in record.unanswered}),
             startup_ms=dict(self._environment.startup_ms) if self._environment else {},
             stopped=self._stopping.reason if left else "",
         )
@@ -312,13 +313,14 @@ def runner(request: pytest.FixtureRequest) -> Iterator[ScenarioRunner]:
 def party_of(launch: Launch, ready: Ready) -> Party:
     """A client that takes part: how it is started, and what it says of itself."""
     return Party(
-        name=launch.name,
+        name=ready.client.name,
         language=ready.client.language,
         version=ready.client.version,
         targets=ready.client.targets,
         command=launch.command,
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
+        fixed_prefix=ready.fixed_prefix,
         lacks=sorted(ready.lacks),
     )
 

@@ -37,7 +37,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that took part: what its handshake said, and how it was started.
+    """A client that took part: what its handshake said (`name` is its own word for itself), and how it was started.
 
     `lacks`: what it says that others have beside operations and capabilities.
     """
@@ -49,6 +49,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     command: list[str]
     capabilities: list[str]
     ops: list[str]
+    fixed_prefix: str | None = None
     lacks: list[str] = []
 
 
@@ -90,6 +91,7 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
     that known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
     `repeated`: what the attempts before the last one said, which do not count because the machine starved.
+    `unanswered`: operations that the client did without an answer, so that there was none to compare.
     """
 
     id: str
@@ -105,6 +107,7 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     reproduce: str = ""
     log: list[str] = []
     repeated: list[str] = []
+    unanswered: list[str] = []
 
 
 class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
@@ -112,7 +115,8 @@ class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
 
     `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: sentences about
     the whole run (known entries that matched nothing, a driver that could not be started again, ...). `stopped`: why
-    the run was ended before its last planned scenario, where that was asked for.
+    the run was ended before its last planned scenario, where that was asked for. `unanswered`: the operations that the
+    client did without an answer.
     """
 
     finished_ms: int
@@ -122,6 +126,7 @@ class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     problems: list[str] = []
     startup_ms: dict[str, float] = {}
     stopped: str = ""
+    unanswered: list[str] = []
 
 
 Record = RunHeader | ScenarioRecord | RunFooter

@@ -14,6 +14,7 @@ from conformance.driver.errors import (
     OperationFailed,
     OperationGivenUp,
     OperationIndeterminate,
+    OperationUnanswered,
     OperationUnsupported,
 )
 from conformance.findings import Finding
@@ -23,15 +24,16 @@ from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.gate.time_limit import Side, TimeLimit, TimeLimitExceeded, play
 from conformance.ledger.loader import Ledger
 from conformance.ledger.operations import load_operations
-from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation, Cancelled
 from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
+from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.participants.patience import Patience
+from conformance.participants.renamed_keys import equally_trimmed, read_named
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
 
@@ -61,6 +63,8 @@ class TrialResult:
     log: list[str] = field(default_factory=list)
     frozen: bool = False
     """Whether time stood still for both clients."""
+    unanswered: list[str] = field(default_factory=list)
+    """Operations that the client did without an answer."""
 
 
 def run_trial(
@@ -112,6 +116,8 @@ class _Trial:
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
         self.patience = Patience(bench.waits, scenario.name, sides=scenario.style == "differential")
+        self.cut_short = False
+        """Whether the client went on without telling, where the scenario could not."""
 
     def run(self) -> None:
         self.bench.begin()
@@ -124,7 +130,9 @@ class _Trial:
     def finish(self) -> None:
         self.bench.heal()
         self._close_handles()
-        self.bench.clear(sorted({prefix for participant in self.participants for prefix in participant.prefixes}))
+        self.bench.clear(names for participant in self.participants for names in participant.places)
+        silent = {op for participant in self.participants for op in participant.unanswered}
+        self.result.unanswered = sorted(silent)
         for participant in self.participants:
             name, spent = participant.role, participant.busy_seconds * 1000
             self.result.timings_ms[name] = self.result.timings_ms.get(name, 0.0) + spent
@@ -135,8 +143,8 @@ class _Trial:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
         self.result.frozen = frozen
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
-        oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
-        client = self._participant("client", self.bench.prefix(), frozen=frozen)
+        oracle = self._participant("oracle", self.bench.names("oracle"), frozen=frozen)
+        client = self._participant("client", self.bench.names("client"), frozen=frozen)
         self.judge = self._judge_of(client)
         on_oracle = Side(lambda: self._one_side(oracle), lambda: oracle.transcript.step)
         on_client = Side(lambda: self._one_side(client), lambda: client.transcript.step)
@@ -171,25 +179,26 @@ class _Trial:
         # A worker that is still open would go on while its snapshot is read.
         self._close_handles()
         self._traffic()
-        theirs, ours = self._snapshot(oracle), self._snapshot(client)
+        (_, theirs), (left, ours) = self._snapshots(oracle), self._snapshots(client)
         broken = self.judge.invariants(theirs)
         if broken and not self.cancellation.reason:
             self.result.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
-        if self.result.reached_end:
+        if self.result.reached_end and not client.names.ids_decide_order():
             self.result.findings += self.judge.answers(oracle, client)
             if self.scenario.compare:
                 managed = oracle.managed or client.managed
-                self.result.findings += self.judge.states(theirs, ours, frozen=frozen, managed=managed)
-        self._judge_left_behind(ours, client.prefix)
+                theirs, named = equally_trimmed(theirs, ours, client.names)
+                self.result.findings += self.judge.states(theirs, named, frozen=frozen, managed=managed)
+        self._judge_left_behind(left, ours.queues, client.names)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     # Hand-over and shared: one prefix, no comparison; the invariants and Node's health judge.
 
     def _together(self) -> None:
-        prefix = self.bench.prefix()
-        client = self._participant("client", prefix, frozen=False)
+        names = self.bench.names()
+        client = self._participant("client", names, frozen=False)
         self.judge = self._judge_of(client)
-        oracle = self._participant("oracle", prefix, frozen=False)
+        oracle = self._participant("oracle", names, frozen=False)
         both = Side(
             lambda: self._steps(self._roles(client, oracle)),
             lambda: f"{client.transcript.step} (client), {oracle.transcript.step} (oracle)",
@@ -208,7 +217,8 @@ class _Trial:
         started = time.perf_counter()
         self._close_handles()
         self._traffic()
-        self._judge_left_behind(self._snapshot(client), prefix)
+        left, named = self._snapshots(client)
+        self._judge_left_behind(left, named.queues, names)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     def _play(self, oracle: Side | None, client: Side) -> None:
@@ -229,10 +239,10 @@ class _Trial:
 
     # Both.
 
-    def _participant(self, role: Role, prefix: str, *, frozen: bool) -> Participant:
+    def _participant(self, role: Role, names: Names, *, frozen: bool) -> Participant:
         participant = self.bench.participant(
             role,
-            prefix,
+            names,
             self.bench.clock(frozen=frozen, cancellation=self.cancellation),
             self.cancellation,
             plays_workers=self.bench.plays_workers(),
@@ -265,8 +275,9 @@ class _Trial:
         if self.result.undecided == {*self.scenario.requirements}:
             self.result.unsupported = self.result.unsupported or why_undecided(deeds)
 
-    def _snapshot(self, participant: Participant) -> Snapshot:
-        return read_snapshot(self.bench.redis, participant.prefix)
+    def _snapshots(self, participant: Participant) -> tuple[Snapshot, Snapshot]:
+        """What Redis holds, as it is there, and in the scenario's names."""
+        return read_named(self.bench.redis, participant.names)
 
     def _traffic(self) -> None:
         """What both have sent must be well-formed."""
@@ -276,17 +287,20 @@ class _Trial:
             self.result.error = f"Node itself breaks a check of the kit: {broken[0].message}"
         self.result.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
 
-    def _judge_left_behind(self, snapshot: Snapshot, prefix: str) -> None:
+    def _judge_left_behind(self, snapshot: Snapshot, queues: list[str], names: Names) -> None:
         """What the client left must keep the invariants, and Node must be able to read it.
 
         Not where the scenario was given up: what it has done to the queue itself may be only half of what it does.
         """
         if self.result.given_up:
             return
-        self.result.findings += self.judge.invariants(snapshot)
+        # The invariants of what is really there: an id that Node would give again is one, whatever the scenario says.
+        if not self.cut_short:
+            self.result.findings += self.judge.invariants(snapshot)
+        self.result.findings += self.judge.names(names)
         if ORACLE_HEALTH not in self.scenario.without:
-            reader = self.bench.participant("oracle", prefix, RunningClock())
-            self.result.findings += self.judge.health(reader, snapshot.queues)
+            reader = self.bench.participant("oracle", names, RunningClock())
+            self.result.findings += self.judge.health(reader, queues)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
         if isinstance(failure, (TapMissing, Cancelled)):
@@ -323,6 +337,8 @@ class _Trial:
         match failure:
             case OperationUnsupported() | Cancelled():
                 self.result.unsupported = str(failure)
+                # Everything was done so far, and the kit has left in the middle: such a state is nobody's.
+                self.cut_short = isinstance(failure, OperationUnanswered)
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationGivenUp():

@@ -102,11 +102,6 @@ def is_reserved(rest: str) -> bool:
     return rest in QUEUE_KEYS or rest.rpartition(":")[2] in JOB_SUFFIXES or rest.startswith(DEDUPLICATION)
 
 
-def glob_escaped(text: str) -> str:
-    r"""The text as a literal of Redis' glob language, for SCAN MATCH (`*`, `?`, `[`, `]` and `\` are special)."""
-    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in text)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawKey:
     """A key as read. `value`: text, list of text, dict, or pairs (zset: member and score, stream: id and fields)."""

@@ -13,9 +13,10 @@ from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import RedisError, ResponseError
 
-from conformance.observe.keyspace import RawKey, assemble, glob_escaped
+from conformance.observe.keyspace import RawKey, assemble
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem
+from conformance.protocol.keys import glob_escaped
 
 SCAN_COUNT = 1000
 """Hint to SCAN: how many slots of the keyspace to walk per round trip."""
@@ -44,12 +45,17 @@ def read_snapshot(redis_client: AnyRedis, prefix: str) -> Snapshot:
 
 def read_raw(redis_client: AnyRedis, prefix: str) -> tuple[int, list[RawKey]]:
     """The server's time in Unix ms, and all keys under `prefix:*` with type, value and time to live, sorted by name."""
+    return read_matching(redis_client, f"{glob_escaped(prefix)}:*")
+
+
+def read_matching(redis_client: AnyRedis, pattern: str) -> tuple[int, list[RawKey]]:
+    """The same of all keys that match a pattern in Redis' glob language. Raises EnvironmentProblem."""
     try:
-        raw = read_keys(redis_client, _keys(redis_client, prefix))
+        raw = read_keys(redis_client, _keys(redis_client, pattern))
         taken_ms = _now_ms(redis_client)
     except RedisError as error:
         raise EnvironmentProblem(
-            f"cannot read the keys under {prefix!r}: {type(error).__name__}: {error}",
+            f"cannot read the keys {pattern!r}: {type(error).__name__}: {error}",
             hint="is Redis still running, and can this user read all keys?",
         ) from error
     return taken_ms, raw
@@ -67,9 +73,9 @@ def read_keys(redis_client: AnyRedis, keys: Sequence[bytes]) -> list[RawKey]:
     return [RawKey(key=_text(key), type=kind, value=_plain(kind, value), ttl_ms=ttl) for key, kind, value, ttl in there]
 
 
-def _keys(client: Any, prefix: str) -> list[Any]:
-    """All keys below the prefix, each once (SCAN may repeat), in a stable order. A cluster scans every primary."""
-    return sorted(set(client.scan_iter(match=f"{glob_escaped(prefix)}:*", count=SCAN_COUNT)))
+def _keys(client: Any, pattern: str) -> list[Any]:
+    """All keys that match, each once (SCAN may repeat), in a stable order. A cluster scans every primary."""
+    return sorted(set(client.scan_iter(match=pattern, count=SCAN_COUNT)))
 
 
 def _types(client: Any, keys: Sequence[Any]) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -14,19 +14,24 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnsupported
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnanswered, OperationUnsupported
 from conformance.driver.messages import DriverEvent, Ready
 from conformance.driver.ops import Op, lifecycle
 from conformance.driver.ops.base import Nothing
+from conformance.driver.ops.queue import Obliterate, TrimEvents
 from conformance.environment.drivers import TapPoint
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
+from conformance.participants.names import Names
 from conformance.participants.patience import Patience, Wait
 from conformance.participants.redis_view import RedisView
+from conformance.participants.renamed_calls import adding, answer_to_scenario, call_to_client, event_to_scenario, learn
 from conformance.participants.stand_in import OPEN_WITHIN_MS, Deeds, StandIn, handles_named_in
 from conformance.participants.tokens import TokenNames
+from conformance.participants.unanswered import added_in_redis, answer_from_redis
+from conformance.protocol.keys import ID_COUNTER, META
 
 WORKER_RUN = "worker.run"
 """What the loop of a worker does by itself: no operation of the protocol, and yet something that a client does."""
@@ -39,7 +44,7 @@ class RecordedCall:
     """One call and how it ended.
 
     `outcome` is `ok` or the error code; `value` and `args` are JSON values. `by`: the client itself, or the oracle that
-    stood in for it.
+    stood in for it. `unanswered`: it was done and nothing told, or what only ids decide: there is nothing to compare.
     """
 
     op: str
@@ -47,6 +52,7 @@ class RecordedCall:
     value: Any
     args: dict[str, Any] = field(default_factory=dict, compare=False)
     by: DoneBy = "self"
+    unanswered: bool = False
 
 
 class Transcript:
@@ -193,15 +199,16 @@ class Caller:
         *,
         redis: Any,
         point: TapPoint,
-        prefix: str,
+        names: Names,
         clock: ParticipantClock,
         cancellation: Cancellation | None = None,
         stand_in: StandIn | None = None,
     ) -> None:
         self.role = role
         self.driver = driver
-        self.prefix = prefix
-        self.prefixes = [prefix]
+        self.names = names
+        """What its prefix, its queues and their jobs are called; shared by all who work there."""
+        self.places = [names]
         """All under which it may leave keys."""
         self.clock = clock
         self.cancellation = cancellation or Cancellation()
@@ -212,6 +219,8 @@ class Caller:
         self.patience = Patience()
         """How long waits go on, with what is known of waits before."""
         self.transcript = Transcript()
+        self.unanswered: set[str] = set()
+        """Operations that the client did without an answer."""
         self.busy_seconds = 0.0
         """Time spent waiting for the driver."""
         self.workers: list[str] = []
@@ -238,9 +247,14 @@ class Caller:
         self.transcript.step = f"waiting until {what}"
         return self.patience.wait(self.role, what, within_ms)
 
+    @property
+    def prefix(self) -> str:
+        """The key prefix, as the scenario knows it."""
+        return self.names.prefix
+
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
-        return RedisView(self._redis, self.prefix, queue, self.tokens)
+        return RedisView(self._redis, self.names, queue, self.tokens)
 
     def sent_so_far(self) -> int:
         """A mark in what the client has sent: pass it to `sent_since`."""
@@ -267,6 +281,8 @@ class Caller:
             if self._is_own(handle):
                 try:
                     return self._by_client(op, handle, deadline_ms)
+                except OperationUnanswered:
+                    raise  # it is done: nobody has to do it instead
                 except OperationUnsupported:
                     if handle is None or not self._can_be_replaced(op, handle):
                         raise
@@ -281,7 +297,13 @@ class Caller:
     ) -> DriverEvent:
         """See `DriverConnection.wait_event`; of the twin, where the client has no such object."""
         source = self.driver if self._is_own(handle) or self.stand_in is None else self.stand_in
-        return source.wait_event(handle, names=names, deadline_ms=deadline_ms, where=where)
+        queue = self._queue_of(handle)
+
+        def matches(event: DriverEvent) -> bool:
+            return where is None or where(event_to_scenario(self.names, queue, event))
+
+        event = source.wait_event(handle, names=names, deadline_ms=deadline_ms, where=matches)
+        return event_to_scenario(self.names, queue, event)
 
     def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
         """Open a handle and return its name. Where the client cannot have such an object, its twin is opened.
@@ -337,9 +359,17 @@ class Caller:
         return self.stand_in is not None and not runs
 
     def _by_client(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
-        name, args = type(op).op, msgspec.to_builtins(op)
+        name, args, unanswered = type(op).op, msgspec.to_builtins(op), False
+        queue = self._queue_of(handle)
         try:
-            answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
+            with self._counting(queue, op):
+                sent = call_to_client(self.names, queue, op)
+                try:
+                    told = self.driver.call(sent, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
+                    answer = self._heard(queue, op, told)
+                except OperationUnanswered:
+                    unanswered = True
+                    answer = self._untold(queue, op)
         except OperationFailed as failure:
             self.deeds.own.add(name)
             self.transcript.note(RecordedCall(name, failure.error.code, None, args))
@@ -349,7 +379,10 @@ class Caller:
             self.transcript.broken_in = RecordedCall(name, "driver-broken", None, args)
             raise
         self.deeds.own.add(name)
-        self.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), args))
+        # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.
+        by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
+        value = None if unanswered else msgspec.to_builtins(answer)
+        self.transcript.note(RecordedCall(name, "ok", value, args, unanswered=unanswered or by_bytes))
         if isinstance(op, lifecycle.Close) and handle is not None and self.stand_in and self.stand_in.has(handle):
             self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         return answer
@@ -358,18 +391,63 @@ class Caller:
         name, args, now_ms = type(op).op, msgspec.to_builtins(op), self.clock.call_ms()
         assert self.stand_in is not None
         self.deeds.stand_in.add(name)
+        queue = self._queue_of(handle)
         try:
             for other in (handle, *handles_named_in(op)):
-                self.stand_in.open(other, self._opened[other], beside=other in self._own, now_ms=now_ms)
+                opened = self._opened[other]
+                given = msgspec.structs.replace(
+                    opened, prefix=self.names.client_prefix, queue=self.names.client_queue(opened.queue)
+                )
+                self.stand_in.open(other, given, beside=other in self._own, now_ms=now_ms)
             if isinstance(op, lifecycle.Open):
                 answer = cast("Answer", Nothing())
             else:
-                answer = self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=now_ms)
+                with self._counting(queue, op):
+                    sent = call_to_client(self.names, queue, op)
+                    told = self.stand_in.call(sent, handle, deadline_ms=deadline_ms, now_ms=now_ms)
+                    answer = self._heard(queue, op, told, by="stand-in")
         except OperationFailed as failure:
             self.transcript.note(RecordedCall(name, failure.error.code, None, args, by="stand-in"))
             raise
         self.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), args, by="stand-in"))
         return answer
+
+    def _queue_of(self, handle: str | None) -> str:
+        """The queue of an object, by the scenario's name; empty where it has none."""
+        return self._opened[handle].queue if handle in self._opened else ""
+
+    @contextmanager
+    def _counting(self, queue: str, op: Op[Answer]) -> Iterator[None]:
+        """While the call of an operation goes on that moves the counters of ids."""
+        with ExitStack() as stack:
+            stack.enter_context(adding(self.names, queue, op))
+            if isinstance(op, Obliterate):
+                stack.enter_context(self.names.ids(queue).obliterating(lambda: self._is_gone(queue)))
+            yield
+
+    def _heard(self, queue: str, op: Op[Answer], answer: Answer, *, by: DoneBy = "self") -> Answer:
+        """An answer in the names of the scenario, after the ids in it were taken.
+
+        What the client under test itself names otherwise than Node is kept.
+        """
+        other = learn(self.names, queue, op, answer, counter=self._counter)
+        if self.role == "client" and by == "self":
+            self.names.deviations = {**other, **self.names.deviations}
+        return answer_to_scenario(self.names, queue, op, answer)
+
+    def _untold(self, queue: str, op: Op[Answer]) -> Answer:
+        """What Redis can tell of an operation that the client did without an answer."""
+        self.unanswered.add(type(op).op)
+        added = added_in_redis(op, self.redis(queue), self.names.ids(queue))
+        return answer_from_redis(op, self.redis(queue)) if added is None else self._heard(queue, op, added)
+
+    def _is_gone(self, queue: str) -> bool:
+        """Whether nothing says any more that there is such a queue."""
+        return not self._redis.exists(self.names.client_base(queue) + META)
+
+    def _counter(self, queue: str) -> int:
+        """Where the counter of ids stands in Redis."""
+        return int(self._redis.get(self.names.client_base(queue) + ID_COUNTER) or 0)
 
 
 def what_is_missing(opened: lifecycle.Open, ready: Ready) -> str:

@@ -126,7 +126,7 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
         client.driver,
         redis=connection,
         point=point,
-        prefix=client.prefix,
+        names=client.names,
         clock=client.clock,
         cancellation=client.cancellation,
         stand_in=client.stand_in and client.stand_in.moved(point.address),

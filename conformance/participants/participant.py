@@ -12,6 +12,7 @@ from conformance.driver.errors import OperationFailed
 from conformance.participants.caller import Caller, Pending
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
+from conformance.participants.names import Names
 from conformance.participants.played_worker import PlayedWorker
 from conformance.participants.tap import ParticipantTap, TapMissing
 
@@ -78,8 +79,8 @@ class Participant(Caller):
     def untagged(self) -> Participant:
         """The same client on a prefix without braces: on a cluster its keys are in many slots."""
         other = copy.copy(self)
-        other.prefix = self.prefix.strip("{}")
-        self.prefixes.append(other.prefix)
+        other.names = Names(self.prefix.strip("{}"), fixed_prefix=self.names.fixed_prefix)
+        self.places.append(other.names)
         return other
 
     def pass_time(self, duration_ms: int) -> None:

@@ -7,11 +7,14 @@ are kept as surrogate escapes.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
+from conformance.participants.names import Names
+from conformance.participants.renamed_keys import key_to_client, rest_to_scenario, value_to_scenario
 from conformance.participants.tokens import TokenNames
+from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER, glob_escaped
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
 _TIME_AND_TTL = """
@@ -26,45 +29,61 @@ def text(value: Any) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
 
 
-def _literally(prefix: str) -> str:
-    """The prefix as a pattern that matches nothing else."""
-    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
-
-
 class RedisView:
-    """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`."""
+    """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`.
 
-    def __init__(self, redis: Any, prefix: str, queue: str, tokens: TokenNames | None = None) -> None:
+    Names and values are the scenario's, also where the clients have others (`conformance.participants.names`).
+    """
+
+    def __init__(self, redis: Any, names: Names, queue: str, tokens: TokenNames | None = None) -> None:
         self._redis = redis
+        self._names = names
+        self._queue = queue
         self._tokens = tokens or TokenNames()
-        self.base = f"{prefix}:{queue}:"
+        self.base = f"{names.prefix}:{queue}:"
 
     def key(self, name: str) -> str:
-        """The full key."""
+        """The full key, as the scenario knows it."""
         return self.base + name
+
+    def _at(self, name: str) -> str:
+        """The full key that Redis has for it."""
+        return self._names.client_base(self._queue) + key_to_client(self._names, self._queue, name)
+
+    def _seen(self, name: str, kind: str, value: Any) -> Any:
+        """What was read from the key, in the scenario's names."""
+        return value_to_scenario(self._names, self._queue, name, kind, value)
+
+    def _job(self, job: str) -> str:
+        """The client's id of a job."""
+        return self._names.ids(self._queue).to_client(job)
 
     def type(self, name: str) -> str:
         """Redis type of a key: `none`, `string`, `list`, `hash`, `set`, `zset`, `stream`."""
-        return text(self._redis.type(self.key(name)))
+        return text(self._redis.type(self._at(name)))
 
     def types(self) -> dict[str, str]:
         """Every key of the queue with its type, in order of the names."""
-        keys = self._redis.scan_iter(match=_literally(self.base) + "*", count=1000)
-        names = sorted(text(key).removeprefix(self.base) for key in keys)
-        return {name: self.type(name) for name in names}
+        base = self._names.client_base(self._queue)
+        keys = self._redis.scan_iter(match=f"{glob_escaped(base)}*", count=1000)
+        found = {text(key).removeprefix(base) for key in keys}
+        return {
+            name: self.type(name) for name in sorted(rest_to_scenario(self._names, self._queue, key) for key in found)
+        }
 
     def exists(self, name: str) -> bool:
         """Whether the key exists."""
-        return bool(self._redis.exists(self.key(name)))
+        return bool(self._redis.exists(self._at(name)))
 
     def string(self, name: str) -> str | None:
         """GET; None where there is no key. A lock shows what the scenario calls its token."""
-        value = self._redis.get(self.key(name))
-        return None if value is None else self._tokens.name(text(value))
+        value = self._redis.get(self._at(name))
+        seen: str | None = self._seen(name, "string", None if value is None else text(value))
+        return None if seen is None else self._tokens.name(seen)
 
     def ttl_ms(self, name: str) -> int:
         """PTTL in ms: -1 without expiry, -2 without key."""
-        return int(self._redis.pttl(self.key(name)))
+        return int(self._redis.pttl(self._at(name)))
 
     def expires_at_ms(self, name: str) -> int:
         """When the key expires, on the clock of Redis itself (Unix ms). Raises Mismatch where it never does."""
@@ -78,17 +97,20 @@ class RedisView:
         return self._time_and_ttl_ms("meta")[0]
 
     def _time_and_ttl_ms(self, name: str) -> tuple[int, int]:
-        seconds, microseconds, ttl_ms = map(int, self._redis.eval(_TIME_AND_TTL, 1, self.key(name)))
+        seconds, microseconds, ttl_ms = map(int, self._redis.eval(_TIME_AND_TTL, 1, self._at(name)))
         return seconds * 1000 + microseconds // 1000, ttl_ms
 
     def hash(self, name: str) -> dict[str, str]:
         """HGETALL."""
-        return {text(field): text(value) for field, value in self._redis.hgetall(self.key(name)).items()}
+        found = self._redis.hgetall(self._at(name))
+        seen: dict[str, str] = self._seen(name, "hash", {text(field): text(value) for field, value in found.items()})
+        return seen
 
     def field(self, name: str, field: str) -> str | None:
         """HGET; None where there is no field."""
-        value = self._redis.hget(self.key(name), field)
-        return None if value is None else text(value)
+        own_field = self._names.to_client(field)
+        value = self._redis.hget(self._at(name), own_field)
+        return None if value is None else next(iter(self._seen(name, "hash", {own_field: text(value)}).values()))
 
     def json(self, name: str, field: str) -> Any:
         """A field of a hash as a JSON value. Raises Mismatch where it is missing or is not JSON."""
@@ -101,12 +123,16 @@ class RedisView:
 
     def elements(self, name: str) -> list[str]:
         """LRANGE from left to right."""
-        return [text(item) for item in self._redis.lrange(self.key(name), 0, -1)]
+        seen: list[str] = self._seen(name, "list", [text(item) for item in self._redis.lrange(self._at(name), 0, -1)])
+        return seen
 
     def zset(self, name: str) -> list[tuple[str, float]]:
         """Members with scores, in order of score."""
-        found = self._redis.zrange(self.key(name), 0, -1, withscores=True)
-        return [(text(member), float(score)) for member, score in found]
+        found = self._redis.zrange(self._at(name), 0, -1, withscores=True)
+        seen: list[tuple[str, float]] = self._seen(
+            name, "zset", [(text(member), float(score)) for member, score in found]
+        )
+        return seen
 
     def members(self, name: str) -> list[str]:
         """Members of a sorted set, in order of score."""
@@ -114,25 +140,25 @@ class RedisView:
 
     def score(self, name: str, member: str) -> float | None:
         """ZSCORE; None where there is no such member."""
-        value = self._redis.zscore(self.key(name), member)
+        value = self._redis.zscore(self._at(name), self._names.to_client(self._job(member)))
         return None if value is None else float(value)
 
     def set_members(self, name: str) -> list[str]:
         """SMEMBERS, sorted."""
-        return sorted(text(member) for member in self._redis.smembers(self.key(name)))
+        seen: list[str] = self._seen(name, "set", [text(member) for member in self._redis.smembers(self._at(name))])
+        return sorted(seen)
 
     def events(self) -> list[dict[str, str]]:
         """The event stream, oldest first, each entry as its fields in order."""
-        entries = self._redis.xrange(self.key("events"))
-        return [{text(field): text(value) for field, value in fields.items()} for _, fields in entries]
+        return [fields for _, fields in self.stamped_events()]
 
     def stamped_events(self) -> list[tuple[int, dict[str, str]]]:
         """The event stream, oldest first, each entry with the time at which Redis wrote it (Unix ms)."""
-        entries = self._redis.xrange(self.key("events"))
-        return [
-            (int(text(stamp).partition("-")[0]), {text(field): text(value) for field, value in fields.items()})
-            for stamp, fields in entries
+        entries = self._redis.xrange(self._at("events"))
+        read = [
+            (text(stamp), {text(field): text(value) for field, value in fields.items()}) for stamp, fields in entries
         ]
+        return [(int(stamp.partition("-")[0]), fields) for stamp, fields in self._seen("events", "stream", read)]
 
     def event_names(self) -> list[str]:
         """Names of the stream's entries, oldest first."""
@@ -151,18 +177,28 @@ class RedisView:
     # What the kit does to Redis on purpose, as an operator or an expiry would.
 
     def delete(self, name: str) -> None:
-        """DEL, as an eviction or an expiry would."""
-        self._redis.delete(self.key(name))
+        """DEL, as an eviction or an expiry would.
+
+        Raises OperationUnsupported for a counter, where the client's ids do not come from one: what happens then hangs
+        on them (ids are given twice; equal scores are ordered by id).
+        """
+        if name in {ID_COUNTER, PRIORITY_COUNTER} and self._names.ids(self._queue).differ:
+            raise OperationUnsupported(f"a lost counter {name}", "this client's ids do not come from Redis' counter")
+        self._redis.delete(self._at(name))
 
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
         """SET, for example another worker's lock."""
         job, _, kind = name.rpartition(":")
-        self._redis.set(self.key(name), self._tokens.real(job, value) if kind == "lock" else value, px=ttl_ms)
+        value = self._tokens.real(job, value) if kind == "lock" else value
+        self._redis.set(self._at(name), self._job(value) if name.startswith(DEDUPLICATION) else value, px=ttl_ms)
 
     def set_field(self, name: str, field: str, value: str | bytes) -> None:
         """HSET of one field; bytes need not be UTF-8."""
-        self._redis.hset(self.key(name), field, value)
+        self._redis.hset(self._at(name), field, value)
 
     def append_event(self, **fields: str | bytes) -> None:
         """XADD of an entry that another client wrote; bytes need not be UTF-8."""
-        self._redis.xadd(self.key("events"), fields)
+        plain = {name: text(value) for name, value in fields.items()}
+        named = self._names.event_to_client(self._queue, plain)
+        changed = {name: value for name, value in named.items() if value != plain[name]}
+        self._redis.xadd(self._at("events"), {**fields, **changed})

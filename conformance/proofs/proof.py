@@ -100,10 +100,10 @@ class ProofRunner:
     def run(self, proof: Proof) -> ProofResult:
         """Run one proof on the oracle. Where it is refuted, `holds` is False; raises a DriverBroken problem only."""
         paper = load_ledger().row(proof.row).paper
-        prefix = self._bench.prefix()
+        names = self._bench.names("oracle")
         clock = self._bench.clock(frozen=proof.clock == "frozen")
         self._bench.begin()
-        oracle = self._bench.participant("oracle", prefix, clock)
+        oracle = self._bench.participant("oracle", names, clock)
         try:
             return ProofResult(proof, paper, proof.steps(oracle), holds=True)
         except (Mismatch, OperationFailed, OperationIndeterminate, OperationUnsupported) as failure:
@@ -112,7 +112,7 @@ class ProofRunner:
             self._bench.heal()
             oracle.settle()
             self._bench.oracle.reset()
-            self._bench.clear([prefix])
+            self._bench.clear([names])
 
 
 @contextmanager

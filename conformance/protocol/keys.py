@@ -122,3 +122,8 @@ def hashed_part(key: bytes) -> bytes:
 def slot_of(key: bytes) -> int:
     """The slot of a key: CRC16 (XMODEM) modulo 16384."""
     return crc_hqx(hashed_part(key), 0) % SLOTS
+
+
+def glob_escaped(text: str) -> str:
+    r"""The text as a literal of Redis' glob language, for SCAN MATCH (`*`, `?`, `[`, `]` and `\` are special)."""
+    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in text)

@@ -325,6 +325,8 @@ def run_facts(run: Run) -> list[LabelledValue]:
     ]
     if run.footer:
         facts.append(("duration", duration(run.footer.finished_ms - header.started_ms)))
+    if run.footer and run.footer.unanswered:
+        facts.append(("without answer", f"{', '.join(run.footer.unanswered)}: done, and nothing told to compare"))
     return [(label, visible(value, keep_newlines=False)) for label, value in facts]
 
 

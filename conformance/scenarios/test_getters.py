@@ -40,6 +40,17 @@ def test_counts_agree_with_redis(client: Participant) -> None:
     queue.call(queue_ops.GetJobCountByTypes(types=["waiting", "delayed"]))
 
 
+@scenario("getters.counts")
+def test_without_types_all_are_meant(client: Participant) -> None:
+    """Who names no types asks for all of them."""
+    queue, _ = _one_of_each(client)
+    counts = queue.call(queue_ops.GetJobCounts()).counts
+    equal(sum(counts.values()), 7, "every job is counted once")
+    equal(queue.call(queue_ops.GetJobCountByTypes()).count, 7, "their sum is that of all jobs")
+    found = [job.id for job in queue.call(queue_ops.GetJobs()).jobs if job is not None]
+    equal(sorted(found), ["1", "2", "3", "4", "5", "6", "7"], "every job is listed once")
+
+
 @scenario("getters.count-pending")
 def test_count_takes_what_is_to_be_done(client: Participant) -> None:
     """Active and finished jobs are not counted."""

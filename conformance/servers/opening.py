@@ -85,9 +85,18 @@ class RedisInstance(RedisUrl):
         """
         if not prefix:
             raise ValueError("an empty prefix would remove everything")
+        return self.remove_matching(f"{escape_glob(prefix)}:*")
+
+    def remove_traces(self, prefix: str) -> None:
+        """Unlink all keys `PREFIX:...`, and those of queues that are called `...-PREFIX` under another prefix."""
+        self.remove_prefix(prefix)
+        self.remove_matching(f"*-{escape_glob(prefix)}:*")
+
+    def remove_matching(self, pattern: str) -> int:
+        """Unlink all keys that match a pattern in Redis' glob language; see `remove_prefix`."""
         with self.connect() as client:
             # RedisCluster scans all primaries, and sends one UNLINK per slot.
-            found = client.scan_iter(match=f"{escape_glob(prefix)}:*", count=_SCAN_COUNT)
+            found = client.scan_iter(match=pattern, count=_SCAN_COUNT)
             return sum(client.unlink(*keys) for keys in _batches(found, _SCAN_COUNT))
 
 

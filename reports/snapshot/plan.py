@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from conformance.observe.keyspace import glob_escaped, split_key
+from conformance.observe.keyspace import split_key
 from conformance.problems import UsageProblem
+from conformance.protocol.keys import glob_escaped
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
 from conformance.servers.connection import Client, connect, connect_node
 from conformance.servers.setting import RedisUrl, parse_setting

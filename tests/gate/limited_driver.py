@@ -91,7 +91,8 @@ def _number_otherwise(server: DriverServer, ids: Iterator[str]) -> None:
 
     def with_id(job: Json) -> Json:
         opts = job.get("opts") or {}
-        return {**job, "opts": opts if opts.get("jobId") else {**opts, "jobId": next(ids)}}
+        named = opts.get("jobId") or opts.get("repeat")  # the jobs of a schedule are named after it
+        return {**job, "opts": opts if named else {**opts, "jobId": next(ids)}}
 
     def tree_with_ids(node: Json) -> Json:
         return {**with_id(node), "children": [tree_with_ids(child) for child in node.get("children") or []]}

@@ -29,13 +29,13 @@ def bench(server: RedisInstance) -> Iterator[Bench]:
 
 @pytest.fixture
 def client(bench: Bench) -> Iterator[Participant]:
-    yield bench.participant("client", bench.prefix(), bench.clock(frozen=False))
+    yield bench.participant("client", bench.names("client"), bench.clock(frozen=False))
     bench.client.reset()
 
 
 @pytest.fixture
 def oracle(bench: Bench) -> Iterator[Participant]:
-    yield bench.participant("oracle", bench.prefix(), bench.clock(frozen=False))
+    yield bench.participant("oracle", bench.names("oracle"), bench.clock(frozen=False))
     bench.oracle.reset()
 
 

@@ -18,7 +18,14 @@ from conformance.findings import Finding
 from conformance.gate.bench import Bench, BenchPlan
 from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
-from conformance.gate.plugin import PROPERTY, GatePlugin, ScenarioRunner, insist_on_profiles, nothing_selected
+from conformance.gate.plugin import (
+    PROPERTY,
+    GatePlugin,
+    ScenarioRunner,
+    insist_on_profiles,
+    nothing_selected,
+    party_of,
+)
 from conformance.gate.records import HIDDEN, Party, Record, RunFooter, RunHeader, ScenarioRecord, Verdict, encode
 from conformance.gate.repeating import Repeater
 from conformance.gate.stopping import BUDGET_USED, Stopping
@@ -237,6 +244,13 @@ def test_a_prepared_run_crosses_to_another_process() -> None:
     assert BenchPlan.decode(prepared.encode()) == prepared
     assert prepared.server.password == "p"
     assert prepared.oracle.environment == {"A": "b"}
+
+
+def test_a_client_is_shown_under_its_own_name() -> None:
+    said = ClientInfo(name="its own name", language="go", version="1")
+    ready = Ready(protocol=1, client=said, ops=[], capabilities=[], fixed_prefix="bull")
+    party = party_of(Launch("launched as this", ["./driver"]), ready)
+    assert (party.name, party.fixed_prefix, party.command) == ("its own name", "bull", ["./driver"])
 
 
 def test_a_ready_line_is_what_a_party_is_made_of() -> None:

@@ -63,7 +63,7 @@ class ChangePriority(Op[Nothing], frozen=True):
     """Job.changePriority({priority, lifo})."""
 
     job: str
-    priority: int
+    priority: int = 0
     lifo: bool = False
 
 

@@ -57,9 +57,9 @@ class GetJob(Op[MaybeJob], frozen=True):
 
 @operation("queue.getJobs", on="queue", answer=Jobs)
 class GetJobs(Op[Jobs], frozen=True):
-    """Queue.getJobs(types, start, end, asc). Types are BullMQ's JobType names (`waiting`, `active`, ...)."""
+    """Queue.getJobs(types, start, end, asc). Types are BullMQ's JobType names (`waiting`, ...); empty: not given."""
 
-    types: list[str]
+    types: list[str] = msgspec.field(default_factory=list)
     start: int = 0
     end: int = -1
     asc: bool = False
@@ -67,16 +67,16 @@ class GetJobs(Op[Jobs], frozen=True):
 
 @operation("queue.getJobCounts", on="queue", answer=Counts)
 class GetJobCounts(Op[Counts], frozen=True):
-    """Queue.getJobCounts(...types)."""
+    """Queue.getJobCounts(...types). Empty: not given, which is all of them."""
 
-    types: list[str]
+    types: list[str] = msgspec.field(default_factory=list)
 
 
 @operation("queue.getJobCountByTypes", on="queue", answer=Count)
 class GetJobCountByTypes(Op[Count], frozen=True):
-    """Queue.getJobCountByTypes(...types): the sum."""
+    """Queue.getJobCountByTypes(...types): the sum. Empty: not given, which is all of them."""
 
-    types: list[str]
+    types: list[str] = msgspec.field(default_factory=list)
 
 
 @operation("queue.count", on="queue", answer=Count)

@@ -1,0 +1,146 @@
+"""What Redis holds, in the names of the scenario: one key at a time, or everything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from conformance.observe.keyspace import DEDUPLICATION, SCHEDULER, RawKey, assemble
+from conformance.observe.reader import AnyRedis, read_matching
+from conformance.observe.tables import Snapshot, parsed_json
+from conformance.participants.names import Names
+from conformance.protocol.keys import ID_COUNTER, JOB_SUFFIXES, LOGS, STALLED
+from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
+
+LARGEST_NODE = 100
+"""Entries of a stream's node (`stream-node-max-entries`), unless its bytes (`stream-node-max-bytes`) are fewer."""
+SMALLEST_NODE = 20
+"""Entries that are certainly fewer than 4096 bytes, the default of `stream-node-max-bytes`."""
+
+_MEMBERS = frozenset({*LIST_CONTAINERS, *ZSET_CONTAINERS, STALLED})
+
+
+def key_to_client(names: Names, queue: str, rest: str) -> str:
+    """What follows `PREFIX:QUEUE:` in a key, with the client's id in it."""
+    return _renamed(rest, names.ids(queue).to_client)
+
+
+def rest_to_scenario(names: Names, queue: str, rest: str) -> str:
+    """What follows `PREFIX:QUEUE:` in a key, with the scenario's id in it."""
+    return _renamed(rest, names.ids(queue).to_scenario)
+
+
+def value_to_scenario(names: Names, queue: str, rest: str, kind: str, value: Any) -> Any:
+    """What a key holds, as the scenario would find it with Node.
+
+    `rest`: what follows `PREFIX:QUEUE:` in its name. `kind`: its Redis type; `value` in the shapes of `RawKey`.
+    """
+    ids = names.ids(queue)
+    if rest == ID_COUNTER and ids.differ:
+        # Nobody needs it where ids come from elsewhere; schedules may have moved it, too.
+        return str(max(ids.added, int(value or 0)))
+    if names.same or value is None or rest.endswith(f":{LOGS}"):
+        return value
+    if rest in _MEMBERS:
+        return _in_order(kind, _members(value, ids.to_scenario))
+    if rest.startswith(DEDUPLICATION) and kind == "string":
+        return ids.to_scenario(value)
+    if kind == "stream":
+        return [(entry, names.event_to_scenario(queue, fields)) for entry, fields in value]
+    if kind == "hash" and not _belongs_to_job(rest):
+        return job_to_scenario(names, queue, value)
+    return _in_order(kind, _members(value, names.to_scenario) if kind != "hash" else names.to_scenario(value))
+
+
+def job_to_scenario(names: Names, queue: str, fields: dict[str, str]) -> dict[str, str]:
+    """The hash of a job, or some fields of it."""
+    renamed: dict[str, str] = names.to_scenario(fields)
+    opts, parent = parsed_json(fields.get("opts")), parsed_json(fields.get("parent"))
+    for name, old, new in (
+        ("opts", opts, names.opts_to_scenario(queue, opts) if isinstance(opts, dict) else opts),
+        ("parent", parent, names.parent_to_scenario(parent) if isinstance(parent, dict) else parent),
+    ):
+        if old != new:
+            renamed[name] = json.dumps(new, ensure_ascii=False, separators=(",", ":"))
+    return renamed
+
+
+def read_named(redis: AnyRedis, names: Names) -> tuple[Snapshot, Snapshot]:
+    """Everything that the scenario has in Redis: as it is there, and in the scenario's names.
+
+    Raises EnvironmentProblem where Redis cannot be read.
+    """
+    taken_ms, found = read_matching(redis, names.pattern)
+    actual = assemble(names.client_prefix, taken_ms, found)
+    if names.same:
+        return actual, actual
+    renamed = [_key_to_scenario(names, raw) for raw in found]
+    renamed += _missing_counters(names, {raw.key for raw in renamed})
+    return actual, assemble(names.prefix, taken_ms, sorted(renamed, key=lambda raw: raw.key))
+
+
+def equally_trimmed(oracle: Snapshot, client: Snapshot, names: Names) -> tuple[Snapshot, Snapshot]:
+    """Both with event streams of one length, where the client has other ids: the oldest entries of the longer one go.
+
+    Redis trims whole nodes, whose size hangs on the bytes of the entries, and those on the ids. A stream that is
+    shorter than a node was not trimmed, and is left as it is.
+    """
+    for queue in names.queues_with_other_ids():
+        lengths = [len(snapshot.events_of(queue)) for snapshot in (oracle, client)]
+        if min(lengths) > 0 and max(lengths) > SMALLEST_NODE and abs(lengths[0] - lengths[1]) <= LARGEST_NODE:
+            oracle, client = (_newest(snapshot, queue, min(lengths)) for snapshot in (oracle, client))
+    return oracle, client
+
+
+def _newest(snapshot: Snapshot, queue: str, kept: int) -> Snapshot:
+    gone = snapshot.events_of(queue)[:-kept]
+    return replace(snapshot, events=tuple(event for event in snapshot.events if event not in gone))
+
+
+def _key_to_scenario(names: Names, raw: RawKey) -> RawKey:
+    client_queue, _, rest = raw.key.removeprefix(f"{names.client_prefix}:").partition(":")
+    queue = names.scenario_queue(client_queue)
+    key = f"{names.prefix}:{queue}:{rest_to_scenario(names, queue, rest)}"
+    return replace(raw, key=key, value=value_to_scenario(names, queue, rest, raw.type, raw.value))
+
+
+def _missing_counters(names: Names, there: set[str]) -> Iterator[RawKey]:
+    """The counters of ids that a client which takes its ids from elsewhere has left out."""
+    for queue, ids in names.queues_with_other_ids().items():
+        base = f"{names.prefix}:{queue}:"
+        if base + ID_COUNTER not in there and any(key.startswith(base) for key in there):
+            yield RawKey(key=base + ID_COUNTER, type="string", value=str(ids.added))
+
+
+def _renamed(rest: str, job: Callable[[str], str]) -> str:
+    """The rest of a key with another id, where it begins with one."""
+    if rest in QUEUE_KEYS or rest.startswith((DEDUPLICATION, SCHEDULER)):
+        return rest
+    owner, _, suffix = rest.rpartition(":")
+    return f"{job(owner)}:{suffix}" if _belongs_to_job(rest) else job(rest)
+
+
+def _belongs_to_job(rest: str) -> bool:
+    """Whether it is `JOB:SUFFIX`."""
+    owner, _, suffix = rest.rpartition(":")
+    return bool(owner) and suffix in JOB_SUFFIXES
+
+
+def _members(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The members of a list or set, or those of a sorted set beside their scores."""
+    if isinstance(value, list):
+        return [(change(item[0]), *item[1:]) if isinstance(item, tuple) else change(item) for item in value]
+    return change(value)
+
+
+def _in_order(kind: str, value: Any) -> Any:
+    """As Redis would have it: sets by member here, sorted sets by score and then by member, bytewise."""
+    if kind == "set":
+        return sorted(value)
+    return sorted(value, key=_by_score) if kind == "zset" else value
+
+
+def _by_score(item: Sequence[Any]) -> tuple[float, bytes]:
+    return float(item[1]), str(item[0]).encode("utf-8", "surrogateescape")

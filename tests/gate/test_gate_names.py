@@ -1,0 +1,237 @@
+"""Clients that name things otherwise than Node, or tell less: what is said of it, and that nothing else is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from conformance.driver.errors import OperationUnanswered, OperationUnsupported
+from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.participants.job_ids import JobIds
+from conformance.participants.marks import Scenario
+from conformance.participants.names import Names
+from conformance.participants.unanswered import Unsaid
+from conformance.servers import RedisInstance
+
+from .naming_scenarios import (
+    ADDS,
+    HANDOVER,
+    LOSES_THE_COUNTER,
+    NEEDS_NO_COUNT,
+    NEEDS_THE_COUNT,
+    OWN_LOOP,
+    TRIMMED,
+    UNHEARD,
+    WHOLE_LIFE,
+)
+from .small_scenarios import NOTHING_TO_SAY, keys, summary, tried
+
+REFERENCE = [sys.executable, "-m", "conformance.reference_impl.driver"]
+LIMITED = [sys.executable, "-m", "tests.gate.limited_driver"]
+
+BenchWith = Callable[..., Bench]
+
+
+@pytest.fixture
+def bench_with(server: RedisInstance) -> Iterator[BenchWith]:
+    """The reference as the oracle, and itself with limits as the client."""
+    with ExitStack() as stack:
+
+        def make(*limits: str) -> Bench:
+            oracle, client = Launch("oracle", REFERENCE), Launch("limited", [*LIMITED, *limits])
+            bench = Bench(server, RestartableDriver(oracle, seed=1), RestartableDriver(client, seed=1))
+            stack.callback(bench.close)
+            return bench
+
+        yield make
+
+
+EVERYWHERE = [
+    (),
+    ("--ids", "uuid"),
+    ("--ids", "named"),
+    ("--fixed-prefix", "bull"),
+    ("--ids", "uuid", "--fixed-prefix", "x:y"),
+]
+UNANSWERED = ("--no-answer", "queue.add,queue.addBulk")
+
+
+@pytest.mark.parametrize("limits", [*EVERYWHERE, UNANSWERED, (*UNANSWERED, "--ids", "uuid")], ids=" ".join)
+@pytest.mark.parametrize("scenario", [WHOLE_LIFE, OWN_LOOP], ids=lambda scenario: scenario.name)
+def test_other_names_are_no_other_finding(bench_with: BenchWith, scenario: Scenario, limits: tuple[str, ...]) -> None:
+    evidence = tried(scenario, bench_with(*limits))
+    assert summary(evidence) == NOTHING_TO_SAY, evidence.findings
+
+
+@pytest.mark.parametrize("limits", EVERYWHERE, ids=" ".join)
+@pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
+def test_both_work_in_one_queue(bench_with: BenchWith, limits: tuple[str, ...], direction: str) -> None:
+    evidence = tried(HANDOVER, bench_with(*limits), direction=direction)
+    assert summary(evidence) == NOTHING_TO_SAY, evidence.findings
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [((), []), (("--ids", "uuid"), ["identity.job-ids"]), (("--fixed-prefix", "bull"), ["identity.prefix"])],
+)
+def test_the_row_about_it_says_it_once(bench_with: BenchWith, limits: tuple[str, ...], said: list[str]) -> None:
+    evidence = tried(ADDS, bench_with(*limits))
+    assert [finding.where for finding in evidence.findings] == said
+
+
+def test_keys_of_others_under_the_fixed_prefix_stay(bench_with: BenchWith, server: RedisInstance) -> None:
+    with server.connect() as client:
+        client.hset("bull:q:1", mapping={"name": "not the kit's"})
+        client.lpush("bull:q:wait", "1")
+    before = keys(server)
+    evidence = tried(WHOLE_LIFE, bench_with("--fixed-prefix", "bull"))
+    assert summary(evidence) == NOTHING_TO_SAY
+    assert keys(server) == before
+    server.remove_prefix("bull")
+
+
+def test_an_answer_that_nobody_looks_at_is_not_missed(bench_with: BenchWith) -> None:
+    evidence = tried(NEEDS_NO_COUNT, bench_with("--no-answer", "job.log"))
+    assert summary(evidence) == NOTHING_TO_SAY
+    assert evidence.unanswered == ["job.log"]
+
+
+def test_a_scenario_about_the_answer_is_unsupported(bench_with: BenchWith) -> None:
+    evidence = tried(NEEDS_THE_COUNT, bench_with("--no-answer", "job.log"))
+    assert evidence.unsupported == "job.log is unsupported: the client does it without an answer"
+    assert not evidence.findings
+
+
+def test_the_order_of_a_bulk_is_found_in_wait_where_the_stream_was_trimmed(bench_with: BenchWith) -> None:
+    assert summary(tried(TRIMMED, bench_with(*UNANSWERED))) == NOTHING_TO_SAY
+
+
+def test_what_nobody_can_tell_is_not_done_again(bench_with: BenchWith) -> None:
+    evidence = tried(UNHEARD, bench_with(*UNANSWERED))
+    assert evidence.unsupported == "queue.add is unsupported: the client does it without an answer"
+    assert not evidence.findings
+
+
+def test_what_hangs_on_the_counter_is_unsupported_for_other_ids(bench_with: BenchWith) -> None:
+    assert not tried(LOSES_THE_COUNTER, bench_with()).unsupported
+    assert "a lost counter id" in tried(LOSES_THE_COUNTER, bench_with("--ids", "uuid")).unsupported
+
+
+# Ids of one queue.
+
+
+def learned(ids: JobIds, *answers: str | None, counter: int = 0) -> str:
+    with ids.adding(len(answers)):
+        return ids.learn(answers, lambda: counter)
+
+
+def test_a_client_that_counts_is_never_asked_about() -> None:
+    ids = JobIds()
+    with ids.adding(2):
+        ids.learn(["1", "2"], pytest.fail)
+    assert ids.same
+
+
+def test_a_counter_that_went_on_elsewhere_is_nodes_all_the_same() -> None:
+    ids = JobIds()
+    assert not learned(ids, "7", counter=7)
+    assert ids.to_scenario("7") == "7"
+    assert ids.same
+
+
+def test_numbers_from_zero_are_another_scheme() -> None:
+    ids = JobIds()
+    assert learned(ids, "0") == "'0' for job 1"
+    assert learned(ids, "1") == "'1' for job 2"
+    assert [ids.to_client("1"), ids.to_client("2")] == ["0", "1"]
+    assert [ids.to_scenario("0"), ids.to_scenario("1")] == ["1", "2"]
+
+
+def test_a_counter_that_other_calls_moved_is_followed() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    learned(ids, "y", counter=5)
+    assert ids.to_client("5") == "y"
+
+
+def test_the_users_own_ids_stay_and_count() -> None:
+    ids = JobIds()
+    ids.name("mine")
+    learned(ids, None)
+    learned(ids, "x", counter=2)
+    assert (ids.to_client("mine"), ids.to_client("2")) == ("mine", "x")
+
+
+def test_a_duplicate_is_the_owner_again_and_takes_a_number() -> None:
+    ids = JobIds()
+    learned(ids, "x")
+    learned(ids, "x")
+    learned(ids, "y")
+    assert (ids.to_client("1"), ids.to_client("3")) == ("x", "y")
+    assert ids.duplicate_to_scenario("never told") == "2"
+
+
+def test_after_an_obliteration_ids_begin_anew() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    with ids.obliterating(lambda: True):
+        pass
+    learned(ids, "y", counter=1)
+    assert ids.to_client("1") == "y"
+
+
+def test_a_refused_obliteration_changes_nothing() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    with ids.obliterating(lambda: False):
+        pass
+    learned(ids, "y", counter=2)
+    assert (ids.to_client("1"), ids.to_client("2")) == ("x", "y")
+
+
+def test_what_an_obliteration_has_taken_has_its_number_from_before() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    with ids.adding(1):
+        with ids.obliterating(lambda: True):
+            pass
+        ids.learn(["y"], lambda: 0)
+    assert ids.to_scenario("y") == "2"
+
+
+def test_what_comes_after_an_unheard_obliteration_begins_anew() -> None:
+    ids = JobIds()
+    learned(ids, "x", counter=1)
+    with ids.obliterating(lambda: True):
+        learned(ids, "y", counter=1)
+    assert ids.to_client("1") == "y"
+
+
+def test_a_flow_has_uuids() -> None:
+    ids = JobIds()
+    assert not ids.learn_of_flow("26b0f6a1-6f0c-4b8e-9d3a-0f8f2f0f9f11")
+    assert ids.learn_of_flow("job-2") == "'job-2' for a job of a flow"
+
+
+# Keys in texts.
+
+
+def test_full_keys_are_renamed_in_any_text() -> None:
+    names = Names("bc1", fixed_prefix="bull")
+    learned(names.ids("q"), "x")
+    assert names.to_client("child bc1:q:1 failed") == "child bull:q-bc1:x failed"
+    assert names.to_scenario({"bull:q-bc1:x": ['{"queueKey":"bull:q-bc1"}']}) == {"bc1:q:1": ['{"queueKey":"bc1:q"}']}
+    assert names.to_scenario("bull:q:x") == "bull:q:x"
+
+
+def test_nobody_may_look_at_what_was_not_said() -> None:
+    unsaid = Unsaid("job.log")
+    for look in (bool, int, str, len, list, lambda value: value == 1, lambda value: value > 1, lambda value: value.id):
+        with pytest.raises(OperationUnanswered):
+            look(unsaid)
+    assert issubclass(OperationUnanswered, OperationUnsupported)
