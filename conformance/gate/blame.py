@@ -1,7 +1,9 @@
 """Which requirement a finding speaks against. Pure.
 
-1. The row that owns the place of the finding, if the client declares one of the operations that the row is about.
-2. Else the operation that did it answers: by the first of the scenario's requirements that is about this operation,
+1. Where an invariant is broken by a call that should have been refused, whatever speaks against its acceptance: the
+   call has left what it asked for, and no row promises that this is in order.
+2. Else the row that owns the place of the finding, if the client declares one of the operations that it is about.
+3. Else the operation that did it answers: by the first of the scenario's requirements that is about this operation,
    else by the first that is about none in particular, else by the operation's own row.
 
 Never simply by the scenario's first requirement: that one may be about something that worked, or that the client does
@@ -31,7 +33,7 @@ _LEAVE_JOBS_ALONE = frozenset({"open", "close", "reset", "job.waitUntilFinished"
 class Blame:
     """Attributes findings in one scenario to one client. `declared`: its operations, with `worker.run` if it has that.
 
-    `calls`: what it did, in order.
+    `calls`: what it did, in order. `not_refused`: the one among them that should have been refused, and was not.
     """
 
     requirements: tuple[str, ...]
@@ -39,9 +41,12 @@ class Blame:
     operations: OperationTable
     declared: frozenset[str]
     calls: Sequence[RecordedCall] = ()
+    not_refused: RecordedCall | None = None
 
     def of_finding(self, finding: Finding) -> str:
         """The requirement that a difference, a broken invariant or a wrong answer speaks against."""
+        if finding.source == "invariant" and self._was_left_by_an_acceptance(finding.key):
+            return self.of_call(self.not_refused)
         owner = self._owner(finding.where) or self._owner(finding.place)
         return owner.id if owner else self._answering(culprits_at(finding.where, finding.key, self.calls))
 
@@ -61,6 +66,9 @@ class Blame:
     def of_call(self, call: RecordedCall | None) -> str:
         """The requirement against which it speaks that a call failed, or that the driver broke during it."""
         return self._answering((operation_of(call),) if call else culprits_now(self.calls))
+
+    def _was_left_by_an_acceptance(self, key: str) -> bool:
+        return self.not_refused is not None and next(_changes_at(key, self.calls), None) is self.not_refused
 
     def _owner(self, where: str, among: Sequence[str] | None = None) -> Requirement | None:
         owner = self.ledger.owner_of(where, among=among) if where else None
@@ -93,10 +101,15 @@ def culprits_at(where: str, key: str, calls: Sequence[RecordedCall]) -> tuple[st
     """
     if where.startswith("answer."):
         return (_operation_in(where),)
-    writing = [call for call in reversed(calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE]
-    naming = [call for call in writing if any(key.endswith(f":{job}") for job in jobs_named(call))]
-    doing = [*naming, *writing] or list(reversed(calls))
+    doing = list(_changes_at(key, calls)) or list(reversed(calls))
     return tuple(dict.fromkeys([*_running(calls), *map(operation_of, doing)])) or ("open",)
+
+
+def _changes_at(key: str, calls: Sequence[RecordedCall]) -> Iterator[RecordedCall]:
+    """The calls that may have changed what is at a key, best guess first; one that names its job comes twice."""
+    writing = [call for call in reversed(calls) if not reads(call.op) and call.op not in _LEAVE_JOBS_ALONE]
+    yield from (call for call in writing if any(key.endswith(f":{job}") for job in jobs_named(call)))
+    yield from writing
 
 
 def culprits_now(calls: Sequence[RecordedCall]) -> tuple[str, ...]:

@@ -77,6 +77,7 @@ class Judge:
             operations=load_operations(),
             declared=declared_by(self.client.driver.ready) | self.client.deeds.own,
             calls=self.client.transcript.everything,
+            not_refused=self.client.transcript.not_refused,
         )
 
     def mismatch(self, mismatch: Mismatch) -> Finding:

@@ -44,17 +44,28 @@ _MARKERS = {"0": "marker.base", "1": "marker.delay"}
 
 
 def _compare_locks(expected: Snapshot, actual: Snapshot, presence: JobPresence) -> Iterator[Difference]:
-    """Presence, token and lifetime of locks."""
+    """Presence, token and lifetime of locks.
+
+    A job that is active on one side only is in the wrong place: that it is locked there and not here is not mentioned
+    again.
+    """
+    left_active, right_active = _active(expected), _active(actual)
     for key, left, right in _joined(expected.locks, actual.locks, lambda row: (row.queue, row.job)):
         if presence.explains(*key):
             continue
         name = ":".join(key)
         if left is None or right is None:
+            if (left is not None, right is not None) == (key in left_active, key in right_active):
+                continue
             kind, where = ("missing-lock", "lock") if right is None else ("extra-lock", "lock.left")
             yield difference(kind, where, name, left and left.token, right and right.token)
             continue
         yield from _value("wrong-value", "lock.token", name, left.token, right.token)
         yield from _value("ttl", "lock.ttl", name, left.ttl_ms, right.ttl_ms)
+
+
+def _active(snapshot: Snapshot) -> set[tuple[str, str]]:
+    return {(row.queue, row.job) for row in snapshot.memberships if row.container == "active"}
 
 
 def _compare_dependencies(expected: Snapshot, actual: Snapshot, presence: JobPresence) -> Iterator[Difference]:

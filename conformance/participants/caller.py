@@ -66,6 +66,8 @@ class Transcript:
         """Polled calls and those of other threads included, in the order in which they ended."""
         self.broken_in: RecordedCall | None = None
         """The call during which the driver broke."""
+        self.not_refused: RecordedCall | None = None
+        """The call that a scenario wanted to be refused, and that was not."""
         self._silent = 0
         self._of_thread = threading.local()
 

@@ -99,6 +99,7 @@ class Participant(Caller):
                     what, expected=f"refused with {code}", actual=f"refused with {seen}", where="answer"
                 ) from failure
             return
+        self.transcript.not_refused = next(reversed(self.transcript.everything), None)
         raise Mismatch(what, expected=f"refused with {code}", actual="accepted", where="answer")
 
     def eventually(

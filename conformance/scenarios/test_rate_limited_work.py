@@ -92,6 +92,8 @@ def test_a_job_goes_back_into_a_paused_queue(client: Participant, priority: int)
     worker.claim_one()
     queue.pause()
     queue.add("behind", {}, priority=priority)
+    parked = "prioritized" if priority else "paused"
+    equal(queue.redis.state("2"), [parked], "a job that is added now is parked", where="invariant.paused-list")
     worker.call(worker_ops.MoveToWait(job="1", token="token-1"))
     order = queue.redis.members("prioritized") if priority else list(reversed(queue.redis.elements("paused")))
     equal(order, ["1", "2"], "it will be the first to run")

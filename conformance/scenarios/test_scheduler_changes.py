@@ -57,7 +57,6 @@ def test_removing_a_scheduler_with_a_delayed_job(client: Participant) -> None:
     left = [name for name in ("repeat", "repeat:s", job) if queue.redis.exists(name)]
     equal(left, [], "nothing of it is left")
     holds(not queue.unschedule("s"), "it does not exist any more")
-    equal(queue.scheduler("s"), None, "it cannot be read any more")
 
 
 @pytest.mark.parametrize("moment", ["waiting", "active"])
@@ -102,6 +101,16 @@ def test_a_former_job_can_be_removed(client: Participant) -> None:
     worker.complete(job)
     equal(queue.remove(job), 1, "a finished job is removed")
     equal(queue.redis.exists(job), False, "it is gone")
+
+
+@scenario("scheduler.list")
+def test_a_scheduler_that_does_not_exist_cannot_be_read(client: Participant) -> None:
+    """There is none of that name yet, and none any more."""
+    queue = client.queue()
+    equal(queue.scheduler("s"), None, "there is none before it is made")
+    queue.schedule("s", YEARLY)
+    queue.unschedule("s")
+    equal(queue.scheduler("s"), None, "there is none after it was removed")
 
 
 @scenario("scheduler.list")

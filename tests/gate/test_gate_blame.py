@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -29,14 +29,21 @@ BY_ITSELF = RecordedCall("open", "ok", {}, {"role": "worker", "processor": "noop
 RESOLVE = RecordedCall("resolve", "ok", {}, {"job": "1", "outcome": "complete"})
 
 
-def blame(*requirements: str, calls: tuple[RecordedCall, ...] = (), declared: frozenset[str] = EVERYTHING) -> Blame:
-    return Blame(requirements, load_ledger(), load_operations(), declared, calls)
+def blame(
+    *requirements: str,
+    calls: tuple[RecordedCall, ...] = (),
+    declared: frozenset[str] = EVERYTHING,
+    not_refused: RecordedCall | None = None,
+) -> Blame:
+    return Blame(requirements, load_ledger(), load_operations(), declared, calls, not_refused)
 
 
-def found(where: str, key: str = "q:1", place: str = "") -> Finding:
+def found(
+    where: str, key: str = "q:1", place: str = "", source: Literal["snapshot", "invariant"] = "snapshot"
+) -> Finding:
     return Finding(
         requirement="",
-        source="snapshot",
+        source=source,
         kind="wrong-value",
         severity="wrong-behaviour",
         where=where,
@@ -149,6 +156,36 @@ def test_a_located_statement_speaks_against_the_owner_that_the_scenario_names() 
     assert blame(*delays, calls=(ADD, CLAIM, failed)).of_mismatch("job.delay") == "job.hash.delay"
     assert blame(delays[0], calls=(ADD, CLAIM, failed)).of_mismatch("job.delay") == "retry.backoff.fixed"
     assert blame(delays[0], calls=(ADD,)).of_mismatch("job.delay") == "job.hash.delay"
+
+
+LOG = RecordedCall("job.log", "ok", {}, {"job": "1", "row": "a row"})
+"Accepted, although there is no job 1."
+
+
+@pytest.mark.parametrize(
+    ("finding", "row"),
+    [
+        (found("invariant.owned-keys", place="log", source="invariant"), "log.missing-job"),
+        (found("invariant.id-counter", "q:id", "counter.id", "invariant"), "log.missing-job"),
+        (found("invariant.owned-keys", "q:2", "log", "invariant"), "lifecycle.leaves-nothing"),
+        (found("invariant.owned-keys", place="log"), "lifecycle.leaves-nothing"),
+    ],
+    ids=["at-its-job", "of-the-queue", "at-another-job", "no-invariant"],
+)
+def test_what_a_call_leaves_that_should_have_been_refused_speaks_against_its_acceptance(
+    finding: Finding, row: str
+) -> None:
+    calls = (ADD, ADD_TWO, LOG)
+    accepted = blame("log.missing-job", calls=calls, not_refused=LOG)
+    assert accepted.of_finding(finding) == row
+    owner = "add.id.counter" if finding.key == "q:id" else "lifecycle.leaves-nothing"
+    assert blame("log.missing-job", calls=calls).of_finding(finding) == owner
+
+
+def test_an_accepted_call_that_only_asks_has_left_nothing() -> None:
+    leftover = found("invariant.owned-keys", place="log", source="invariant")
+    asked = blame("getters.state", calls=(ADD, STATE), not_refused=STATE)
+    assert asked.of_finding(leftover) == "lifecycle.leaves-nothing"
 
 
 def test_a_call_that_failed_speaks_against_its_operation() -> None:

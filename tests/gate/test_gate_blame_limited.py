@@ -129,3 +129,11 @@ def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
     assert len(events) == len(verdicts["unchecked"]["event.drained"]) > 1
     assert verdicts.get("pass", {}) == {}
     assert set(verdicts["fail"]) <= {"lifecycle.claim.oldest-first", "event.active"}
+
+
+def test_what_is_left_where_nothing_was_refused_speaks_against_the_acceptance(tried: Tried) -> None:
+    """The log of a job that does not exist is no leftover of a removal."""
+    accepting = ("addLog", "if command[1] == 'EXISTS' then return 1 end")
+    logging = [case for case in cases("progress") if "log.missing-job" in case.scenario.requirements]
+    verdicts = tried(logging, [], accepting)
+    assert verdicts == {"fail": {"log.missing-job": {case.id for case in logging}}}

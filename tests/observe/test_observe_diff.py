@@ -116,6 +116,16 @@ CASES: list[tuple[str, Snapshot, tuple[str, str, str, str]]] = [
     ),
     ("lock", changed(**{"2:lock": None}), ("missing-lock", "breaks-others", "lock", "q:2")),
     ("lock too many", changed(**{"1:lock": "t"}), ("extra-lock", "breaks-others", "lock.left", "q:1")),
+    (
+        "claimed too early",
+        changed(wait=["5"], active=["1", "2"], **{"1:lock": "t"}),
+        ("wrong-state", "breaks-others", "membership.state", "q:1"),
+    ),
+    (
+        "not claimed",
+        changed(wait=["5", "1", "2"], active=None, **{"2:lock": None}),
+        ("wrong-state", "breaks-others", "membership.state", "q:2"),
+    ),
     ("token", changed(**{"2:lock": "other"}), ("wrong-value", "breaks-others", "lock.token", "q:2")),
     ("lock ttl", busy(ttls={"q:2:lock": -1}), ("ttl", "wrong-behaviour", "lock.ttl", "q:2")),
     (
