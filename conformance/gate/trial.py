@@ -12,7 +12,9 @@ from typing import Any
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
+from conformance.gate.evidence import RedisLook, steps_of
 from conformance.gate.judge import ORACLE_HEALTH, Judge
+from conformance.gate.records import StepRecord
 from conformance.ledger.loader import Ledger
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
@@ -38,6 +40,8 @@ class TrialResult:
     inconclusive: str = ""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    """What was done, where there are findings."""
 
 
 def run_trial(
@@ -119,6 +123,7 @@ class _Trial:
                 managed = oracle.managed or client.managed
                 self.result.findings += self.judge.states(theirs, ours, frozen=frozen, managed=managed)
         self._judge_left_behind(ours, client.prefix)
+        self._keep_evidence(client, oracle, paired=True)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     # Hand-over and shared: one prefix, no comparison; the invariants and Node's health judge.
@@ -137,6 +142,7 @@ class _Trial:
         self._close_handles()
         self._traffic()
         self._judge_left_behind(self._snapshot(client), prefix)
+        self._keep_evidence(client, oracle, paired=False)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     def _roles(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
@@ -185,6 +191,14 @@ class _Trial:
         if ORACLE_HEALTH not in self.scenario.without:
             reader = self.bench.participant("oracle", prefix, RunningClock())
             self.result.findings += self.judge.health(reader, snapshot.queues)
+
+    def _keep_evidence(self, client: Participant, oracle: Participant, *, paired: bool) -> None:
+        """What people need to understand the findings, while it is still in Redis."""
+        if self.result.findings:
+            self.result.steps = steps_of(oracle.transcript, client.transcript, oracle.prefix, client.prefix, paired=paired)
+            expected_prefix = oracle.prefix if paired else ""
+            look = RedisLook(self.bench.redis, expected_prefix, client.prefix)
+            self.result.findings = look.with_readings(self.result.findings)
 
     def _judge_oracle(self, failure: BaseException | None) -> None:
         if isinstance(failure, TapMissing):

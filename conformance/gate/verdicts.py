@@ -72,6 +72,8 @@ def make_record(
         timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
         reproduce=reproduce_line(scenario_id(item), config),
         log=result.log,
+        about=list(scenario.requirements),
+        steps=result.steps,
     )
 
 

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar
 
@@ -24,32 +24,72 @@ from conformance.participants.redis_view import RedisView
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call and how it ended. `outcome` is `ok` or the error code; `value` the answer as JSON values."""
+    """One call and how it ended.
+
+    `outcome` is `ok` or the error code; `value` the answer as JSON values; `args` those of the request; `message` what
+    the error says. `ended`: when (s, of the machine's monotonic clock), so that calls of two participants have one
+    order.
+    """
 
     op: str
     outcome: str
     value: Any
+    args: dict[str, Any] = field(default_factory=dict)
+    handle: str = ""
+    message: str = ""
+    ended: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True)
+class KitAct:
+    """Something that the kit did to a participant between its calls: time passed, or a key of it was changed.
+
+    `words`: `clock` and ms, `wait` and the sentence that was waited for, or the command that Redis was sent.
+    """
+
+    words: tuple[str, ...]
+    ended: float = field(default_factory=time.monotonic, compare=False)
 
 
 class Transcript:
-    """The calls of one participant in one scenario, and how they ended, in order."""
+    """The calls of one participant in one scenario, and how they ended, in order; and what the kit did between them."""
 
     def __init__(self) -> None:
-        self.calls: list[RecordedCall] = []
+        self.steps: list[RecordedCall | KitAct] = []
         self._silent = 0
         self._of_thread = threading.local()
 
-    def note(self, op: str, outcome: str, value: Any) -> None:
+    @property
+    def calls(self) -> list[RecordedCall]:
+        """The calls alone."""
+        return [step for step in self.steps if isinstance(step, RecordedCall)]
+
+    def note(
+        self,
+        op: str,
+        outcome: str,
+        value: Any,
+        *,
+        args: dict[str, Any] | None = None,
+        handle: str = "",
+        message: str = "",
+    ) -> None:
         """Record an answer, unless the scenario is only polling."""
+        call = RecordedCall(op, outcome, value, args or {}, handle, message)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
-            aside.append(RecordedCall(op, outcome, value))
+            aside.append(call)
         elif not self._silent:
-            self.calls.append(RecordedCall(op, outcome, value))
+            self.steps.append(call)
+
+    def act(self, *words: str) -> None:
+        """Record what the kit does itself, unless the scenario is only polling."""
+        if not self._silent:
+            self.steps.append(KitAct(words))
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
-        self.calls += calls
+        self.steps += calls
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -156,7 +196,7 @@ class Caller:
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
-        return RedisView(self._redis, self.prefix, queue)
+        return RedisView(self._redis, self.prefix, queue, on_change=self.transcript.act)
 
     def can(self, capability: str) -> bool:
         """Whether the driver declares a capability."""
@@ -168,14 +208,16 @@ class Caller:
         Raises OperationFailed, OperationUnsupported, OperationIndeterminate or a DriverBroken problem.
         """
         started = time.perf_counter()
+        name, args = type(op).op, msgspec.to_builtins(op)
         try:
             answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         except OperationFailed as failure:
-            self.transcript.note(type(op).op, failure.error.code, None)
+            error = failure.error
+            self.transcript.note(name, error.code, None, args=args, handle=handle or "", message=error.message)
             raise
         finally:
             self.busy_seconds += time.perf_counter() - started
-        self.transcript.note(type(op).op, "ok", msgspec.to_builtins(answer))
+        self.transcript.note(name, "ok", msgspec.to_builtins(answer), args=args, handle=handle or "")
         return answer
 
     def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:

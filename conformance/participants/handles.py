@@ -53,6 +53,7 @@ class ParticipantHandle:
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
+        self.caller.transcript.act("wait", what)
         try:
             return self.caller.driver.wait_event(self.handle, names=names, deadline_ms=within_ms, where=where)
         except EventTimeout as timeout:

@@ -7,6 +7,7 @@ are kept as surrogate escapes.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from conformance.participants.expect import Mismatch
@@ -19,11 +20,15 @@ def text(value: Any) -> str:
 
 
 class RedisView:
-    """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`."""
+    """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`.
 
-    def __init__(self, redis: Any, prefix: str, queue: str) -> None:
+    `on_change` is told the words of each command that changes a key.
+    """
+
+    def __init__(self, redis: Any, prefix: str, queue: str, *, on_change: Callable[..., None] | None = None) -> None:
         self._redis = redis
         self.base = f"{prefix}:{queue}:"
+        self._on_change = on_change
 
     def key(self, name: str) -> str:
         """The full key."""
@@ -112,16 +117,22 @@ class RedisView:
 
     def delete(self, name: str) -> None:
         """DEL, as an eviction or an expiry would."""
-        self._redis.delete(self.key(name))
+        self._change("DEL", self.key(name))
 
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
         """SET, for example another worker's lock."""
-        self._redis.set(self.key(name), value, px=ttl_ms)
+        self._change("SET", self.key(name), value, *(() if ttl_ms is None else ("PX", str(ttl_ms))))
 
     def set_field(self, name: str, field: str, value: str | bytes) -> None:
         """HSET of one field; bytes need not be UTF-8."""
-        self._redis.hset(self.key(name), field, value)
+        self._change("HSET", self.key(name), field, value)
 
     def append_event(self, **fields: str | bytes) -> None:
         """XADD of an entry that another client wrote; bytes need not be UTF-8."""
-        self._redis.xadd(self.key("events"), fields)
+        words = [word for pair in fields.items() for word in pair]
+        self._change("XADD", self.key("events"), "*", *words)
+
+    def _change(self, *words: str | bytes) -> None:
+        if self._on_change is not None:
+            self._on_change(*(text(word) for word in words))
+        self._redis.execute_command(*words)
