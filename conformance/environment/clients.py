@@ -104,6 +104,7 @@ class Toolchain:
         if client != "node" or not _VERSION.fullmatch(version):
             raise UsageProblem(f"there is no client {name!r}", hint="other versions are written node@5.81.3")
         package = ensure_version(self.node, version, announce=self.announce)
+        package.verify()
         return Launch(name, *driver_command(self.node, package))
 
     def _from_folder(self, name: str) -> Launch:
@@ -123,10 +124,12 @@ class Toolchain:
 def find_toolchain(node: str, announce: Callable[[str], None]) -> Toolchain:
     """Find Node (`node`: a path or command, "" for what this machine has) and install the pinned package once.
 
-    Raises a Problem that says what is missing.
+    Raises a Problem that says what is missing, or which installed file is not as npm left it.
     """
     found = find_node(node or None)
-    return Toolchain(found, ensure_package(found, announce=announce), announce)
+    package = ensure_package(found, announce=announce)
+    package.verify()
+    return Toolchain(found, package, announce)
 
 
 # Environments of clients, one per list of requirements, so that dependencies cannot clash with ours.

@@ -80,10 +80,10 @@ def make_record(
 def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[str, Verdict]:
     if result.error:
         return dict.fromkeys(scenario.requirements, "error")
-    return requirement_verdicts(scenario.requirements, result.findings, ledger, unblamed=_unblamed(result))
+    return requirement_verdicts(scenario.requirements, result.findings, ledger, unblamed=unblamed(result))
 
 
-def _unblamed(result: TrialResult) -> Verdict:
+def unblamed(result: TrialResult) -> Verdict:
     """What is known of a requirement that no finding of the trial speaks against."""
     if result.reached_end:
         return "pass"

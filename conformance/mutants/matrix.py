@@ -26,7 +26,7 @@ from conformance.gate.bench import Bench
 from conformance.gate.records import Verdict
 from conformance.gate.selection import SCENARIOS
 from conformance.gate.trial import TrialResult, run_trial
-from conformance.gate.verdicts import requirement_verdicts
+from conformance.gate.verdicts import requirement_verdicts, unblamed
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage
 from conformance.mutants.driver import mutant_server
@@ -193,9 +193,7 @@ def _reluctance(case: ScenarioCase, rows: set[str]) -> tuple[bool, bool]:
 def _judge(case: ScenarioCase, evidence: TrialResult, waiting: dict[str, MutantResult]) -> None:
     """Note what the case says about the rows that are still to be killed."""
     ledger = load_ledger()
-    verdicts = requirement_verdicts(
-        case.scenario.requirements, evidence.findings, ledger, reached_end=evidence.reached_end
-    )
+    verdicts = requirement_verdicts(case.scenario.requirements, evidence.findings, ledger, unblamed=unblamed(evidence))
     for row, result in list(waiting.items()):
         result.errors += [evidence.error] if evidence.error else []
         findings = [finding for finding in evidence.findings if finding.requirement == row]

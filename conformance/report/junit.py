@@ -1,8 +1,9 @@
 """The report for CI systems: JUnit XML, one suite per area, one test case per scenario.
 
-Failures stay failures, `error` and `inconclusive` are errors, `unsupported`, `unchecked` and `expected-fail` are skipped, a warning
-passes with its findings as output. An incomplete run, and what only the run as a whole shows (stale known failures,
-problems in the footer, a failing exit code), get test cases of their own, because CI systems show nothing else.
+Failures stay failures, `error` and `inconclusive` are errors, `unsupported`, `unchecked` and `expected-fail` are
+skipped, a warning passes with its findings as output. An incomplete run, and what only the run as a whole shows (stale
+known failures, problems in the footer, a failing exit code), get test cases of their own, because CI systems show
+nothing else.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import IO
 from platformdirs import user_cache_path
 
 from conformance.problems import EnvironmentProblem
+from conformance.upstream.installed_files import RECORDED, load_pinned, record_files, verify_files
 from conformance.upstream.node import NodeBinary, run_npm
 
 CACHE_VARIABLE = "BULLMQ_CONFORMANCE_CACHE"
@@ -41,6 +42,10 @@ class BullMQPackage:
     root: Path
     version: str
     lock_sha256: str
+
+    def verify(self) -> None:
+        """Check every installed file against its recorded hash. Raises EnvironmentProblem that names what differs."""
+        verify_files(self.root, load_pinned(HARNESS / "packages.manifest.json") if self.lock_sha256 else None)
 
 
 def ensure_package(
@@ -105,7 +110,7 @@ class _Installation:
 
     def ensure(self, announce: Callable[[str], None]) -> str:
         """Install it unless it is there, and return its version."""
-        version = installed_version(self.target)
+        version = self._complete_version()
         if version is not None:
             return version
         try:
@@ -122,8 +127,13 @@ class _Installation:
         # Without the lock, two runs that start together would take each other's half of an installation for leftovers.
         with exclusive_lock(lock, on_wait=lambda: announce("Waiting for another process that installs bullmq ...")):
             # Whoever waited for the lock finds the work done.
-            version = installed_version(self.target)
+            version = self._complete_version()
             return version if version is not None else self._install(announce)
+
+    def _complete_version(self) -> str | None:
+        """What is installed, with its record; kits before the record left installations of the pinned version only."""
+        recorded = bool(self.files) or (self.target / RECORDED).exists()
+        return installed_version(self.target) if recorded else None
 
     def _install(self, announce: Callable[[str], None]) -> str:
         """Install beside the target and move into place. The lock is held, so nobody else uses the leftovers."""
@@ -139,6 +149,7 @@ class _Installation:
             version = installed_version(part)
             if version is None:
                 raise EnvironmentProblem("npm installed no bullmq", hint=f"try `npm ci` in {HARNESS}")
+            record_files(part)
             part.chmod(0o755)
             part.rename(self.target)
         finally:

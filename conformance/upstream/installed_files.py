@@ -1,0 +1,130 @@
+"""The oracle is what it says: every installed file of bullmq, ioredis and theirs, checked against its recorded hash.
+
+Of the pinned version the kit itself holds a hash per package (`packages.manifest.json`); of any other, and to name the
+file that differs, the hashes that were taken right after npm had verified and installed it lie beside the installation.
+`python -m conformance.upstream.installed_files FOLDER` writes the manifest, for the day when another version is pinned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from conformance.problems import EnvironmentProblem
+
+RECORDED = "files.json"
+"""Name of the record beside `node_modules`."""
+
+NPM_OWN = frozenset({".package-lock.json", ".bin"})
+"""What npm writes for itself below `node_modules`; no program reads it, and versions of npm write it differently."""
+
+
+class InstalledFiles(msgspec.Struct, frozen=True):
+    """SHA-256 of every file, by its path below `node_modules`."""
+
+    files: dict[str, str]
+
+    def by_package(self) -> dict[str, str]:
+        """One SHA-256 per package (`bullmq`, `@ioredis/commands`), over the names and hashes of its files."""
+        packages: dict[str, list[str]] = {}
+        for path, sha256 in sorted(self.files.items()):
+            packages.setdefault(package_of(path), []).append(f"{path} {sha256}\n")
+        return {name: hashlib.sha256("".join(lines).encode()).hexdigest() for name, lines in packages.items()}
+
+
+def package_of(path: str) -> str:
+    """The package that a path below `node_modules` belongs to; a scope is part of its name."""
+    words = path.split("/")
+    return "/".join(words[:2] if path.startswith("@") else words[:1])
+
+
+def read_files(root: Path) -> InstalledFiles:
+    """Hash every file below `root/node_modules`. Raises EnvironmentProblem where one cannot be read."""
+    modules = root / "node_modules"
+    try:
+        return InstalledFiles({path.relative_to(modules).as_posix(): _sha256(path) for path in _files(modules)})
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the installed packages in {root} cannot be read: {error}", hint=f"remove {root} and run again"
+        ) from error
+
+
+def record_files(root: Path) -> None:
+    """Write down what is installed, right after npm has done it."""
+    (root / RECORDED).write_bytes(msgspec.json.encode(read_files(root)))
+
+
+def verify_files(root: Path, pinned: Mapping[str, str] | None = None) -> None:
+    """Compare every installed file with its recorded hash, and its package with the `pinned` hash where there is one.
+
+    Raises EnvironmentProblem that names the files: whatever they would do, it would not be bullmq that does it.
+    """
+    installed = read_files(root)
+    recorded = _recorded(root)
+    changed = _unequal(recorded.files, installed.files) if recorded else []
+    changed = changed or (_unequal(pinned, installed.by_package()) if pinned is not None else [])
+    if changed:
+        others = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise EnvironmentProblem(
+            f"the oracle is not what npm installed: {changed[0]}{others} in {root / 'node_modules'} "
+            f"is not as its recorded hash says",
+            hint=f"remove {root} and run again to install it anew",
+        )
+    if recorded is None:
+        if pinned is None:
+            raise EnvironmentProblem(
+                f"{root} has no record of what was installed", hint="remove it and run again to install it anew"
+            )
+        record_files(root)  # an installation of an older kit, which the kit's own manifest has just shown to be right
+
+
+def load_pinned(manifest: Path) -> dict[str, str]:
+    """The SHA-256 of each package of the pinned installation. Raises EnvironmentProblem for a damaged kit."""
+    try:
+        return msgspec.json.decode(manifest.read_bytes(), type=dict[str, str])
+    except (OSError, msgspec.DecodeError) as error:
+        raise EnvironmentProblem(
+            f"the manifest of packages {manifest} cannot be read: {error}", hint="reinstall bullmq-conformance"
+        ) from error
+
+
+def _recorded(root: Path) -> InstalledFiles | None:
+    try:
+        return msgspec.json.decode((root / RECORDED).read_bytes(), type=InstalledFiles)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _unequal(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str]:
+    return sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for entry in os.scandir(folder):
+        if entry.name in NPM_OWN:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _files(Path(entry.path))
+        else:
+            yield Path(entry.path)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def main() -> int:
+    """Write the manifest of the packages below the folder given as argument to stdout."""
+    sys.stdout.buffer.write(
+        msgspec.json.format(msgspec.json.encode(read_files(Path(sys.argv[1])).by_package())) + b"\n"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

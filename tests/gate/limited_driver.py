@@ -1,0 +1,184 @@
+"""`python -m tests.gate.limited_driver [LIMITS]`: the reference's driver as a client that is least like Node.
+
+The client behind it is right: whatever a run says against it, beside the one limit that was asked for, is false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from conformance.driver.serve import DriverServer, Handler, Json
+from conformance.reference_impl.driver.main import make_server
+from conformance.reference_impl.scripts.runner import official_scripts
+
+ALWAYS = frozenset({"open", "close", "reset"})
+"""Without these no driver gets as far as its first job."""
+
+ASKED_FOR = frozenset({"job", "queue-event"})
+"""Events that are no events of a worker: jobs that a processor hands to the kit, and entries of the event stream."""
+
+
+def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
+    """The driver with these limits."""
+    server.client = {**server.client, "name": "limited"}
+    if limits.only is not None:
+        server.ops = {name: handler for name, handler in server.ops.items() if name in ALWAYS | set(limits.only)}
+    for name in limits.without:
+        del server.ops[name]
+    if limits.capabilities is not None:
+        server.capabilities = limits.capabilities
+    if limits.ids:
+        _number_otherwise(server, ID_SCHEMES[limits.ids]())
+    if limits.fixed_prefix:
+        _wrap(server, "open", lambda handler: _with_arguments(handler, prefix=limits.fixed_prefix))
+    for name in limits.hang:
+        _wrap(server, name, lambda _: _hang)
+    for name in limits.crash:
+        _wrap(server, name, lambda _: _crash)
+    if limits.no_worker_events:
+        _keep_events_back(server)
+    _answer_less(server, limits.no_answer)
+    _tell(server, limits)
+    return server
+
+
+def _wrap(server: DriverServer, name: str, change: Callable[[Handler], Handler]) -> None:
+    server.ops[name] = change(server.ops[name])
+
+
+def _with_arguments(handler: Handler, **others: Any) -> Handler:
+    async def handle(name: str | None, args: Json) -> Json | None:
+        return await handler(name, {**args, **others})
+
+    return handle
+
+
+async def _hang(_handle: str | None, _args: Json) -> Json:
+    return await asyncio.Future()
+
+
+async def _crash(_handle: str | None, _args: Json) -> Json:
+    print("panic: limited driver was asked to crash\n\tat limited.go:17", file=sys.stderr, flush=True)
+    os._exit(42)
+
+
+# Ids.
+
+
+def _uuids() -> Iterator[str]:
+    while True:
+        yield str(uuid.uuid4())
+
+
+def _named() -> Iterator[str]:
+    number = 0
+    while True:
+        number += 1
+        yield f"job-{number}"
+
+
+ID_SCHEMES: dict[str, Callable[[], Iterator[str]]] = {"uuid": _uuids, "named": _named}
+
+
+def _number_otherwise(server: DriverServer, ids: Iterator[str]) -> None:
+    """Jobs without an id of the user's get one of the client's own, and never that of Redis' counter."""
+
+    def with_id(job: Json) -> Json:
+        opts = job.get("opts") or {}
+        return {**job, "opts": opts if opts.get("jobId") else {**opts, "jobId": next(ids)}}
+
+    def tree_with_ids(node: Json) -> Json:
+        return {**with_id(node), "children": [tree_with_ids(child) for child in node.get("children") or []]}
+
+    changes: dict[str, Callable[[Json], Json]] = {
+        "queue.add": with_id,
+        "queue.addBulk": lambda args: {**args, "jobs": [with_id(job) for job in args["jobs"]]},
+        "flow.add": lambda args: {**args, "flow": tree_with_ids(args["flow"])},
+        "flow.addBulk": lambda args: {**args, "flows": [tree_with_ids(flow) for flow in args["flows"]]},
+    }
+    for name, change in changes.items():
+        if name in server.ops:
+            _wrap(server, name, lambda handler, change=change: _changed(handler, change))  # type: ignore[misc]
+
+
+def _changed(handler: Handler, change: Callable[[Json], Json]) -> Handler:
+    async def handle(name: str | None, args: Json) -> Json | None:
+        return await handler(name, change(args))
+
+    return handle
+
+
+# What it sends.
+
+
+def _keep_events_back(server: DriverServer) -> None:
+    emit = server.emit
+
+    def emit_some(handle: str, name: str, args: Json | None = None) -> None:
+        if name in ASKED_FOR:
+            emit(handle, name, args)
+
+    server.emit = emit_some  # type: ignore[method-assign]
+
+
+def _answer_less(server: DriverServer, operations: Sequence[str]) -> None:
+    """Of these operations the client's user learns that they are done, and nothing else."""
+    outcome_of = server._outcome
+
+    async def outcome(call: Json) -> Json:
+        outcome = await outcome_of(call)
+        silent = call["op"] in operations and outcome["status"] == "ok"
+        return {"status": "ok", "no_answer": True} if silent else outcome
+
+    server._outcome = outcome  # type: ignore[method-assign]
+
+
+def _tell(server: DriverServer, limits: argparse.Namespace) -> None:
+    """Say in the handshake what a client of this kind has to say."""
+    ready_of = server._ready
+
+    def ready() -> Json:
+        said: Json = ready_of()
+        if limits.fixed_prefix:
+            said["fixed_prefix"] = limits.fixed_prefix
+        if limits.no_worker_events:
+            said["lacks"] = ["worker-events"]
+        return said
+
+    server._ready = ready  # type: ignore[method-assign]
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(",") if word]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The limits; lists are separated by commas."""
+    options = argparse.ArgumentParser(prog="limited_driver", description=__doc__)
+    options.add_argument("--only", type=_words, help="the only operations, beside open, close and reset")
+    options.add_argument("--without", type=_words, default=[], help="operations that it lacks")
+    options.add_argument("--capabilities", type=_words, help="all that it declares")
+    options.add_argument("--ids", choices=sorted(ID_SCHEMES), help="ids of its own instead of the counter's")
+    options.add_argument("--fixed-prefix", default="", help="the only prefix that it knows")
+    options.add_argument("--no-worker-events", action="store_true", help="its workers report nothing")
+    options.add_argument("--no-answer", type=_words, default=[], help="operations that are done without an answer")
+    options.add_argument("--hang", type=_words, default=[], help="operations that never come back")
+    options.add_argument("--crash", type=_words, default=[], help="operations that end the process")
+    return options
+
+
+def main() -> None:
+    """Serve until stdin ends."""
+    limits = parser().parse_args()
+    scripts = official_scripts()
+    limited(make_server(lambda: scripts), limits).run()
+
+
+if __name__ == "__main__":
+    main()
