@@ -26,7 +26,7 @@ class RedisReading(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What a command that only reads gave on both sides, right after the scenario.
 
     `command`: its words, keys beginning with PREFIX. `expected`: the reply on the oracle's prefix, empty where the two
-    clients shared one; `actual`: on the client's. Replies are as redis-cli means them: a text as it is, `(nil)`, or JSON.
+    clients shared one; `actual`: on the client's. A reply is a text as it is, `(nil)`, or JSON for several.
     """
 
     command: list[str]
@@ -41,8 +41,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of the difference (`missing-job`, `wrong-value`, ...) or the name of the check. `where` is a locator such as
     `job.timestamp`, `event.added`, `membership.wait.order` or `invariant.base-marker`, to which a ledger row may lay
     claim; `place` says more exactly where a check was broken (`lock.ttl`). `key`: the Redis key or job id. `expected`
-    is what the oracle did or the scenario states, `actual` what the client did, both as short texts. `redis`: what is in
-    Redis at this place, on both sides.
+    is what the oracle did or the scenario states, `actual` what the client did, both as short texts. `redis`: what is
+    in Redis at this place, on both sides.
     """
 
     requirement: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
@@ -21,16 +22,19 @@ from conformance.upstream.manifest import script_names_by_sha1
 
 @dataclass
 class RestartableDriver:
-    """One client's driver: started when it is needed, and again after it broke."""
+    """One client's driver: started when it is needed, and again after it broke. `log_file` gets all of its stderr."""
 
     launch: Launch
     seed: int
     connection: DriverConnection | None = None
+    log_file: Path | None = None
 
     def living(self) -> DriverConnection:
         """The connection to a living driver. Raises a DriverBroken problem when it cannot be started."""
         if self.connection is None or not self.connection.alive:
-            self.connection = ChildProcess.start(self.launch.command, seed=self.seed, env=self.launch.environment)
+            self.connection = ChildProcess.start(
+                self.launch.command, seed=self.seed, env=self.launch.environment, log_file=self.log_file
+            )
         return self.connection
 
     def reset(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -91,16 +93,20 @@ class Bench:
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What a process needs to open a bench; crosses to xdist workers as JSON."""
+    """What a process needs to open a bench; crosses to xdist workers as JSON.
+
+    `logs`: folder for what the client's drivers write to stderr; empty: nowhere.
+    """
 
     server: RedisInstance
     oracle: Launch
     client: Launch
     seed: int
     scripts: dict[str, str]
+    logs: str = ""
 
     @staticmethod
-    def of(environment: Environment) -> BenchPlan:
+    def of(environment: Environment, logs: str = "") -> BenchPlan:
         """The bench of a prepared environment."""
         return BenchPlan(
             server=environment.server,
@@ -108,6 +114,7 @@ class BenchPlan:
             client=environment.client,
             seed=environment.seed,
             scripts=dict(environment.scripts),
+            logs=logs,
         )
 
     def encode(self) -> str:
@@ -121,5 +128,9 @@ class BenchPlan:
 
     def open(self) -> Bench:
         """A bench for this process; its drivers start with the first scenario."""
-        oracle, client = (RestartableDriver(launch, self.seed) for launch in (self.oracle, self.client))
+        log_file = (
+            Path(self.logs) / f"client-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log" if self.logs else None
+        )
+        oracle = RestartableDriver(self.oracle, self.seed)
+        client = RestartableDriver(self.client, self.seed, log_file=log_file)
         return Bench(self.server, oracle, client, self.scripts)

@@ -129,7 +129,7 @@ def places_of(finding: Finding) -> list[Place]:
 
 
 def _containers(below: str) -> Sequence[str]:
-    name = below.split(".")[0]
+    name = below.split(".", maxsplit=1)[0]
     return [name] if name in {*STATE_CONTAINERS, keys.STALLED} else STATE_CONTAINERS
 
 
@@ -228,4 +228,3 @@ def _text(value: Any) -> str:
 
 def _clipped(text: str) -> str:
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"
-

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +43,8 @@ from conformance.problems import NothingSelected, Problem
 
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
+LOGS = "logs"
+"""Folder in --out for all that the client's drivers have written to stderr."""
 WORKER_INPUT = "bullmq_conformance"
 NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
 
@@ -107,7 +110,7 @@ class GatePlugin:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker the address of Redis and the commands of the drivers."""
-        node.workerinput[WORKER_INPUT] = BenchPlan.of(self._prepared()).encode()
+        node.workerinput[WORKER_INPUT] = self._bench_plan().encode()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -125,7 +128,7 @@ class GatePlugin:
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         """The bench of this process, while its scenarios run."""
         given = getattr(config, "workerinput", {}).get(WORKER_INPUT)
-        bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
+        bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
         try:
             yield ScenarioRunner(bench, self.config, self.known)
         finally:
@@ -176,6 +179,10 @@ class GatePlugin:
 
     # Setting up.
 
+    def _bench_plan(self) -> BenchPlan:
+        logs = str(Path(self.config.out, LOGS).resolve()) if self.config.out else ""
+        return BenchPlan.of(self._prepared(), logs)
+
     def _prepared(self) -> Environment:
         if self._environment is None:
             try:
@@ -200,8 +207,8 @@ class GatePlugin:
             tier=self.config.tier,
             command=redacted(self.config.invocation),
             requirement_set=REQUIREMENT_SET,
-            client=party_of(environment.client, environment.handshakes["client"]),
-            oracle=party_of(environment.oracle, environment.handshakes["oracle"]),
+            client=party_of(environment.client, environment.handshakes["client"], by_name=not self.config.command),
+            oracle=party_of(environment.oracle, environment.handshakes["oracle"], by_name=True),
             redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
             environment={**environment.facts(), **self._not_run()},
             planned=planned,
@@ -233,16 +240,21 @@ def runner(request: pytest.FixtureRequest) -> Iterator[ScenarioRunner]:
         yield scenario_runner
 
 
-def party_of(launch: Launch, ready: Ready) -> Party:
-    """A client that takes part: how it is started, and what it says of itself."""
+def party_of(launch: Launch, ready: Ready, *, by_name: bool) -> Party:
+    """A client that takes part: how it is started, and what it says of itself.
+
+    One of the kit's own clients keeps the name that it was called `by_name`; any other is called as it says itself.
+    """
     return Party(
-        name=launch.name,
+        name=launch.name if by_name else ready.client.name,
         language=ready.client.language,
         version=ready.client.version,
         targets=ready.client.targets,
         command=launch.command,
         capabilities=sorted(ready.capabilities),
         ops=sorted(ready.ops),
+        packages=ready.client.packages,
+        folder=launch.name if by_name else "",
     )
 
 

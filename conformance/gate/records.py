@@ -103,7 +103,8 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
     `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
     that known.toml excuses. `about`: the requirements that the scenario itself states; others are there because
-    findings speak against them. `steps`: what was done, where there are findings. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
+    findings speak against them. `steps`: what was done, where there are findings. `timings_ms`: time spent in
+    `oracle`, `client`, `observe` and in all (`total`).
     """
 
     id: str

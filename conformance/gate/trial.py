@@ -195,7 +195,9 @@ class _Trial:
     def _keep_evidence(self, client: Participant, oracle: Participant, *, paired: bool) -> None:
         """What people need to understand the findings, while it is still in Redis."""
         if self.result.findings:
-            self.result.steps = steps_of(oracle.transcript, client.transcript, oracle.prefix, client.prefix, paired=paired)
+            self.result.steps = steps_of(
+                oracle.transcript, client.transcript, oracle.prefix, client.prefix, paired=paired
+            )
             expected_prefix = oracle.prefix if paired else ""
             look = RedisLook(self.bench.redis, expected_prefix, client.prefix)
             self.result.findings = look.with_readings(self.result.findings)
@@ -225,6 +227,8 @@ class _Trial:
                 self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
                 connection = self.bench.client.connection
                 self.result.log += connection.log_tail() if connection else []
+                log_file = self.bench.client.log_file
+                self.result.log += [f"all of it: {log_file.parent.name}/{log_file.name}"] if log_file else []
             case _ if self.scenario.style == "differential":
                 # The oracle went through the same steps: the client left something that nobody expects.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"

@@ -18,6 +18,9 @@ from conformance.gate.records import ScenarioRecord
 from conformance.report.summary import LabelledValue, ScenarioSummary, Summary, finding_facts, run_facts, scenario_facts
 from conformance.report.text import visible
 
+CAUSES = 100
+"""Causes that are properties of the run."""
+
 JUnitResult = Failure | Error | Skipped
 
 # junitparser leaves these without annotations, which `mypy --strict` refuses to call directly.
@@ -55,6 +58,7 @@ def _run_suite(summary: Summary) -> TestSuite:
     """Describe the run, with a test case for each thing that is wrong with it as a whole."""
     suite = TestSuite("run")
     facts = [*run_facts(summary.run), ("conclusion", summary.conclusion.sentence)]
+    facts += [(f"cause {cause.number}", f"{cause.verdict}: {cause.line}") for cause in summary.causes[:CAUSES]]
     facts.append(("complete", "yes" if summary.completeness.complete else "no"))
     for name, value in facts:
         suite.add_property(name, visible(value, keep_newlines=False))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import metadata
 from typing import Any
 
 import bullmq
@@ -22,6 +23,9 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 
 Json = dict[str, Any]
 Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
+
+PACKAGES = ("redis", "msgpack", "croniter")
+"""What the client's behaviour depends on: how it speaks to Redis, packs options and reads cron patterns."""
 
 TARGETS = "6.4.0"
 """The BullMQ whose Lua scripts, byte for byte, are in the wheel of bullmq 3.4.4."""
@@ -43,7 +47,13 @@ class OfficialDriver:
     def __init__(self) -> None:
         self.handles = OfficialHandles()
         self.server = DeadlineServer(
-            client={"name": "bullmq", "language": "python", "version": bullmq.__version__, "targets": TARGETS},
+            client={
+                "name": "bullmq",
+                "language": "python",
+                "version": bullmq.__version__,
+                "targets": TARGETS,
+                "packages": {name: metadata.version(name) for name in PACKAGES},
+            },
             capabilities=CAPABILITIES,
             ops={name: _guarded(name, handler) for name, handler in self._operations().items()},
         )
