@@ -221,7 +221,6 @@ class TrafficCheck(InvariantCheck[Traffic]):
             super().finding(detail),
             source="traffic",
             where=f"traffic.{self.name}.{detail.where.removeprefix('call.')}",
-            expected="holds for every command",
             message=f"traffic {self.name}: {detail.message}",
         )
 

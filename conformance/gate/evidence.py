@@ -141,14 +141,22 @@ class RedisLook:
         self._prefixes = (expected_prefix, actual_prefix)
         self._seen: dict[Place, RedisReading | None] = {}
 
-    def with_readings(self, findings: Sequence[Finding]) -> list[Finding]:
-        """The findings; the first of each place and kind with what Redis has there, the others are the same again."""
+    def with_readings(self, found: Sequence[Finding]) -> list[Finding]:
+        """The findings, PREFIX standing for prefixes; the first of each place and kind with what Redis has there."""
+        findings = [self._anywhere(finding) for finding in found]
         first = {(finding.where, finding.place, finding.kind): finding for finding in reversed(findings)}
         looked_at = list(first.values())[-MOST_READ:]
         return [
             msgspec.structs.replace(finding, redis=self._readings(finding)) if finding in looked_at else finding
             for finding in findings
         ]
+
+    def _anywhere(self, finding: Finding) -> Finding:
+        """The finding as it would be on any other prefix."""
+        texts = {name: getattr(finding, name) for name in ("key", "expected", "actual", "message")}
+        for prefix in filter(None, self._prefixes):
+            texts = without_prefix(texts, prefix)
+        return msgspec.structs.replace(finding, **texts)
 
     def _readings(self, finding: Finding) -> list[RedisReading]:
         places = places_of(finding)

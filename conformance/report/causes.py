@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 from conformance.findings import Finding, Severity
 from conformance.gate.records import Level, ScenarioRecord
+from conformance.report.steps import steps_of_client
 from conformance.report.text import count, shape
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
@@ -118,11 +120,14 @@ def _verdict(finding: Finding, level: Level | None) -> CauseVerdict:
 def _difficulty(met: Met) -> tuple[bool, bool, int]:
     """How hard a finding is to show again: without steps nobody can, with a second client only together with it."""
     _, scenario = met
-    alone = all(step.by != "oracle" for step in scenario.steps)
-    return (not scenario.steps, not alone, len(scenario.steps))
+    steps = steps_of_client(scenario)
+    return (not steps, any(step.by == "oracle" for step in steps), len(steps))
 
 
 # Titles.
+
+_NUMBER_OF_COMMAND = re.compile(r"^#\d+ ")
+"""A check of traffic counts the commands that it has seen, which says nothing about the next run."""
 
 _OF_KIND: dict[str, str] = {
     "missing-field": "{where} is missing",
@@ -159,5 +164,5 @@ def title_of(finding: Finding, *, jobs: int = 1) -> str:
     if finding.kind in _OF_KIND and finding.source in ("snapshot", "events"):
         return _OF_KIND[finding.kind].format(where=finding.where, name=finding.where.partition(".")[2])
     if finding.source in ("invariant", "traffic"):
-        return f"{finding.kind} is broken at {finding.place or finding.where}"
+        return _NUMBER_OF_COMMAND.sub("", finding.actual)
     return f"{finding.where}: {finding.kind}"

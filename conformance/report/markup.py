@@ -178,7 +178,8 @@ def _troubled(summary: Summary) -> Iterator[str]:
 def _causes(summary: Summary) -> Iterator[str]:
     """Yield the causes to unfold, failures first in full, and a list of what only warns."""
     shown = [cause for cause in summary.causes if cause.verdict == "fail"]
-    yield from (_cause(cause) for cause in shown[:CAUSES])
+    rows = {requirement.id: requirement for requirement in summary.requirements}
+    yield from (_cause(cause, rows[cause.finding.requirement]) for cause in shown[:CAUSES])
     if len(shown) > CAUSES:
         yield f"… and {len(shown) - CAUSES} more causes: see the HTML report."
     minor = [cause for cause in summary.causes if cause.verdict in ("warn", "info")]
@@ -188,9 +189,9 @@ def _causes(summary: Summary) -> Iterator[str]:
         yield _details(count(len(minor), "warning"), ["\n".join([*lines, *more])])
 
 
-def _cause(cause: Cause) -> str:
+def _cause(cause: Cause, requirement: RequirementSummary) -> str:
     title = f"{SYMBOLS[cause.verdict]} {_inline(cause.line)} <code>{_inline(cause.finding.requirement)}</code>"
-    facts = [*cause_facts(cause), ("reproduce", cause.example.reproduce)]
+    facts = [*requirement_facts(requirement), *cause_facts(cause), ("reproduce", cause.example.reproduce)]
     return _details(title, [_preformatted(facts)])
 
 

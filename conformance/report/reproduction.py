@@ -22,7 +22,7 @@ from jinja2 import Environment, StrictUndefined, UndefinedError
 from conformance.findings import PREFIX, Finding, RedisReading
 from conformance.gate.records import Party, RunHeader, StepRecord
 from conformance.report.causes import Cause
-from conformance.report.steps import step_line
+from conformance.report.steps import step_line, steps_of_client
 from conformance.report.text import visible
 
 REPRODUCTION_PREFIX = "bullmq-repro"
@@ -102,11 +102,12 @@ def language_of(folder: str) -> ClientLanguage | None:
 
 def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> Reproduction:
     writer = _Writer(language)
-    steps = [line for number, step in enumerate(cause.example.steps, start=1) for line in writer.lines(number, step)]
+    taken = steps_of_client(cause.example)
+    steps = [line for number, step in enumerate(taken, start=1) for line in writer.lines(number, step)]
     if not steps:
         raise NotWritable("nothing was recorded")
     client = header.client
-    operations = [step.do for step in cause.example.steps]
+    operations = [step.do for step in taken]
     script = writer.render(
         language.script.lstrip("\n"),
         remarks=[visible(line, keep_newlines=False) for line in remarks(cause, header)],
@@ -114,7 +115,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         steps=steps,
         statement=statement_of(cause.finding),
         readings=[_own(reading) for reading in cause.finding.redis],
-        processors=any(step.args.get("processor") not in (None, "manual") for step in cause.example.steps),
+        processors=any(step.args.get("processor") not in (None, "manual") for step in taken),
         uses=lambda *names: any(operation.startswith(names) for operation in operations),
     )
     install = {"version": client.version, "packages": client.packages}
@@ -253,7 +254,7 @@ def in_words(cause: Cause, header: RunHeader) -> Reproduction:
     lines += ["#", f"# With your client, on the key prefix {REPRODUCTION_PREFIX}:"]
     lines += [
         f"# {number:3} {visible(_own_prefix(step_line(step)), keep_newlines=False)}"
-        for number, step in enumerate(cause.example.steps, start=1)
+        for number, step in enumerate(steps_of_client(cause.example), start=1)
     ]
     statement = statement_of(cause.finding)
     if statement:

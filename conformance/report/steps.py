@@ -20,6 +20,15 @@ def step_lines(scenario: ScenarioRecord) -> list[str]:
     return [line for number, step in enumerate(scenario.steps, start=1) for line in _lines(number, step)]
 
 
+def steps_of_client(scenario: ScenarioRecord) -> list[StepRecord]:
+    """The steps up to where the client stopped: Node, on a prefix of its own, has gone on alone.
+
+    Where both were on one prefix, what Node did there is part of it.
+    """
+    compared = any(step.by == "both" for step in scenario.steps)
+    return [step for step in scenario.steps if not (compared and step.by == "oracle")]
+
+
 def step_line(step: StepRecord) -> str:
     """One step in one line, without its answer."""
     if step.do == "clock":
