@@ -107,10 +107,16 @@ def reproduce_line(scenario: str, config: RunConfig) -> str:
     return shlex.join(redacted([without_local_folder(word) for word in words]))
 
 
+SYSTEM_FOLDERS = ("/usr/", "/bin/", "/opt/")
+
+
 def without_local_folder(word: str) -> str:
-    """A word of a command line as it can be passed on: a program on PATH by its name, a file as seen from here."""
+    """A word of a command line as it can be passed on: a program on PATH by its name, a file as seen from here.
+
+    Where systems have their programs is the same on other machines.
+    """
     before, separator, path = word.rpartition("=" if word.startswith("--") else "binary:")
-    if not Path(path).is_absolute():
+    if not Path(path).is_absolute() or path.startswith(SYSTEM_FOLDERS):
         return word
     name = Path(path).name
     return f"{before}{separator}{name if shutil.which(name) == path else os.path.relpath(path)}"

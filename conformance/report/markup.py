@@ -70,6 +70,8 @@ def _environment() -> Environment:
     environment.filters["duration"] = duration
     environment.filters["shortened"] = lambda text: clip(text, LONGEST_ON_PAGE)
     environment.globals["count"] = count
+    environment.globals["most_causes"] = CAUSES_OF_REQUIREMENT
+    environment.globals["causes_on_page"] = CAUSES_ON_PAGE
     environment.globals["steps_of"] = _steps_of
     environment.globals["bug_report_of"] = _bug_report_of
     environment.globals["split_of"] = lambda finding: split_difference(finding.expected, finding.actual)
@@ -77,9 +79,10 @@ def _environment() -> Environment:
     return environment
 
 
-CAUSES_ON_PAGE = 250
-STEPS_ON_PAGE = 40
-LONGEST_ON_PAGE = 1500
+CAUSES_ON_PAGE = 120
+CAUSES_OF_REQUIREMENT = 10
+STEPS_ON_PAGE = 30
+LONGEST_ON_PAGE = 600
 """The page stays below 2 MB for a client that fails everything: causes, steps and the length of texts are bounded."""
 
 

@@ -286,6 +286,5 @@ def statement_of(finding: Finding) -> str:
     """What is expected and what was found, where that is not (only) in Redis."""
     if finding.source in ("snapshot", "events") and finding.redis:
         return ""
-    return (
-        f"\n{finding.message}\n  expected  {_own_prefix(finding.expected)}\n  found     {_own_prefix(finding.actual)}"
-    )
+    sides = f"  expected  {finding.expected}\n  found     {finding.actual}"
+    return "\n" + str(_own_prefix(f"{finding.message}\n{sides}"))

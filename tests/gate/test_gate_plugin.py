@@ -25,7 +25,14 @@ from conformance.upstream.package import BullMQPackage
 from .gate_builders import finding, record
 
 PARTY = Party(
-    name="mini", language="python", version="1", targets="5.62.0", command=["mini"], capabilities=[], ops=["open"]
+    name="mini",
+    language="python",
+    version="1",
+    targets="5.62.0",
+    command=["mini"],
+    capabilities=[],
+    ops=["open"],
+    folder="mini",
 )
 MINI = Launch("mini", ["mini"])
 READY = Ready(
@@ -179,7 +186,7 @@ def test_a_prepared_run_crosses_to_another_process() -> None:
     prepared = BenchPlan.decode(
         '{"server":{"mode":"cluster","nodes":["h:1"],"db":0,"username":null,"password":"p","tls":true,"source":"s",'
         '"version":"7","settings":{},"own":false},"oracle":{"name":"node","command":["n"],"environment":{"A":"b"}},'
-        '"client":{"name":"c","command":["c"],"environment":{}},"seed":4,"scripts":{"pause":"--"}}'
+        '"client":{"name":"c","command":["c"],"environment":{}},"seed":4,"scripts":{"pause":"--"},"logs":""}'
     )
     assert BenchPlan.decode(prepared.encode()) == prepared
     assert prepared.server.password == "p"

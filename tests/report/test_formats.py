@@ -238,3 +238,32 @@ def test_what_is_written_is_what_is_compared(tmp_path: Path, monkeypatch: pytest
 def test_rendering_twice_gives_the_same(summary_of: Callable[[str], Summary]) -> None:
     for chosen in FORMATS.values():
         assert chosen.render(summary_of("full")) == chosen.render(summary_of("full"))
+
+
+LIMIT_OF_PAGE = 2_000_000
+"""Bytes that a page may have, however much is wrong with a client."""
+
+
+def test_the_worst_page_can_still_be_opened(run_path: Callable[[str], Path]) -> None:
+    run = read_run(run_path("full"))
+    options = next(scenario for scenario in run.scenarios if scenario.id == "add.options")
+    example, *_ = options.findings
+    broken = []
+    for number in range(700):
+        name = f"area{number % 30}.requirement-{number % 330}"
+        finding = msgspec.structs.replace(example, requirement=name, expected="x" * 9000, actual="y" * 9000)
+        wheres = [msgspec.structs.replace(finding, where=f"job.field-{number}-{place}") for place in range(5)]
+        broken.append(
+            msgspec.structs.replace(
+                options,
+                id=f"area{number % 30}/a_scenario_with_quite_a_long_name_that_says_what_it_is_about[{number}]",
+                requirements={name: "fail"},
+                findings=wheres,
+                reason="the driver broke: " + "z" * 5000,
+                log=["a line of a log " * 20] * 200,
+                steps=options.steps * 25,
+            )
+        )
+    page = markup.render_html(summarise(Run(header=run.header, scenarios=tuple(broken), footer=run.footer)))
+    assert len(page.encode()) < LIMIT_OF_PAGE
+    assert "more, all less severe" in page
