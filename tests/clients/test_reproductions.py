@@ -47,7 +47,7 @@ def test_the_pasted_script_shows_the_difference(steps: list[StepRecord], reading
     [script] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (tmp_path / "reproduction.py").write_text(script, "utf-8")
     python = ensure_python_environment("python-official", FOLDER / "requirements.txt", announce=print)
-    with open_server("") as server:
+    with open_server(None, announce=print) as server:
         host, _, port = server.nodes[0].rpartition(":")
         done = subprocess.run(
             [str(python), "-I", "reproduction.py"],
