@@ -25,7 +25,7 @@ import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
-from conformance.environment.clients import ensure_python_environment
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
 from conformance.upstream.node import find_node
@@ -157,7 +157,7 @@ def _command(name: str, announce: Announce) -> Command:
         return Command([sys.executable, "-m", "benchmarks.peer", "reference", *chosen_loop])
     if name == OFFICIAL:
         requirements = HERE.parent / "conformance" / "clients" / "python_official" / "requirements.txt"
-        python = ensure_python_environment(name, requirements, announce=announce)
+        python = ensure_python_environment(name, PythonPackages.pinned(requirements), announce=announce)
         return Command([str(python), str(HERE / "peer.py"), "official"])
     raise UsageProblem(f"unknown peer {name!r}", hint=f"use some of {', '.join(PEER_NAMES)}")
 

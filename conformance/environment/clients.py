@@ -1,38 +1,29 @@
 """Which client a name stands for, and the command that starts its driver.
 
 `node` is the oracle's own driver, `reference` the kit's Python client; every folder in `conformance/clients` that holds
-a `client.toml` is another name (with `-` for `_`). Any other client is given by its command.
+a `client.toml` is another name (with `-` for `_`). `NAME@VERSION` is another version of it, and packages that it stands
+on are chosen like `redis==7.4.1`. Any other client is given by its command.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
-import shutil
-import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 
-from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment
+from conformance.problems import UsageProblem
 from conformance.upstream.node import NodeBinary, find_node
-from conformance.upstream.package import (
-    CACHE_VARIABLE,
-    BullMQPackage,
-    cache_folder,
-    driver_command,
-    ensure_package,
-    ensure_version,
-    exclusive_lock,
-)
+from conformance.upstream.package import BullMQPackage, driver_command, ensure_package, ensure_version
 
-LAST_LINES = 6
-_VERSION = re.compile(r"\d+\.\d+\.\d+")
+_VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
+_PACKAGE = re.compile(r"(?P<name>@?[\w./-]+)==(?P<version>[\w.+-]+)")
 
 
 @dataclass(frozen=True)
@@ -55,6 +46,8 @@ class ClientFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     command: tuple[str, ...]
     requirements: str | None = None
     """A hashed requirements file beside it; installed once into an environment of its own."""
+    package: str | None = None
+    """The package on PyPI that `NAME@VERSION` takes another version of."""
 
 
 def client_folders() -> dict[str, Path]:
@@ -82,43 +75,87 @@ class Toolchain:
         command, environment = driver_command(self.node, self.package)
         return Launch("node", command, environment)
 
-    def launch(self, name: str, command: Sequence[str] = ()) -> Launch:
-        """The driver of a named client, or of a given command.
+    def launch(self, name: str, command: Sequence[str] = (), packages: Sequence[str] = ()) -> Launch:
+        """The driver of a named client, in the version behind an `@`, or of a given command.
 
-        `node@5.81.3` is the oracle's driver on another version of bullmq. Raises UsageProblem for an unknown name,
-        EnvironmentProblem where what it needs cannot be installed.
+        `packages`: versions of what the client stands on, such as `redis==7.4.1` or `ioredis==5.4.1`. Raises
+        UsageProblem for what no client is called or nobody can choose, EnvironmentProblem where something cannot be
+        installed.
         """
+        chosen = dict(map(_name_and_version, packages))
         if command:
+            _refuse(chosen, "a driver that was given by its command")
             return Launch(name, list(command))
         client, at, version = name.partition("@")
-        if at:
-            return self._other_version(name, client, version)
-        if name == "node":
-            return self.oracle
-        if name == "reference":
+        if at and client and not _VERSION.fullmatch(version):
+            raise UsageProblem(f"{name!r} names no version", hint="versions are written as in node@5.81.3")
+        if client == "node":
+            return self._node(name, version, chosen)
+        if client == "reference":
+            _refuse({**chosen, **({"reference": version} if at else {})}, "the reference, which is part of the kit")
             environment = {"BULLMQ_CONFORMANCE_NODE": str(self.node.path)}
             return Launch(name, [sys.executable, "-m", "conformance.reference_impl.driver"], environment)
-        return self._from_folder(name)
+        return self._from_folder(name, client, version, chosen)
 
-    def _other_version(self, name: str, client: str, version: str) -> Launch:
-        if client != "node" or not _VERSION.fullmatch(version):
-            raise UsageProblem(f"there is no client {name!r}", hint="other versions are written node@5.81.3")
-        package = ensure_version(self.node, version, announce=self.announce)
+    def _node(self, name: str, version: str, chosen: Mapping[str, str]) -> Launch:
+        if not version and not chosen:
+            return self.oracle
+        version = version or self.package.version
+        package = ensure_version(self.node, version, overrides=chosen, announce=self.announce)
         package.verify()
         return Launch(name, *driver_command(self.node, package))
 
-    def _from_folder(self, name: str) -> Launch:
-        folder = client_folders().get(name)
+    def _from_folder(self, name: str, client: str, version: str, chosen: Mapping[str, str]) -> Launch:
+        folder = client_folders().get(client)
         if folder is None:
             raise UsageProblem(
-                f"unknown client {name!r}",
+                f"unknown client {client!r}",
                 hint=f"use one of {', '.join(client_names())}, or give your driver's command after `--`",
             )
         described = msgspec.convert(tomllib.loads((folder / "client.toml").read_text("utf-8")), ClientFile)
+        packages = _python_packages(client, folder, described, version, chosen)
         python = sys.executable
-        if described.requirements:
-            python = str(ensure_python_environment(name, folder / described.requirements, announce=self.announce))
+        if packages:
+            python = str(ensure_python_environment(client, packages, announce=self.announce))
         return Launch(name, [part.format(python=python, here=folder) for part in described.command])
+
+
+def _python_packages(
+    client: str, folder: Path, described: ClientFile, version: str, chosen: Mapping[str, str]
+) -> PythonPackages | None:
+    """What the client's environment holds: its pinned list, or the versions that were asked for; None for no list."""
+    if not described.requirements:
+        _refuse({**chosen, **({client: version} if version else {})}, f"client {client!r}, which has no environment")
+        return None
+    if not version and not chosen:
+        return PythonPackages.pinned(folder / described.requirements)
+    if described.package is None:
+        raise UsageProblem(f"client {client!r} has one version only", hint=f"name a `package` in {folder}/client.toml")
+    main = {described.package: version or _pinned_version(folder / described.requirements, described.package)}
+    return PythonPackages.resolved([f"{package}=={wanted}" for package, wanted in {**main, **chosen}.items()])
+
+
+def _pinned_version(requirements: Path, package: str) -> str:
+    found = re.search(rf"^{re.escape(package)}==(\S+)", requirements.read_text("utf-8"), re.MULTILINE)
+    if found is None:
+        raise UsageProblem(f"{requirements} does not pin {package}", hint="name the version: NAME@VERSION")
+    return found[1]
+
+
+def _name_and_version(package: str) -> tuple[str, str]:
+    match = _PACKAGE.fullmatch(package)
+    if match is None:
+        raise UsageProblem(f"--with {package!r} names no package and version", hint="write it as redis==7.4.1")
+    return match["name"], match["version"]
+
+
+def _refuse(chosen: Mapping[str, str], of: str) -> None:
+    """Raise UsageProblem where a version was chosen that nothing would take notice of."""
+    if chosen:
+        raise UsageProblem(
+            f"the version of {', '.join(chosen)} cannot be chosen for {of}",
+            hint="--with and @VERSION are for node and for clients with an environment of their own",
+        )
 
 
 def find_toolchain(node: str, announce: Callable[[str], None]) -> Toolchain:
@@ -130,57 +167,3 @@ def find_toolchain(node: str, announce: Callable[[str], None]) -> Toolchain:
     package = ensure_package(found, announce=announce)
     package.verify()
     return Toolchain(found, package, announce)
-
-
-# Environments of clients, one per list of requirements, so that dependencies cannot clash with ours.
-
-
-def ensure_python_environment(name: str, requirements: Path, *, announce: Callable[[str], None]) -> Path:
-    """The interpreter of the environment; installs it once per requirements file and Python version.
-
-    Raises EnvironmentProblem with the last lines of pip when that fails, or when the cache cannot be written. A marker
-    file written last distinguishes a whole environment from one that was interrupted, which is made anew.
-    """
-    wanted = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    root = cache_folder() / f"python-{name}-{wanted}"
-    try:
-        _install_once(name, requirements, root, announce)
-    except OSError as error:
-        raise EnvironmentProblem(
-            f"the cache folder {root.parent} cannot be used: {error}", hint=f"set {CACHE_VARIABLE} to a writable folder"
-        ) from error
-    return root / "bin" / "python"
-
-
-def _install_once(name: str, requirements: Path, root: Path, announce: Callable[[str], None]) -> None:
-    python, marker = root / "bin" / "python", root / "complete"
-    root.parent.mkdir(parents=True, exist_ok=True)
-    # Without the lock, one process would run the interpreter of an environment that another has only half installed.
-    with exclusive_lock(
-        root.parent / f".{root.name}.lock", on_wait=lambda: announce("waiting for another installation ...")
-    ):
-        if not marker.exists():
-            announce(f"installing the Python client {name!r} once into {root}")
-            shutil.rmtree(root, ignore_errors=True)
-            _run([sys.executable, "-m", "venv", str(root)], name)
-            install = [
-                "-m",
-                "pip",
-                "install",
-                "--quiet",
-                "--disable-pip-version-check",
-                "--require-hashes",
-                "--no-deps",
-            ]
-            _run([str(python), *install, "-r", str(requirements)], name)
-            marker.write_text("installed\n", "utf-8")
-
-
-def _run(command: list[str], name: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-LAST_LINES:])
-        raise EnvironmentProblem(
-            f"the environment of client {name!r} could not be installed: {tail}",
-            hint="check the connection to the package index and run again",
-        )

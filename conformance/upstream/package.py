@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
@@ -61,21 +61,34 @@ def ensure_package(
     root = cache_root or cache_folder()
     target = root / f"npm-{lock_sha256[:12]}"
     # The lock leaves out the optional native helpers of msgpackr: the same files are installed on every system.
-    pinned = _Installation(node, target, _pinned_name(), ("package.json", "package-lock.json"), ("ci",))
+    files = {name: (HARNESS / name).read_text("utf-8") for name in ("package.json", "package-lock.json")}
+    pinned = _Installation(node, target, _pinned_name(), files, ("ci",))
     return BullMQPackage(target, pinned.ensure(announce), lock_sha256)
 
 
 def ensure_version(
-    node: NodeBinary, version: str, *, announce: Callable[[str], None], cache_root: Path | None = None
+    node: NodeBinary,
+    version: str,
+    *,
+    announce: Callable[[str], None],
+    overrides: Mapping[str, str] | None = None,
+    cache_root: Path | None = None,
 ) -> BullMQPackage:
     """Return another version of bullmq, and install it first if this cache does not have it yet.
 
-    Raises EnvironmentProblem where npm cannot get it, or when the cache cannot be written.
+    `overrides`: versions of packages below it, such as ioredis, in place of those that it asks for. Raises
+    EnvironmentProblem where npm cannot get it, or when the cache cannot be written.
     """
-    target = (cache_root or cache_folder()) / f"bullmq-{version}"
-    name = f"bullmq@{version}"
-    other = _Installation(node, target, f"bullmq {version}", (), ("install", "--omit=optional", "--prefix", ".", name))
-    return BullMQPackage(target, other.ensure(announce), "")
+    chosen = dict(overrides or {})
+    # From 6.0 on, bullmq leaves it to its user which ioredis it stands on; before, it brings its own.
+    direct = {"bullmq": version, "ioredis": chosen.get("ioredis", _pinned_version("ioredis"))}
+    name = "+".join([f"bullmq-{version}", *(f"{package.replace('/', '-')}-{of}" for package, of in chosen.items())])
+    described = json.dumps({"private": True, "dependencies": direct, "overrides": chosen})
+    words = ("install", "--omit=optional")
+    other = _Installation(
+        node, (cache_root or cache_folder()) / name, name.replace("-", " ", 1), {"package.json": described}, words
+    )
+    return BullMQPackage(other.target, other.ensure(announce), "")
 
 
 def installed_version(root: Path) -> str | None:
@@ -100,12 +113,12 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class _Installation:
-    """A bullmq on its way into the cache: `files` of the harness beside it, and what npm is told."""
+    """A bullmq on its way into the cache: the texts of the files that npm reads, by name, and what it is told."""
 
     node: NodeBinary
     target: Path
     name: str
-    files: tuple[str, ...]
+    files: Mapping[str, str]
     npm_words: tuple[str, ...]
 
     def ensure(self, announce: Callable[[str], None]) -> str:
@@ -132,7 +145,7 @@ class _Installation:
 
     def _complete_version(self) -> str | None:
         """What is installed, with its record; kits before the record left installations of the pinned version only."""
-        recorded = bool(self.files) or (self.target / RECORDED).exists()
+        recorded = "package-lock.json" in self.files or (self.target / RECORDED).exists()
         return installed_version(self.target) if recorded else None
 
     def _install(self, announce: Callable[[str], None]) -> str:
@@ -143,8 +156,8 @@ class _Installation:
         announce(f"Installing {self.name} with npm into {self.target} (once; later runs work offline) ...")
         part = Path(tempfile.mkdtemp(prefix=f"{self.target.name}.part-", dir=self.target.parent))
         try:
-            for name in self.files:
-                shutil.copyfile(HARNESS / name, part / name)
+            for name, text in self.files.items():
+                (part / name).write_text(text, "utf-8")
             run_npm(self.node, part, *self.npm_words)
             version = installed_version(part)
             if version is None:
@@ -159,8 +172,12 @@ class _Installation:
 
 
 def _pinned_name() -> str:
-    dependencies = json.loads((HARNESS / "package.json").read_bytes())["dependencies"]
-    return f"bullmq {dependencies['bullmq']}"
+    return f"bullmq {_pinned_version('bullmq')}"
+
+
+def _pinned_version(package: str) -> str:
+    versions: dict[str, str] = json.loads((HARNESS / "package.json").read_bytes())["dependencies"]
+    return versions[package]
 
 
 if sys.platform == "win32":

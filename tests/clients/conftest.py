@@ -16,7 +16,7 @@ import pytest
 from conformance.driver.ops import Op, lifecycle
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.transports import ChildProcess
-from conformance.environment.clients import ensure_python_environment
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.servers import RedisInstance, open_server
 
 Answer = TypeVar("Answer")
@@ -60,7 +60,9 @@ class Bench:
 
 @pytest.fixture(scope="session")
 def command() -> list[str]:
-    python = ensure_python_environment("python-official", FOLDER / "requirements.txt", announce=print)
+    python = ensure_python_environment(
+        "python-official", PythonPackages.pinned(FOLDER / "requirements.txt"), announce=print
+    )
     return [str(python), str(FOLDER / "driver.py")]
 
 

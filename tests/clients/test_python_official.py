@@ -19,6 +19,7 @@ from conformance.driver.ops import REGISTRY, Op, flow, job, lifecycle, queue, wo
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import ClientFile, client_folders
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.servers import RedisInstance
 
 from .conftest import FOLDER, Bench, eventually
@@ -55,6 +56,30 @@ def test_declares_every_operation_but_those_that_its_page_says_the_client_lacks(
     assert driver.ready.client.language == "python"
     assert driver.ready.client.version == "3.4.4"
     assert set(driver.ready.capabilities) == {"manual-worker", "managed-worker", "cluster"}
+
+
+def test_an_older_version_declares_what_it_has_and_runs_a_job(server: RedisInstance) -> None:
+    driver = ChildProcess.start(older("2.16.1"), seed=1)
+    try:
+        bench = Bench(driver, server)
+        bench.open("queue", "q")
+        bench.open("worker", "w", processor="manual")
+        assert bench.call(queue.Add(name="job", data_raw="{}", opts={"priority": 2})).id == "1"
+        claimed = bench.call(worker.GetNextJob(token="t"), "w").job
+        assert claimed is not None
+        assert (claimed.id, claimed.priority) == ("1", 2)
+        bench.call(worker.MoveToCompleted(job="1", token="t", value_raw="5"), "w")
+        assert "finishedOn" in bench.hash("1")
+        assert driver.ready.client.version == "2.16.1"
+        assert {"queue.getDeduplicationJobId", "worker.extendLocks"} & set(driver.ready.ops) == set()
+    finally:
+        driver.close()
+
+
+def older(version: str) -> list[str]:
+    """The command of the driver in an environment with this version of the client."""
+    packages = PythonPackages.resolved([f"bullmq=={version}"])
+    return [str(ensure_python_environment("python-official", packages, announce=print)), str(FOLDER / "driver.py")]
 
 
 def operations_without_a_method() -> set[str]:

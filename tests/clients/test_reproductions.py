@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.environment.clients import ensure_python_environment
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.findings import RedisReading
 from conformance.gate.records import StepRecord
 from conformance.report.bug_report import bug_reports
@@ -46,7 +46,9 @@ def test_the_pasted_script_shows_the_difference(steps: list[StepRecord], reading
     [text] = bug_reports(summarise(run, SAMPLE_ROWS)).values()
     [script] = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     (tmp_path / "reproduction.py").write_text(script, "utf-8")
-    python = ensure_python_environment("python-official", FOLDER / "requirements.txt", announce=print)
+    python = ensure_python_environment(
+        "python-official", PythonPackages.pinned(FOLDER / "requirements.txt"), announce=print
+    )
     with open_server(None, announce=print) as server:
         host, _, port = server.nodes[0].rpartition(":")
         done = subprocess.run(

@@ -19,9 +19,10 @@ from conformance.environment.clients import (
     Launch,
     Toolchain,
     client_names,
-    ensure_python_environment,
 )
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.upstream.installed_files import record_files
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, BullMQPackage
 
@@ -78,20 +79,92 @@ def test_an_unknown_name_lists_what_there_is(toolchain: Toolchain) -> None:
     assert all(name in caught.value.hint for name in client_names())
 
 
+def recorded_package(root: Path, version: str) -> BullMQPackage:
+    """An installation of one file, as npm would leave it."""
+    (root / "node_modules" / "bullmq").mkdir(parents=True, exist_ok=True)
+    (root / "node_modules" / "bullmq" / "index.js").write_text("", "utf-8")
+    record_files(root)
+    return BullMQPackage(root, version, "")
+
+
 def test_another_version_of_bullmq_is_driven_by_the_oracles_driver(
     toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = BullMQPackage(tmp_path / "other", "5.81.3", "")
+    other = recorded_package(tmp_path / "other", "5.81.3")
     monkeypatch.setattr(clients, "ensure_version", lambda _node, version, **_: {"5.81.3": other}[version])
     launch = toolchain.launch("node@5.81.3")
     assert (launch.name, launch.command) == ("node@5.81.3", toolchain.oracle.command)
     assert launch.environment == {MODULES_VARIABLE: str(other.root)}
 
 
-@pytest.mark.parametrize("name", ["reference@1.0.0", "node@newest", "node@", "@5.81.3"])
-def test_what_is_no_version_is_refused(toolchain: Toolchain, name: str) -> None:
-    with pytest.raises(UsageProblem, match="there is no client"):
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("reference@1.0.0", "cannot be chosen for the reference"),
+        ("node@newest", "names no version"),
+        ("node@", "names no version"),
+        ("@5.81.3", "unknown client"),
+    ],
+)
+def test_what_is_no_version_is_refused(toolchain: Toolchain, name: str, why: str) -> None:
+    with pytest.raises(UsageProblem, match=why):
         toolchain.launch(name)
+
+
+def test_packages_below_bullmq_are_chosen_beside_its_version(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def ensure(_node: NodeBinary, version: str, **more: object) -> BullMQPackage:
+        asked.append((version, more["overrides"]))
+        return recorded_package(tmp_path / version, version)
+
+    monkeypatch.setattr(clients, "ensure_version", ensure)
+    toolchain.launch("node@6.7.0", packages=["ioredis==5.4.1"])
+    toolchain.launch("node", packages=["ioredis==5.4.1"])
+    assert asked == [("6.7.0", {"ioredis": "5.4.1"}), (toolchain.package.version, {"ioredis": "5.4.1"})]
+
+
+@pytest.mark.parametrize(("name", "command"), [("reference", ()), ("mine", ("./driver",))])
+def test_a_version_that_nobody_would_take_notice_of_is_refused(
+    toolchain: Toolchain, name: str, command: tuple[str, ...]
+) -> None:
+    with pytest.raises(UsageProblem, match="the version of redis cannot be chosen"):
+        toolchain.launch(name, command, ["redis==7.4.1"])
+
+
+def test_a_package_without_version_is_refused(toolchain: Toolchain) -> None:
+    with pytest.raises(UsageProblem, match="names no package and version") as caught:
+        toolchain.launch("node", packages=["ioredis"])
+    assert "redis==7.4.1" in caught.value.hint
+
+
+def test_a_client_of_another_version_gets_an_environment_of_its_own(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "some_client"
+    folder.mkdir()
+    described = 'description = "Some"\ncommand = ["{python}"]\nrequirements = "pins.txt"\npackage = "some"\n'
+    (folder / "client.toml").write_text(described)
+    (folder / "pins.txt").write_text("# pinned\nsome==1.0 \\\n    --hash=sha256:00\nredis==8.1.0\n")
+    installed: list[PythonPackages] = []
+    monkeypatch.setattr(clients, "files", lambda _package: tmp_path)
+
+    def ensure(_name: str, packages: PythonPackages, **_: object) -> Path:
+        installed.append(packages)
+        return Path("python")
+
+    monkeypatch.setattr(clients, "ensure_python_environment", ensure)
+    toolchain.launch("some-client")
+    toolchain.launch("some-client@2.0")
+    toolchain.launch("some-client", packages=["redis==7.4.1"])
+    assert [packages.words for packages in installed] == [
+        ("--require-hashes", "--no-deps", "-r", str(folder / "pins.txt")),
+        ("some==2.0",),
+        ("some==1.0", "redis==7.4.1"),
+    ]
+    assert len({packages.key for packages in installed}) == 3
 
 
 def test_a_folder_with_a_client_toml_is_a_client(
@@ -130,14 +203,14 @@ def test_an_environment_is_installed_once_and_anew_when_it_was_interrupted(
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     requirements.write_text(f"tiny @ {wheel.as_uri()} --hash=sha256:{digest}\n")
 
-    python = ensure_python_environment("tiny", requirements, announce=announced.append)
+    python = ensure_python_environment("tiny", PythonPackages.pinned(requirements), announce=announced.append)
     asked = subprocess.run(
         [python, "-c", "import tiny; print(tiny.ANSWER)"], capture_output=True, text=True, check=False
     )
     assert (asked.stdout, asked.stderr) == ("42\n", "")
     assert [path for path in cache.iterdir() if path.is_dir()] == [python.parent.parent]
 
-    assert ensure_python_environment("tiny", requirements, announce=announced.append) == python
+    assert ensure_python_environment("tiny", PythonPackages.pinned(requirements), announce=announced.append) == python
     assert len(announced) == 1, "a whole environment is used as it is"
 
 
@@ -171,12 +244,12 @@ def test_an_interrupted_installation_is_made_anew(
     requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
 ) -> None:
     calls = pretended_python()
-    python = ensure_python_environment("it", requirements, announce=announced.append)
+    python = ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append)
     root = python.parent.parent
     (root / "complete").unlink()  # as if the kit had been killed before the end
     (root / "half.txt").write_text("left over")
 
-    ensure_python_environment("it", requirements, announce=announced.append)
+    ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append)
     assert not (root / "half.txt").exists()
     assert (root / "complete").exists()
     assert calls.read_text().split() == ["venv", "pip", "venv", "pip"]
@@ -188,7 +261,7 @@ def test_a_failing_pip_is_an_environment_problem_with_its_last_lines(
 ) -> None:
     pretended_python(pip="seq 1 50; echo 'ERROR: no matching distribution' >&2; exit 1")
     with pytest.raises(EnvironmentProblem) as caught:
-        ensure_python_environment("it", requirements, announce=announced.append)
+        ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append)
     assert "ERROR: no matching distribution" in caught.value.what
     assert "\n" not in caught.value.what
     assert " 40 " not in caught.value.what, "only the last lines are shown"
@@ -201,7 +274,7 @@ def test_a_failing_venv_is_an_environment_problem(
 ) -> None:
     calls = pretended_python(venv="echo 'no ensurepip' >&2; exit 1")
     with pytest.raises(EnvironmentProblem, match="no ensurepip"):
-        ensure_python_environment("it", requirements, announce=announced.append)
+        ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append)
     assert calls.read_text().split() == ["venv"]
     assert cache.exists()
 
@@ -212,7 +285,7 @@ def test_a_cache_that_cannot_be_written_is_an_environment_problem(
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("BULLMQ_CONFORMANCE_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(EnvironmentProblem, match="cannot be used") as caught:
-        ensure_python_environment("it", requirements, announce=announced.append)
+        ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append)
     assert "BULLMQ_CONFORMANCE_CACHE" in caught.value.hint
 
 
@@ -222,7 +295,9 @@ def test_two_that_install_at_once_install_once(
     calls = pretended_python()
     together = [
         threading.Thread(
-            target=ensure_python_environment, args=("it", requirements), kwargs={"announce": announced.append}
+            target=ensure_python_environment,
+            args=("it", PythonPackages.pinned(requirements)),
+            kwargs={"announce": announced.append},
         )
         for _ in range(4)
     ]
@@ -238,7 +313,7 @@ def test_other_requirements_are_another_environment(
     requirements: Path, cache: Path, announced: list[str], pretended_python: Callable[..., Path]
 ) -> None:
     pretended_python()
-    first = ensure_python_environment("it", requirements, announce=announced.append)
+    first = ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append)
     requirements.write_text("something else\n")
-    assert ensure_python_environment("it", requirements, announce=announced.append) != first
+    assert ensure_python_environment("it", PythonPackages.pinned(requirements), announce=announced.append) != first
     assert len(list(cache.glob("*/complete"))) == 2

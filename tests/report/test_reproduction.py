@@ -17,6 +17,7 @@ from conformance.findings import Finding, RedisReading
 from conformance.gate.records import StepRecord
 from conformance.report.bug_report import bug_reports, file_name, render_bug_report
 from conformance.report.causes import Cause
+from conformance.report.json_summary import document
 from conformance.report.reproduction import (
     NotWritable,
     javascript_literal,
@@ -191,3 +192,4 @@ def test_files_are_in_the_order_of_severity() -> None:
     names = list(bug_reports(shown))
     assert names == [file_name(cause) for cause in shown.causes]
     assert names[0].startswith("01-")
+    assert [cause.bug_report for cause in document(shown).causes] == [f"causes/{name}" for name in names]

@@ -14,12 +14,13 @@ from importlib import metadata
 from typing import Any
 
 import bullmq
-from bullmq import FlowProducer, Queue, QueueEvents, Worker
+from bullmq import FlowProducer, Queue, Worker
 from handles import OfficialHandle, OfficialHandles, processor_for, resolve
 from job_ops import JOB_OPS, WORKER_OPS, log
-from kit import DeadlineServer, OpError, deadline_ms, reported_to_the_kit, text_of
+from kit import DeadlineServer, OpError, Unsupported, deadline_ms, reported_to_the_kit, text_of
 from queue_ops import FLOW_OPS, QUEUE_OPS
 from redis.asyncio.cluster import ClusterNode, RedisCluster
+from versions import TARGETS, VERSION, wait_until_ready
 
 Json = dict[str, Any]
 Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
@@ -27,15 +28,14 @@ Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
 PACKAGES = ("redis", "msgpack", "croniter")
 """What the client's behaviour depends on: how it speaks to Redis, packs options and reads cron patterns."""
 
-TARGETS = "6.4.0"
-"""The BullMQ whose Lua scripts, byte for byte, are in the wheel of bullmq 3.4.4."""
-
 CAPABILITIES = ["manual-worker", "managed-worker", "cluster"]
 
 ANSWER_BY = 0.9
 """The part of a call's deadline after which it is answered as undecided."""
 
 Send = Callable[[str, Json], None]
+
+QueueEvents: Any = getattr(bullmq, "QueueEvents", object)
 
 CONNECT_BY = 0.8
 """The part of a call's deadline after which there is no connection: the client tries again for minutes."""
@@ -50,8 +50,8 @@ class OfficialDriver:
             client={
                 "name": "bullmq",
                 "language": "python",
-                "version": bullmq.__version__,
-                "targets": TARGETS,
+                "version": VERSION,
+                "targets": TARGETS.get(VERSION, ""),
                 "packages": {name: metadata.version(name) for name in PACKAGES},
             },
             capabilities=CAPABILITIES,
@@ -129,7 +129,7 @@ def _log_late_end(task: asyncio.Task[Json | None]) -> None:
         print(f"ended after its deadline with {task.exception()!r}", file=sys.stderr)
 
 
-class ForwardingQueueEvents(QueueEvents):  # type: ignore[misc]  # the client has no types
+class ForwardingQueueEvents(QueueEvents):  # type: ignore[misc]  # the client has no types, and older versions not even this
     """QueueEvents that sends every entry that it delivers to the kit.
 
     The client's emitter has listeners by name only, and names are not known ahead; an entry is emitted under its name
@@ -190,12 +190,12 @@ def _host_and_port(node: str) -> tuple[str, int]:
 
 async def _open_queue(handle: OfficialHandle, args: Json, options: Json) -> None:
     handle.object = Queue(args["queue"], options)
-    await handle.object.backend.waitUntilReady()
+    await wait_until_ready(handle.object)
 
 
 async def _open_flow(handle: OfficialHandle, _args: Json, options: Json) -> None:
-    handle.object = FlowProducer(opts=options)
-    await handle.object.backend.waitUntilReady()
+    handle.object = FlowProducer(options["connection"], options)
+    await wait_until_ready(handle.object)
 
 
 async def _open_worker(handle: OfficialHandle, args: Json, options: Json) -> None:
@@ -203,10 +203,12 @@ async def _open_worker(handle: OfficialHandle, args: Json, options: Json) -> Non
     handle.object = Worker(args["queue"], process, options)
     handle.report_errors()
     handle.report_worker_events()
-    await handle.object.backend.waitUntilReady()
+    await wait_until_ready(handle.object)
 
 
 async def _open_events(handle: OfficialHandle, args: Json, options: Json) -> None:
+    if QueueEvents is object:
+        raise Unsupported("this version of the client has no QueueEvents")
     autorun = options.pop("autorun", True)
     events = ForwardingQueueEvents(args["queue"], {**options, "autorun": False})
     events.send = handle.send

@@ -14,8 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from bullmq import DelayedError, Job, UnrecoverableError, WaitingChildrenError
+from bullmq import Job
 from kit import OpError, Unsupported, job_view, parse, text_of
+from versions import error_class, has
 
 Json = dict[str, Any]
 
@@ -31,6 +32,8 @@ MISSING_OUTCOMES = {
     "wait": "this client has no Job.moveToWait and no WaitingError",
     "rate-limit": "this client has no Worker.rateLimit and no RateLimitError",
 }
+if not has(Job, "moveToDelayed"):
+    MISSING_OUTCOMES["delay"] = "this version of the client has no Job.moveToDelayed and no DelayedError"
 
 
 @dataclass
@@ -191,17 +194,17 @@ async def _fail(_job: Job, _token: str, answer: Json) -> Any:
 
 
 async def _unrecoverable(_job: Job, _token: str, answer: Json) -> Any:
-    raise UnrecoverableError(answer.get("message", DEFAULT_MESSAGE))
+    raise error_class("UnrecoverableError")(answer.get("message", DEFAULT_MESSAGE))
 
 
 async def _delay(job: Job, token: str, answer: Json) -> Any:
     await job.moveToDelayed(round(time.time() * 1000) + answer.get("ms", 0), token)
-    raise DelayedError
+    raise error_class("DelayedError")
 
 
 async def _wait_for_children(job: Job, token: str, answer: Json) -> Any:
     if await job.moveToWaitingChildren(token, {}):
-        raise WaitingChildrenError
+        raise error_class("WaitingChildrenError")
     # Nothing was pending: the job goes on, and here that means that it ends.
     return parse(answer.get("value_raw") or "null")
 
@@ -282,7 +285,7 @@ async def _take_step(job: Job, step: Json) -> None:
             if job.attemptsMade < step.get("until_attempt", float("inf")):
                 raise FailedOnRequestError(step["message"])
         case "unrecoverable":
-            raise UnrecoverableError(step["message"])
+            raise error_class("UnrecoverableError")(step["message"])
         case unknown:
             raise FailedOnRequestError(f"unknown step: {unknown}")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from inspect import isawaitable
 from typing import Any
 
-from bullmq import Job, UnrecoverableError
+from bullmq import Job, Worker
 from handles import FailedOnRequestError, OfficialHandle, throw
 from kit import json_text, maybe_job, parse
+from versions import backend_class, backend_of, error_class, has
 
 Json = dict[str, Any]
 JobOp = Callable[[Job, Json], Awaitable[Json | None]]
@@ -50,17 +52,19 @@ async def _get_children_values(job: Job, _args: Json) -> Json:
     return {"values": {key: json_text(value) for key, value in (await job.getChildrenValues()).items()}}
 
 
-JOB_OPS: dict[str, JobOp] = {
-    "job.changePriority": _change_priority,
-    "job.getChildrenValues": _get_children_values,
-    "job.getState": _get_state,
-    "job.isFinished": _is_finished,
-    "job.promote": _promote,
-    "job.remove": _remove,
-    "job.retry": _retry,
-    "job.updateData": _update_data,
-    "job.updateProgress": _update_progress,
+_JOB_OPS: dict[str, tuple[str, JobOp]] = {
+    "job.changePriority": ("changePriority", _change_priority),
+    "job.getChildrenValues": ("getChildrenValues", _get_children_values),
+    "job.getState": ("getState", _get_state),
+    "job.isFinished": ("isCompleted", _is_finished),
+    "job.promote": ("promote", _promote),
+    "job.remove": ("remove", _remove),
+    "job.retry": ("retry", _retry),
+    "job.updateData": ("updateData", _update_data),
+    "job.updateProgress": ("updateProgress", _update_progress),
 }
+
+JOB_OPS = {op: run for op, (method, run) in _JOB_OPS.items() if has(Job, method)}
 """Work on queue handles, and on worker handles for jobs that are bound to the worker."""
 
 
@@ -84,7 +88,7 @@ async def _move_to_completed(handle: OfficialHandle, args: Json) -> Json:
 
 async def _move_to_failed(handle: OfficialHandle, args: Json) -> Json:
     job = await _taken(handle, args)
-    kind = UnrecoverableError if args["unrecoverable"] else FailedOnRequestError
+    kind = error_class("UnrecoverableError") if args["unrecoverable"] else FailedOnRequestError
     try:
         throw(kind(args["message"]))
     except kind as error:
@@ -104,11 +108,11 @@ async def _move_to_waiting_children(handle: OfficialHandle, args: Json) -> Json:
 
 
 async def _extend_lock(handle: OfficialHandle, args: Json) -> Json:
-    return {"value": bool(await handle.object.backend.extendLock(args["job"], args["token"], args["duration_ms"]))}
+    return {"value": bool(await backend_of(handle.object).extendLock(args["job"], args["token"], args["duration_ms"]))}
 
 
 async def _extend_locks(handle: OfficialHandle, args: Json) -> Json:
-    failed = await handle.object.backend.extendLocks(args["jobs"], args["tokens"], args["duration_ms"])
+    failed = await backend_of(handle.object).extendLocks(args["jobs"], args["tokens"], args["duration_ms"])
     return {"ids": [str(job_id) for job_id in failed or []]}
 
 
@@ -158,21 +162,25 @@ async def _fetched(handle: OfficialHandle, args: Json, reply: Any) -> Json:
     if not reply or not reply[0]:
         return {"job": None}
     fields, job_id, limit_until, delay_until = reply
-    job = await handle.object.nextJobFromJobData(fields, job_id, limit_until, delay_until, args["token"])
+    job = handle.object.nextJobFromJobData(fields, job_id, limit_until, delay_until, args["token"])
+    job = await job if isawaitable(job) else job  # a coroutine from 3.0 on
     return maybe_job(handle.hold(job))
 
 
-WORKER_OPS: dict[str, WorkerOp] = {
-    "worker.checkStalled": _check_stalled,
-    "worker.extendLock": _extend_lock,
-    "worker.extendLocks": _extend_locks,
-    "worker.getNextJob": _get_next_job,
-    "worker.isPaused": _is_paused,
-    "worker.isRunning": _is_running,
-    "worker.moveToCompleted": _move_to_completed,
-    "worker.moveToDelayed": _move_to_delayed,
-    "worker.moveToFailed": _move_to_failed,
-    "worker.moveToWaitingChildren": _move_to_waiting_children,
-    "worker.pause": _pause,
-    "worker.resume": _resume,
+_WORKER_OPS: dict[str, tuple[Any, str, WorkerOp]] = {
+    "worker.checkStalled": (Worker, "runStalledJobsCheck", _check_stalled),
+    "worker.extendLock": (backend_class(), "extendLock", _extend_lock),
+    "worker.extendLocks": (backend_class(), "extendLocks", _extend_locks),
+    "worker.getNextJob": (Worker, "getNextJob", _get_next_job),
+    "worker.isPaused": (Worker, "pause", _is_paused),
+    "worker.isRunning": (Worker, "run", _is_running),
+    "worker.moveToCompleted": (Job, "moveToCompleted", _move_to_completed),
+    "worker.moveToDelayed": (Job, "moveToDelayed", _move_to_delayed),
+    "worker.moveToFailed": (Job, "moveToFailed", _move_to_failed),
+    "worker.moveToWaitingChildren": (Job, "moveToWaitingChildren", _move_to_waiting_children),
+    "worker.pause": (Worker, "pause", _pause),
+    "worker.resume": (Worker, "resume", _resume),
 }
+
+WORKER_OPS = {op: run for op, (owner, method, run) in _WORKER_OPS.items() if has(owner, method)}
+"""Work on worker handles."""

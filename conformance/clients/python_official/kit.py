@@ -114,7 +114,10 @@ def json_text(value: Any) -> str:
 
 
 def job_view(job: Job) -> Json:
-    """Show a Job object. The client keeps no name of the worker that processed it."""
+    """Show a Job object. The client keeps no name of the worker that processed it.
+
+    Older versions have no attribute for some options, so that their users read the options.
+    """
     return {
         "id": str(job.id),
         "name": "" if job.name is None else str(job.name),
@@ -122,18 +125,18 @@ def job_view(job: Job) -> Json:
         "opts": job.opts,
         "timestamp": job.timestamp,
         "delay": job.delay,
-        "priority": job.priority,
+        "priority": getattr(job, "priority", job.opts.get("priority", 0)),
         "attempts_made": job.attemptsMade,
         "attempts_started": job.attemptsStarted,
         "stalled_counter": job.stalledCounter,
         "progress_raw": json_text(job.progress),
         "returnvalue_raw": json_text(job.returnvalue),
         "failed_reason": job.failedReason,
-        "stacktrace_length": len(job.stacktrace),
+        "stacktrace_length": len(getattr(job, "stacktrace", [])),
         "processed_on": job.processedOn,
         "finished_on": job.finishedOn,
         "parent_key": job.parentKey,
-        "deduplication_id": job.deduplication_id,
+        "deduplication_id": getattr(job, "deduplication_id", (job.opts.get("deduplication") or {}).get("id")),
     }
 
 

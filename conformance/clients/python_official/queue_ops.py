@@ -7,6 +7,7 @@ from typing import Any
 
 from bullmq import FlowProducer, Queue
 from kit import Unsupported, flow_view, job_view, maybe_job, parse, scheduler_view
+from versions import has
 
 Json = dict[str, Any]
 QueueOp = Callable[[Queue, Json], Awaitable[Json | None]]
@@ -196,43 +197,47 @@ async def _add_flows(flow: FlowProducer, args: Json) -> Json:
     return {"flows": [flow_view(tree) for tree in await flow.addBulk([_flow_node(node) for node in args["flows"]])]}
 
 
-QUEUE_OPS: dict[str, QueueOp] = {
-    "queue.add": _add,
-    "queue.addBulk": _add_bulk,
-    "queue.clean": _clean,
-    "queue.drain": _drain,
-    "queue.getCountsPerPriority": _get_counts_per_priority,
-    "queue.getDeduplicationJobId": _get_deduplication_job_id,
-    "queue.getGlobalConcurrency": _get_global_concurrency,
-    "queue.getGlobalRateLimit": _get_global_rate_limit,
-    "queue.getJob": _get_job,
-    "queue.getJobCountByTypes": _get_job_count_by_types,
-    "queue.getJobCounts": _get_job_counts,
-    "queue.getJobLogs": _get_job_logs,
-    "queue.getJobScheduler": _get_job_scheduler,
-    "queue.getJobSchedulers": _get_job_schedulers,
-    "queue.getJobSchedulersCount": _get_job_schedulers_count,
-    "queue.getJobState": _get_job_state,
-    "queue.getJobs": _get_jobs,
-    "queue.getRateLimitTtl": _get_rate_limit_ttl,
-    "queue.getWorkers": _get_workers,
-    "queue.getWorkersCount": _get_workers_count,
-    "queue.isPaused": _is_paused,
-    "queue.obliterate": _obliterate,
-    "queue.pause": _pause,
-    "queue.promoteJobs": _promote_jobs,
-    "queue.rateLimit": _rate_limit,
-    "queue.remove": _remove,
-    "queue.removeGlobalConcurrency": _remove_global_concurrency,
-    "queue.removeGlobalRateLimit": _remove_global_rate_limit,
-    "queue.removeJobScheduler": _remove_job_scheduler,
-    "queue.removeRateLimitKey": _remove_rate_limit_key,
-    "queue.resume": _resume,
-    "queue.retryJobs": _retry_jobs,
-    "queue.setGlobalConcurrency": _set_global_concurrency,
-    "queue.setGlobalRateLimit": _set_global_rate_limit,
-    "queue.trimEvents": _trim_events,
-    "queue.upsertJobScheduler": _upsert_job_scheduler,
+_QUEUE_OPS: dict[str, tuple[str, QueueOp]] = {
+    "queue.add": ("add", _add),
+    "queue.addBulk": ("addBulk", _add_bulk),
+    "queue.clean": ("clean", _clean),
+    "queue.drain": ("drain", _drain),
+    "queue.getCountsPerPriority": ("getCountsPerPriority", _get_counts_per_priority),
+    "queue.getDeduplicationJobId": ("getDeduplicationJobId", _get_deduplication_job_id),
+    "queue.getGlobalConcurrency": ("getGlobalConcurrency", _get_global_concurrency),
+    "queue.getGlobalRateLimit": ("getGlobalRateLimit", _get_global_rate_limit),
+    "queue.getJob": ("getJob", _get_job),
+    "queue.getJobCountByTypes": ("getJobCountByTypes", _get_job_count_by_types),
+    "queue.getJobCounts": ("getJobCounts", _get_job_counts),
+    "queue.getJobLogs": ("getJobLogs", _get_job_logs),
+    "queue.getJobScheduler": ("getJobScheduler", _get_job_scheduler),
+    "queue.getJobSchedulers": ("getJobSchedulers", _get_job_schedulers),
+    "queue.getJobSchedulersCount": ("getJobSchedulersCount", _get_job_schedulers_count),
+    "queue.getJobState": ("getJobState", _get_job_state),
+    "queue.getJobs": ("getJobs", _get_jobs),
+    "queue.getRateLimitTtl": ("getRateLimitTtl", _get_rate_limit_ttl),
+    "queue.getWorkers": ("get_workers", _get_workers),
+    "queue.getWorkersCount": ("get_workers_count", _get_workers_count),
+    "queue.isPaused": ("isPaused", _is_paused),
+    "queue.obliterate": ("obliterate", _obliterate),
+    "queue.pause": ("pause", _pause),
+    "queue.promoteJobs": ("promoteJobs", _promote_jobs),
+    "queue.rateLimit": ("rateLimit", _rate_limit),
+    "queue.remove": ("remove", _remove),
+    "queue.removeGlobalConcurrency": ("removeGlobalConcurrency", _remove_global_concurrency),
+    "queue.removeGlobalRateLimit": ("removeGlobalRateLimit", _remove_global_rate_limit),
+    "queue.removeJobScheduler": ("removeJobScheduler", _remove_job_scheduler),
+    "queue.removeRateLimitKey": ("removeRateLimitKey", _remove_rate_limit_key),
+    "queue.resume": ("resume", _resume),
+    "queue.retryJobs": ("retryJobs", _retry_jobs),
+    "queue.setGlobalConcurrency": ("setGlobalConcurrency", _set_global_concurrency),
+    "queue.setGlobalRateLimit": ("setGlobalRateLimit", _set_global_rate_limit),
+    "queue.trimEvents": ("trimEvents", _trim_events),
+    "queue.upsertJobScheduler": ("upsertJobScheduler", _upsert_job_scheduler),
 }
 
-FLOW_OPS: dict[str, FlowOp] = {"flow.add": _add_flow, "flow.addBulk": _add_flows}
+_FLOW_OPS: dict[str, tuple[str, FlowOp]] = {"flow.add": ("add", _add_flow), "flow.addBulk": ("addBulk", _add_flows)}
+
+QUEUE_OPS = {op: run for op, (method, run) in _QUEUE_OPS.items() if has(Queue, method)}
+FLOW_OPS = {op: run for op, (method, run) in _FLOW_OPS.items() if has(FlowProducer, method)}
+"""The operations for which this version of the client has a method."""

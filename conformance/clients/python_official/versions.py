@@ -1,0 +1,56 @@
+"""What differs between the versions of the client that this driver works with: 2.16.1 and all later ones.
+
+A name that a version does not have yet becomes an operation that is not declared, never an error.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any
+
+import bullmq
+from bullmq import custom_errors
+
+VERSION = version("bullmq")
+"""Of the installed package; `bullmq.__version__` was forgotten in some releases."""
+
+TARGETS = {"2.16.2": "5.62.0", "3.4.4": "6.4.0"}
+"""The BullMQ that a version follows, where it is known: that of its Lua scripts."""
+
+
+class MissingError(Exception):
+    """Stands for an error class that this version does not have; nobody raises it."""
+
+
+def error_class(name: str) -> type[Exception]:
+    """The client's error class of this name."""
+    found = getattr(bullmq, name, None) or getattr(custom_errors, name, MissingError)
+    return found if isinstance(found, type) else MissingError
+
+
+def has(owner: Any, method: str) -> bool:
+    """Whether a class has the method."""
+    return callable(getattr(owner, method, None))
+
+
+def backend_of(owner: Any) -> Any:
+    """What runs the scripts for a Queue, Worker or FlowProducer: `backend` from 3.0 on, `scripts` before."""
+    return owner.backend if hasattr(owner, "backend") else owner.scripts
+
+
+def backend_class() -> Any:
+    """The class behind `backend_of`, to see which operations it has."""
+    try:
+        return import_module("bullmq.backend").Backend
+    except ImportError:
+        return import_module("bullmq.scripts").Scripts
+
+
+async def wait_until_ready(owner: Any) -> None:
+    """Wait until the object is connected."""
+    backend = getattr(owner, "backend", None)
+    if hasattr(backend, "waitUntilReady"):
+        await backend.waitUntilReady()
+    else:
+        await owner.client.ping()

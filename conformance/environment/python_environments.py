@@ -1,0 +1,84 @@
+"""Python environments of clients, one per list of packages, so that dependencies cannot clash with the kit's own."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.problems import EnvironmentProblem
+from conformance.upstream.package import CACHE_VARIABLE, cache_folder, exclusive_lock
+
+LAST_LINES = 6
+
+
+@dataclass(frozen=True)
+class PythonPackages:
+    """What is installed: a file with pinned, hashed requirements, or packages that pip resolves (`redis==7.4.1`).
+
+    `key` tells lists apart, so that each has an environment of its own.
+    """
+
+    words: tuple[str, ...]
+    key: str
+
+    @staticmethod
+    def pinned(requirements: Path) -> PythonPackages:
+        """Exactly what a hashed requirements file names."""
+        words = ("--require-hashes", "--no-deps", "-r", str(requirements))
+        return PythonPackages(words, _digest(requirements.read_bytes()))
+
+    @staticmethod
+    def resolved(packages: Sequence[str]) -> PythonPackages:
+        """These versions, and whatever else pip finds that they need."""
+        return PythonPackages(tuple(packages), _digest("\n".join(packages).encode()))
+
+
+def ensure_python_environment(name: str, packages: PythonPackages, *, announce: Callable[[str], None]) -> Path:
+    """The interpreter of the environment; installs it once per list of packages and Python version.
+
+    Raises EnvironmentProblem with the last lines of pip when that fails, or when the cache cannot be written. A marker
+    file written last distinguishes a whole environment from one that was interrupted, which is made anew.
+    """
+    root = cache_folder() / f"python-{name}-{packages.key}"
+    try:
+        _install_once(name, packages, root, announce)
+    except OSError as error:
+        raise EnvironmentProblem(
+            f"the cache folder {root.parent} cannot be used: {error}", hint=f"set {CACHE_VARIABLE} to a writable folder"
+        ) from error
+    return root / "bin" / "python"
+
+
+def _install_once(name: str, packages: PythonPackages, root: Path, announce: Callable[[str], None]) -> None:
+    python, marker = root / "bin" / "python", root / "complete"
+    root.parent.mkdir(parents=True, exist_ok=True)
+    # Without the lock, one process would run the interpreter of an environment that another has only half installed.
+    with exclusive_lock(
+        root.parent / f".{root.name}.lock", on_wait=lambda: announce("waiting for another installation ...")
+    ):
+        if not marker.exists():
+            announce(f"installing the Python client {name!r} once into {root}")
+            shutil.rmtree(root, ignore_errors=True)
+            _run([sys.executable, "-m", "venv", str(root)], name)
+            install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            _run([str(python), *install, *packages.words], name)
+            marker.write_text("installed\n", "utf-8")
+
+
+def _run(command: list[str], name: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-LAST_LINES:])
+        raise EnvironmentProblem(
+            f"the environment of client {name!r} could not be installed: {tail}",
+            hint="check the names and versions of its packages, and the connection to the package index, and run again",
+        )
+
+
+def _digest(what: bytes) -> str:
+    return hashlib.sha256(what + sys.version.encode()).hexdigest()[:12]
