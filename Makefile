@@ -5,14 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_WITH_SPARK := $(VENV)/.ready-with-spark
+# A process more than there are cores: scenarios of the full tier wait for long.
+FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-.PHONY: run test chaos check coverage generate lock clean
+.PHONY: run test full chaos check steady coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
 test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
 	$(BIN)/python -m pytest -n auto --dist loadgroup tests conformance
+
+full: $(READY) ## every scenario on the reference and on Node, on a single Redis and on a cluster
+	$(FULL_RUN) --client reference
+	$(FULL_RUN) --client node
+	$(FULL_RUN) --client reference --redis cluster:3
+	$(FULL_RUN) --client node --redis cluster:3
 
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos
@@ -24,6 +32,9 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.class_names
 	$(BIN)/vulture
+
+steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed
+	$(BIN)/python -m tests.steady
 
 coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach
 	rm -f .coverage*

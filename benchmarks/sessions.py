@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 from rich.console import Console
 from rich.table import Table
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any
 
 from redis.exceptions import RedisClusterException, RedisError
 
@@ -19,6 +17,8 @@ from chaos.recorder import HistoryRecorder
 from chaos.topologies import Topology
 from conformance.checkers.histories.end_state import waiting_for_good
 from conformance.checkers.histories.history import History, MachineStarved, ResourceSample, StreamEventLine
+from conformance.environment.background import BackgroundThread
+from conformance.environment.starvation import STARVED_MS, TICK_S, RunQueue
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import LIST_CONTAINERS, UNFINISHED_CONTAINERS
@@ -32,9 +32,6 @@ RETRY_S = 0.1
 SAMPLE_MS = 250
 CATCH_UP_S = 10.0
 LOOK_S = 0.05
-TICK_S = 0.05
-STARVED_MS = 400.0
-"""A thread that only sleeps and comes back this much late was not let run: nor was anybody else."""
 PERIOD_S = 1.0
 STARVED_SHARE = 0.7
 """Who wanted to run for so much of a period, and was not let, may lose a lock by it."""
@@ -43,34 +40,6 @@ MOST_GROWTH = 1.5
 LEAST_GROWTH_BYTES = 32 * 1024 * 1024
 """Less than this is no growth: caches fill, heaps are not given back at once."""
 FEWEST_SAMPLES = 20
-
-
-class BackgroundThread(ABC):
-    """Something that runs in a thread of its own while a block is entered."""
-
-    def __init__(self) -> None:
-        self.ended = threading.Event()
-        """Set when it has to come to its end."""
-        self._thread = threading.Thread(target=self.run, daemon=True, name=type(self).__name__)
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop, and wait for the end."""
-        self.stop()
-
-    def stop(self) -> None:
-        """The same; may be called again."""
-        self.ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    @abstractmethod
-    def run(self) -> None:
-        """Work until `ended` is set."""
 
 
 class QueueObserver(BackgroundThread):
@@ -230,14 +199,6 @@ def resident_bytes(pid: int) -> int | None:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def waited_to_run_s(pid: int) -> float | None:
-    """For how long in its life the first thread of a process was ready and not let run; None where nobody can tell."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return None
-
-
 class ProcessMonitor(BackgroundThread):
     """Samples once a second, in a thread: memory, and `starved` where the machine is so busy that a client may be late.
 
@@ -248,28 +209,20 @@ class ProcessMonitor(BackgroundThread):
         super().__init__()
         self._recorder = recorder
         self._pids = pids
-        self._waited: dict[int, float] = {}
+        self._run_queue = RunQueue()
 
     def run(self) -> None:
         """Work until the end."""
         last_ms = self._recorder.now_ms()
         while not self.ended.wait(PERIOD_S):
             pids, now_ms = self._pids(), self._recorder.now_ms()
-            share = max(map(self._newly_waited_s, pids.values()), default=0.0) * 1000 / (now_ms - last_ms)
+            share = max(map(self._run_queue.newly_waited_s, pids.values()), default=0.0) * 1000 / (now_ms - last_ms)
             if share > STARVED_SHARE:
                 self._recorder.put(MachineStarved(at_ms=now_ms, since_ms=last_ms))
             last_ms = now_ms
             found = {name: resident_bytes(pid) for name, pid in {KIT: os.getpid(), **pids}.items()}
             memory = {name: size for name, size in found.items() if size is not None}
             self._recorder.put(ResourceSample(at_ms=self._recorder.now_ms(), memory=memory))
-
-    def _newly_waited_s(self, pid: int) -> float:
-        """Since it was last asked for; nothing for a process that was not seen before."""
-        before, after = self._waited.get(pid), waited_to_run_s(pid)
-        if after is None:
-            return 0.0
-        self._waited[pid] = after
-        return 0.0 if before is None else after - before
 
 
 def growth(history: History) -> dict[str, str]:

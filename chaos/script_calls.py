@@ -9,10 +9,10 @@ from typing import Any
 
 import msgpack
 
-from chaos.observers import BackgroundThread
 from chaos.processes import ClientProcess
 from chaos.recorder import HistoryRecorder
 from conformance.checkers.histories.history import ScriptLine
+from conformance.environment.background import BackgroundThread
 from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.resp import ProtocolViolation, decode, plain
 

@@ -32,6 +32,12 @@ class EnvironmentProblem(Problem):
     exit_code = 3
 
 
+class Undecidable(Problem):
+    """What was asked for cannot be decided, and that is known before anything runs: exit code 4."""
+
+    exit_code = 4
+
+
 class NothingSelected(Problem):
     """The selection matches no scenario: exit code 5."""
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from conformance.checkers.base import (
+    EARLIEST_MS,
     InvariantCheck,
     SnapshotView,
     ViolationDetail,
@@ -204,7 +205,8 @@ def _finish_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _due_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The score in `delayed` is the due time in ms times 4096, plus a tie-break below 4096.
 
-    The due time is not before timestamp plus delay. A score that belongs to a chosen timestamp may be anything.
+    The due time is not before timestamp plus delay. A score that belongs to a chosen timestamp may be anything, and a
+    timestamp that is no time (another check's business) says nothing about the score.
     """
     for row in view.snapshot.memberships:
         job = view.jobs.get((row.queue, row.job))
@@ -213,7 +215,8 @@ def _due_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
             continue
         timestamp, delay = job.number("timestamp") or 0, job.number("delay") or 0
         due = None if score is None else score / DELAY_FACTOR
-        if due is None or not is_plausible_ms(timestamp) or due < timestamp + delay - CLOCK_TOLERANCE_MS:
+        earliest = timestamp + delay - CLOCK_TOLERANCE_MS if is_plausible_ms(timestamp) else EARLIEST_MS
+        if due is None or due < earliest:
             message = f"score {row.score} is not 4096 times a time from timestamp + delay on ({timestamp + delay:.0f})"
             yield ViolationDetail(where="membership.delayed.score", key=f"{row.queue}:{row.job}", message=message)
 

@@ -87,10 +87,10 @@ def _locks(view: SnapshotView) -> Iterator[ViolationDetail]:
         if ttl is not None and ttl < 0:
             yield ViolationDetail(where="lock.ttl", key=key, message="the lock never expires")
         if (lock.queue, lock.job) not in view.jobs:
-            yield ViolationDetail(where="lock", key=key, message="there is a lock, but no such job")
+            yield ViolationDetail(where="lock.left", key=key, message="there is a lock, but no such job")
         elif not left_behind.intersection(states):
             yield ViolationDetail(
-                where="lock", key=key, message=f"there is a lock, and the job is in {', '.join(states) or 'none'}"
+                where="lock.left", key=key, message=f"there is a lock, and the job is in {', '.join(states) or 'none'}"
             )
 
 

@@ -27,7 +27,8 @@ INTERRUPTED = 130
 def cli() -> None:
     """Decide whether a BullMQ client speaks the protocol of Node.js BullMQ 5.62.0.
 
-    Exit codes: 0 conformant, 1 not, 2 wrong usage, 3 environment or driver broken, 5 nothing selected.
+    Exit codes: 0 what was asked for holds, 1 not conformant, 2 wrong usage, 3 environment, driver or kit broken,
+    4 undecided, 5 nothing selected.
     """
 
 

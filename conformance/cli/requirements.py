@@ -19,10 +19,11 @@ from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.selection import scenarios_by_requirement
 from conformance.ledger.loader import STATUSES, Ledger, Requirement, load_claims, load_ledger
 from conformance.ledger.overview import LedgerCoverage, coverage_of, requirements_page
+from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import killed_rows
 from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected, UsageProblem
-from conformance.proofs.proof import all_proofs, proof_runner
+from conformance.proofs.proof import Proof, ProofRunner, all_proofs, proof_runner
 
 
 @click.command("list")
@@ -30,9 +31,13 @@ from conformance.proofs.proof import all_proofs, proof_runner
 @click.option("--clients", "what", flag_value="clients", help="List the clients that `run --client` takes.")
 @click.option("--rules", "what", flag_value="rules", help="List the canonical rules, and why each exists.")
 @click.option("--checks", "what", flag_value="checks", help="List what is checked after every scenario.")
+@click.option("--profiles", "what", flag_value="profiles", help="List what a client can be conformant as.")
 def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     """List requirements: all, or those whose id or area matches one of the glob PATTERNS."""
     console = Console(soft_wrap=True, highlight=False)
+    if what == "profiles":
+        _list_profiles(console)
+        return
     if what is not None:
         _list_others(console, what)
         return
@@ -52,6 +57,18 @@ def list_requirements(patterns: tuple[str, ...], what: str | None) -> None:
     for row in chosen:
         table.add_row(row.level, row.id, Text(row.statement))
     console.print(table)
+
+
+def _list_profiles(console: Console) -> None:
+    """Print each profile with what a driver has to declare for it, and the requirements that it consists of."""
+    table = load_profiles()
+    requirements = table.rows_by_profile(row.id for row in load_ledger().values() if row.examined)
+    for profile in table.values():
+        rows = requirements[profile.name]
+        needed = ", ".join((*profile.operations, *profile.capabilities)) or "nothing: it is about every client"
+        console.print(f"{profile.name}: {profile.title}", style="bold")
+        console.print(f"  needs         {needed}{' and a Redis Cluster' if profile.needs else ''}")
+        console.print(f"  requirements  {len(rows)}: {', '.join(rows)}\n")
 
 
 def _list_others(console: Console, what: str) -> None:
@@ -79,16 +96,24 @@ REFUTED = 1
 
 
 @click.command()
-@click.argument("requirement")
+@click.argument("requirement", required=False)
 @click.option("--prove", is_flag=True, help="Show on a private Redis what the oracle does where the row is disputed.")
+@click.option("--all", "everything", is_flag=True, help="With --prove: prove every disputed row.")
 @click.option("--node", default="", help="Path of the Node.js that runs the oracle.")
 @click.option("--redis", default="", help="With --prove: as in `run`; default: a private one.")
-def explain(requirement: str, prove: bool, node: str, redis: str) -> int:
+def explain(requirement: str | None, prove: bool, everything: bool, node: str, redis: str) -> int:
     """Explain one REQUIREMENT, by its id or by the id of a claim of the specification (FR-2.3)."""
-    row = _find(load_ledger(), requirement)
     console = Console(soft_wrap=True, highlight=False, markup=False)
+    options = EnvironmentOptions(node=node, redis=redis)
+    if everything:
+        if requirement is not None or not prove:
+            raise UsageProblem("--all names no requirement, and needs --prove", hint="explain --prove --all")
+        return _prove_everything(console, options)
+    if requirement is None:
+        raise UsageProblem("which requirement?", hint="`bullmq-conformance list` prints every id")
+    row = _find(load_ledger(), requirement)
     _print_requirement(row, console)
-    return _prove(row, console, node=node, redis=redis) if prove else 0
+    return _prove(row, console, options) if prove else 0
 
 
 def _find(ledger: Ledger, requirement: str) -> Requirement:
@@ -105,7 +130,9 @@ def _print_requirement(row: Requirement, console: Console) -> None:
     console.print(f"{row.id}  ({row.level}, area {row.area})", style="bold")
     console.print(row.statement)
     scenarios = scenarios_by_requirement().get(row.id, [])
+    profile = load_profiles().profile_of(row.id)
     facts = {
+        "profile": profile.name if row.examined and profile else "",
         "status": f"{row.status}: {row.reason}" if row.reason else row.status,
         "stated in": row.source,
         "the paper": row.paper,
@@ -121,19 +148,37 @@ def _print_requirement(row: Requirement, console: Console) -> None:
             console.print(f"{name}: {text}")
 
 
-def _prove(row: Requirement, console: Console, *, node: str, redis: str) -> int:
+def _prove(row: Requirement, console: Console, options: EnvironmentOptions) -> int:
     """Run the proofs of a row. Exit code 1 where the oracle does not do what the ledger says."""
     proofs = all_proofs().get(row.id, ())
     if not proofs:
         hint = "other disputed rows have one: `bullmq-conformance explain order.delayed.score --prove`"
         raise UsageProblem(f"there is no proof of {row.id}, which is {row.status}", hint=hint)
-    refuted = False
-    with proof_runner(EnvironmentOptions(node=node, redis=redis)) as runner:
-        for proof in proofs:
-            result = runner.run(proof)
-            refuted = refuted or not result.holds
-            console.print(f"\n{proof.what}\n{result.text}")
+    with proof_runner(options) as runner:
+        return REFUTED if _refuted(proofs, runner, console) else 0
+
+
+def _prove_everything(console: Console, options: EnvironmentOptions) -> int:
+    """Run every proof. Exit code 1 where the oracle does not do what the ledger says, naming those rows last."""
+    refuted = []
+    with proof_runner(options) as runner:
+        for name, proofs in all_proofs().items():
+            console.print(f"\n{name}", style="bold")
+            if _refuted(proofs, runner, console):
+                refuted.append(name)
+    count = sum(map(len, all_proofs().values()))
+    verdict = f"refuted: {', '.join(refuted)}" if refuted else "all of them hold"
+    console.print(f"\n{count} proofs of {len(all_proofs())} disputed rows; {verdict}")
     return REFUTED if refuted else 0
+
+
+def _refuted(proofs: Sequence[Proof], runner: ProofRunner, console: Console) -> bool:
+    """Run and show proofs; whether one of them does not hold."""
+    results = []
+    for proof in proofs:
+        results.append(runner.run(proof))
+        console.print(f"\n{proof.what}\n{results[-1].text}")
+    return not all(result.holds for result in results)
 
 
 INCOMPLETE = 1
@@ -160,7 +205,7 @@ def coverage(strict: bool) -> int:
 @ledger.command()
 def page() -> None:
     """Print docs/requirements.md."""
-    click.echo(requirements_page(load_ledger()), nl=False)
+    click.echo(requirements_page(load_ledger(), load_profiles()), nl=False)
 
 
 def _coverage_table(found: LedgerCoverage) -> Table:

@@ -161,14 +161,14 @@ def _smoke(connection: DriverConnection, address: RedisAddress, redis: Any, pref
 
 
 def _try(step: probe.SmokeStep, test: probe.SmokeTest) -> CheckStep:
-    reason = step.not_declared(test.connection.ready)
-    if reason:
-        return _not_tried(step, reason)
+    missing = ", ".join(step.not_declared(test.connection.ready))
+    if missing:
+        return _not_tried(step, f"{missing} not declared", f"next: declare {missing}: {step.hint}")
     started = time.perf_counter()
     try:
-        detail, ok = step.run(test), True
+        detail, ok, hint = step.run(test), True, ""
     except probe.RoleUnsupported as refusal:
-        return _not_tried(step, str(refusal))
+        return _not_tried(step, str(refusal), f"next: {step.hint}")
     except DriverBroken as problem:
         return _broken(step.name, problem, _since(started))
     except (
@@ -179,12 +179,12 @@ def _try(step: probe.SmokeStep, test: probe.SmokeTest) -> CheckStep:
         EventTimeout,
     ) as refusal:
         detail, ok = str(refusal), False
-    hint = "" if ok else step.hint
+        hint = getattr(refusal, "hint", "") or step.hint
     return CheckStep(name=step.name, ok=ok, detail=detail, hint=hint, took_ms=_since(started))
 
 
-def _not_tried(step: probe.SmokeStep, reason: str) -> CheckStep:
-    return CheckStep(name=step.name, ok=True, tried=False, detail=f"not tried: {reason}", hint=f"next: {step.hint}")
+def _not_tried(step: probe.SmokeStep, reason: str, hint: str) -> CheckStep:
+    return CheckStep(name=step.name, ok=True, tried=False, detail=f"not tried: {reason}", hint=hint)
 
 
 def _leaving(connection: DriverConnection) -> CheckStep:

@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import DriverDishonest, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.errors import (
+    DriverDishonest,
+    EventTimeout,
+    OperationFailed,
+    OperationIndeterminate,
+    OperationUnsupported,
+)
 from conformance.driver.messages import Ready, convert
 from conformance.driver.ops import Op, lifecycle, queue, worker
 from conformance.driver.ops.lifecycle import JobEvent, RedisAddress
@@ -100,7 +106,11 @@ def _dishonest(connection: DriverConnection, what: str, *, hint: str) -> DriverD
 
 
 class SmokeMismatch(Exception):
-    """Redis, or a later answer, does not show what the driver said."""
+    """Redis, or a later answer, does not show what the driver said. `hint`: what to do, where the step's is not it."""
+
+    def __init__(self, what: str, *, hint: str = "") -> None:
+        super().__init__(what)
+        self.hint = hint
 
 
 class RoleUnsupported(Exception):
@@ -161,7 +171,10 @@ class SmokeTest:
 
 @dataclass(frozen=True, kw_only=True)
 class SmokeStep:
-    """One step of the smoke set. `needs` are operations, `capability` is what must be declared for it to be tried."""
+    """One step of the smoke set. `needs` are operations, `capability` is what must be declared for it to be tried.
+
+    `hint`: how it is done. It does not say "declare": what is missing is known only where the driver is.
+    """
 
     name: str
     run: Callable[[SmokeTest], str]
@@ -169,12 +182,12 @@ class SmokeStep:
     needs: tuple[str, ...] = ()
     capability: str = ""
 
-    def not_declared(self, ready: Ready) -> str:
-        """Say what is missing in the driver's declaration; empty when it can be tried."""
+    def not_declared(self, ready: Ready) -> list[str]:
+        """What is missing in the driver's declaration; empty when the step can be tried."""
         missing = [op for op in self.needs if op not in ready.ops]
         if self.capability and self.capability not in ready.capabilities:
             missing.append(f"the capability {self.capability}")
-        return f"{', '.join(missing)} not declared" if missing else ""
+        return missing
 
 
 def unknown_operations(test: SmokeTest) -> str:
@@ -234,9 +247,15 @@ def managed_worker(test: SmokeTest) -> str:
     handle = test.open("worker", "managed", "noop")
     job = test.add(test.open("queue", "managed"), "managed")
     test.wait_until_completed("managed", job)
-    test.connection.wait_event(
-        handle, names={"completed"}, deadline_ms=SEEN_WITHIN_MS, where=lambda event: event.args["job"] == job
-    )
+    try:
+        test.connection.wait_event(
+            handle, names={"completed"}, deadline_ms=SEEN_WITHIN_MS, where=lambda event: event.args["job"] == job
+        )
+    except EventTimeout as timeout:
+        raise SmokeMismatch(
+            f"job {job} is in `completed`, but the driver sent no event `completed` of it: {timeout}",
+            hint="when a job of a managed worker has ended, send the event `completed` (or `failed`) with the job's id",
+        ) from timeout
     test.call(lifecycle.Close(), handle)
     return f"the worker's loop completed job {job} and told about it"
 
@@ -292,33 +311,33 @@ SMOKE_STEPS = (
         name="add",
         run=added,
         needs=("open", "queue.add"),
-        hint="declare queue.add and call the client's `add` with name, parsed data and opts; answer its id",
+        hint="call the client's `add` with name, parsed data and opts; answer its id",
     ),
     SmokeStep(
         name="getJob",
         run=read_back,
         needs=("open", "queue.add", "queue.getJob"),
-        hint="declare queue.getJob; it is the base of most comparisons of what the client reads",
+        hint="answer the job as the client reads it, `job: null` where there is none; most comparisons begin here",
     ),
     SmokeStep(
         name="counts",
         run=counted,
         needs=("open", "queue.add", "queue.getJobCounts"),
-        hint="declare queue.getJobCounts; the types are BullMQ's names, and each is answered under the same name",
+        hint="the types are BullMQ's names, and each is answered under the same name",
     ),
     SmokeStep(
         name="manual worker",
         run=manual_worker,
         needs=("open", "queue.add", "worker.getNextJob", "worker.moveToCompleted"),
         capability="manual-worker",
-        hint="if the client can claim and finish jobs by hand, declare manual-worker and the worker.* operations",
+        hint="claim and finish jobs by single calls of the client; one that only has a loop lacks this",
     ),
     SmokeStep(
         name="managed worker",
         run=managed_worker,
         needs=("open", "close", "queue.add"),
         capability="managed-worker",
-        hint="declare managed-worker: role worker starts the client's loop, processor `noop` returns null at once",
+        hint="role worker starts the client's loop at once; processor `noop` returns null",
     ),
     SmokeStep(
         name="processor ask",
@@ -333,8 +352,6 @@ SMOKE_STEPS = (
         needs=("open", "queue.add"),
         hint="role events opens the client's event reader and sends each entry as the event `queue-event`",
     ),
-    SmokeStep(
-        name="reset", run=reset, needs=("reset",), hint="declare reset: close every handle without waiting for jobs"
-    ),
+    SmokeStep(name="reset", run=reset, needs=("reset",), hint="close every handle without waiting for jobs"),
 )
 """In the order in which a driver is usually written."""

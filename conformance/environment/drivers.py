@@ -37,6 +37,11 @@ class RestartableDriver:
             )
         return self.connection
 
+    def pid(self) -> int | None:
+        """Id of its process, while one runs; unlike `living`, asking starts none."""
+        connection = self.connection
+        return connection.pid if isinstance(connection, ChildProcess) and connection.alive else None
+
     def reset(self) -> None:
         """Close every handle of the driver, if it lives. One that cannot do that is ended, and started anew later."""
         if self.connection is not None and self.connection.alive:

@@ -43,6 +43,11 @@ class Bench:
         """The oracle's and the client's."""
         return self.oracle, self.client
 
+    def processes(self) -> dict[str, int]:
+        """The ids of the drivers that run, by whose they are."""
+        pids = {f"the {role}'s driver": driver.pid() for role, driver in zip(ROLES, self.drivers, strict=True)}
+        return {name: pid for name, pid in pids.items() if pid is not None}
+
     def both_have_clock(self) -> bool:
         """Whether time can stand still for both."""
         return all("clock" in driver.living().ready.capabilities for driver in self.drivers)

@@ -11,10 +11,13 @@ import msgspec
 
 from conformance.checkers import traffic
 from conformance.checkers.snapshot_checks import check_snapshot
-from conformance.driver.errors import OperationFailed
+from conformance.driver.errors import DriverBroken, OperationFailed
+from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle, queue
 from conformance.findings import NOBODY_BLAMED, Finding
+from conformance.gate.blame import Blame
 from conformance.ledger.loader import Ledger
+from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import diff
@@ -32,6 +35,9 @@ TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 ORACLE_HEALTH = "oracle-health"
 """The name by which a scenario switches off that Node reads what the client left."""
 
+WORKER_ERRORS = "worker-errors"
+"""The name by which a scenario allows a worker to emit `error` where Node's does not."""
+
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
 """Fields of answers that hold the client's own time: compared only when both clocks are frozen."""
 
@@ -48,18 +54,26 @@ class Judge:
 
     scenario: Scenario
     ledger: Ledger
+    client: Participant
+    """Whose doing it is. What Node cannot read of the client's queue is the client's doing, too."""
     rules_off: tuple[str, ...] = ()
     """Canonical rules that the user switched off, by name."""
 
-    def blame(self, where: str) -> str:
-        """The requirement that a finding at this locator speaks against."""
-        return blamed(where, self.scenario.requirements, self.ledger)
+    @property
+    def blame(self) -> Blame:
+        """Attributes findings to requirements, by what the client has done until now."""
+        return Blame(
+            requirements=self.scenario.requirements,
+            ledger=self.ledger,
+            operations=load_operations(),
+            declared=declared_by(self.client.driver.ready),
+            calls=self.client.transcript.everything,
+        )
 
     def mismatch(self, mismatch: Mismatch) -> Finding:
         """A statement of the scenario that does not hold."""
-        own = self.ledger.owner_of(mismatch.where, among=self.scenario.requirements) if mismatch.where else None
         return Finding(
-            requirement=own.id if own else self.scenario.requirements[0],
+            requirement=self.blame.of_mismatch(mismatch.where),
             source="assertion",
             kind="assertion",
             severity="wrong-behaviour",
@@ -70,10 +84,23 @@ class Judge:
             message=mismatch.what,
         )
 
-    def broken(self, kind: str, message: str) -> Finding:
-        """The client's call failed, or its driver broke, where the scenario needed it to go on."""
+    def failed(self, failure: OperationFailed) -> Finding:
+        """A call failed where the scenario needed it to go on: one of the client's, or of Node's on what it left."""
+        ending = (failure.op, failure.error.code)
+        own = [call for call in self.client.transcript.everything if (call.op, call.outcome) == ending]
+        return self._broken("operation-failed", str(failure), own[-1] if own else None)
+
+    def driver_broken(self, broken: DriverBroken) -> Finding:
+        """The client's driver broke; the operation during which it did so answers for it."""
+        return self._broken("driver-broken", str(broken), self.client.transcript.broken_in)
+
+    def unexpected(self, seen: str) -> Finding:
+        """The client left something that nobody expects, so that the scenario could not go on."""
+        return self._broken("unexpected-state", seen, None)
+
+    def _broken(self, kind: str, message: str, call: RecordedCall | None) -> Finding:
         return Finding(
-            requirement=self.scenario.requirements[0],
+            requirement=self.blame.of_call(call),
             source="protocol",
             kind=kind,
             severity="wrong-behaviour",
@@ -82,11 +109,18 @@ class Judge:
             expected="the call succeeds",
             actual=message,
             message=message,
+            place=call.op if call else "",
         )
 
     def answers(self, oracle: Participant, client: Participant) -> list[Finding]:
         """Where the client's answers differ from the oracle's."""
         return [self.attributed(finding) for finding in compare_answers(oracle, client)]
+
+    def worker_errors(self, oracle: Participant, client: Participant) -> list[Finding]:
+        """The first `error` of a worker of the client, where Node's has none, except where the scenario allows it."""
+        if WORKER_ERRORS in self.scenario.without or _errors_of(oracle):
+            return []
+        return [self.attributed(_worker_error(message)) for message in _errors_of(client)[:1]]
 
     def states(self, oracle: Snapshot, client: Snapshot, *, frozen: bool, managed: bool) -> list[Finding]:
         """Where the state that the client left differs from the oracle's."""
@@ -96,7 +130,7 @@ class Judge:
 
     def invariants(self, snapshot: Snapshot) -> list[Finding]:
         """Which invariants the state breaks, except those that the scenario switches off with a reason."""
-        others = {ORACLE_HEALTH, *TRAFFIC_CHECKS}
+        others = {ORACLE_HEALTH, WORKER_ERRORS, *TRAFFIC_CHECKS}
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
         return [self.attributed(finding) for finding in check_snapshot(snapshot, off)]
 
@@ -108,12 +142,36 @@ class Judge:
 
     def health(self, oracle: Participant, queues: list[str]) -> list[Finding]:
         """What Node, on the client's prefix and the real clock, cannot read of these queues."""
-        requirement = self.blame("oracle.health")
-        return [msgspec.structs.replace(finding, requirement=requirement) for finding in oracle_health(oracle, queues)]
+        return [self.attributed(finding) for finding in oracle_health(oracle, queues)]
 
     def attributed(self, finding: Finding) -> Finding:
-        """The finding as it speaks against a requirement: the owner of its locator."""
-        return msgspec.structs.replace(finding, requirement=self.blame(finding.where))
+        """The finding as it speaks against a requirement."""
+        return msgspec.structs.replace(finding, requirement=self.blame.of_finding(finding))
+
+
+def declared_by(ready: Ready) -> frozenset[str]:
+    """The operations of a client, its worker's own loop included."""
+    return frozenset(ready.ops) | ({WORKER_RUN} if "managed-worker" in ready.capabilities else set())
+
+
+def _errors_of(participant: Participant) -> list[str]:
+    """What its workers have complained of, and no step of the scenario has waited for."""
+    events = (event for handle in participant.workers for event in participant.driver.take_events(handle))
+    return [str(event.args.get("message", "")) for event in events if event.name == "error"]
+
+
+def _worker_error(message: str) -> Finding:
+    return Finding(
+        requirement=NOBODY_BLAMED,
+        source="events",
+        kind="worker-error",
+        severity="wrong-behaviour",
+        where="worker.error",
+        key="",
+        expected="no error, as of Node's worker",
+        actual=message,
+        message=f"a worker emits an error where Node's has none: {message}",
+    )
 
 
 def finding_of(difference: Difference) -> Finding:
@@ -129,12 +187,6 @@ def finding_of(difference: Difference) -> Finding:
         actual=value_text(difference.actual),
         message=str(difference),
     )
-
-
-def blamed(where: str, requirements: tuple[str, ...], ledger: Ledger) -> str:
-    """The owner of the locator, else the scenario's first requirement."""
-    owner = ledger.owner_of(where)
-    return owner.id if owner else requirements[0]
 
 
 # Snapshots, compared in canonical form.
@@ -248,7 +300,7 @@ def _getters(oracle: Participant, name: str) -> list[Finding]:
     except OperationFailed as failure:
         return [_unreadable("getters", name, failure.error.message)]
     holes = sum(1 for job in jobs if job is None)
-    return [_unreadable("getters", name, f"getJobs returned {holes} jobs without a hash")] if holes else []
+    return [_unreadable("ghosts", name, f"getJobs returned {holes} jobs without a hash")] if holes else []
 
 
 def _events(oracle: Participant, name: str) -> list[Finding]:
@@ -268,6 +320,7 @@ def _events(oracle: Participant, name: str) -> list[Finding]:
 
 
 def _unreadable(part: str, name: str, seen: str) -> Finding:
+    reader = "queue-events" if part == "queue-events" else "getters"
     return Finding(
         requirement=NOBODY_BLAMED,
         source="oracle-health",
@@ -275,7 +328,7 @@ def _unreadable(part: str, name: str, seen: str) -> Finding:
         severity="breaks-others",
         where=f"oracle.{part}",
         key=name,
-        expected=f"Node's {part} read the queue without error",
+        expected=f"Node's {reader} read the queue without error",
         actual=seen,
-        message=f"Node's {part} cannot read what the client left in queue {name!r}: {seen}",
+        message=f"Node's {reader} cannot read what the client left in queue {name!r}: {seen}",
     )

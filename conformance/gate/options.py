@@ -50,6 +50,13 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     select: Annotated[list[str], Meta(description="Glob over requirement ids, areas or scenario ids; repeatable.")] = (
         msgspec.field(default_factory=list)
     )
+    profile: Annotated[
+        list[str],
+        Meta(description="What the client must be conformant as (`list --profiles` names them); repeatable."),
+    ] = msgspec.field(default_factory=list)
+    min_decided: Annotated[
+        str, Meta(description="Least share of the requirements that must be decided, such as 30%.")
+    ] = ""
     no_rule: Annotated[
         list[str],
         Meta(description="Canonical rule to switch off (`list --rules` names them); repeatable.", extra=REPEATED),

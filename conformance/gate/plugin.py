@@ -9,15 +9,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 
 from conformance.driver.messages import Ready
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import Announce, Environment, prepare
+from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench, BenchPlan
+from conformance.gate.conclusion import Conclusion, RunEvidence, draw_conclusion, percentage
 from conformance.gate.judge import check_names
 from conformance.gate.known import KnownFailure, load_known, stale_entries, unmatched_entries
 from conformance.gate.options import RunConfig, recorded
@@ -34,32 +39,48 @@ from conformance.gate.records import (
     encode,
     redacted,
 )
-from conformance.gate.selection import is_selected, left_out, running_order, scenario_of
+from conformance.gate.repeating import Repeater
+from conformance.gate.selection import (
+    NEEDS_A_CLUSTER,
+    is_selected,
+    left_out,
+    requirements_not_run,
+    running_order,
+    scenario_of,
+)
 from conformance.gate.trial import run_trial
+from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
+from conformance.ledger.profiles import load_profiles
 from conformance.participants.marks import Scenario
-from conformance.problems import NothingSelected, Problem
+from conformance.problems import NothingSelected, Problem, Undecidable, UsageProblem
 
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 LOGS = "logs"
 """Folder in --out for all that the client's drivers have written to stderr."""
 WORKER_INPUT = "bullmq_conformance"
-NEED_A_CLUSTER = "need a Redis Cluster (--redis cluster:3)"
+TURNSTILE_INPUT = "bullmq_conformance_turnstile"
+NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
 class ScenarioRunner:
-    """What the fixture `runner` gives to a scenario: the bench of this process, and how it is judged."""
+    """What the fixture `runner` gives to a scenario: the bench of this process, how it is played and judged."""
 
-    def __init__(self, bench: Bench, config: RunConfig, known: Sequence[KnownFailure]) -> None:
-        self.bench, self.config, self.known = bench, config, known
+    def __init__(self, bench: Bench, repeater: Repeater, config: RunConfig, known: Sequence[KnownFailure]) -> None:
+        self.bench, self.repeater, self.config, self.known = bench, repeater, config, known
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
         """Run a scenario, leave its record with pytest, and end as pytest's outcome says."""
         ledger = load_ledger()
-        result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
-        record = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
+
+        def attempt() -> tuple[ScenarioRecord, bool]:
+            result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
+            judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
+            return judged, result.frozen
+
+        record = self.repeater.play(attempt)
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
         conclude(record)
 
@@ -75,6 +96,7 @@ class GatePlugin:
         self.listeners = listeners
         self.announce = announce
         check_names(config.no_rule)
+        check_demands(config)
         self.known = load_known(config.known_path, load_ledger())
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None
@@ -85,7 +107,8 @@ class GatePlugin:
         self._planned = 0
 
     def use(self, environment: Environment) -> None:
-        """Run on what the caller has prepared, and will end."""
+        """Run on what the caller has prepared, and will end. Raises Undecidable where a profile cannot be decided."""
+        insist_on_profiles(self.config, environment)
         self._environment = environment
 
     # Collection.
@@ -111,6 +134,7 @@ class GatePlugin:
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker the address of Redis and the commands of the drivers."""
         node.workerinput[WORKER_INPUT] = self._bench_plan().encode()
+        node.workerinput[TURNSTILE_INPUT] = self._turnstile_folder
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -127,12 +151,15 @@ class GatePlugin:
     @contextmanager
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         """The bench of this process, while its scenarios run."""
-        given = getattr(config, "workerinput", {}).get(WORKER_INPUT)
-        bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
-        try:
-            yield ScenarioRunner(bench, self.config, self.known)
-        finally:
-            bench.close()
+        told = getattr(config, "workerinput", {})
+        given = told.get(WORKER_INPUT)
+        turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
+        with ExitStack() as stack:
+            bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
+            stack.callback(bench.close)
+            redis = stack.enter_context(bench.server.connect())
+            watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
+            yield ScenarioRunner(bench, Repeater(watch, turnstile), self.config, self.known)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Pass a finished scenario's record on (in the controller, or in the only process)."""
@@ -153,29 +180,28 @@ class GatePlugin:
             self._stack.close()
 
     def _finish(self, session: pytest.Session) -> None:
-        stale = stale_entries(self.known, self.records)
-        problems = unmatched_entries(self.known, self.records)
-        self.exit_code = self._exit_code(bool(stale or problems))
+        verdicts = [record.verdict for record in self.records]
+        footer = RunFooter(
+            finished_ms=_now_ms(),
+            exit_code=0,
+            verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
+            stale=stale_entries(self.known, self.records),
+            problems=unmatched_entries(self.known, self.records),
+            startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+        )
+        self.exit_code = self._concluded(footer).exit_code
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             session.exitstatus = self.exit_code
-        verdicts = [record.verdict for record in self.records]
-        self._tell(
-            RunFooter(
-                finished_ms=_now_ms(),
-                exit_code=self.exit_code,
-                verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
-                stale=stale,
-                problems=problems,
-                startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+        self._tell(msgspec.structs.replace(footer, exit_code=self.exit_code))
+
+    def _concluded(self, footer: RunFooter) -> Conclusion:
+        assert self._header is not None
+        levels = {row.id: row.level for row in load_ledger().values() if row.examined}
+        return draw_conclusion(
+            RunEvidence(
+                header=self._header, scenarios=self.records, footer=footer, levels=levels, profiles=load_profiles()
             )
         )
-
-    def _exit_code(self, known_problems: bool) -> int:
-        """0 conformant, 1 not, 3 when nothing failed but something broke or stayed unfinished."""
-        verdicts = {record.verdict for record in self.records}
-        if verdicts & {"fail", "inconclusive"} or known_problems:
-            return 1
-        return 3 if "error" in verdicts or len(self.records) < self._planned else 0
 
     # Setting up.
 
@@ -183,13 +209,19 @@ class GatePlugin:
         logs = str(Path(self.config.out, LOGS).resolve()) if self.config.out else ""
         return BenchPlan.of(self._prepared(), logs)
 
+    @cached_property
+    def _turnstile_folder(self) -> str:
+        """Where the processes of this run find its turnstile."""
+        return self._stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-"))
+
     def _prepared(self) -> Environment:
         if self._environment is None:
             try:
-                self._environment = self._stack.enter_context(prepare(self.config, self.announce, prove=True))
+                self.use(self._stack.enter_context(prepare(self.config, self.announce, prove=True)))
             except Problem as problem:
                 self._stack.close()
                 pytest.exit(str(problem), returncode=problem.exit_code)
+        assert self._environment is not None
         return self._environment
 
     def _plan(self, planned: int) -> None:
@@ -213,6 +245,7 @@ class GatePlugin:
             environment={**environment.facts(), **self._not_run()},
             planned=planned,
             options=recorded(self.config),
+            not_run=requirements_not_run(self.config, load_ledger()),
         )
         self._tell(self._header)
 
@@ -256,6 +289,33 @@ def party_of(launch: Launch, ready: Ready, *, by_name: bool) -> Party:
         packages=ready.client.packages,
         folder=launch.name if by_name else "",
     )
+
+
+def check_demands(config: RunConfig) -> None:
+    """Raise UsageProblem for a profile that there is not, and for a share that is no percentage."""
+    unknown = [name for name in config.profile if name not in load_profiles()]
+    if unknown:
+        raise UsageProblem(f"unknown profile {unknown[0]!r}", hint=f"choose from {', '.join(load_profiles())}")
+    try:
+        percentage(config.min_decided or "0")
+    except ValueError as error:
+        raise UsageProblem(
+            f"--min-decided {config.min_decided!r} is no percentage: {error}", hint="30 or 30%"
+        ) from error
+
+
+def insist_on_profiles(config: RunConfig, environment: Environment) -> None:
+    """Raise Undecidable where a profile that must hold lacks operations, or another Redis than the run has."""
+    ready = environment.handshakes["client"]
+    for profile in (load_profiles()[name] for name in config.profile):
+        missing = profile.missing({*ready.ops, *ready.capabilities})
+        if missing:
+            raise Undecidable(
+                f"the driver does not declare the profile {profile.name}: {', '.join(missing)} missing",
+                hint="declare what is missing, or ask for another profile (`bullmq-conformance list --profiles`)",
+            )
+        if profile.needs and profile.needs != environment.server.mode:
+            raise Undecidable(f"the profile {profile.name} cannot be decided on one Redis", hint="--redis cluster:3")
 
 
 def nothing_selected(config: RunConfig) -> NothingSelected:

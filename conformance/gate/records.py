@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -33,6 +33,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 Level = Literal["MUST", "SHOULD", "MAY"]
+LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -63,7 +64,10 @@ class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
-    """First line of a run. Times are Unix ms. `options`: those that differ from their defaults."""
+    """First line of a run. Times are Unix ms. `options`: those that differ from their defaults.
+
+    `not_run`: examined requirements that no scenario of this run speaks about, with the reason.
+    """
 
     format: int
     kit: str
@@ -79,6 +83,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     environment: dict[str, str]
     planned: int
     options: dict[str, Any] = {}
+    not_run: dict[str, str] = {}
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,7 +109,8 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
     that known.toml excuses. `about`: the requirements that the scenario itself states; others are there because
     findings speak against them. `steps`: what was done, where there are findings. `timings_ms`: time spent in
-    `oracle`, `client`, `observe` and in all (`total`).
+    `oracle`, `client`, `observe` and in all (`total`). `repeated`: what the attempts before the last one said, which do
+    not count because the machine starved.
     """
 
     id: str
@@ -121,13 +127,15 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     log: list[str] = []
     about: list[str] = []
     steps: list[StepRecord] = []
+    repeated: list[str] = []
 
 
 class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
     """Last line of a run. `exit_code` as in the README.
 
     `stale`: requirements that known.toml lists and that pass now, with the listed reason. `problems`: sentences about
-    the whole run (known entries that matched nothing, a driver that could not be started again, ...).
+    the whole run (known entries that matched nothing, a driver that could not be started again, ...). `stopped`: why
+    the run was ended before its last planned scenario, where that was asked for.
     """
 
     finished_ms: int
@@ -136,6 +144,7 @@ class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     stale: dict[str, str] = {}
     problems: list[str] = []
     startup_ms: dict[str, float] = {}
+    stopped: str = ""
 
 
 Record = RunHeader | ScenarioRecord | RunFooter

@@ -6,18 +6,18 @@ import importlib
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from conformance.gate.options import RunConfig
-from conformance.gate.records import Level
+from conformance.gate.records import LEVELS
 from conformance.ledger.loader import Ledger
+from conformance.ledger.profiles import load_profiles
 from conformance.participants.marks import TIERS, Scenario
 from conformance.servers.setting import NewCluster, RedisUrl, parse_setting
 
 SCENARIOS = "conformance.scenarios"
-LEVELS: tuple[Level, ...] = get_args(Level)
 
 
 def all_scenarios() -> Iterator[tuple[str, Scenario]]:
@@ -59,11 +59,27 @@ def scenario_id(item: pytest.Item) -> str:
 
 
 def is_selected(item: pytest.Item, config: RunConfig, ledger: Ledger) -> bool:
-    """Whether tier, level and --select take this scenario, and Redis is what it needs."""
+    """Whether tier, level, --profile and --select take this scenario, and Redis is what it needs."""
     scenario = scenario_of(item)
-    if scenario is None:
-        return True
-    return _takes(config, scenario, scenario_id(item), ledger) and is_possible(scenario, config)
+    return scenario is None or not _objections(config, scenario, scenario_id(item), ledger)
+
+
+NEEDS_A_CLUSTER = "need a Redis Cluster"
+
+
+def _objections(config: RunConfig, scenario: Scenario, name: str, ledger: Ledger) -> list[str]:
+    """Say what keeps a scenario out of a run; nothing for one that the run takes."""
+    rows = [ledger.row(requirement) for requirement in scenario.requirements]
+    areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
+    names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)
+    kept_out_by = {
+        NEEDS_A_CLUSTER: not is_possible(scenario, config),
+        f"in tier {scenario.tier}": TIERS.index(scenario.tier) > TIERS.index(config.tier),
+        f"below level {config.level}": all(LEVELS.index(row.level) > LEVELS.index(config.level) for row in rows),
+        "outside --profile": bool(config.profile) and not _profiles_of(scenario) & set(config.profile),
+        "outside --select": bool(config.select) and not any(_matches(names, pattern) for pattern in config.select),
+    }
+    return [reason for reason, applies in kept_out_by.items() if applies]
 
 
 def is_possible(scenario: Scenario, config: RunConfig) -> bool:
@@ -76,24 +92,27 @@ def _is_cluster(setting: str) -> bool:
     return isinstance(wanted, NewCluster) or (isinstance(wanted, RedisUrl) and wanted.mode == "cluster")
 
 
+def _profiles_of(scenario: Scenario) -> set[str]:
+    """The profiles that a scenario's requirements belong to."""
+    found = (load_profiles().profile_of(requirement) for requirement in scenario.requirements)
+    return {profile.name for profile in found if profile is not None}
+
+
 def left_out(config: RunConfig, ledger: Ledger) -> list[str]:
     """Ids (`area/name`) of the scenarios that this run would take if its Redis were what they need."""
     return [
-        name
-        for name, scenario in all_scenarios()
-        if not is_possible(scenario, config) and _takes(config, scenario, name, ledger)
+        name for name, scenario in all_scenarios() if _objections(config, scenario, name, ledger) == [NEEDS_A_CLUSTER]
     ]
 
 
-def _takes(config: RunConfig, scenario: Scenario, name: str, ledger: Ledger) -> bool:
-    rows = [ledger.row(requirement) for requirement in scenario.requirements]
-    areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
-    names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)
-    return (
-        TIERS.index(scenario.tier) <= TIERS.index(config.tier)
-        and any(LEVELS.index(row.level) <= LEVELS.index(config.level) for row in rows)
-        and (not config.select or any(_matches(names, pattern) for pattern in config.select))
-    )
+def requirements_not_run(config: RunConfig, ledger: Ledger) -> dict[str, str]:
+    """Say why no scenario of a run speaks about an examined requirement, for each for which that is so."""
+    least: dict[str, list[str]] = {}
+    for name, scenario in all_scenarios():
+        objections = _objections(config, scenario, name, ledger)
+        for requirement in scenario.requirements:
+            least[requirement] = min(least.get(requirement, objections), objections, key=len)
+    return {row.id: " and ".join(least[row.id]) for row in ledger.values() if row.examined and least.get(row.id)}
 
 
 def _matches(names: Sequence[str], pattern: str) -> bool:

@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
@@ -42,6 +43,8 @@ class TrialResult:
     log: list[str] = field(default_factory=list)
     steps: list[StepRecord] = field(default_factory=list)
     """What was done, where there are findings."""
+    frozen: bool = False
+    """Whether time stood still for both clients."""
 
 
 def run_trial(
@@ -52,7 +55,7 @@ def run_trial(
     `rules_off`: names of canonical rules that are not applied.
     """
     started = time.perf_counter()
-    trial = _Trial(scenario, dict(arguments), bench, Judge(scenario, ledger, tuple(rules_off)))
+    trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off))
     for part in (trial.run, trial.finish):
         _guarded(part, trial.result)
     trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
@@ -71,8 +74,11 @@ def _guarded(part: Callable[[], None], result: TrialResult) -> None:
 
 
 class _Trial:
-    def __init__(self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, judge: Judge) -> None:
-        self.scenario, self.arguments, self.bench, self.judge = scenario, arguments, bench, judge
+    def __init__(
+        self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, ledger: Ledger, rules_off: tuple[str, ...]
+    ) -> None:
+        self.scenario, self.arguments, self.bench = scenario, arguments, bench
+        self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
         self.result = TrialResult()
         self.participants: list[Participant] = []
 
@@ -96,9 +102,11 @@ class _Trial:
 
     def _side_by_side(self) -> None:
         frozen = self.scenario.clock == "frozen" and self.bench.both_have_clock()
+        self.result.frozen = frozen
         # Before the threads: starting a driver anew inside of one would let the other run ahead.
         oracle = self._participant("oracle", self.bench.prefix(), frozen=frozen)
         client = self._participant("client", self.bench.prefix(), frozen=frozen)
+        self.judge = self._judge_of(client)
         with ThreadPoolExecutor(max_workers=2) as pool:
             on_oracle = pool.submit(self._steps, {"client": oracle})
             on_client = pool.submit(self._steps, {"client": client})
@@ -110,6 +118,8 @@ class _Trial:
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
+        if self.result.reached_end and not self.result.error:
+            self.result.findings += self.judge.worker_errors(oracle, client)
         # A worker that is still open would go on while its snapshot is read.
         self._close_handles()
         self._traffic()
@@ -131,6 +141,7 @@ class _Trial:
     def _together(self) -> None:
         prefix = self.bench.prefix()
         client = self._participant("client", prefix, frozen=False)
+        self.judge = self._judge_of(client)
         oracle = self._participant("oracle", prefix, frozen=False)
         failure = _caught(lambda: self._steps(self._roles(client, oracle)))
         self._settle()
@@ -223,9 +234,9 @@ class _Trial:
             case OperationIndeterminate():
                 self.result.inconclusive = str(failure)
             case OperationFailed():
-                self.result.findings.append(self.judge.broken("operation-failed", str(failure)))
+                self.result.findings.append(self.judge.failed(failure))
             case DriverBroken():
-                self.result.findings.append(self.judge.broken("driver-broken", str(failure)))
+                self.result.findings.append(self.judge.driver_broken(failure))
                 connection = self.bench.client.connection
                 self.result.log += connection.log_tail() if connection else []
                 log_file = self.bench.client.log_file
@@ -233,7 +244,7 @@ class _Trial:
             case _ if self.scenario.style == "differential":
                 # The oracle went through the same steps: the client left something that nobody expects.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"
-                self.result.findings.append(self.judge.broken("unexpected-state", seen))
+                self.result.findings.append(self.judge.unexpected(seen))
             case _:
                 self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 

@@ -93,7 +93,9 @@ def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[s
 def unblamed(result: TrialResult) -> Verdict:
     """What is known of a requirement that no finding of the trial speaks against."""
     if result.reached_end:
-        return "pass"
+        # What belongs to a job that only one side has is not compared: its events, its lock, its place.
+        one_sided = any(finding.kind in ("missing-job", "extra-job") for finding in result.findings)
+        return "unchecked" if one_sided else "pass"
     if result.unsupported:
         return "unsupported"
     return "inconclusive" if result.inconclusive else "unchecked"

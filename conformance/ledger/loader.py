@@ -37,6 +37,9 @@ REQUIREMENT_SET = "5.62.0"
 SCENARIO_MISSING = "scenario missing"
 """How the `reason` of a row begins that could have a scenario and has none yet."""
 
+TABLES = ("operations.yaml", "profiles.yaml")
+"""Files beside the areas that say something about their rows."""
+
 Level = Literal["MUST", "SHOULD", "MAY"]
 Status = Literal["tested", "disputed", "client-only", "untestable"]
 STATUSES: tuple[Status, ...] = ("tested", "disputed", "client-only", "untestable")
@@ -171,7 +174,7 @@ def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]
     requirements: list[Requirement] = []
     areas: dict[str, str] = {}
     for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if path.name.endswith(".yaml"):
+        if path.name.endswith(".yaml") and path.name not in TABLES:
             area = _read(path.name, path.read_text("utf-8"))
             areas[area.area] = area.title
             requirements += [Requirement(area=area.area, **msgspec.structs.asdict(row)) for row in area.rows]

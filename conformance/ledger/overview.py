@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from conformance.ledger.loader import REQUIREMENT_SET, STATUSES, Ledger, Requirement, Status
+from conformance.ledger.profiles import Profile, ProfileTable
 
 MISSING_SCENARIO = "no scenario"
 MISSING_MUTANT = "no mutant"
@@ -108,9 +109,31 @@ Claims are the numbered statements of the specification (`conformance/ledger/cla
 """
 
 
-def requirements_page(ledger: Ledger) -> str:
+def requirements_page(ledger: Ledger, profiles: ProfileTable) -> str:
     """The whole page as Markdown."""
-    return "\n".join([INTRODUCTION, *_contents(ledger), *_areas(ledger)]).rstrip("\n") + "\n"
+    parts = [INTRODUCTION, *_contents(ledger), *_profiles(ledger, profiles), *_areas(ledger, profiles)]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+PROFILES = """\
+## Profiles
+
+What a client can be conformant as. Every rule that a scenario looks at belongs to one profile: to the one whose
+behaviour it judges, whoever brings its jobs into their states. A driver claims a profile by declaring all that it
+needs; `wire` needs nothing, because it is about every client, and makes nobody conformant by itself.
+"""
+
+
+def _profiles(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
+    rows = profiles.rows_by_profile(row.id for row in ledger.values() if row.examined)
+    yield PROFILES
+    yield "| profile | what it is about | rules | needs |"
+    yield "|---|---|---:|---|"
+    for profile in profiles.values():
+        needed = ", ".join(f"`{name}`" for name in (*profile.operations, *profile.capabilities))
+        where = " and a Redis Cluster" if profile.needs else ""
+        yield f"| {profile.name} | {profile.title} | {len(rows[profile.name])} | {needed}{where} |"
+    yield ""
 
 
 def _contents(ledger: Ledger) -> Iterator[str]:
@@ -123,15 +146,15 @@ def _contents(ledger: Ledger) -> Iterator[str]:
     yield ""
 
 
-def _areas(ledger: Ledger) -> Iterator[str]:
+def _areas(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
     for area, title in ledger.areas.items():
         yield f"## {title}\n"
         for row in ledger.values():
             if row.area == area:
-                yield from _rule(row)
+                yield from _rule(row, profiles.profile_of(row.id))
 
 
-def _rule(row: Requirement) -> Iterator[str]:
+def _rule(row: Requirement, profile: Profile | None) -> Iterator[str]:
     yield f"### {row.id}\n"
     yield f"{row.level}, {row.status}. {row.statement}\n"
     facts = {
@@ -139,6 +162,7 @@ def _rule(row: Requirement) -> Iterator[str]:
         f"BullMQ {REQUIREMENT_SET}": row.oracle,
         "No scenario" if row.status != "client-only" else "Not judged": row.reason,
         "Stated in": row.source,
+        "Profile": profile.name if profile and row.examined else "",
         "Claims": ", ".join(row.claims),
     }
     yield from (f"- {name}: {text}" for name, text in facts.items() if text)

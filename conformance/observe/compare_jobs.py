@@ -65,13 +65,13 @@ def compare_jobs(expected: Snapshot, actual: Snapshot, presence: JobPresence) ->
 def compare_memberships(expected: Snapshot, actual: Snapshot, presence: JobPresence) -> Iterator[Difference]:
     """State of each job, then order of each list, then scores, then the stalled set."""
     left, right = _states(expected), _states(actual)
+    ghosts = right.keys() - _by_key(actual).keys()
     moved: set[JobKey] = set()
     for key in sorted(left.keys() | right.keys()):
         if left[key] != right[key] and not presence.explains(*key):
             moved.add(key)
-            yield difference(
-                _state_kind(left[key], right[key]), "membership.state", _text(key), list(left[key]), list(right[key])
-            )
+            where = "membership.ghost" if key in ghosts and not left[key] else "membership.state"
+            yield difference(_state_kind(left[key], right[key]), where, _text(key), list(left[key]), list(right[key]))
     yield from _compare_orders(expected, actual, moved, presence)
     yield from _compare_scores(expected, actual, presence)
     yield from _compare_stalled(expected, actual, presence)

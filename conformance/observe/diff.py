@@ -50,8 +50,8 @@ def _compare_locks(expected: Snapshot, actual: Snapshot, presence: JobPresence) 
             continue
         name = ":".join(key)
         if left is None or right is None:
-            kind = "missing-lock" if right is None else "extra-lock"
-            yield difference(kind, "lock", name, left and left.token, right and right.token)
+            kind, where = ("missing-lock", "lock") if right is None else ("extra-lock", "lock.left")
+            yield difference(kind, where, name, left and left.token, right and right.token)
             continue
         yield from _value("wrong-value", "lock.token", name, left.token, right.token)
         yield from _value("ttl", "lock.ttl", name, left.ttl_ms, right.ttl_ms)

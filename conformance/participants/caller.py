@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import OperationFailed
+from conformance.driver.errors import DriverBroken, OperationFailed
 from conformance.driver.ops import Op, lifecycle
 from conformance.environment.drivers import TapPoint
 from conformance.participants.clock import ParticipantClock
@@ -26,9 +26,8 @@ from conformance.participants.redis_view import RedisView
 class RecordedCall:
     """One call and how it ended.
 
-    `outcome` is `ok` or the error code; `value` the answer as JSON values; `args` those of the request; `message` what
-    the error says. `ended`: when (s, of the machine's monotonic clock), so that calls of two participants have one
-    order.
+    `outcome` is `ok` or the error code; `value` the answer and `args` the request as JSON values; `message` what the
+    error says. `ended`: when (s, of the machine's monotonic clock), so that calls of two participants have one order.
     """
 
     op: str
@@ -56,6 +55,10 @@ class Transcript:
 
     def __init__(self) -> None:
         self.steps: list[RecordedCall | KitAct] = []
+        self.everything: list[RecordedCall] = []
+        """Polled calls and those of other threads included, in the order in which they ended."""
+        self.broken_in: RecordedCall | None = None
+        """The call during which the driver broke."""
         self._silent = 0
         self._of_thread = threading.local()
 
@@ -74,8 +77,9 @@ class Transcript:
         handle: str = "",
         message: str = "",
     ) -> None:
-        """Record an answer, unless the scenario is only polling."""
+        """Record an answer; as a step, unless the scenario is only polling."""
         call = RecordedCall(op, outcome, value, args or {}, handle, message)
+        self._remember(call)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
         if aside is not None:
             aside.append(call)
@@ -86,6 +90,14 @@ class Transcript:
         """Record what the kit does itself, unless the scenario is only polling."""
         if not self._silent:
             self.steps.append(KitAct(words))
+
+    def _remember(self, call: RecordedCall) -> None:
+        """A poll is one call, however often it asks."""
+        last = self.everything[-1] if self.everything else None
+        if last and (last.op, last.args) == (call.op, call.args):
+            self.everything[-1] = call
+        else:
+            self.everything.append(call)
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
@@ -183,6 +195,8 @@ class Caller:
         self.transcript = Transcript()
         self.busy_seconds = 0.0
         """Time spent waiting for the driver."""
+        self.workers: list[str] = []
+        """Handles of its workers, in the order in which they were opened."""
         self.managed = False
         """Whether a worker's own loop ran: then who woke whom depends on the machine."""
         self._redis = redis
@@ -208,16 +222,21 @@ class Caller:
         Raises OperationFailed, OperationUnsupported, OperationIndeterminate or a DriverBroken problem.
         """
         started = time.perf_counter()
-        name, args = type(op).op, msgspec.to_builtins(op)
+        name = type(op).op
+        args: dict[str, Any] = msgspec.to_builtins(op)
+        on = handle or ""
         try:
             answer = self.driver.call(op, handle=handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         except OperationFailed as failure:
             error = failure.error
-            self.transcript.note(name, error.code, None, args=args, handle=handle or "", message=error.message)
+            self.transcript.note(name, error.code, None, args=args, handle=on, message=error.message)
+            raise
+        except DriverBroken as broken:
+            self.transcript.broken_in = RecordedCall(name, "driver-broken", None, args, on, str(broken))
             raise
         finally:
             self.busy_seconds += time.perf_counter() - started
-        self.transcript.note(name, "ok", msgspec.to_builtins(answer), args=args, handle=handle or "")
+        self.transcript.note(name, "ok", msgspec.to_builtins(answer), args=args, handle=on)
         return answer
 
     def open(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:

@@ -21,6 +21,10 @@ from conformance.participants.redis_view import RedisView
 
 Answer = TypeVar("Answer")
 
+CALL_DEADLINE_MS = 8000
+CHARACTERS_PER_MS = 250
+"""How slowly large data may travel: 10 MB in 40 s."""
+
 
 class ParticipantHandle:
     """One object of the client."""
@@ -35,7 +39,7 @@ class ParticipantHandle:
         """The keys of this handle's queue."""
         return self.caller.redis(self.queue_name)
 
-    def call(self, op: Op[Answer], *, deadline_ms: int = 8000) -> Answer:
+    def call(self, op: Op[Answer], *, deadline_ms: int = CALL_DEADLINE_MS) -> Answer:
         """Any operation of the protocol on this handle."""
         return self.caller.call(op, handle=self.handle, deadline_ms=deadline_ms)
 
@@ -66,7 +70,9 @@ class QueueHandle(ParticipantHandle):
     def add(self, name: str = "job", data: Any = None, *, raw: str | None = None, **opts: Any) -> str:
         """Queue.add; returns the id. `raw` is the exact JSON text of the data; `opts` are BullMQ's JobsOptions."""
         data_raw = json_text({} if data is None else data) if raw is None else raw
-        return self.call(queue.Add(name=name, data_raw=data_raw, opts=opts)).id
+        # 10 MB take a busy machine its time.
+        patience_ms = CALL_DEADLINE_MS + len(data_raw) // CHARACTERS_PER_MS
+        return self.call(queue.Add(name=name, data_raw=data_raw, opts=opts), deadline_ms=patience_ms).id
 
     def add_bulk(self, *jobs: tuple[str, Any, dict[str, Any]]) -> list[str]:
         """Queue.addBulk of (name, data, opts)."""
@@ -162,7 +168,10 @@ class WorkerHandle(ParticipantHandle):
         """Claim a job that must be there."""
         job_view = self.claim(token)
         if job_view is None:
-            raise Mismatch("a waiting job is handed to the worker that asks", expected="a job", actual="nothing")
+            # Who leaves lying what can be taken is at fault; if nothing can, it is whoever was to put it there.
+            where = "answer.worker.getNextJob.job" if self.redis.has_work() else ""
+            what = "a waiting job is handed to the worker that asks"
+            raise Mismatch(what, expected="a job", actual="nothing", where=where)
         return job_view
 
     def complete(
@@ -227,6 +236,11 @@ class WorkerHandle(ParticipantHandle):
             within_ms,
             (lambda event: event.args.get("job") == job_id) if job_id else None,
         )
+
+    def errors(self) -> list[str]:
+        """The texts of the `error` events that nobody has waited for. Other events that are still there are lost."""
+        events = self.caller.driver.take_events(self.handle)
+        return [str(event.args.get("message", "")) for event in events if event.name == "error"]
 
 
 class EventsHandle(ParticipantHandle):

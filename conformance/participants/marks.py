@@ -32,12 +32,12 @@ PARTICIPANTS: dict[Style, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
-    """An executable check. `requirements[0]` is the one that unattributed findings speak against.
+    """An executable check of some requirements; which of them a finding speaks against is in `gate/blame.py`.
 
     `clock`: `frozen` stands still where both drivers can do that; `real` always runs. `without`: invariants that do not
-    hold at the end of this scenario, by name, each with the reason. `compare`: whether the two snapshots must be equal
-    (differential style only). `needs`: what Redis has to be; on any other the scenario is left out of the run, which
-    says so.
+    hold at the end of this scenario, by name, each with the reason (`worker-errors`: its workers may emit `error`).
+    `compare`: whether the two snapshots must be equal (differential style only). `needs`: what Redis has to be; on any
+    other the scenario is left out of the run, which says so.
     """
 
     function: Callable[..., None]

@@ -34,7 +34,9 @@ class Participant(Caller):
         needed = "manual-worker" if processor == "manual" else "managed-worker"
         if not self.can(needed):
             raise OperationUnsupported(f"worker {processor}", f"the driver does not declare the capability {needed}")
-        return WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
+        handle = WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
+        self.workers.append(handle.handle)
+        return handle
 
     def events(self, name: str = "q", **options: Any) -> EventsHandle:
         """A QueueEvents reader; `options` are BullMQ's QueueEventsOptions."""

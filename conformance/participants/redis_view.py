@@ -7,16 +7,28 @@ are kept as surrogate escapes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
 from conformance.participants.expect import Mismatch
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
+_TIME_AND_TTL = """
+local now = redis.call("TIME")
+return {now[1], now[2], redis.call("PTTL", KEYS[1])}
+"""
+"""In one script, so that no time passes between the two."""
+
 
 def text(value: Any) -> str:
     """A reply of Redis as text."""
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _literally(prefix: str) -> str:
+    """The prefix as a pattern that matches nothing else."""
+    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix)
 
 
 class RedisView:
@@ -38,6 +50,12 @@ class RedisView:
         """Redis type of a key: `none`, `string`, `list`, `hash`, `set`, `zset`, `stream`."""
         return text(self._redis.type(self.key(name)))
 
+    def types(self) -> dict[str, str]:
+        """Every key of the queue with its type, in order of the names."""
+        keys = self._redis.scan_iter(match=_literally(self.base) + "*", count=1000)
+        names = sorted(text(key).removeprefix(self.base) for key in keys)
+        return {name: self.type(name) for name in names}
+
     def exists(self, name: str) -> bool:
         """Whether the key exists."""
         return bool(self._redis.exists(self.key(name)))
@@ -50,6 +68,21 @@ class RedisView:
     def ttl_ms(self, name: str) -> int:
         """PTTL in ms: -1 without expiry, -2 without key."""
         return int(self._redis.pttl(self.key(name)))
+
+    def expires_at_ms(self, name: str) -> int:
+        """When the key expires, on the clock of Redis itself (Unix ms). Raises Mismatch where it never does."""
+        now_ms, ttl_ms = self._time_and_ttl_ms(name)
+        if ttl_ms < 0:
+            raise Mismatch(f"{name} expires", expected="a time to live", actual="none" if ttl_ms == -1 else "no key")
+        return now_ms + ttl_ms
+
+    def now_ms(self) -> int:
+        """The clock of the Redis that has this queue (Unix ms)."""
+        return self._time_and_ttl_ms("meta")[0]
+
+    def _time_and_ttl_ms(self, name: str) -> tuple[int, int]:
+        seconds, microseconds, ttl_ms = map(int, self._redis.eval(_TIME_AND_TTL, 1, self.key(name)))
+        return seconds * 1000 + microseconds // 1000, ttl_ms
 
     def hash(self, name: str) -> dict[str, str]:
         """HGETALL."""
@@ -112,6 +145,11 @@ class RedisView:
         """Every container that holds the id (conforming: exactly one)."""
         lists = [name for name in LIST_CONTAINERS if job in self.elements(name)]
         return lists + [name for name in ZSET_CONTAINERS if self.score(name, job) is not None]
+
+    def has_work(self) -> bool:
+        """Whether a worker that asks now can be given a job: one waits, and no limit holds it back."""
+        held_back = self.exists("limiter") or "concurrency" in self.hash("meta")
+        return not held_back and bool(self.elements("wait") or self.members("prioritized"))
 
     # What the kit does to Redis on purpose, as an operator or an expiry would.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.participant import Participant
 from conformance.proofs.proof import proof
@@ -18,15 +19,21 @@ def _shown(entry: dict[str, str]) -> str:
 
 @proof("event.delayed")
 def there_is_no_retry(oracle: Participant) -> str:
-    """Let a job fail with a back-off of 5 s."""
+    """Let a job fail with a back-off of 5 s, and another one without."""
     queue, worker = oracle.queue(), oracle.worker()
-    queue.add("shaky", {}, attempts=2, backoff=5000)
+    queue.add("again", {}, jobId="again", attempts=2)
     worker.claim_one()
-    worker.fail("1")
+    worker.fail("again")
+    at_once = {"event": "waiting", "jobId": "again", "prev": "active"}
+    equal(_entry(oracle, "waiting"), at_once, "a retry at once leaves `waiting`")
+    worker.complete(worker.claim_one().id)
+    queue.add("shaky", {}, attempts=2, backoff=5000)
+    shaky = worker.claim_one().id
+    worker.fail(shaky)
     names = queue.redis.event_names()
     holds("retry" not in names, "there is no event retry", seen=names)
     due = str(oracle.clock.now_ms() + 5000)
-    equal(_entry(oracle, "delayed"), {"event": "delayed", "jobId": "1", "delay": due}, "the retry is delayed")
+    equal(_entry(oracle, "delayed"), {"event": "delayed", "jobId": shaky, "delay": due}, "the retry is delayed")
     return f"the retry leaves {_shown(_entry(oracle, 'delayed'))}"
 
 
@@ -74,6 +81,8 @@ def the_end_of_all_attempts(oracle: Participant) -> str:
     _fail_for_good(oracle)
     names = oracle.redis().event_names()
     equal(names[names.index("failed") + 1], "retries-exhausted", "it follows the failure")
+    told = {"event": "retries-exhausted", "jobId": "1", "attemptsMade": "1"}
+    equal(_entry(oracle, "retries-exhausted"), told, "it tells the number of attempts")
     return f"after `failed` comes {_shown(_entry(oracle, 'retries-exhausted'))}"
 
 
@@ -90,13 +99,16 @@ def progress_is_called_data(oracle: Participant) -> str:
 
 @proof("event.no-common-fields")
 def no_time_and_no_attempts(oracle: Participant) -> str:
-    """Take a job through its life, pause the queue, and look at all fields."""
+    """Take jobs through their lives, clean, drain and pause the queue, and look at all fields."""
     queue, worker = oracle.queue(), oracle.worker()
     queue.add("work")
     worker.claim_one()
-    worker.complete("1")
+    worker.complete("1", fetch_next=True)
+    queue.call(queue_ops.Clean(grace_ms=0, limit=10))
     queue.pause()
     fields = {field for entry in queue.redis.events() for field in entry}
     equal(fields & {"timestamp", "attemptsMade", "data"}, set(), "no common fields")
-    holds("jobId" not in _entry(oracle, "paused"), "an entry about the queue names no job")
-    return f"all entries together have the fields {', '.join(sorted(fields))}; `paused` names no job"
+    about_the_queue = [name for name in ("paused", "drained", "cleaned") if "jobId" not in _entry(oracle, name)]
+    equal(about_the_queue, ["paused", "drained", "cleaned"], "an entry about the queue names no job")
+    shown = ", ".join(sorted(fields))
+    return f"all entries together have the fields {shown}; `paused`, `drained` and `cleaned` name no job"

@@ -60,7 +60,9 @@ def a_missing_job(oracle: Participant) -> str:
     queue.add("vanishing")
     worker.claim_one()
     queue.redis.delete("1")
-    return f"the library makes an error of the answer -1: {_completion_refusal(worker, 'missing-job')}"
+    message = _completion_refusal(worker, "missing-job")
+    equal(_replies(oracle), [":-1"], "the script answers -1")
+    return f"the script answered -1, of which the library made: {message}"
 
 
 @proof("LUA-2.3")
@@ -73,7 +75,14 @@ def refusals_have_numbers(oracle: Participant) -> str:
     foreign = _completion_refusal(worker, "lock-mismatch")
     queue.redis.delete("1:lock")
     missing = _completion_refusal(worker, "missing-lock")
+    equal(_replies(oracle), [":-6", ":-2"], "the script answers numbers")
     return f"-6 becomes `{foreign}`, and -2 becomes `{missing}`"
+
+
+def _replies(oracle: Participant) -> list[str]:
+    """What Redis answered to each completion, as it crossed the wire."""
+    replies = [call.reply for call in oracle.tap.calls("moveToFinished")]
+    return [reply.head.decode().strip() for reply in replies if reply is not None and reply.error is None]
 
 
 def _completion_refusal(worker: WorkerHandle, code: str) -> str:
@@ -92,10 +101,12 @@ def never_completed(oracle: Participant) -> str:
     queue, worker = oracle.queue(), oracle.worker()
     queue.add("brief", {}, removeOnComplete=True)
     worker.claim_one()
+    queue.log("1", "a row")
     worker.complete("1")
-    holds(not queue.redis.exists("completed") and not queue.redis.exists("1"), "nothing is kept")
+    left = [name for name in ("completed", "1", "1:logs") if queue.redis.exists(name)]
+    equal(left, [], "nothing is kept")
     holds("completed" in queue.redis.event_names(), "the event is left", seen=queue.redis.event_names())
-    return "neither the set `completed` nor the hash exists, and the event `completed` is in the stream"
+    return "neither the set `completed` nor hash and log exist, and the event `completed` is in the stream"
 
 
 @proof("lifecycle.remove-on-complete.count")
@@ -114,15 +125,18 @@ def zero_removes_and_one_keeps_one(oracle: Participant) -> str:
 
 @proof("lifecycle.remove-on-complete.age")
 def ages_and_the_workers_setting(oracle: Participant) -> str:
-    """Complete an old job and a new one that allows an age of one second."""
+    """Complete an old job and a new one that allows an age of one second, and one under a worker's own setting."""
     queue, worker = oracle.queue(), oracle.worker()
     queue.add("old")
     _finish_all(worker, 1)
     oracle.pass_time(1500)
     queue.add("new", {}, removeOnComplete={"age": 1, "count": 100})
     _finish_all(worker, 1)
-    equal(queue.redis.members("completed"), ["2"], "the old job is gone")
-    return "an object of age and count is taken: the job that is older than a second is gone"
+    equal(queue.redis.members("completed"), ["2"], "the old job is gone, and the one without option was kept")
+    queue.add("plain")
+    _finish_all(oracle.worker(removeOnComplete={"count": 0}), 1)
+    holds(not queue.redis.exists("3"), "without the option the worker's own setting applies")
+    return "the job that is older than a second is gone; a job without option is kept or not as its worker says"
 
 
 @proof("retry.succeeds-later")
@@ -151,7 +165,10 @@ def what_a_drain_leaves(oracle: Participant) -> str:
     queue.call(queue_ops.Drain(delayed=False))
     left = [queue.redis.state(job) for job in ("1", "2", "3", "4")]
     equal(left, [["completed"], ["active"], [], ["delayed"]], "only the waiting job is gone")
-    return "only the waiting job is gone; the completed, the active and the delayed one are left"
+    queue.call(queue_ops.Drain(delayed=True))
+    left = [queue.redis.state(job) for job in ("1", "2", "4")]
+    equal(left, [["completed"], ["active"], []], "the delayed one is gone when that is asked for")
+    return "the waiting job is gone, and the delayed one when asked to; the completed and the active one are left"
 
 
 @proof("progress.stored")

@@ -84,29 +84,37 @@ def the_token_zero(oracle: Participant) -> str:
     queue, worker = oracle.queue(), oracle.worker()
     queue.add("work")
     worker.claim_one("token-secret")
+    readable = queue.redis.string("1:lock")
     worker.complete("1", "stolen", "0")
+    equal(readable, "token-secret", "whoever can reach Redis can read the token")
     equal(queue.redis.state("1"), ["completed"], "the token 0 needs no lock")
-    return "the job is completed with the token `0` although its lock held another one"
+    return "the lock could be read; the job is completed with the token `0` although its lock held another one"
 
 
 @proof("lock.renewal.in-time", clock="real")
-def renewed_by_half(oracle: Participant) -> str:
-    """Watch the lock of a running job, whose `lockDuration` is 600 ms, until it was renewed three times."""
+def renewed_every_quarter(oracle: Participant) -> str:
+    """Watch the lock of a running job, whose `lockDuration` is 2 s, until it was renewed four times."""
+    life_ms = 2000
     queue = oracle.queue()
     queue.add("long")
-    worker = oracle.worker("ask", lockDuration=600)
+    worker = oracle.worker("ask", lockDuration=life_ms)
     worker.next_job()
-    seen: list[int] = []
+    left: list[int] = [queue.redis.ttl_ms("1:lock")]
+    ages: list[int] = []
 
     def renewals() -> int:
-        seen.append(queue.redis.ttl_ms("1:lock"))
-        return sum(after > before + 50 for before, after in pairwise(seen))
+        left.append(queue.redis.ttl_ms("1:lock"))
+        if left[-1] > left[-2]:
+            ages.append(life_ms - left[-2])
+        return len(ages)
 
-    oracle.eventually(renewals, lambda count: count >= 3, "the lock is renewed three times")
+    oracle.eventually(renewals, lambda count: count >= 4, "the lock is renewed four times", within_ms=3 * life_ms)
     worker.resolve("1")
     worker.wait_local("completed", "1")
-    holds(min(seen) > 0, "the lock never expired", seen=min(seen))
-    return f"a lock of 600 ms was renewed three times and never had less than {min(seen)} ms left"
+    # Of several the quickest counts: a busy machine makes some late.
+    holds(min(ages[1:]) < life_ms * 0.375, "it is renewed again after a quarter, and not after half", seen=ages)
+    holds(min(left) > 0, "the lock never expired", seen=min(left))
+    return f"a lock of {life_ms} ms was renewed when {', '.join(map(str, ages))} ms of it had passed"
 
 
 @proof("stalled.two-checks")
@@ -135,14 +143,21 @@ def a_stall_is_no_attempt(oracle: Participant) -> str:
 
 @proof("stalled.limit")
 def two_stalls_fail(oracle: Participant) -> str:
-    """Let a job stall twice with the default limit."""
+    """Let a job stall twice with the default limit, and one once with a limit of 0."""
     queue, worker = oracle.queue(), oracle.worker()
     queue.add("poison")
+    seen = []
     for _ in range(2):
         worker.claim_one()
         _stall(queue, worker)
-    deferred = queue.redis.field("1", "defa")
-    holds(deferred, "the second stall defers a failure")
+        seen.append(queue.redis.field("1", "defa"))
+    first, deferred = seen
+    holds(first is None and deferred, "the second stall defers a failure, and not the first", seen=seen)
+    strict, impatient = oracle.queue("strict"), oracle.worker(queue="strict", maxStalledCount=0)
+    strict.add("poison")
+    impatient.claim_one()
+    _stall(strict, impatient)
+    holds(strict.redis.field("1", "defa"), "with 0 the first one does")
     return f"after the second stall the job carries the failure that it will get: {deferred}"
 
 

@@ -10,11 +10,17 @@ from conformance.proofs.proof import proof
 
 @proof("add.id.counter")
 def ids_are_numbers(oracle: Participant) -> str:
-    """Add three jobs, the second one with an id of its own."""
+    """Add three jobs, the second one with an id of its own, and a flow."""
     queue = oracle.queue()
     ids = [queue.add("plain"), queue.add("named", {}, jobId="mine"), queue.add("plain")]
     equal(ids, ["1", "mine", "3"], "ids are the numbers of a counter, which also counts the named job")
-    return f"the ids are {', '.join(ids)}, and the counter `id` is at {queue.redis.string('id')}"
+    counted = queue.redis.string("id")
+    equal(counted, "3", "the counter is at the last of them")
+    child = (
+        oracle.flow().add({"name": "parent", "queue": "q", "children": [{"name": "c", "queue": "q"}]}).children[0].id
+    )
+    holds(len(child) == 36 and child.count("-") == 4, "the child of a flow gets a UUID", seen=child)
+    return f"the ids are {', '.join(ids)}, and the counter `id` is at {counted}; a child of a flow is {child}"
 
 
 @proof("add.duplicate.ignored")
@@ -60,6 +66,7 @@ def any_data(oracle: Participant) -> str:
     texts = ["[1,2]", '"text"', "7", "null"]
     stored = [queue.redis.field(queue.add("any", raw=text), "data") for text in texts]
     equal(stored, texts, "any JSON value is kept")
+    equal(queue.redis.field(queue.add("none"), "data"), "{}", "no data is `{}`")
     return f"the data {', '.join(texts)} are stored as they are"
 
 
@@ -123,15 +130,35 @@ def the_queue_sets_the_event_limit(oracle: Participant) -> str:
 
 @proof("order.no-other-keys")
 def more_keys(oracle: Participant) -> str:
-    """Use a queue a little, and name keys that the paper does not know."""
-    queue, worker = oracle.queue(), oracle.worker()
+    """Use what a queue can do, and name keys that the paper does not know."""
+    queue = oracle.queue()
+    worker = oracle.worker(metrics={"maxDataPoints": 10}, limiter={"max": 100, "duration": 60_000})
     queue.add("plain")
+    queue.add("other")
     queue.add("urgent", {}, priority=1)
+    queue.add("once", {}, deduplication={"id": "once"})
+    queue.schedule("s", {"every": 3_600_000})
+    oracle.flow().add({"name": "parent", "queue": "q", "children": [{"name": "child", "queue": "below"}]})
+    worker.complete(worker.claim_one().id)
     worker.claim_one()
     worker.check_stalled()
-    names = ("meta", "id", "pc", "marker", "events", "stalled", "stalled-check")
-    there = [name for name in names if queue.redis.exists(name)]
-    equal(there, list(names), "each of these keys exists")
+    while_it_runs = [name for name in ("marker",) if queue.redis.exists(name)]
+    queue.pause()
+    names = [
+        "paused",
+        "stalled",
+        "waiting-children",
+        "meta",
+        "id",
+        "pc",
+        "limiter",
+        "stalled-check",
+        "events",
+        "repeat",
+    ]
+    names += ["de:once", "metrics:completed"]
+    there = while_it_runs + [name for name in names if queue.redis.exists(name)]
+    equal(there, ["marker", *names], "each of these keys exists")
     return f"there are also {', '.join(there)}"
 
 
@@ -177,13 +204,18 @@ def smallest_number_first(oracle: Participant) -> str:
 
 @proof("job.hash.processed-on")
 def no_start_before_the_start(oracle: Participant) -> str:
-    """Look at `processedOn` before and after the claim."""
+    """Look at `processedOn` before and after the claim, and after a second one."""
     queue, worker = oracle.queue(), oracle.worker()
-    queue.add("work")
+    queue.add("work", {}, attempts=2)
     before = queue.redis.field("1", "processedOn")
     worker.claim_one()
     after = queue.redis.field("1", "processedOn")
     equal((before, after), (None, str(oracle.clock.now_ms())), "the field appears with the start")
+    worker.fail("1")
+    oracle.pass_time(50)
+    worker.claim_one()
+    again = queue.redis.field("1", "processedOn")
+    equal(again, str(int(after or 0) + 50), "each start writes it anew")
     return f"before the start there is no such field, afterwards it holds {after}"
 
 

@@ -7,53 +7,215 @@ import re
 import subprocess
 import time
 from binascii import crc_hqx
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Final
 
+import msgpack
+
+from conformance.driver.errors import OperationFailed
+from conformance.driver.ops import queue as queue_ops
 from conformance.environment.clients import Toolchain, find_toolchain
-from conformance.participants.expect import equal, holds
+from conformance.observe.tap.recording import CommandRecord, short_text
+from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
-from conformance.proofs.proof import Prove, proof
-from conformance.upstream.manifest import load_manifest
+from conformance.proofs.proof import proof
 
 SLOTS = 16384
 
-KEYS_BY_ROW = {
-    "script.move-to-active": {"moveToActive": 11},
-    "script.move-to-finished": {"moveToFinished": 14},
-    "script.retry-job": {"retryJob": 11, "moveToDelayed": 8},
-    "script.move-stalled": {"moveStalledJobsToWait": 8},
-    "script.extend-lock": {"extendLock": 2, "extendLocks": 1},
-    "script.update-progress": {"updateProgress": 3},
-    "script.add-log": {"addLog": 2},
+
+def _calls(oracle: Participant, script: str) -> tuple[CommandRecord, ...]:
+    """The calls of a script that Redis has carried out. Raises Mismatch where there is none."""
+    calls = tuple(call for call in oracle.tap.calls(script) if call.reply is not None and call.reply.error is None)
+    holds(calls, f"Node calls {script}", seen=[str(command) for command in oracle.tap.commands()])
+    return calls
+
+
+def _answers(calls: tuple[CommandRecord, ...]) -> list[str]:
+    """What Redis answered, as it crossed the wire."""
+    return [call.reply.head.decode(errors="replace").strip() for call in calls if call.reply]
+
+
+def _shown(script: str, calls: tuple[CommandRecord, ...]) -> str:
+    """One call for people: its name, the numbers of its keys and arguments, and what Redis answered."""
+    answer = short_text(calls[-1].reply.head.replace(b"\r\n", b" ").strip()) if calls[-1].reply else "nothing"
+    return f"{script} was sent with {len(calls[-1].keys)} keys and {len(calls[-1].argv)} arguments, answered {answer}"
+
+
+def _taken_keys(calls: tuple[CommandRecord, ...], expected: int) -> None:
+    equal({len(call.keys) for call in calls}, {expected}, "this many keys cross the wire")
+
+
+@proof("script.move-to-active")
+def what_a_claim_sends(oracle: Participant) -> str:
+    """Claim a job, and claim again while the queue is paused."""
+    queue, worker = oracle.queue(), oracle.worker(lockDuration=45_000)
+    queue.add("work")
+    worker.claim_one("token-mine")
+    queue.pause()
+    equal(worker.claim("token-other"), None, "a paused queue has no job")
+    calls = _calls(oracle, "moveToActive")
+    _taken_keys(calls, 11)
+    named = [key for call in calls for key in call.keys if key.endswith(b":lock")]
+    equal((named, queue.redis.string("1:lock")), ([], "token-mine"), "the lock's key is built inside")
+    options = msgpack.unpackb(calls[0].argv[-1])
+    equal(options["lockDuration"], 45_000, "times are in ms")
+    equal(_answers(calls)[-1].split(), ["*4", ":0", ":0", ":0", ":0"], "a paused queue answers four zeros")
+    return f"{_shown('moveToActive', calls)}; the lock is none of its keys, and its life was sent as 45000"
+
+
+@proof("script.move-to-finished")
+def what_an_end_sends(oracle: Participant) -> str:
+    """Complete a job, let one fail, and fetch the third with an end."""
+    queue, worker = oracle.queue(), oracle.worker()
+    for name in ("completed", "failed", "fetched"):
+        queue.add(name)
+    worker.complete(worker.claim_one().id)
+    worker.fail(worker.claim_one().id, fetch_next=True)
+    calls = _calls(oracle, "moveToFinished")
+    _taken_keys(calls, 14)
+    states = [queue.redis.state(job) for job in ("1", "2", "3")]
+    equal(states, [["completed"], ["failed"], ["active"]], "one script did both, and fetched the third")
+    equal(_answers(calls)[0], ":0", "an end that fetches nothing answers 0")
+    holds("fetched" in _answers(calls)[1], "an end that fetches answers the job", seen=_answers(calls)[1])
+    return f"{len(calls)} calls of one script completed a job, failed one and fetched a third; {_shown('it', calls)}"
+
+
+@proof("script.retry-job")
+def what_a_retry_sends(oracle: Participant) -> str:
+    """Let a job without back-off and one with fail."""
+    queue, worker = oracle.queue(), oracle.worker()
+    queue.add("at once", {}, attempts=2)
+    worker.fail(worker.claim_one().id)
+    worker.complete(worker.claim_one().id)
+    queue.add("later", {}, attempts=2, backoff=60_000)
+    worker.fail(worker.claim_one().id)
+    retried, delayed = _calls(oracle, "retryJob"), _calls(oracle, "moveToDelayed")
+    _taken_keys(retried, 11)
+    _taken_keys(delayed, 8)
+    equal(_answers(retried + delayed), [":0", ":0"], "both answer 0")
+    equal(queue.redis.state("2"), ["delayed"], "it is the other script that delays")
+    holds(b"60000" not in b" ".join(retried[0].argv), "a retry knows no delay", seen=retried[0].argv)
+    holds(any(b"stacktrace" in text for text in retried[0].argv), "the client sends the stack traces", seen=retried)
+    return f"{_shown('retryJob', retried)}; {_shown('moveToDelayed', delayed)}"
+
+
+@proof("script.move-stalled")
+def what_a_check_sends(oracle: Participant) -> str:
+    """Check for stalled jobs as a worker whose locks live for 45 s."""
+    queue, worker = oracle.queue(), oracle.worker(lockDuration=45_000, stalledInterval=7000)
+    queue.add("work")
+    worker.claim_one()
+    worker.check_stalled()
+    calls = _calls(oracle, "moveStalledJobsToWait")
+    _taken_keys(calls, 8)
+    holds(b"45000" not in calls[0].argv, "it does not learn how long a lock lives", seen=calls[0].argv)
+    holds(b"7000" in calls[0].argv, "it learns how long the check counts", seen=calls[0].argv)
+    sent = ", ".join(map(short_text, calls[0].argv))
+    return f"{_shown('moveStalledJobsToWait', calls)}; the arguments are {sent}"
+
+
+@proof("script.extend-lock")
+def what_a_renewal_sends(oracle: Participant) -> str:
+    """Renew one lock, and two in common of which one is lost."""
+    queue, worker = oracle.queue(), oracle.worker()
+    for number in (1, 2):
+        queue.add("work")
+        worker.claim_one(f"token-{number}")
+    worker.extend_lock("1", 45_000)
+    queue.redis.delete("2:lock")
+    equal(worker.extend_locks(["1", "2"], ["token-1", "token-2"], 45_000), ["2"], "the lost one is named")
+    one, many = _calls(oracle, "extendLock"), _calls(oracle, "extendLocks")
+    _taken_keys(one, 2)
+    _taken_keys(many, 1)
+    holds(b"45000" in one[0].argv and b"45000" in many[0].argv, "times are in ms", seen=(one[0].argv, many[0].argv))
+    return f"{_shown('extendLock', one)}; {_shown('extendLocks', many)}"
+
+
+@proof("script.update-progress")
+def what_progress_sends(oracle: Participant) -> str:
+    """Report progress of a job, and of one that does not exist any more."""
+    queue = oracle.queue()
+    queue.add("work")
+    queue.progress("1", {"percent": 5})
+    queue.add("vanishing")
+    with oracle.tap.hold("updateProgress") as held:
+        late = oracle.meanwhile(lambda: _code_of(lambda: queue.progress("2", 6)))
+        held.wait()
+        queue.redis.delete("2")
+    equal(late.result(), "missing-job", "the library makes an error of -1")
+    calls = _calls(oracle, "updateProgress")
+    _taken_keys(calls, 3)
+    equal(calls[0].argv[-1], b'{"percent":5}', "progress is JSON text")
+    equal(_answers(calls), [":0", ":-1"], "the answers are 0, and -1 without a job")
+    return f"{_shown('updateProgress', calls[:1])}; without a job the answer is -1"
+
+
+@proof("script.add-log")
+def what_a_row_sends(oracle: Participant) -> str:
+    """Add a row to the log of a job, and to one of a job that does not exist."""
+    queue = oracle.queue()
+    queue.add("work")
+    queue.log("1", "a row")
+    refused = _code_of(lambda: queue.log("nobody", "a row"))
+    calls = _calls(oracle, "addLog")
+    _taken_keys(calls, 2)
+    equal(calls[0].keys, tuple(queue.redis.key(name).encode() for name in ("1", "1:logs")), "the job is a key, too")
+    equal((_answers(calls)[-1], refused, queue.redis.exists("nobody:logs")), (":-1", "missing-job", False), "refused")
+    return f"{_shown('addLog', calls[:1])}; a row of a job that does not exist is answered -1"
+
+
+def _code_of(call: Callable[[], object]) -> str:
+    """With which code a call is refused. Raises Mismatch where it is not."""
+    try:
+        call()
+    except OperationFailed as failure:
+        return failure.error.code
+    raise Mismatch("the call is refused", expected="an error", actual="accepted")
+
+
+NAMED_BY_THE_PAPER: Final = {
+    "moveToActive": 3,
+    "moveToCompleted": 3,
+    "moveToFailed": 4,
+    "retryJob": 2,
+    "moveStalledJobsToWait": 1,
+    "extendLock": 1,
+    "updateProgress": 1,
+    "addLog": 1,
 }
-"""Scripts of each row and their numbers of keys in the published package."""
-
-
-def _numbers_of_keys(expected: dict[str, int]) -> Prove:
-    def steps(_oracle: Participant) -> str:
-        scripts = load_manifest().scripts
-        found = {name: scripts[name].keys for name in expected}
-        equal(found, expected, "the published scripts take these numbers of keys")
-        return " and ".join(f"{name} takes {keys} keys" for name, keys in found.items())
-
-    steps.__doc__ = "Read the numbers of keys from the manifest of the pinned package."
-    return steps
-
-
-for _row, _expected in KEYS_BY_ROW.items():
-    proof(_row)(_numbers_of_keys(_expected))
+"""The scripts that the paper names, and how many keys each takes there."""
 
 
 @proof("script.names")
-def names_of_the_scripts(_oracle: Participant) -> str:
-    """Look for the eight scripts that the paper names in the manifest of the pinned package."""
-    scripts = load_manifest().scripts
-    named = ("moveToActive", "moveToCompleted", "moveToFailed", "retryJob", "moveStalledJobsToWait", "extendLock")
-    unknown = [name for name in (*named, "updateProgress", "addLog") if name not in scripts]
-    equal((len(scripts), unknown), (49, ["moveToCompleted", "moveToFailed"]), "two of eight do not exist")
-    return f"there are {len(scripts)} scripts, and none is called {' or '.join(unknown)}"
+def names_of_the_scripts(oracle: Participant) -> str:
+    """Take jobs through their lives, and look at what Node sends for it."""
+    queue, worker = oracle.queue(), oracle.worker()
+    for _ in range(3):
+        queue.add("work", {}, attempts=1)
+    queue.add("shaky", {}, attempts=2)
+    worker.complete(worker.claim_one().id)
+    worker.fail(worker.claim_one().id)
+    queue.remove("3")
+    worker.claim_one()
+    worker.extend_lock("4", 60_000)
+    queue.progress("4", 5)
+    queue.log("4", "a row")
+    worker.fail("4")
+    worker.check_stalled()
+    queue.pause()
+    queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="completed"))
+    called = {command.script: len(command.keys) for command in oracle.tap.commands() if command.script}
+    missing = [name for name in NAMED_BY_THE_PAPER if name not in called]
+    equal(missing, ["moveToCompleted", "moveToFailed"], "two of eight are never called")
+    same = [name for name, keys in NAMED_BY_THE_PAPER.items() if called.get(name) == keys]
+    equal(same, [], "the numbers of keys differ for all")
+    others = sorted(called.keys() - NAMED_BY_THE_PAPER.keys())
+    wanted = {"addStandardJob", "pause", "cleanJobsInSet", "removeJob"}
+    equal(wanted - set(others), set(), "what adds, pauses, cleans and removes is missing from the list")
+    return f"Node called {', '.join(f'{name} ({keys} keys)' for name, keys in sorted(called.items()))}"
 
 
 def slot(key: str) -> int:
@@ -80,6 +242,8 @@ def slots_without_braces(oracle: Participant) -> str:
     equal(len(there), 5, "Node uses these keys")
     slots = {name: slot(f"bull:q:{name}") for name in there}
     equal(len(set(slots.values())) > 1, True, "they are in several slots")
+    named = [slot(f"bull:myqueue:{name}") for name in ("wait", "active")]
+    equal(named, [8258, 5693], "and so are those that the ledger names")
     return "the keys of bull:q are in the slots " + ", ".join(f"{number} ({name})" for name, number in slots.items())
 
 

@@ -102,12 +102,15 @@ class ProofRunner:
         paper = load_ledger().row(proof.row).paper
         prefix = self._bench.prefix()
         clock = self._bench.clock(frozen=proof.clock == "frozen")
+        self._bench.begin()
         oracle = self._bench.participant("oracle", prefix, clock)
         try:
             return ProofResult(proof, paper, proof.steps(oracle), holds=True)
         except (Mismatch, OperationFailed, OperationIndeterminate, OperationUnsupported) as failure:
             return ProofResult(proof, paper, str(failure), holds=False)
         finally:
+            self._bench.heal()
+            oracle.settle()
             self._bench.oracle.reset()
             self._bench.clear([prefix])
 

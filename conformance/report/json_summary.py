@@ -8,12 +8,14 @@ from typing import Any, Literal
 import msgspec
 
 from conformance.findings import Finding
+from conformance.gate.conclusion import Conclusion, ConclusionState
+from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
+from conformance.gate.profile_status import ProfileState, ProfileStatus, named
 from conformance.gate.records import Level, Party, RedisInfo, StepRecord, Verdict
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause, CauseVerdict
 from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
 from conformance.report.text import visible
-from conformance.report.verdicts import REPORTED_VERDICTS, ConclusionState, ReportedVerdict
 
 SUMMARY_FORMAT = 1
 """Within a format, fields are added but never renamed, removed or given another meaning. Every reported verdict is a
@@ -39,7 +41,10 @@ class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonConclusion(msgspec.Struct, frozen=True, kw_only=True):
-    """The conclusion. `complete` is false for a run that was cut or stopped early; then `conformant` is false too."""
+    """The conclusion. `complete` is false for a run that was cut or stopped early; then `conformant` is false too.
+
+    `decided` of `requirements` (all that the ledger examines) are `percent`, rounded down. `exit_code`: see the README.
+    """
 
     state: ConclusionState
     conformant: bool
@@ -48,6 +53,29 @@ class JsonConclusion(msgspec.Struct, frozen=True, kw_only=True):
     recorded: int
     reasons: list[str]
     sentence: str
+    exit_code: int
+    advice: str
+    decided: int
+    requirements: int
+    percent: int
+
+
+class JsonProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the client is as one profile. `requirements` and `decided` are numbers, the lists hold requirement ids.
+
+    `missing`: operations and capabilities that the driver does not declare. `open`: not decided, by the reason.
+    """
+
+    name: str
+    title: str
+    state: ProfileState
+    remark: str
+    requirements: int
+    decided: int
+    failing: list[str]
+    known: list[str]
+    missing: list[str]
+    open: dict[str, list[str]]
 
 
 class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +142,7 @@ class JsonScenario(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     reproduce: str
     timings_ms: dict[str, float]
+    repeated: list[str]
 
 
 class JsonArea(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +154,10 @@ class JsonArea(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The document. `counts` are of requirements; `untested` are ids that the run did not touch."""
+    """The document. `counts` are of requirements; `untested` are ids that the run did not touch.
+
+    `not_decided`: why examined requirements were not decided, those that were not touched included.
+    """
 
     kind: Literal["bullmq-conformance-summary"] = "bullmq-conformance-summary"
     format: int
@@ -139,6 +171,8 @@ class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
     scenarios: list[JsonScenario]
     problems: list[str]
     untested: list[str]
+    profiles: list[JsonProfile]
+    not_decided: dict[str, str]
 
 
 def render_json(summary: Summary) -> str:
@@ -168,6 +202,23 @@ def document(summary: Summary) -> JsonSummary:
         scenarios=[_scenario(scenario) for scenario in summary.scenarios],
         problems=list(summary.problems),
         untested=list(summary.untested),
+        profiles=[_profile(status) for status in summary.conclusion.profiles],
+        not_decided=dict(summary.conclusion.open),
+    )
+
+
+def _profile(status: ProfileStatus) -> JsonProfile:
+    return JsonProfile(
+        name=status.name,
+        title=status.title,
+        state=status.state,
+        remark=status.remark,
+        requirements=status.requirements,
+        decided=status.decided,
+        failing=list(status.failing),
+        known=list(status.excused),
+        missing=list(status.missing),
+        open={reason: list(requirements) for reason, requirements in status.open.items()},
     )
 
 
@@ -204,6 +255,11 @@ def _conclusion(summary: Summary) -> JsonConclusion:
         recorded=completeness.recorded,
         reasons=list(conclusion.reasons),
         sentence=conclusion.sentence,
+        exit_code=conclusion.exit_code,
+        advice=conclusion.advice,
+        decided=conclusion.share.decided,
+        requirements=conclusion.share.requirements,
+        percent=conclusion.share.percent,
     )
 
 
@@ -262,17 +318,15 @@ def _scenario(scenario: ScenarioSummary) -> JsonScenario:
         reason=record.reason,
         reproduce=record.reproduce,
         timings_ms=record.timings_ms,
+        repeated=record.repeated,
     )
-
-
-if __name__ == "__main__":  # prints the schema, to be published beside this module
-    print(json.dumps(schema(), indent=2, ensure_ascii=False))
 
 
 def render_badge(summary: Summary) -> str:
     """Render the badge: the JSON that shields.io reads from an endpoint (https://shields.io/badges/endpoint-badge).
 
-    An incomplete run never shows a verdict.
+    It says as what the client is conformant and how much was decided: bright green for all profiles, green for some,
+    yellow where known failures are excused. Nothing else is green.
     """
     message, color = _badge_message(summary)
     badge = {
@@ -280,7 +334,7 @@ def render_badge(summary: Summary) -> str:
         "label": visible(f"BullMQ {summary.run.header.oracle.version}", keep_newlines=False),
         "message": message,
         "color": color,
-        "isError": not summary.conclusion.conformant,
+        "isError": summary.conclusion.state in {"not-conformant", "undecided"},
     }
     return json.dumps(badge, ensure_ascii=False, indent=2) + "\n"
 
@@ -288,22 +342,40 @@ def render_badge(summary: Summary) -> str:
 def _badge_message(summary: Summary) -> tuple[str, str]:
     if not summary.completeness.complete:
         return "incomplete run", "lightgrey"
-    if summary.conclusion.state == "undecided":
-        return "undecided", "lightgrey"
-    if summary.conclusion.state == "not-conformant":
-        return "not conformant", "red"
-    return _conformant_message(summary)
+    conclusion = summary.conclusion
+    share = f"{conclusion.share.percent} %"
+    match conclusion.state:
+        case "conformant":
+            return f"{_as_what(conclusion)} · {share}", _color(conclusion)
+        case "not-conformant":
+            failing = ", ".join(status.name for status in named(conclusion.profiles, {"not-conformant"}))
+            return f"not conformant{f' as {failing}' if failing else ''} · {share}", "red"
+        case "holds":
+            return f"no verdict · {share}", "lightgrey"
+        case _:
+            return f"undecided · {share}", "lightgrey"
 
 
-def _conformant_message(summary: Summary) -> tuple[str, str]:
-    """Say `conformant` with what it leaves out; only a plain pass is bright green."""
-    known = summary.counts.get("expected-fail", 0)
-    unsupported = summary.counts.get("unsupported", 0)
-    limits = [f"{known} known failures" if known > 1 else "1 known failure"] if known else []
-    limits += [f"{unsupported} unsupported"] if unsupported else []
-    if summary.untested:
-        limits.append(f"{len(summary.untested)} untested")
-    message = ", ".join(["conformant", *limits])
-    if known:
-        return message, "yellow"
-    return message, "green" if limits else "brightgreen"
+def _as_what(conclusion: Conclusion) -> str:
+    """Name the profiles, or what is lacking of all of them."""
+    if _is_everything(conclusion):
+        return "conformant"
+    special = [status for status in conclusion.profiles if not status.is_common]
+    whole = [status.name for status in special if status.whole]
+    lacking = [status.name for status in special if not status.whole]
+    return f"all but {', '.join(lacking)}" if 0 < len(lacking) < len(whole) else ", ".join(whole)
+
+
+def _color(conclusion: Conclusion) -> str:
+    states = {status.state for status in conclusion.profiles}
+    if states & {"known-failures", "not-conformant"}:
+        return "yellow"
+    return "brightgreen" if _is_everything(conclusion) else "green"
+
+
+def _is_everything(conclusion: Conclusion) -> bool:
+    return {status.state for status in conclusion.profiles} == {"conformant"} and not conclusion.open
+
+
+if __name__ == "__main__":  # prints the schema, to be published beside this module
+    print(json.dumps(schema(), indent=2, ensure_ascii=False))

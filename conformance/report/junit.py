@@ -15,7 +15,16 @@ from typing import Any
 from junitparser import Element, Error, Failure, JUnitXml, Properties, Property, Skipped, TestCase, TestSuite
 
 from conformance.gate.records import ScenarioRecord
-from conformance.report.summary import LabelledValue, ScenarioSummary, Summary, finding_facts, run_facts, scenario_facts
+from conformance.report.summary import (
+    LabelledValue,
+    ScenarioSummary,
+    Summary,
+    finding_facts,
+    open_facts,
+    run_facts,
+    scenario_facts,
+    verdict_facts,
+)
 from conformance.report.text import visible
 
 CAUSES = 100
@@ -57,7 +66,11 @@ def _suites(summary: Summary) -> Iterator[TestSuite]:
 def _run_suite(summary: Summary) -> TestSuite:
     """Describe the run, with a test case for each thing that is wrong with it as a whole."""
     suite = TestSuite("run")
+    share = summary.conclusion.share
     facts = [*run_facts(summary.run), ("conclusion", summary.conclusion.sentence)]
+    facts += [("decided", str(share.decided)), ("requirements", str(share.requirements)), ("share", f"{share.percent}")]
+    facts += [(f"profiles.{name}", remark) for name, remark in verdict_facts(summary.conclusion)]
+    facts += [(f"not-decided.{name}", names) for name, names in open_facts(summary.conclusion, limit=1000)]
     facts += [(f"cause {cause.number}", f"{cause.verdict}: {cause.line}") for cause in summary.causes[:CAUSES]]
     facts.append(("complete", "yes" if summary.completeness.complete else "no"))
     for name, value in facts:
@@ -76,9 +89,12 @@ def _run_outcomes(summary: Summary) -> Iterator[tuple[str, JUnitResult]]:
             yield f"known failure {requirement.id}", Failure(_attribute(message), "stale")
     for number, problem in enumerate(summary.problems, start=1):
         yield f"run-wide problem {number}", Failure(_attribute(problem), "problem")
-    footer = summary.run.footer
-    if footer is not None and footer.exit_code and not summary.problems:
-        yield "run ended well", Failure(f"the run ended with exit code {footer.exit_code}", "exit-code")
+    conclusion = summary.conclusion
+    message = _attribute(f"{conclusion.sentence} (exit code {conclusion.exit_code})")
+    if conclusion.state == "not-conformant":
+        yield "verdict", Failure(message, "not-conformant")
+    if conclusion.state == "undecided":
+        yield "verdict", Error(message, "undecided")
 
 
 def _run_case(name: str, outcome: JUnitResult) -> TestCase:

@@ -12,6 +12,8 @@ from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from conformance.gate.conclusion import Conclusion, ConclusionState
+from conformance.gate.outcomes import REPORTED_VERDICTS
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause
 from conformance.report.steps import step_lines
@@ -22,12 +24,13 @@ from conformance.report.summary import (
     Summary,
     cause_facts,
     finding_facts,
+    open_facts,
     requirement_facts,
     run_facts,
     scenario_facts,
 )
 from conformance.report.text import clip, count, duration, split_difference, visible
-from conformance.report.verdicts import MEANING, REPORTED_VERDICTS, SYMBOLS, ConclusionState
+from conformance.report.verdicts import MEANING, SYMBOLS
 
 _SAFE_ANCHOR = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -127,7 +130,7 @@ FINDINGS_OF_SCENARIO = 3
 """GitHub drops a step summary over 1 MiB: requirements, causes, findings and the length of texts are bounded, and what
 is left out is said."""
 
-ICONS: dict[ConclusionState, str] = {"conformant": "✅", "not-conformant": "❌", "undecided": "⚠️"}
+ICONS: dict[ConclusionState, str] = {"conformant": "✅", "holds": "☑️", "not-conformant": "❌", "undecided": "⚠️"}
 
 
 def render_markdown(summary: Summary) -> str:
@@ -141,6 +144,11 @@ def _blocks(summary: Summary) -> Iterator[str]:
     if not summary.completeness.complete:
         yield f"> [!WARNING]\n> **{_inline(summary.completeness.sentence)}**"
     yield f"{ICONS[summary.conclusion.state]} **{_inline(summary.conclusion.sentence)}**"
+    if summary.conclusion.profiles:
+        yield _profiles(summary.conclusion)
+    not_decided = open_facts(summary.conclusion, limit=REQUIREMENTS)
+    if not_decided:
+        yield _details("Not decided", [_preformatted(not_decided)])
     yield from _causes(summary)
     if summary.areas:
         yield _table(summary)
@@ -151,6 +159,17 @@ def _blocks(summary: Summary) -> Iterator[str]:
             ["**Problems of the run**", "", *(f"- {_inline(problem)}" for problem in summary.problems[:REQUIREMENTS])]
         )
     yield _details("About this run", [_preformatted(run_facts(summary.run))])
+
+
+def _profiles(conclusion: Conclusion) -> str:
+    rows = [["profile", "verdict", "decided", "requirements"], ["---", "---", "--:", "--:"]]
+    rows += [
+        [_inline(status.name), _inline(status.remark), str(status.decided), str(status.requirements)]
+        for status in conclusion.profiles
+    ]
+    share = conclusion.share
+    rows.append(["**all**", f"**{share.percent} %**", f"**{share.decided}**", f"**{share.requirements}**"])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 def _table(summary: Summary) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
+from conformance.ledger.profiles import ProfileTable, load_profiles
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, terminal
 from conformance.report.bug_report import FOLDER, bug_reports
@@ -39,16 +40,21 @@ FORMATS: dict[str, ReportFormat] = {
 }
 
 
-def load_summary(run_path: Path, rows: RequirementRows | None = None) -> Summary:
-    """Read and summarise a run; without `rows`, statements and levels come from the ledger of this kit.
+def load_summary(run_path: Path, rows: RequirementRows | None = None, profiles: ProfileTable | None = None) -> Summary:
+    """Read and summarise a run; without `rows` and `profiles`, both come from the ledger of this kit.
 
     Raises UsageProblem where the file is not a run.
     """
-    return summarise(read_run(run_path), examined_rows() if rows is None else rows)
+    return summarise(read_run(run_path), examined_rows() if rows is None else rows, profiles or load_profiles())
 
 
 def write_reports(
-    run_path: Path, out_dir: Path, formats: Sequence[str], *, rows: RequirementRows | None = None
+    run_path: Path,
+    out_dir: Path,
+    formats: Sequence[str],
+    *,
+    rows: RequirementRows | None = None,
+    profiles: ProfileTable | None = None,
 ) -> list[Path]:
     """Render a run in each of the formats into a folder, and return the files in that order.
 
@@ -57,7 +63,7 @@ def write_reports(
     Raises UsageProblem for an unknown format or a file that is not a run, EnvironmentProblem for an unwritable folder.
     """
     chosen = [find_format(name) for name in formats]
-    summary = load_summary(run_path, rows)
+    summary = load_summary(run_path, rows, profiles)
     written = [_write(out_dir / report.file_name, report.render(summary)) for report in chosen]
     for name, text in bug_reports(summary).items():
         _write(out_dir / FOLDER / name, text)
@@ -140,4 +146,4 @@ class _LiveView:
                 self._progress.stop()
                 assert self._header is not None
                 run = Run(header=self._header, scenarios=tuple(self._scenarios), footer=record)
-                print_summary(summarise(run, examined_rows()), self._console)
+                print_summary(summarise(run, examined_rows(), load_profiles()), self._console)

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from conformance.findings import Finding
-from conformance.gate.records import Level, ScenarioRecord, Verdict, worst
+from conformance.gate.conclusion import Completeness, Conclusion, RunEvidence, draw_conclusion
+from conformance.gate.outcomes import (
+    REPORTED_VERDICTS,
+    ReportedVerdict,
+    RequirementOutcome,
+    by_requirement,
+    explains,
+    is_unattributed,
+    verdict_about,
+    verdicts_in,
+    worst_reported,
+)
+from conformance.gate.profile_status import ProfileStatus
+from conformance.gate.records import Level, ScenarioRecord, Verdict
 from conformance.ledger.loader import load_ledger
+from conformance.ledger.profiles import NO_PROFILES, ProfileTable
 from conformance.report.causes import Cause, fold
 from conformance.report.run_file import Run
 from conformance.report.text import (
@@ -21,17 +35,6 @@ from conformance.report.text import (
     moment,
     split_difference,
     visible,
-)
-from conformance.report.verdicts import (
-    REPORTED_VERDICTS,
-    Completeness,
-    Conclusion,
-    ReportedVerdict,
-    at_least_as_bad,
-    blocks,
-    conclude,
-    reported_verdict,
-    worst_reported,
 )
 
 
@@ -150,34 +153,33 @@ class Summary:
         return tuple(sorted(troubled, key=lambda each: (not each.blocks, REPORTED_VERDICTS.index(each.reported))))
 
 
-def summarise(run: Run, rows: RequirementRows = NO_ROWS) -> Summary:
+def summarise(run: Run, rows: RequirementRows = NO_ROWS, profiles: ProfileTable = NO_PROFILES) -> Summary:
     """Work out everything that the reports of a run share."""
+    evidence = RunEvidence(
+        header=run.header,
+        scenarios=run.scenarios,
+        footer=run.footer,
+        levels={requirement: row.level for requirement, row in rows.items()},
+        profiles=profiles,
+    )
     stale = run.footer.stale if run.footer else {}
     causes = fold(run.scenarios, rows)
     requirements = [
-        _requirement(id_, about, rows, stale, causes) for id_, about in _by_requirement(run.scenarios).items()
+        _requirement(evidence.outcomes[id_], about, rows, stale, causes)
+        for id_, about in by_requirement(run.scenarios).items()
     ]
     scenarios = tuple(_scenario(record, rows) for record in run.scenarios)
-    unattributed = tuple(scenario for scenario in scenarios if scenario.unattributed)
-    completeness = Completeness(
-        finished=run.footer is not None, planned=run.header.planned, recorded=len(run.scenarios)
-    )
-    counts = _count(requirement.reported for requirement in requirements)
-    blocking = [requirement.reported for requirement in requirements if requirement.blocks]
-    blocking += [scenario.record.verdict for scenario in unattributed]
-    tested = {requirement.id for requirement in requirements}
-    untested = tuple(requirement for requirement in rows if requirement not in tested)
     return Summary(
         run=run,
         areas=_areas(requirements),
         scenarios=scenarios,
-        unattributed=unattributed,
-        counts=counts,
+        unattributed=tuple(scenario for scenario in scenarios if scenario.unattributed),
+        counts=_count(requirement.reported for requirement in requirements),
         scenario_counts=_count(scenario.reported for scenario in scenarios),
         causes=causes,
-        untested=untested,
-        completeness=completeness,
-        conclusion=conclude(counts, blocking, completeness, run.footer, untested=len(untested)),
+        untested=tuple(requirement for requirement in rows if requirement not in evidence.outcomes),
+        completeness=evidence.completeness,
+        conclusion=draw_conclusion(evidence),
     )
 
 
@@ -186,42 +188,24 @@ def scenario_verdict(record: ScenarioRecord, rows: RequirementRows = NO_ROWS) ->
     return _scenario(record, rows).reported
 
 
-def _by_requirement(scenarios: Iterable[ScenarioRecord]) -> dict[str, list[ScenarioRecord]]:
-    """Find the scenarios that speak about each requirement, by a verdict or by a finding."""
-    found: dict[str, list[ScenarioRecord]] = {}
-    for scenario in scenarios:
-        for requirement in _verdicts(scenario):
-            found.setdefault(requirement, []).append(scenario)
-    return found
-
-
-def _verdicts(scenario: ScenarioRecord) -> dict[str, Verdict]:
-    """Read the verdicts of a scenario; a finding against a requirement that has none makes it fail."""
-    implied: dict[str, Verdict] = {finding.requirement: "fail" for finding in scenario.findings}
-    return implied | scenario.requirements
-
-
 def _requirement(
-    requirement: str,
+    outcome: RequirementOutcome,
     scenarios: list[ScenarioRecord],
     rows: RequirementRows,
     stale: Mapping[str, str],
     causes: Iterable[Cause],
 ) -> RequirementSummary:
+    requirement = outcome.requirement
     row = rows.get(requirement)
-    level = row.level if row else None
-    reported = worst_reported(_verdict_about(requirement, scenario, level) for scenario in scenarios)
-    if requirement in stale and reported in ("pass", "info"):
-        reported = "stale"
     return RequirementSummary(
         id=requirement,
         area=row.area if row else _home_area(requirement, scenarios),
-        level=level,
+        level=row.level if row else None,
         statement=row.statement if row else "",
         source=row.source if row else "",
-        verdict=worst(_verdicts(scenario)[requirement] for scenario in scenarios),
-        reported=reported,
-        blocks=blocks(reported, level),
+        verdict=outcome.verdict,
+        reported=outcome.reported,
+        blocks=outcome.blocks,
         scenarios=tuple(scenarios),
         causes=tuple(cause for cause in causes if cause.finding.requirement == requirement),
         known=_excuses(requirement, scenarios, stale),
@@ -229,16 +213,10 @@ def _requirement(
             dict.fromkeys(
                 scenario.reason
                 for scenario in scenarios
-                if scenario.reason and _verdicts(scenario)[requirement] != "pass"
+                if scenario.reason and verdicts_in(scenario)[requirement] != "pass"
             )
         ),
     )
-
-
-def _verdict_about(requirement: str, scenario: ScenarioRecord, level: Level | None) -> ReportedVerdict:
-    verdict = _verdicts(scenario)[requirement]
-    found = any(finding.requirement == requirement for finding in scenario.findings)
-    return reported_verdict(verdict, level, known=requirement in scenario.known, found=found)
 
 
 def _home_area(requirement: str, scenarios: list[ScenarioRecord]) -> str:
@@ -254,31 +232,22 @@ def _excuses(requirement: str, scenarios: list[ScenarioRecord], stale: Mapping[s
 
 
 def _scenario(record: ScenarioRecord, rows: RequirementRows) -> ScenarioSummary:
-    verdicts = _verdicts(record)
     words = {
-        requirement: _verdict_about(requirement, record, rows[requirement].level if requirement in rows else None)
-        for requirement in verdicts
+        requirement: verdict_about(requirement, record, rows[requirement].level if requirement in rows else None)
+        for requirement in verdicts_in(record)
     }
     reported = [word for requirement, word in words.items() if not _is_aside(requirement, word, record)]
-    if _explained(record.verdict, verdicts.values()):
-        return ScenarioSummary(record=record, reported=worst_reported(reported), unattributed=False)
+    explained = explains(verdicts_in(record).values(), record.verdict)
     return ScenarioSummary(
         record=record,
-        reported=worst_reported([*reported, record.verdict]),
-        unattributed=record.verdict in ("fail", "error", "inconclusive"),
+        reported=worst_reported(reported if explained else [*reported, record.verdict]),
+        unattributed=is_unattributed(record),
     )
 
 
 def _is_aside(requirement: str, reported: ReportedVerdict, record: ScenarioRecord) -> bool:
     """Whether this is a mere warning about something that the scenario does not state: it has a line as a cause."""
     return bool(record.about) and requirement not in record.about and reported in ("warn", "info", "expected-fail")
-
-
-def _explained(verdict: Verdict, requirements: Collection[Verdict]) -> bool:
-    """Whether the requirements account for a scenario's verdict; only an error explains an error."""
-    if verdict == "error" or not requirements:
-        return verdict in requirements
-    return at_least_as_bad(worst(requirements), than=verdict)
 
 
 def _areas(requirements: list[RequirementSummary]) -> tuple[AreaSummary, ...]:
@@ -326,6 +295,34 @@ def run_facts(run: Run) -> list[LabelledValue]:
     return [(label, visible(value, keep_newlines=False)) for label, value in facts]
 
 
+def verdict_facts(conclusion: Conclusion) -> list[LabelledValue]:
+    """Describe each profile: what the client is as that, and how much of it was decided."""
+    return [(status.name, status.remark) for status in _looked_at(conclusion)]
+
+
+def open_facts(conclusion: Conclusion, *, limit: int = 6) -> list[LabelledValue]:
+    """Say of each profile which requirements were not decided, and why; `limit`: how many are named for a reason."""
+    facts = [(status.name, _open(status, limit)) for status in _looked_at(conclusion) if status.open]
+    elsewhere = sum(status.requirements for status in conclusion.profiles if status not in _looked_at(conclusion))
+    return [*facts, *([("all others", f"{elsewhere} outside the selection")] if elsewhere else [])]
+
+
+def _looked_at(conclusion: Conclusion) -> list[ProfileStatus]:
+    """Pick the profiles that a run was asked to look at: a selection leaves most of them out."""
+    return [status for status in conclusion.profiles if status.decided or not conclusion.narrowed]
+
+
+def _open(status: ProfileStatus, limit: int) -> str:
+    return "; ".join(
+        f"{len(requirements)} {reason}: {_some(requirements, limit)}" for reason, requirements in status.open.items()
+    )
+
+
+def _some(requirements: Sequence[str], limit: int) -> str:
+    more = f" and {len(requirements) - limit} more" if len(requirements) > limit else ""
+    return ", ".join(requirements[:limit]) + more
+
+
 def requirement_facts(requirement: RequirementSummary) -> list[LabelledValue]:
     """Describe a requirement: what it says and where that is stated, and what its scenarios said beside findings."""
     facts = [("statement", requirement.statement), ("source", requirement.source)]
@@ -335,8 +332,9 @@ def requirement_facts(requirement: RequirementSummary) -> list[LabelledValue]:
 
 
 def scenario_facts(record: ScenarioRecord) -> list[LabelledValue]:
-    """Describe a scenario: what it is about, and why it did not pass, where it says so."""
-    return [("scenario", visible(record.title)), ("reason", visible(record.reason))]
+    """Describe a scenario: what it is about, why it did not pass, and which attempts before do not count."""
+    facts = [("scenario", visible(record.title)), ("reason", visible(record.reason))]
+    return facts + [("repeated", visible(attempt)) for attempt in record.repeated]
 
 
 def finding_facts(finding: Finding, *, limit: int = 160) -> list[LabelledValue]:

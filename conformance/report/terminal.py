@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from conformance.gate.conclusion import ConclusionState
+from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.records import ScenarioRecord
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause
@@ -24,13 +26,15 @@ from conformance.report.summary import (
     ScenarioSummary,
     Summary,
     cause_facts,
+    open_facts,
     requirement_facts,
     run_facts,
     scenario_facts,
     scenario_verdict,
+    verdict_facts,
 )
 from conformance.report.text import clip, visible
-from conformance.report.verdicts import REPORTED_VERDICTS, SYMBOLS, ConclusionState, ReportedVerdict
+from conformance.report.verdicts import SYMBOLS
 
 STYLES: dict[ReportedVerdict, str] = {
     "fail": "bold red",
@@ -47,6 +51,7 @@ STYLES: dict[ReportedVerdict, str] = {
 
 STATE_STYLES: dict[ConclusionState, str] = {
     "conformant": "bold green",
+    "holds": "bold cyan",
     "not-conformant": "bold red",
     "undecided": "bold yellow",
 }
@@ -87,6 +92,7 @@ def _blocks(summary: Summary) -> Iterator[RenderableType]:
     """Yield the parts of the report. A `Text` may run over the edge, so that command lines can be copied."""
     yield _facts(run_facts(summary.run), indent=0)
     yield from _incomplete(summary)
+    yield from _verdict(summary)
     yield from _failures(summary)
     yield from _warnings(summary)
     if summary.areas:
@@ -103,7 +109,25 @@ def _blocks(summary: Summary) -> Iterator[RenderableType]:
         yield _lines("Problems of the run", summary.problems)
     yield from _incomplete(summary)
     yield GAP
-    yield Text(visible(summary.conclusion.sentence), style=STATE_STYLES[summary.conclusion.state])
+    yield _sentence(summary)
+
+
+def _verdict(summary: Summary) -> Iterator[RenderableType]:
+    """Yield what the client is, profile by profile, and right under it whatever was not decided."""
+    yield GAP
+    yield _sentence(summary)
+    if summary.conclusion.profiles:
+        yield GAP
+        yield _facts(verdict_facts(summary.conclusion), indent=0)
+    not_decided = open_facts(summary.conclusion)
+    if not_decided:
+        yield GAP
+        yield Text("Not decided", style="bold")
+        yield _facts(not_decided, indent=2)
+
+
+def _sentence(summary: Summary) -> Text:
+    return Text(visible(summary.conclusion.sentence), style=STATE_STYLES[summary.conclusion.state])
 
 
 def _incomplete(summary: Summary) -> Iterator[RenderableType]:

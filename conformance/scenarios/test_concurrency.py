@@ -12,10 +12,8 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario, shared
 from conformance.participants.participant import Participant
-from conformance.participants.redis_view import RedisView
-from conformance.scenarios.support.steps import fill, let_stall, wait_for_all_completed
+from conformance.scenarios.support.steps import fill, let_stall, most_at_once, wait_for_all_completed
 
-ENDINGS = ("completed", "failed")
 NEVER_WAITS_S = 1.0
 """A worker that waits to be woken does so long before."""
 
@@ -197,7 +195,7 @@ def test_both_keep_to_one_limit(client: Participant, oracle: Participant) -> Non
     wait_for_all_completed(client, 40)
     mine.close()
     other.close()
-    between(_most_at_once(queue.redis), 2, 3, "at most three jobs were active at any moment, and several were")
+    between(most_at_once(queue.redis), 2, 3, "at most three jobs were active at any moment, and several were")
 
 
 @scenario("concurrency.goes-on", clock="real")
@@ -271,12 +269,3 @@ def test_many_workers_finish_every_job_once(client: Participant, oracle: Partici
         jobs = sorted(int(entry["jobId"]) for entry in events if entry["event"] == name)
         equal(jobs, list(range(1, 301)), f"every job was {name} exactly once")
     holds(not queue.redis.exists("active"), "nobody holds a job")
-
-
-def _most_at_once(redis: RedisView) -> int:
-    """The largest number of active jobs: scripts are atomic, so the stream has every change in its order."""
-    active = most = 0
-    for name in redis.event_names():
-        active += (name == "active") - (name in ENDINGS)
-        most = max(most, active)
-    return most

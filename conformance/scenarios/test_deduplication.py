@@ -23,7 +23,7 @@ def _once(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "mode", [{}, {"ttl": TTL_MS}, {"ttl": TTL_MS, "extend": True}], ids=["simple", "ttl", "extend"]
 )
-@scenario("dedup.simple", "dedup.field", "dedup.owner", tier="full")
+@scenario("dedup.simple", "dedup.field", "dedup.owner")
 def test_a_second_add_is_ignored(client: Participant, mode: dict[str, Any]) -> None:
     """The first job stays as it is, and is the answer."""
     queue = client.queue()
@@ -38,7 +38,7 @@ def test_a_second_add_is_ignored(client: Participant, mode: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("opts", [{"delay": 60_000}, {"priority": 2}, {"lifo": True}], ids="-".join)
-@scenario("dedup.simple", tier="full")
+@scenario("dedup.simple")
 def test_every_kind_of_job_can_own_an_id(client: Participant, opts: dict[str, Any]) -> None:
     """Delayed and prioritized jobs are deduplicated too."""
     queue = client.queue()
@@ -46,7 +46,7 @@ def test_every_kind_of_job_can_own_an_id(client: Participant, opts: dict[str, An
     equal(ids, ["1", "1"], "the second add is ignored")
 
 
-@scenario("dedup.simple", tier="full")
+@scenario("dedup.simple")
 def test_a_bulk_is_deduplicated(client: Participant) -> None:
     """The first of a bulk wins; other ids are not touched."""
     queue = client.queue()
@@ -59,7 +59,7 @@ def test_a_bulk_is_deduplicated(client: Participant) -> None:
     equal(ids, ["1", "1", "3", "4"], "only the second is ignored")
 
 
-@scenario("dedup.simple", tier="full")
+@scenario("dedup.simple")
 def test_the_former_name_debounce(client: Participant) -> None:
     """The option `debounce` is the same under its former name."""
     queue = client.queue()
@@ -68,7 +68,7 @@ def test_the_former_name_debounce(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])
-@scenario("dedup.simple.ends", tier="full")
+@scenario("dedup.simple.ends")
 def test_the_end_of_the_owner_frees_its_id(client: Participant, how: str) -> None:
     """A finished job deduplicates nothing."""
     queue, worker = client.queue(), client.worker()
@@ -83,7 +83,7 @@ def test_the_end_of_the_owner_frees_its_id(client: Participant, how: str) -> Non
     equal(queue.add("next", {}, deduplication=_once()), "3", "the next add is stored")
 
 
-@scenario("dedup.simple.ends", tier="full")
+@scenario("dedup.simple.ends")
 def test_a_retry_keeps_the_id(client: Participant) -> None:
     """Only the last attempt ends a job."""
     queue, worker = client.queue(), client.worker()
@@ -94,7 +94,7 @@ def test_a_retry_keeps_the_id(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("mode", [{}, {"ttl": TTL_MS}], ids=["simple", "ttl"])
-@scenario("dedup.removal", tier="full")
+@scenario("dedup.removal")
 def test_removing_the_owner_frees_its_id(client: Participant, mode: dict[str, Any]) -> None:
     """An id is not kept for a job that is gone."""
     queue = client.queue()
@@ -106,7 +106,7 @@ def test_removing_the_owner_frees_its_id(client: Participant, mode: dict[str, An
     equal(queue.dedup_owner("once"), None, "removing the owner frees the id")
 
 
-@scenario("dedup.removal", tier="full")
+@scenario("dedup.removal")
 def test_removing_a_former_owner_leaves_the_id(client: Participant) -> None:
     """A job that lost its id does not take it from the new owner."""
     queue = client.queue()
@@ -117,7 +117,7 @@ def test_removing_a_former_owner_leaves_the_id(client: Participant) -> None:
     equal(queue.dedup_owner("once"), "2", "the new owner keeps the id")
 
 
-@scenario("dedup.ttl", tier="full")
+@scenario("dedup.ttl")
 def test_a_ttl_outlives_its_owner(client: Participant) -> None:
     """Until the time is over nothing is added, and then everything is."""
     queue, worker = client.queue(), client.worker()
@@ -130,7 +130,7 @@ def test_a_ttl_outlives_its_owner(client: Participant) -> None:
     equal(queue.add("later", {}, deduplication=_once(ttl=TTL_MS)), "3", "after the ttl the id is free")
 
 
-@scenario("dedup.ttl", tier="full", clock="real")
+@scenario("dedup.ttl", clock="real")
 def test_a_short_ttl_ends_by_itself(client: Participant) -> None:
     """Nobody has to free an id that expires."""
     queue = client.queue()
@@ -140,7 +140,7 @@ def test_a_short_ttl_ends_by_itself(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("extend", [True, False], ids=["extend", "keep"])
-@scenario("dedup.extend", tier="full")
+@scenario("dedup.extend")
 def test_extending_the_ttl(client: Participant, extend: bool) -> None:
     """Only with `extend` an ignored add starts the ttl anew."""
     queue = client.queue()
@@ -151,7 +151,7 @@ def test_extending_the_ttl(client: Participant, extend: bool) -> None:
     between(queue.redis.ttl_ms(KEY), low, high, "the ttl starts anew only if asked to", where="dedup.ttl")
 
 
-@scenario("dedup.replace", tier="full")
+@scenario("dedup.replace")
 def test_a_delayed_owner_is_replaced(client: Participant) -> None:
     """The latest job counts while none has started."""
     queue = client.queue()
@@ -166,7 +166,7 @@ def test_a_delayed_owner_is_replaced(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("state", ["waiting", "active", "promoted"])
-@scenario("dedup.replace", tier="full")
+@scenario("dedup.replace")
 def test_an_owner_that_is_not_delayed_stays(client: Participant, state: str) -> None:
     """What waits or runs is not replaced; the new job is ignored without a word."""
     queue, worker = client.queue(), client.worker()
@@ -183,7 +183,7 @@ def test_an_owner_that_is_not_delayed_stays(client: Participant, state: str) -> 
 
 
 @pytest.mark.parametrize("extend", [True, False], ids=["extend", "keep"])
-@scenario("dedup.debounce", tier="full")
+@scenario("dedup.debounce")
 def test_debouncing(client: Participant, extend: bool) -> None:
     """Each add replaces the one before, until it is quiet for long enough."""
     queue, worker = client.queue(), client.worker()
@@ -198,7 +198,7 @@ def test_debouncing(client: Participant, extend: bool) -> None:
     equal(worker.claim_one().data_raw, '{"n":2}', "what runs is the latest job")
 
 
-@scenario("dedup.key-removal", tier="full")
+@scenario("dedup.key-removal")
 def test_an_id_is_freed_by_hand(client: Participant) -> None:
     """The owner does not notice."""
     queue = client.queue()
@@ -210,7 +210,7 @@ def test_an_id_is_freed_by_hand(client: Participant) -> None:
     equal(queue.redis.elements("wait"), ["2", "1"], "both jobs wait")
 
 
-@scenario("dedup.duplicate-first", tier="full")
+@scenario("dedup.duplicate-first")
 def test_a_duplicate_is_not_deduplicated(client: Participant) -> None:
     """A job id that exists decides before the deduplication id does."""
     queue = client.queue()
@@ -222,7 +222,7 @@ def test_a_duplicate_is_not_deduplicated(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("option", [{}, {"id": ""}, {"ttl": TTL_MS}], ids=str)
-@scenario("dedup.id-required", tier="full")
+@scenario("dedup.id-required")
 def test_an_id_is_required(client: Participant, option: dict[str, Any]) -> None:
     """Without id there is nothing to compare."""
     queue = client.queue()
@@ -231,7 +231,7 @@ def test_an_id_is_required(client: Participant, option: dict[str, Any]) -> None:
     equal(queue.redis.exists("1"), False, "no job is stored")
 
 
-@handover("dedup.simple", "dedup.simple.ends", tier="full")
+@handover("dedup.simple", "dedup.simple.ends")
 def test_ids_are_shared_between_clients(producer: Participant, consumer: Participant) -> None:
     """What one side owns is taken for the other, until the other has finished it."""
     mine, theirs = producer.queue(), consumer.queue()

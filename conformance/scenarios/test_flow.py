@@ -14,7 +14,7 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import children_of, node, open_flow_handles, run_next
 
 
-@scenario("flow.parent.waits", "flow.child.linked", tier="full")
+@scenario("flow.parent.waits", "flow.child.linked")
 def test_a_parent_waits_for_its_children(client: Participant) -> None:
     """The parent is stored first and waits; each child names it."""
     flow, queue, _ = open_flow_handles(client)
@@ -28,7 +28,7 @@ def test_a_parent_waits_for_its_children(client: Participant) -> None:
     equal(queue.redis.field("a", "parentKey"), queue.redis.key("parent"), "a child holds the key of its parent")
 
 
-@scenario("flow.ids", tier="full")
+@scenario("flow.ids")
 def test_jobs_without_ids_get_uuids(client: Participant) -> None:
     """Ids of a flow do not come from the queue's counter."""
     flow, queue, _ = open_flow_handles(client)
@@ -41,7 +41,7 @@ def test_jobs_without_ids_get_uuids(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("opts", [{"priority": 1.5}, {"jobId": "7"}, {"deduplication": {}}], ids="-".join)
-@scenario("flow.all-or-nothing-validation", tier="full")
+@scenario("flow.all-or-nothing-validation")
 def test_one_invalid_job_refuses_the_flow(client: Participant, opts: dict[str, Any]) -> None:
     """Nothing of the flow is stored."""
     flow, queue, _ = open_flow_handles(client)
@@ -50,7 +50,7 @@ def test_one_invalid_job_refuses_the_flow(client: Participant, opts: dict[str, A
     equal([queue.redis.exists(job) for job in ("parent", "good", "middle")], [False] * 3, "no job was stored")
 
 
-@scenario("flow.bulk", tier="full")
+@scenario("flow.bulk")
 def test_a_bulk_of_flows(client: Participant) -> None:
     """Every flow has its own parent."""
     flow, queue, worker = open_flow_handles(client)
@@ -63,7 +63,7 @@ def test_a_bulk_of_flows(client: Participant) -> None:
     equal(queue.redis.state("p2"), ["waiting-children"], "the second one is not")
 
 
-@scenario("flow.deep", tier="full")
+@scenario("flow.deep")
 def test_a_deep_tree_ends_from_the_bottom(client: Participant) -> None:
     """Each level is released by the one below it."""
     flow, queue, worker = open_flow_handles(client)
@@ -78,7 +78,7 @@ def test_a_deep_tree_ends_from_the_bottom(client: Participant) -> None:
     equal(len(queue.redis.members("completed")), depth + 1, "all levels are completed")
 
 
-@scenario("flow.deep", "flow.release", tier="full")
+@scenario("flow.deep", "flow.release")
 def test_a_flow_over_queues(client: Participant) -> None:
     """Parent and child may be in different queues."""
     flow, queue, _ = open_flow_handles(client)
@@ -94,7 +94,7 @@ def test_a_flow_over_queues(client: Participant) -> None:
     [({}, "wait"), ({"priority": 3}, "prioritized"), ({"delay": 60_000}, "delayed")],
     ids=["plain", "prioritized", "delayed"],
 )
-@scenario("flow.release", tier="full")
+@scenario("flow.release")
 def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str, Any], state: str) -> None:
     """A parent goes where its options put it, but only after its last child."""
     flow, queue, worker = open_flow_handles(client)
@@ -108,7 +108,7 @@ def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str,
         equal(queue.redis.elements("wait"), [other, "parent"], "it runs next, before those that wait")
 
 
-@scenario("flow.release", tier="full")
+@scenario("flow.release")
 def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
     """A released parent is parked in `paused`."""
     flow, queue, _ = open_flow_handles(client)
@@ -119,7 +119,7 @@ def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
     equal(queue.redis.state("parent"), ["paused"], "the parent is parked")
 
 
-@scenario("flow.children-values", tier="full")
+@scenario("flow.children-values")
 def test_values_of_children_are_kept(client: Participant) -> None:
     """The parent reads what its children returned, even of those that are gone."""
     flow, queue, worker = open_flow_handles(client)
@@ -133,7 +133,7 @@ def test_values_of_children_are_kept(client: Participant) -> None:
     equal(queue.call(job_ops.GetDependenciesCount(job="parent")).processed, 2, "both are counted as processed")
 
 
-@scenario("flow.pending-children-refuse-completion", tier="full")
+@scenario("flow.pending-children-refuse-completion")
 def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
     """A job that adds children while it runs goes back to waiting for them."""
     flow, queue, worker = open_flow_handles(client)
@@ -150,7 +150,7 @@ def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("children", [True, False], ids=["with-children", "alone"])
-@scenario("flow.remove.parent", tier="full")
+@scenario("flow.remove.parent")
 def test_removing_a_parent(client: Participant, children: bool) -> None:
     """Children go with their parent, unless told not to."""
     flow, queue, worker = open_flow_handles(client)
@@ -161,7 +161,7 @@ def test_removing_a_parent(client: Participant, children: bool) -> None:
     equal(left, [] if children else ["done", "pending"], "children go with their parent only if asked to")
 
 
-@scenario("flow.remove.parent", tier="full")
+@scenario("flow.remove.parent")
 def test_a_child_at_work_protects_the_flow(client: Participant) -> None:
     """Nothing is removed while a worker holds a child."""
     flow, queue, worker = open_flow_handles(client)
@@ -171,7 +171,7 @@ def test_a_child_at_work_protects_the_flow(client: Participant) -> None:
     equal([queue.redis.exists(job) for job in ("parent", "child")], [True, True], "both are still there")
 
 
-@scenario("flow.remove.child", tier="full")
+@scenario("flow.remove.child")
 def test_removing_the_last_child_releases_the_parent(client: Participant) -> None:
     """A child that is gone is not waited for."""
     flow, queue, worker = open_flow_handles(client)
@@ -183,7 +183,7 @@ def test_removing_the_last_child_releases_the_parent(client: Participant) -> Non
     run_next(worker, "parent")
 
 
-@scenario("flow.remove.unprocessed", tier="full")
+@scenario("flow.remove.unprocessed")
 def test_unprocessed_children_are_removed(client: Participant) -> None:
     """A child that a worker holds stays, and is still waited for."""
     flow, queue, worker = open_flow_handles(client)
@@ -196,7 +196,7 @@ def test_unprocessed_children_are_removed(client: Participant) -> None:
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
 
 
-@scenario("flow.unlink", tier="full")
+@scenario("flow.unlink")
 def test_unlinking_a_child(client: Participant) -> None:
     """A child without parent goes its own way."""
     flow, queue, worker = open_flow_handles(client)
@@ -209,7 +209,7 @@ def test_unlinking_a_child(client: Participant) -> None:
     run_next(worker, "child")
 
 
-@scenario("flow.get", tier="full")
+@scenario("flow.get")
 def test_reading_a_flow(client: Participant) -> None:
     """The tree below a job, down to a depth."""
     flow, _, worker = open_flow_handles(client)
@@ -229,7 +229,7 @@ def test_reading_a_flow(client: Participant) -> None:
     equal(flow.get("nobody"), None, "a job that does not exist has no tree")
 
 
-@handover("flow.release", "flow.children-values", tier="full")
+@handover("flow.release", "flow.children-values")
 def test_a_flow_is_worked_off_by_the_other(producer: Participant, consumer: Participant) -> None:
     """The worker of one side finishes the children of the other's flow, and then gets the parent."""
     queue, flow = producer.queue(), producer.flow()

@@ -19,7 +19,7 @@ FAILURE_OPTIONS = (
 )
 
 
-@scenario("flow.fail.none", tier="full")
+@scenario("flow.fail.none")
 def test_a_failed_child_without_option(client: Participant) -> None:
     """The parent waits for ever."""
     flow, queue, worker = open_flow_handles(client)
@@ -29,7 +29,7 @@ def test_a_failed_child_without_option(client: Participant) -> None:
     equal(children_of(queue, "parent", "dependencies"), ["bad"], "the child is still a dependency")
 
 
-@scenario("flow.fail.parent", tier="full")
+@scenario("flow.fail.parent")
 def test_a_failed_child_fails_its_parents(client: Participant) -> None:
     """The failure goes up level by level; each is failed by the worker that takes it."""
     flow, queue, _ = open_flow_handles(client)
@@ -45,7 +45,7 @@ def test_a_failed_child_fails_its_parents(client: Participant) -> None:
     equal(children_of(queue, "middle", "unsuccessful"), ["bad"], "the child is among the unsuccessful ones")
 
 
-@scenario("flow.fail.parent", tier="full")
+@scenario("flow.fail.parent")
 def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> None:
     """A worker that ignores the deferred failure is refused."""
     flow, queue, worker = open_flow_handles(client)
@@ -57,7 +57,7 @@ def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> No
         worker.complete("parent", None, "token-2")
 
 
-@scenario("flow.fail.continue", tier="full")
+@scenario("flow.fail.continue")
 def test_a_failed_child_lets_its_parent_continue(client: Participant) -> None:
     """The parent runs at once; it completes when it has dropped the children that are left."""
     flow, queue, worker = open_flow_handles(client)
@@ -85,14 +85,14 @@ def _fail_one_of_two(client: Participant, option: str) -> QueueHandle:
     return queue
 
 
-@scenario("flow.fail.ignore", tier="full")
+@scenario("flow.fail.ignore")
 def test_a_failed_child_that_is_ignored(client: Participant) -> None:
     """The parent runs when no other child is left, and knows of the failure."""
     queue = _fail_one_of_two(client, "ignoreDependencyOnFailure")
     equal(queue.redis.hash("parent:failed"), {queue.redis.key("bad"): "boom"}, "the failure is remembered")
 
 
-@scenario("flow.fail.remove", tier="full")
+@scenario("flow.fail.remove")
 def test_a_failed_child_that_is_forgotten(client: Participant) -> None:
     """The parent runs when no other child is left, and knows nothing of the failure."""
     queue = _fail_one_of_two(client, "removeDependencyOnFailure")
@@ -100,7 +100,7 @@ def test_a_failed_child_that_is_forgotten(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("option", FAILURE_OPTIONS)
-@scenario("flow.fail.none", "flow.release", tier="full")
+@scenario("flow.fail.none", "flow.release")
 def test_a_child_that_is_retried_has_not_failed_yet(client: Participant, option: str) -> None:
     """Only the last attempt counts."""
     flow, queue, worker = open_flow_handles(client)

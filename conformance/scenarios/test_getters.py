@@ -168,7 +168,7 @@ def test_cleaning_a_state(client: Participant, state: Any) -> None:
     equal([queue.redis.exists(job) for job in expected], [False] * len(expected), "their hashes are gone")
 
 
-@scenario("getters.clean")
+@scenario("getters.clean", "lifecycle.leaves-nothing")
 def test_cleaning_takes_the_log_too(client: Participant) -> None:
     """Nothing of a cleaned job is left."""
     queue, worker = client.queue(), client.worker()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from conformance.participants.expect import equal, holds
-from conformance.participants.marks import handover, shared
+from conformance.participants.marks import handover, scenario, shared
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import wait_for_finished
 
@@ -25,6 +25,25 @@ def test_plain_jobs_are_completed_by_the_other(producer: Participant, consumer: 
     seen = queue.job(job)
     equal(seen.returnvalue_raw if seen else None, '{"answer":42}', "the producer reads the result")
     equal(queue.state(job), "completed", "the producer sees that the job is completed")
+
+
+@scenario("interop.same-state")
+def test_a_queue_is_made_of_these_keys(client: Participant) -> None:
+    """A job in each state, and every key with its type; what is in them is compared with Node's."""
+    queue, worker = client.queue(), client.worker()
+    for name in ("completed", "failed", "active", "waiting"):
+        queue.add(name)
+    queue.add("urgent", {}, priority=5)
+    queue.add("later", {}, delay=60_000)
+    worker.complete(worker.claim_one("token-1").id, {"answer": 42}, "token-1")
+    worker.fail(worker.claim_one("token-2").id, "boom", "token-2")
+    queue.log(worker.claim_one("token-3").id, "a row")
+    jobs = {str(number): "hash" for number in range(1, 7)}
+    lists = dict.fromkeys(("wait", "active", "3:logs"), "list")
+    sorted_sets = dict.fromkeys(("prioritized", "delayed", "completed", "failed", "marker"), "zset")
+    texts = dict.fromkeys(("id", "pc", "3:lock"), "string")
+    expected = {**jobs, **lists, **sorted_sets, **texts, "meta": "hash", "events": "stream"}
+    equal(queue.redis.types(), expected, "these keys are there, and no others")
 
 
 @handover("interop.delayed")

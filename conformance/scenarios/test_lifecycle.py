@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+
+MOST_COMMANDS_OF_A_CLAIM = 20
+"""Node sends one, and a second where Redis has forgotten the script."""
 
 
 @scenario("lifecycle.claim.oldest-first", tier="smoke")
@@ -23,6 +27,31 @@ def test_a_claim_takes_the_oldest_job(client: Participant) -> None:
     equal(queue.redis.elements("active"), ["1"], "the job is in `active`")
     equal(queue.redis.string("1:lock"), "token-a", "the lock holds the worker's token")
     equal(queue.redis.field("1", "ats"), "1", "one attempt was started")
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])
+@scenario("lifecycle.claim.atomic")
+def test_a_claim_is_one_step(client: Participant, opts: dict[str, Any]) -> None:
+    """Whatever the client sends for it is stopped after every command: the job waits, or it is active and locked."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work", {}, **opts)
+    place = "prioritized" if opts else "wait"
+    with client.tap.hold(phase="after-execute", call=None) as held:
+        claim = client.meanwhile(lambda: worker.claim_one("token-mine"))
+        for sent in range(MOST_COMMANDS_OF_A_CLAIM):
+            client.eventually(
+                lambda sent=sent: claim.done or len(held.commands) > sent,  # type: ignore[misc]
+                bool,
+                "the client sends a command or is done",
+            )
+            seen = (queue.redis.state("1"), queue.redis.string("1:lock"))
+            whole = seen in (([place], None), (["active"], "token-mine"))
+            holds(whole, "the job waits, or is active and locked", seen=seen)
+            held.release()
+            if claim.done:
+                break
+    claim.result()
+    equal(queue.redis.state("1"), ["active"], "the job was claimed")
 
 
 @scenario("lifecycle.claim.waiting-before-prioritized")
@@ -157,7 +186,25 @@ def test_a_final_failure_can_claim_the_next_job(client: Participant) -> None:
     equal(following.id if following else None, "2", "the next job comes with the answer")
 
 
-@scenario("lifecycle.remove-on-complete.all")
+@scenario("lifecycle.one-state")
+def test_a_job_is_in_one_place_at_a_time(client: Participant) -> None:
+    """Wherever a job goes, it leaves where it was."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("work", {}, attempts=2, backoff=60_000)
+    steps: dict[str, Callable[[], object]] = {
+        "claimed": worker.claim_one,
+        "put off": lambda: worker.fail("1"),
+        "promoted": lambda: queue.promote("1"),
+        "claimed again": worker.claim_one,
+        "completed": lambda: worker.complete("1"),
+    }
+    for name, step in steps.items():
+        step()
+        places = queue.redis.state("1")
+        holds(len(places) == 1, f"the job is in one place when {name}", seen=places, where="invariant.one-state")
+
+
+@scenario("lifecycle.remove-on-complete.all", "lifecycle.leaves-nothing")
 def test_remove_on_complete_true_leaves_no_keys(client: Participant) -> None:
     """The job is gone, the event that it completed is not."""
     queue, worker = client.queue(), client.worker()

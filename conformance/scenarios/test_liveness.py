@@ -84,6 +84,27 @@ def test_concurrency_is_used_and_kept(client: Participant) -> None:
     worker.close()
 
 
+@scenario("liveness.no-errors", clock="real")
+def test_a_day_like_any_other_has_no_errors(client: Participant) -> None:
+    """Jobs that succeed, that are retried and that fail, a pause and an empty queue are nothing to complain of."""
+    queue = client.queue()
+    worker = client.worker("ask", drainDelay=1)
+    queue.add("shaky", {}, attempts=2)
+    worker.resolve(worker.next_job().job.id, "fail", message="thrown")
+    worker.resolve(worker.next_job().job.id)
+    worker.wait_local("completed", "1")
+    queue.add("doomed")
+    worker.resolve(worker.next_job().job.id, "fail", message="thrown")
+    worker.wait_local("failed", "2")
+    queue.pause()
+    queue.add("parked")
+    queue.resume()
+    worker.resolve(worker.next_job().job.id)
+    worker.wait_local("completed", "3")
+    worker.close()
+    equal(worker.errors(), [], "the worker has emitted no error", where="worker.error")
+
+
 @scenario("liveness.error-in-job", clock="real")
 def test_an_error_fails_one_job_only(client: Participant) -> None:
     """The worker survives what its processor throws."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from conformance.participants.expect import between, equal, holds
@@ -126,20 +128,32 @@ class LockObserver:
     def __init__(self, view: RedisView, lock: str) -> None:
         self._view, self._lock = view, lock
         self._last = self.lowest = view.ttl_ms(lock)
-        self.renewals = 0
+        self._ages_ms: list[int] = []
 
-    def observe(self) -> dict[str, int]:
-        """Read it once more. A time to live that grows is a renewal."""
+    def observe(self) -> dict[str, float]:
+        """Read it once more. A time to live that grows is a renewal, and by so much as had passed of it.
+
+        `quickest_ms` is the least that had passed when a lock was renewed that had been renewed before.
+        """
         ttl = self._view.ttl_ms(self._lock)
-        self.renewals += ttl > self._last
+        if ttl > self._last:
+            self._ages_ms.append(ttl - self._last)
         self.lowest = min(self.lowest, ttl)
         self._last = ttl
-        return {"ttl_ms": ttl, "lowest_ms": self.lowest, "renewals": self.renewals}
+        return {
+            "ttl_ms": ttl,
+            "lowest_ms": self.lowest,
+            "renewals": len(self._ages_ms),
+            "quickest_ms": min(self._ages_ms[1:], default=math.inf),
+        }
 
 
 @scenario("lock.renewal.in-time", clock="real", slow=True)
-def test_a_lock_is_renewed_before_half_of_it_has_passed(client: Participant) -> None:
-    """While its job runs, a lock never has less than half of `lockDuration` left."""
+def test_a_lock_is_renewed_every_quarter_of_its_life(client: Participant) -> None:
+    """The first time before half of `lockDuration` has passed, and then again after a quarter: one may fail.
+
+    Of several renewals the quickest counts: a machine that lets nobody run makes some of them late, and none early.
+    """
     life_ms = 4000
     queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms)
     queue.add("long")
@@ -147,8 +161,8 @@ def test_a_lock_is_renewed_before_half_of_it_has_passed(client: Participant) -> 
     observer = LockObserver(queue.redis, "1:lock")
     client.eventually(
         observer.observe,
-        lambda seen: seen["renewals"] >= 2,
-        "the lock is renewed again and again",
+        lambda seen: seen["renewals"] >= 2 and seen["quickest_ms"] < 0.375 * life_ms,
+        "the lock is renewed again after a quarter of its life, and not after half of it",
         within_ms=3 * life_ms,
     )
     between(observer.lowest, life_ms // 2 - LATE_MS, life_ms, "at least half of the time to live was left")
@@ -160,7 +174,7 @@ def test_a_lock_is_renewed_before_half_of_it_has_passed(client: Participant) -> 
 def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
     """Nothing is renewed, the processor runs on, other jobs are run, and the next renewal is tried all the same."""
     queue = client.queue()
-    worker = client.worker("ask", concurrency=2, lockDuration=1000, stalledInterval=60_000)
+    worker = client.worker("ask", concurrency=2, lockDuration=2000, stalledInterval=60_000)
     queue.add("unlucky")
     token = worker.next_job().token
     queue.redis.delete("1:lock")
@@ -171,7 +185,7 @@ def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
         equal(worker.next_job().job.id, other, "other jobs are run")
         worker.resolve(other)
         worker.wait_local("completed", other)
-    queue.redis.set_string("1:lock", token, ttl_ms=900)
+    queue.redis.set_string("1:lock", token, ttl_ms=1900)
     observer = LockObserver(queue.redis, "1:lock")
     client.eventually(observer.observe, lambda seen: seen["renewals"], "a lock that is back is renewed again")
     worker.resolve("1", value_raw='"done"')

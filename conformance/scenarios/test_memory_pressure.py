@@ -40,7 +40,7 @@ def test_evicted_locks_cost_no_job(client: Participant) -> None:
         equal(queue.redis.state(str(ACTIVE + 2)), ["delayed"], "the delayed job still waits for its time")
 
 
-@scenario("eviction.refused", clock="real", tier="full", slow=True)
+@scenario("eviction.refused", clock="real", slow=True)
 def test_a_full_redis_refuses_and_loses_nothing(client: Participant) -> None:
     """Under `noeviction` an add fails, what was added is still there, and everything goes on when there is room."""
     with own_redis(client, maxmemory_policy="noeviction") as alone:

@@ -122,7 +122,7 @@ def test_the_limit_of_a_queue_is_in_meta(client: Participant) -> None:
 def test_a_limit_set_by_hand_stops_everything(client: Participant, whose: str) -> None:
     """`rateLimit(ms)` fills the window at once, for who knows a limit."""
     queue = client.queue()
-    limiter = apply_limit(whose, queue, 1000, 1000)
+    limiter = apply_limit(whose, queue, 1000)
     worker = client.worker(**limiter)
     fill(queue, 1)
     queue.call(queue_ops.SetRateLimit(expire_ms=MINUTE_MS))
@@ -136,7 +136,7 @@ def test_a_limit_set_by_hand_stops_everything(client: Participant, whose: str) -
 @scenario("ratelimit.by-hand")
 def test_a_worker_may_set_the_limit_too(client: Participant) -> None:
     """`Worker.rateLimit(ms)` does as `Queue.rateLimit(ms)`."""
-    queue, worker = client.queue(), client.worker(limiter={"max": 1000, "duration": 1000})
+    queue, worker = client.queue(), client.worker(limiter={"max": 1000, "duration": MINUTE_MS})
     worker.call(worker_ops.WorkerRateLimit(expire_ms=MINUTE_MS))
     equal(queue.redis.string("limiter"), FULL_WINDOW, "the counter is above every limit")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "it expires after that time", where="limiter.ttl")

@@ -13,7 +13,7 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, required
 
 
-@scenario("scheduler.every.first", "scheduler.record", tier="full")
+@scenario("scheduler.every.first", "scheduler.record")
 def test_an_interval_begins_now(client: Participant) -> None:
     """The first job is due at once, and named after its time."""
     queue = client.queue()
@@ -30,7 +30,7 @@ def test_an_interval_begins_now(client: Participant) -> None:
     )
 
 
-@scenario("scheduler.every.start", tier="full")
+@scenario("scheduler.every.start")
 def test_an_interval_begins_at_its_start(client: Participant) -> None:
     """The phase of the start is kept."""
     queue, worker = client.queue(), client.worker()
@@ -57,7 +57,7 @@ def test_an_interval_begins_at_its_start(client: Participant) -> None:
     ],
     ids=lambda repeat: f"{repeat['pattern']} {repeat['tz']}",
 )
-@scenario("scheduler.pattern", tier="full")
+@scenario("scheduler.pattern")
 def test_a_pattern_says_when(client: Participant, repeat: dict[str, Any]) -> None:
     """The first three times are those of the oracle."""
     queue, worker = client.queue(), client.worker()
@@ -68,7 +68,7 @@ def test_a_pattern_says_when(client: Participant, repeat: dict[str, Any]) -> Non
     equal(queue.redis.field("repeat:s", "ic"), "3", "three jobs were made", where="scheduler.ic")
 
 
-@scenario("scheduler.pattern.immediately", tier="full")
+@scenario("scheduler.pattern.immediately")
 def test_a_pattern_may_begin_at_once(client: Participant) -> None:
     """Only the first job does not wait for the pattern."""
     queue, worker = client.queue(), client.worker()
@@ -79,7 +79,7 @@ def test_a_pattern_may_begin_at_once(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("repeat", [{"every": HOUR_MS}, YEARLY], ids=["every", "pattern"])
-@scenario("scheduler.next", tier="full")
+@scenario("scheduler.next")
 def test_fetching_makes_the_next_job(client: Participant, repeat: dict[str, Any]) -> None:
     """The successor is there before the job is done."""
     queue, worker = client.queue(), client.worker()
@@ -93,7 +93,7 @@ def test_fetching_makes_the_next_job(client: Participant, repeat: dict[str, Any]
     equal(queue.redis.members("delayed"), [second], "finishing makes no other")
 
 
-@scenario("scheduler.next", tier="full")
+@scenario("scheduler.next")
 def test_fetching_with_a_finish_makes_the_next_job(client: Participant) -> None:
     """It does not matter how a job was fetched."""
     queue, worker = client.queue(), client.worker()
@@ -105,7 +105,7 @@ def test_fetching_with_a_finish_makes_the_next_job(client: Participant) -> None:
     equal(queue.redis.state(current_job(queue)), ["delayed"], "it is delayed")
 
 
-@scenario("scheduler.next.once", tier="full")
+@scenario("scheduler.next.once")
 def test_a_retry_makes_no_second_successor(client: Participant) -> None:
     """A job makes its successor only once."""
     queue, worker = client.queue(), client.worker()
@@ -119,7 +119,7 @@ def test_a_retry_makes_no_second_successor(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("repeat", [{"every": HOUR_MS}, YEARLY], ids=["every", "pattern"])
-@scenario("scheduler.limit", tier="full")
+@scenario("scheduler.limit")
 def test_a_limit_ends_a_scheduler(client: Participant, repeat: dict[str, Any]) -> None:
     """The last job makes no other; the record stays."""
     queue, worker = client.queue(), client.worker()
@@ -131,7 +131,7 @@ def test_a_limit_ends_a_scheduler(client: Participant, repeat: dict[str, Any]) -
     equal(worker.claim(), None, "nothing is left to do")
 
 
-@scenario("scheduler.end", tier="full")
+@scenario("scheduler.end")
 def test_no_job_after_the_end(client: Participant) -> None:
     """A pattern ends with its endDate."""
     queue, worker = client.queue(), client.worker()
@@ -142,7 +142,7 @@ def test_no_job_after_the_end(client: Participant) -> None:
     equal(queue.redis.members("delayed"), [], "there is no job after the end")
 
 
-@scenario("scheduler.end", tier="full")
+@scenario("scheduler.end")
 def test_an_end_that_has_passed_is_refused(client: Participant) -> None:
     """Nothing is stored."""
     queue = client.queue()
@@ -156,7 +156,7 @@ def test_an_end_that_has_passed_is_refused(client: Participant) -> None:
     [{}, {"attempts": 3, "backoff": 100}, {"priority": 4}, {"removeOnComplete": True}, {"lifo": True, "keepLogs": 2}],
     ids=lambda opts: "-".join(opts) or "none",
 )
-@scenario("scheduler.template", tier="full")
+@scenario("scheduler.template")
 def test_every_job_is_made_of_the_template(client: Participant, opts: dict[str, Any]) -> None:
     """Data and options go from job to job."""
     queue, worker = client.queue(), client.worker()

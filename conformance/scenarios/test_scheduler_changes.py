@@ -15,7 +15,7 @@ from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_j
 
 
 @pytest.mark.parametrize("moment", ["waiting", "delayed", "prioritized", "paused"])
-@scenario("scheduler.upsert.pending", tier="full")
+@scenario("scheduler.upsert.pending")
 def test_an_upsert_replaces_the_pending_job(client: Participant, moment: str) -> None:
     """The time stays, everything else is new."""
     queue = client.queue()
@@ -33,7 +33,7 @@ def test_an_upsert_replaces_the_pending_job(client: Participant, moment: str) ->
     equal(queue.redis.field("repeat:s", "ic"), "1", "it counts as the same iteration", where="scheduler.ic")
 
 
-@scenario("scheduler.upsert.pending", tier="full")
+@scenario("scheduler.upsert.pending")
 def test_an_upsert_while_a_job_runs(client: Participant) -> None:
     """What runs is left alone; its successor is replaced."""
     queue, worker = client.queue(), client.worker()
@@ -47,7 +47,7 @@ def test_an_upsert_while_a_job_runs(client: Participant) -> None:
     equal(queue.redis.field("repeat:s", "ic"), "2", "the count of iterations goes on")
 
 
-@scenario("scheduler.remove", tier="full")
+@scenario("scheduler.remove")
 def test_removing_a_scheduler_with_a_delayed_job(client: Participant) -> None:
     """Record and job go."""
     queue = client.queue()
@@ -61,7 +61,7 @@ def test_removing_a_scheduler_with_a_delayed_job(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("moment", ["waiting", "active"])
-@scenario("scheduler.remove", tier="full")
+@scenario("scheduler.remove")
 def test_removing_a_scheduler_whose_job_has_come(client: Participant, moment: str) -> None:
     """The job that has come still runs, as the last one."""
     queue, worker = client.queue(), client.worker()
@@ -76,7 +76,7 @@ def test_removing_a_scheduler_whose_job_has_come(client: Participant, moment: st
     equal(queue.redis.members("delayed"), [], "there is no next job")
 
 
-@scenario("scheduler.job-protected", tier="full")
+@scenario("scheduler.job-protected")
 def test_the_current_job_is_protected(client: Participant) -> None:
     """Only the scheduler as a whole can be removed."""
     queue = client.queue()
@@ -93,7 +93,7 @@ def test_the_current_job_is_protected(client: Participant) -> None:
     equal(there, [True, True], "both jobs are still there")
 
 
-@scenario("scheduler.job-protected", tier="full")
+@scenario("scheduler.job-protected")
 def test_a_former_job_can_be_removed(client: Participant) -> None:
     """Only the current job is protected."""
     queue, worker = client.queue(), client.worker()
@@ -104,7 +104,7 @@ def test_a_former_job_can_be_removed(client: Participant) -> None:
     equal(queue.redis.exists(job), False, "it is gone")
 
 
-@scenario("scheduler.list", tier="full")
+@scenario("scheduler.list")
 def test_schedulers_are_listed(client: Participant) -> None:
     """In order of their next time, from both ends, page by page."""
     queue = client.queue()
@@ -135,7 +135,7 @@ def test_schedulers_are_listed(client: Participant) -> None:
     ],
     ids=["nothing", "both", "immediately-and-start", "out-of-range", "not-a-pattern", "no-such-zone"],
 )
-@scenario("scheduler.arguments", tier="full")
+@scenario("scheduler.arguments")
 def test_arguments_that_make_no_schedule(client: Participant, repeat: dict[str, Any]) -> None:
     """Nothing is stored."""
     queue = client.queue()
@@ -144,7 +144,7 @@ def test_arguments_that_make_no_schedule(client: Participant, repeat: dict[str, 
     equal(queue.redis.exists("repeat"), False, "there is no scheduler")
 
 
-@scenario("scheduler.collision", tier="full")
+@scenario("scheduler.collision")
 def test_a_time_that_is_taken(client: Participant) -> None:
     """A pattern cannot have the same time twice; an interval takes the next slot."""
     queue, worker = client.queue(), client.worker()
@@ -167,7 +167,7 @@ def test_a_time_that_is_taken(client: Participant) -> None:
     [{"every": HOUR_MS, "key": "mine"}, {**YEARLY, "key": "mine"}, YEARLY],
     ids=["every", "pattern", "hashed-key"],
 )
-@scenario("scheduler.legacy-repeat", tier="full")
+@scenario("scheduler.legacy-repeat")
 def test_the_older_option_repeat(client: Participant, repeat: dict[str, Any]) -> None:
     """A repeating job is a scheduler under its key."""
     queue, worker = client.queue(), client.worker()
@@ -178,7 +178,7 @@ def test_the_older_option_repeat(client: Participant, repeat: dict[str, Any]) ->
     equal(queue.redis.state(current_job(queue, key)), ["delayed"], "it goes on like a scheduler")
 
 
-@handover("scheduler.next", tier="full")
+@handover("scheduler.next")
 def test_a_schedule_is_kept_by_the_other(producer: Participant, consumer: Participant) -> None:
     """The worker of one side keeps the scheduler of the other going."""
     queue = producer.queue()

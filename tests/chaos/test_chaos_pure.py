@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
-import os
 import random
 import subprocess
 import sys
@@ -50,6 +49,7 @@ from conformance.checkers.histories.history import (
 )
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.driver.ops.queue import Add
+from conformance.environment import starvation
 from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
 from conformance.proofs.proof import all_proofs
@@ -189,17 +189,11 @@ def test_a_client_that_is_not_let_run_is_noticed(share: float, starved: bool, mo
     """A second passes between two looks: each asks for the time, and once more for its sample."""
     recorder, clock, waited_s = HistoryRecorder(), itertools.count(step=500), itertools.count(step=share)
     monkeypatch.setattr(observers, "PERIOD_S", 0.001)
-    monkeypatch.setattr(observers, "waited_to_run_s", lambda _pid: next(waited_s))
+    monkeypatch.setattr(starvation, "thread_waits_s", lambda _pid: {"1": next(waited_s)})
     monkeypatch.setattr(recorder, "now_ms", lambda: next(clock))
     with observers.ProcessMonitor(recorder, lambda: {"worker-1": 1}):
         assert wait_until(lambda: len(recorder.since(0)) > 12, deadline_s=20)
     assert any(isinstance(line, MachineStarved) for line in recorder.since(0)) == starved
-
-
-def test_who_waits_to_run_is_told_by_the_system() -> None:
-    assert observers.waited_to_run_s(2**22 + 1) is None
-    waited = observers.waited_to_run_s(os.getpid())
-    assert waited is None or waited >= 0
 
 
 def test_growing_memory_is_found() -> None:

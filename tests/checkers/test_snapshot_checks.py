@@ -113,8 +113,8 @@ BAD: list[tuple[str, str, dict[str, Any]]] = [
     ("marker-members", "marker.base", {"q:marker": Zset({"0": 1})}),
     ("marker-members", "marker.delay", {"q:marker": Zset({"1": 0})}),
     ("delay-marker", "marker.delay", {**delayed((ADDED + 5000) * 4096), "q:marker": Zset({"1": ADDED + 9000})}),
-    ("locks", "lock", {"q:1:lock": "t"}),
-    ("locks", "lock", {**completed(), "q:1:lock": "t"}),
+    ("locks", "lock.left", {"q:1:lock": "t"}),
+    ("locks", "lock.left", {**completed(), "q:1:lock": "t"}),
     ("deduplication", "dedup.job", {"q:de:d": "1"}),
     ("deduplication", "dedup.job", {**completed(), "q:de:d": "1"}),
     ("id-counter", "counter.id", {"q:12": job(), "q:wait": ["12"], **MARKED}),
@@ -255,6 +255,11 @@ def test_all_invariants_hold_for_real_bullmq(name: str) -> None:
 def recorded(name: str) -> Snapshot:
     recording = json.loads((RECORDINGS / f"{name}.json").read_text(encoding="ascii"))
     return assemble(recording["prefix"], recording["taken_ms"], [RawKey(**key) for key in recording["keys"]])
+
+
+def test_a_timestamp_that_is_no_time_says_nothing_about_the_score() -> None:
+    assert {found.kind for found in violations(delayed((ADDED + 5000) * 4096, timestamp="17"))} == {"times"}
+    assert {found.kind for found in violations(delayed(ADDED, timestamp="17"))} == {"times", "due-scores"}
 
 
 def test_a_check_can_be_switched_off_with_a_reason() -> None:

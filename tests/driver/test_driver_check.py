@@ -284,7 +284,35 @@ def test_what_is_not_declared_is_not_tried_and_no_failure(check: Any) -> None:
     untried = {step.name: step.detail for step in steps if not step.tried}
     assert list(untried) == ["getJob", "counts", "manual worker", "managed worker", "processor ask"]
     assert untried["getJob"] == "not tried: queue.getJob not declared"
-    assert all(step.hint for step in steps if not step.tried)
+    hints = {step.name: step.hint for step in steps if not step.tried}
+    assert hints["getJob"].startswith("next: declare queue.getJob: answer the job")
+    assert hints["processor ask"].startswith("next: declare resolve, the capability managed-worker: in processor")
+
+
+def test_only_what_is_missing_is_to_be_declared(check: Any) -> None:
+    client = Honest()
+    del client.ops["resolve"]
+    asked = next(step for step in check(client) if step.name == "processor ask")
+    assert asked.detail == "not tried: resolve not declared"
+    assert asked.hint.startswith("next: declare resolve: ")
+    assert "managed-worker" not in asked.hint
+
+
+def test_a_managed_worker_that_does_not_tell_is_told_what_to_send(check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("conformance.driver.probe.SEEN_WITHIN_MS", 50)
+    emit = DriverServer.emit
+
+    def emit_some(server: DriverServer, handle: str, name: str, args: Args | None = None) -> None:
+        if name != "completed":
+            emit(server, handle, name, args)
+
+    monkeypatch.setattr(DriverServer, "emit", emit_some)
+    steps = check(Honest())
+    assert list(failing(steps)) == ["managed worker"]
+    managed = next(step for step in steps if step.name == "managed worker")
+    assert "job 1 is in `completed`, but the driver sent no event `completed` of it" in managed.detail
+    assert "send the event `completed` (or `failed`) with the job's id" in managed.hint
+    assert "declare" not in managed.hint
 
 
 def test_a_role_that_is_unsupported_is_no_failure_except_queues(check: Any) -> None:

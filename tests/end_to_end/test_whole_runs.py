@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,15 +14,20 @@ import pytest
 from conformance.upstream.node import bundled_node
 
 KNOWN = str(files("conformance.clients") / "python_official" / "known.toml")
+ROOT = Path(__file__).parents[2]
 DEADLINE_S = 600
 
 CLUSTER_AREAS = [word for area in ("cluster", "script", "flow", "lifecycle", "lock") for word in ("--select", area)]
 """Those whose scripts have most keys; all areas on a cluster take as long as the rest of the tests' runs together."""
 
-RUNS = {
+BRIEF_RUNS = {
     "the oracle agrees with itself": ["--client", "node"],
     "the reference on a cluster": ["--client", "reference", "--redis", "cluster", *CLUSTER_AREAS],
     "the oracle on a cluster": ["--client", "node", "--redis", "cluster:3", "--select", "cluster", "--tier", "full"],
+}
+"""What `make full` runs with every scenario; CI does that instead."""
+
+RUNS = {
     "the official Python client fails as listed": ["--client", "python-official", "--known", KNOWN],
     "smoke with the bundled Redis": ["--client", "reference", "--redis", "bundled", "--tier", "smoke"],
 }
@@ -34,11 +40,42 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment)
 
 
+@pytest.mark.parametrize("arguments", BRIEF_RUNS.values(), ids=BRIEF_RUNS.keys())
+def test_a_brief_run_is_conformant(arguments: list[str], tmp_path: Path) -> None:
+    _is_conformant(arguments, tmp_path)
+
+
 @pytest.mark.parametrize("arguments", RUNS.values(), ids=RUNS.keys())
 def test_a_whole_run_is_conformant(arguments: list[str], tmp_path: Path) -> None:
+    _is_conformant(arguments, tmp_path)
+
+
+def _is_conformant(arguments: list[str], tmp_path: Path) -> None:
     done = run(*arguments, "--jobs", "2", "--out", str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "CONFORMANT" in (tmp_path / "out" / "summary.md").read_text("utf-8")
+    said = (tmp_path / "out" / "summary.md").read_text("utf-8")
+    assert ("SELECTION HOLDS" if "smoke" in arguments else "CONFORMANT ") in said
+
+
+PRODUCER = [sys.executable, "-m", "tests.gate.limited_driver", "--only", "queue.add,queue.pause,queue.getJob"]
+"""Adds, pauses and reads jobs, and nothing else."""
+
+
+def test_a_client_that_can_do_little_is_conformant_as_what_it_is(tmp_path: Path) -> None:
+    driver = ["--", *PRODUCER, "--capabilities", "clock,raw-data"]
+    done = run("--profile", "producer", "--jobs", "2", "--out", str(tmp_path / "out"), *driver)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CONFORMANT as producer. " in done.stdout
+    badge = json.loads((tmp_path / "out" / "badge.json").read_text("utf-8"))
+    assert badge["message"].startswith("producer · ")
+    assert badge["color"] == "green"
+
+
+def test_a_profile_that_the_driver_lacks_is_said_before_anything_runs(tmp_path: Path) -> None:
+    done = run("--profile", "worker", "--out", str(tmp_path / "out"), "--", *PRODUCER, "--capabilities", "clock")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "does not declare the profile worker: resolve, managed-worker missing" in done.stderr
+    assert "running" not in done.stderr
 
 
 def test_the_official_python_client_is_not_conformant_without_the_list() -> None:
@@ -52,3 +89,18 @@ def test_the_bundled_node_drives_the_oracle() -> None:
     assert node is not None, "the package nodejs-bin is not installed"
     done = run("--client", "reference", "--node", str(node), "--tier", "smoke", "--jobs", "1")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None:
+    planned = subprocess.run(["make", "--dry-run", "full"], capture_output=True, text=True, check=True, cwd=ROOT)
+    runs = [
+        line.partition("run ")[2].split() for line in planned.stdout.splitlines() if "bullmq-conformance run" in line
+    ]
+    assert all(words[:2] == ["--tier", "full"] and "--select" not in words for words in runs)
+    assert [[word for word in words if word in {"reference", "node", "cluster:3"}] for words in runs] == [
+        ["reference"],
+        ["node"],
+        ["reference", "cluster:3"],
+        ["node", "cluster:3"],
+    ]
+    assert "make full" in (ROOT / ".ci" / "run").read_text("utf-8").splitlines()

@@ -55,7 +55,7 @@ def mini() -> Callable[..., InProcessDriver]:
 
 
 CHILD = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 
 def say(**line):
     os.write(1, json.dumps(line).encode() + b"\\n")

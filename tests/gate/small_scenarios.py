@@ -18,7 +18,7 @@ from .miniature_drivers import InProcessDriver
 
 MiniatureDrivers = Callable[..., InProcessDriver]
 
-COUNTED = "add.plain.waits"
+COUNTED = "getters.count-pending"
 """The requirement that these scenarios speak about: one that owns none of the locators in question."""
 
 

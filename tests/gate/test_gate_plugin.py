@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from conformance.driver.messages import ClientInfo, Ready
@@ -16,8 +18,9 @@ from conformance.findings import Finding
 from conformance.gate.bench import BenchPlan
 from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
-from conformance.gate.plugin import PROPERTY, GatePlugin, nothing_selected
+from conformance.gate.plugin import PROPERTY, GatePlugin, insist_on_profiles, nothing_selected
 from conformance.gate.records import HIDDEN, Party, Record, RunFooter, RunHeader, ScenarioRecord, Verdict, encode
+from conformance.problems import Undecidable, UsageProblem
 from conformance.servers import RedisInstance
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage
@@ -118,19 +121,67 @@ def test_a_run_is_a_header_its_scenarios_and_a_footer() -> None:
     [
         (["pass", "warn", "unsupported"], 3, 0),
         (["pass", "fail"], 2, 1),
-        (["pass", "inconclusive"], 2, 1),
+        (["pass", "inconclusive"], 2, 4),
+        (["unsupported"], 1, 4),
+        (["fail", "inconclusive"], 2, 1),
         (["fail", "error"], 2, 1),
         (["pass", "error"], 2, 3),
         (["pass"], 2, 3),
     ],
-    ids=["conformant", "a failure", "an open question", "a failure counts more", "an error", "one is missing"],
+    ids=[
+        "it holds",
+        "a failure",
+        "an open question",
+        "nothing decided",
+        "a failure counts more than what is open",
+        "a failure counts more than what broke",
+        "an error",
+        "one is missing",
+    ],
 )
-def test_the_exit_code_of_a_run(verdicts: list[Verdict], planned: int, code: int) -> None:
-    run = Run(planned=planned)
+def test_the_exit_code_of_a_selection(verdicts: list[Verdict], planned: int, code: int) -> None:
+    run = Run(planned=planned, select=["add.lifo"])
     for verdict in verdicts:
         run.finishes(one(verdict))
     assert run.ends() == code
     assert run.plugin.exit_code == run.footer.exit_code == code
+
+
+def test_without_a_whole_profile_a_run_is_undecided() -> None:
+    run = Run(planned=1)
+    run.finishes(one("pass"))
+    assert run.ends() == 4
+
+
+def test_the_header_says_why_requirements_are_not_run() -> None:
+    [header] = Run(planned=1, select=["add.lifo"]).heard
+    assert isinstance(header, RunHeader)
+    assert header.not_run["add.custom-id"] == "outside --select"
+    assert header.not_run["cluster.tagged-works"] == "need a Redis Cluster and outside --select"
+    assert "add.lifo" not in header.not_run
+
+
+def test_an_unknown_profile_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(UsageProblem, match=r"unknown profile 'consumer'.*producer, bulk, worker"):
+        Run(profile=["producer", "consumer"])
+
+
+def test_a_share_that_is_no_percentage_is_refused() -> None:
+    with pytest.raises(UsageProblem, match="--min-decided 'most' is no percentage"):
+        Run(min_decided="most")
+
+
+def test_a_profile_that_the_driver_does_not_declare_is_said_before_anything_runs() -> None:
+    with pytest.raises(Undecidable, match=r"does not declare the profile worker: resolve, managed-worker") as problem:
+        Run(profile=["worker"])
+    assert problem.value.exit_code == 4
+
+
+def test_a_profile_of_another_redis_is_said_before_anything_runs() -> None:
+    ready = msgspec.structs.replace(READY, capabilities=["cluster"])
+    environment = dataclasses.replace(prepared(), handshakes={"client": ready})
+    with pytest.raises(Undecidable, match=r"cannot be decided on one Redis.*--redis cluster:3"):
+        insist_on_profiles(RunConfig(profile=["cluster"]), environment)
 
 
 def test_a_stale_entry_fails_the_run() -> None:

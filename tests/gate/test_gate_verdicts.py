@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shlex
 
+import msgspec
 import pytest
 
 from conformance.findings import Finding, Severity
 from conformance.gate import verdicts
-from conformance.gate.judge import blamed
 from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
 from conformance.gate.records import HIDDEN, ScenarioRecord, Verdict, redacted, worst
@@ -19,15 +19,7 @@ from .gate_builders import finding, item, levels, made
 
 OWN = ("a.must", "a.should")
 
-# Attribution.
-
-
-def test_the_owner_of_a_locator_is_blamed() -> None:
-    assert blamed("job.name", OWN, levels()) == "a.name"
-
-
-def test_what_nobody_owns_speaks_against_the_first_requirement() -> None:
-    assert blamed("event.added", OWN, levels()) == "a.must"
+# Verdicts of findings.
 
 
 @pytest.mark.parametrize(
@@ -130,6 +122,12 @@ def test_a_failure_before_the_unsupported_call_still_fails() -> None:
     one = recorded(TrialResult(unsupported="no queue.add", reached_end=False, findings=[finding("a.must")]))
     assert one.requirements == {"a.must": "fail", "a.should": "unsupported"}
     assert one.verdict == "fail"
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [("missing-job", "unchecked"), ("extra-job", "unchecked"), ("x", "pass")])
+def test_what_belongs_to_a_job_of_one_side_only_was_not_looked_at(kind: str, verdict: Verdict) -> None:
+    lost = msgspec.structs.replace(finding("a.must"), kind=kind, where="job")
+    assert recorded(TrialResult(findings=[lost])).requirements == {"a.must": "fail", "a.should": verdict}
 
 
 def test_an_open_question_is_inconclusive() -> None:

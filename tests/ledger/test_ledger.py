@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from conformance.gate.selection import scenarios_by_requirement
+from conformance.gate.selection import all_scenarios, scenarios_by_requirement
 from conformance.ledger import loader
 from conformance.ledger.loader import Ledger, Requirement, Status, load_claims, load_ledger
+from conformance.participants.marks import Scenario
+from tests.gate.gate_builders import made
 
 ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+")
 """Dotted names of lower-case words: `lock.stale-token-refused`."""
@@ -72,6 +75,19 @@ def rows_without_scenario(ledger: Mapping[str, Requirement], scenarios: Mapping[
 
 def excuses_without_need(ledger: Mapping[str, Requirement], scenarios: Mapping[str, list[str]]) -> list[str]:
     return [name for name, row in ledger.items() if not row.examined and scenarios.get(name)]
+
+
+def rows_without_core_scenario(ledger: Mapping[str, Requirement], scenarios: Iterable[Scenario]) -> list[str]:
+    """Rows that the default run leaves out although a single Redis can decide them."""
+    on_one_redis = [scenario for scenario in scenarios if not scenario.needs]
+    decidable = {row for scenario in on_one_redis for row in scenario.requirements}
+    in_core = {row for scenario in on_one_redis if scenario.tier != "full" for row in scenario.requirements}
+    return [name for name, row in ledger.items() if row.examined and name in decidable - in_core]
+
+
+def rows_for_a_cluster_only(ledger: Mapping[str, Requirement], scenarios: Iterable[Scenario]) -> list[str]:
+    anywhere = {row for scenario in scenarios if not scenario.needs for row in scenario.requirements}
+    return [name for name, row in ledger.items() if row.examined and name not in anywhere]
 
 
 def claims_without_row(claims: Iterable[str], ledger: Ledger) -> list[str]:
@@ -172,6 +188,30 @@ def test_a_row_without_scenario_would_be_noticed() -> None:
         requirement("a.library", status="client-only", reason="nobody else sees it"),
     )
     assert rows_without_scenario(ledger, {"a.tested": ["a/one"], "a.forgotten": []}) == ["a.forgotten", "a.disputed"]
+
+
+def test_the_default_run_looks_at_every_row_that_one_redis_can_decide() -> None:
+    assert rows_without_core_scenario(load_ledger(), _scenarios()) == []
+
+
+def test_only_rows_about_clusters_need_one() -> None:
+    needy = rows_for_a_cluster_only(load_ledger(), _scenarios())
+    assert needy == ["cluster.tagged-works", "cluster.untagged-spreads", "cluster.flow-in-one-slot"]
+
+
+def test_a_row_left_out_of_the_default_run_would_be_noticed() -> None:
+    rows = [requirement(name) for name in ("a.core", "a.full", "a.both", "a.cluster")]
+    scenarios = [
+        made("a.core", "a.both", tier="core"),
+        made("a.full", "a.both", tier="full"),
+        replace(made("a.cluster", "a.full"), needs="cluster"),
+    ]
+    assert rows_without_core_scenario(a_ledger(*rows), scenarios) == ["a.full"]
+    assert rows_for_a_cluster_only(a_ledger(*rows), scenarios) == ["a.cluster"]
+
+
+def _scenarios() -> list[Scenario]:
+    return [scenario for _, scenario in all_scenarios()]
 
 
 def test_no_row_is_excused_that_has_a_scenario() -> None:

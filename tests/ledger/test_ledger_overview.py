@@ -20,6 +20,10 @@ from conformance.ledger.overview import (
     coverage_of,
     requirements_page,
 )
+from conformance.ledger.profiles import NO_PROFILES, load_profiles
+from conformance.participants.expect import equal
+from conformance.participants.participant import Participant
+from conformance.proofs.proof import Proof, all_proofs
 
 
 def requirement(name: str, status: Status = "tested", reason: str = "", claims: tuple[str, ...] = ()) -> Requirement:
@@ -86,11 +90,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "requirements.md"
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text("utf-8") == requirements_page(load_ledger()), "run `make generate`"
+    assert PAGE.read_text("utf-8") == requirements_page(load_ledger(), load_profiles()), "run `make generate`"
 
 
 def test_every_rule_has_its_heading() -> None:
-    headings = re.findall(r"^### (\S+)$", requirements_page(load_ledger()), re.MULTILINE)
+    headings = re.findall(r"^### (\S+)$", requirements_page(load_ledger(), load_profiles()), re.MULTILINE)
     assert sorted(headings) == sorted(load_ledger())
 
 
@@ -108,7 +112,7 @@ def test_both_sides_of_a_dispute_are_told() -> None:
         claims=("FR-1", "FR-2"),
         owns=(),
     )
-    page = requirements_page(Ledger([row], {"a": "What's in Area-A"}))
+    page = requirements_page(Ledger([row], {"a": "What's in Area-A"}), NO_PROFILES)
     assert "| [What's in Area-A](#whats-in-area-a) | 1 | 0 | 1 | 0 | 0 |" in page
     assert page.endswith(
         """\
@@ -181,8 +185,28 @@ def test_strict_passes_when_nothing_is_missing(call: Call, small: Callable[[dict
     assert out.splitlines()[-1] == "1 rows, 1 with scenario, 1 with mutant; missing: nothing"
 
 
+def test_the_page_has_every_profile_with_its_rules() -> None:
+    page = requirements_page(load_ledger(), load_profiles())
+    assert "| bulk | adds many jobs in one step | 2 | `queue.addBulk` |" in page
+    assert "| `cluster` and a Redis Cluster |" in page
+    assert "- Profile: producer\n" in page
+
+
+def test_profiles_are_listed_with_what_they_need_and_consist_of(call: Call) -> None:
+    code, out, _ = call("list", "--profiles")
+    assert code == 0
+    assert "bulk: adds many jobs in one step\n  needs         queue.addBulk\n  requirements  2: add.bulk.order, " in out
+    assert "  needs         cluster and a Redis Cluster\n" in out
+    assert all(f"{name}: " in out for name in load_profiles())
+
+
+def test_the_profile_of_a_row_is_explained(call: Call) -> None:
+    assert "profile: manual-worker\n" in call("explain", "lock.extend")[1]
+    assert "profile: " not in call("explain", next(row.id for row in load_ledger().values() if not row.examined))[1]
+
+
 def test_the_page_is_printed(call: Call) -> None:
-    assert call("ledger", "page") == (0, requirements_page(load_ledger()), "")
+    assert call("ledger", "page") == (0, requirements_page(load_ledger(), load_profiles()), "")
 
 
 @pytest.mark.parametrize("name", ["lock.token", "FR-2.3", "fr-2.3"])
@@ -225,3 +249,38 @@ def test_a_dispute_is_proven(call: Call) -> None:
     assert code == 0
     assert "paper says: A higher number is a higher priority" in out
     assert "Node 5.62.0 does: they ran in the order 0, 1, 3, 10" in out
+
+
+@pytest.fixture
+def proofs(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Proof, ...]]:
+    """Two proofs, of which the second is wrong about Node."""
+
+    def wrong(oracle: Participant) -> str:
+        equal(oracle.queue().add("job"), "7", "the first job has the id 7")
+        return "never said"
+
+    chosen = {
+        "lock.extend": all_proofs()["lock.extend"],
+        "add.id.counter": (Proof("add.id.counter", "wrong", "Do it wrong.", "frozen", wrong),),
+    }
+    monkeypatch.setattr(ledger_verb, "all_proofs", lambda: chosen)
+    return chosen
+
+
+def test_all_disputes_are_proven_at_once_and_the_refuted_ones_named_last(
+    call: Call, proofs: dict[str, tuple[Proof, ...]]
+) -> None:
+    code, out, _ = call("explain", "--prove", "--all")
+    assert code == 1
+    assert "Node 5.62.0 does: the job was marked in `stalled`" in out
+    assert "Node 5.62.0 does NOT do what the ledger says: the first job has the id 7" in out
+    assert out.endswith("2 proofs of 2 disputed rows; refuted: add.id.counter\n")
+    del proofs["add.id.counter"]
+    code, out, _ = call("explain", "--prove", "--all")
+    assert (code, out.splitlines()[-1]) == (0, "1 proofs of 1 disputed rows; all of them hold")
+
+
+@pytest.mark.parametrize("words", [("--all",), ("lock.token", "--all"), ("lock.token", "--prove", "--all"), ()])
+def test_all_and_one_requirement_exclude_each_other(call: Call, words: tuple[str, ...]) -> None:
+    code, out, _ = call("explain", *words)
+    assert (code, out) == (2, "")

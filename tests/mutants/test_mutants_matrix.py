@@ -91,6 +91,16 @@ def test_the_client_is_healthy_again_after_a_mutant(runner: MutantRunner) -> Non
     assert not again.killed
 
 
+def test_an_error_of_a_worker_is_noticed_whatever_the_scenario_is_about(runner: MutantRunner) -> None:
+    [case] = [case for case in all_cases() if case.id == "liveness/a_drained_worker_takes_the_next_job"]
+    evidence = runner.evidence(find_mutant("worker.complains"), case)
+    assert evidence.reached_end
+    [finding] = [finding for finding in evidence.findings if finding.where == "worker.error"]
+    assert (finding.requirement, finding.actual) == ("liveness.no-errors", "no job")
+    allowed = replace(case, scenario=replace(case.scenario, without={"worker-errors": "a test of the kit"}))
+    assert runner.evidence(find_mutant("worker.complains"), allowed).findings == []
+
+
 PAGE = Path(__file__).parents[2] / "docs" / "races.md"
 
 CAUGHT = {

@@ -115,7 +115,7 @@ CASES: list[tuple[str, Snapshot, tuple[str, str, str, str]]] = [
         ("wrong-value", "cosmetic", "job.opts.text", "q:3"),
     ),
     ("lock", changed(**{"2:lock": None}), ("missing-lock", "breaks-others", "lock", "q:2")),
-    ("lock too many", changed(**{"1:lock": "t"}), ("extra-lock", "breaks-others", "lock", "q:1")),
+    ("lock too many", changed(**{"1:lock": "t"}), ("extra-lock", "breaks-others", "lock.left", "q:1")),
     ("token", changed(**{"2:lock": "other"}), ("wrong-value", "breaks-others", "lock.token", "q:2")),
     ("lock ttl", busy(ttls={"q:2:lock": -1}), ("ttl", "wrong-behaviour", "lock.ttl", "q:2")),
     (

@@ -11,7 +11,7 @@ from pathlib import Path
 from conformance.report.output import FORMATS
 from conformance.report.run_file import read_run
 from conformance.report.summary import Summary, summarise
-from tests.report.sample_runs import SAMPLE_ROWS, sample_run_files
+from tests.report.sample_runs import SAMPLE_PROFILES, SAMPLE_ROWS, sample_run_files
 
 HERE = Path(__file__).parent
 RUNS = tuple(sample_run_files())
@@ -29,7 +29,7 @@ def report_path(run: str, report: str) -> Path:
 
 def summary_of(run: str) -> Summary:
     """Summarise a recorded run."""
-    return summarise(read_run(run_path(run)), SAMPLE_ROWS)
+    return summarise(read_run(run_path(run)), SAMPLE_ROWS, SAMPLE_PROFILES)
 
 
 def write() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 from collections.abc import Callable
@@ -15,13 +16,14 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from conformance.gate.records import ScenarioRecord
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, output, terminal
 from conformance.report.output import FORMATS, write_reports
 from conformance.report.run_file import Run, read_run
 from conformance.report.summary import RequirementRows, Summary, summarise
-from tests.report import recorded
-from tests.report.sample_runs import sample_run_files
+from tests.report import recorded, sample_runs
+from tests.report.sample_runs import SAMPLE_PROFILES, SAMPLE_ROWS, sample_run_files
 
 # The development environment has no type stubs for it.
 jsonschema: Any = import_module("jsonschema")
@@ -64,6 +66,7 @@ def test_junit_maps_every_word(summary_of: Callable[[str], Summary]) -> None:
     assert junit_outcomes(summary_of("full")) == {
         "known failure retry.fixed-backoff": "failure",
         "run-wide problem 1": "failure",
+        "verdict": "failure",
         "add.plain": "passed",
         "add.options": "failure",
         "add.many": "failure",
@@ -85,7 +88,7 @@ def test_junit_of_a_cut_run_is_not_green(summary_of: Callable[[str], Summary]) -
 
 
 def test_junit_of_a_run_that_ended_badly_without_saying_why(summary_of: Callable[[str], Summary]) -> None:
-    assert junit_outcomes(summary_of("empty")) == {"run ended well": "failure"}
+    assert junit_outcomes(summary_of("empty")) == {"verdict": "error"}
 
 
 @pytest.mark.parametrize("run", recorded.RUNS)
@@ -111,10 +114,10 @@ def published_schema() -> object:
 @pytest.mark.parametrize(
     ("run", "message", "color"),
     [
-        ("full", "not conformant", "red"),
+        ("full", "not conformant as producer, worker · 69 %", "red"),
         ("incomplete", "incomplete run", "lightgrey"),
-        ("empty", "undecided", "lightgrey"),
-        ("conformant", "conformant, 8 untested", "green"),
+        ("empty", "undecided · 0 %", "lightgrey"),
+        ("conformant", "producer · 38 %", "green"),
     ],
 )
 def test_badge(run: str, message: str, color: str, summary_of: Callable[[str], Summary]) -> None:
@@ -122,20 +125,70 @@ def test_badge(run: str, message: str, color: str, summary_of: Callable[[str], S
     assert (shown["schemaVersion"], shown["message"], shown["color"]) == (1, message, color)
 
 
-def test_only_a_plain_pass_is_bright_green(run_path: Callable[[str], Path]) -> None:
-    run = read_run(run_path("conformant"))
-    assert json.loads(json_summary.render_badge(summarise(run)))["color"] == "brightgreen"
-    known = msgspec.structs.replace(
-        run.scenarios[0], verdict="fail", requirements={"add.plain.waits": "fail"}, known={"add.plain.waits": "later"}
-    )
-    excused = Run(header=run.header, scenarios=(known, *run.scenarios[1:]), footer=run.footer)
-    assert json.loads(json_summary.render_badge(summarise(excused))) == {
+def badge_of(*scenarios: ScenarioRecord, **header: Any) -> dict[str, Any]:
+    client = sample_runs.party(ops=["queue.add", "worker.open", "events.open", "flow.add"])
+    first = sample_runs.header(planned=len(scenarios), client=client, **header)
+    run = Run(header=first, scenarios=scenarios, footer=sample_runs.footer())
+    shown: dict[str, Any] = json.loads(json_summary.render_badge(summarise(run, SAMPLE_ROWS, SAMPLE_PROFILES)))
+    return shown
+
+
+def passing(*without: str) -> ScenarioRecord:
+    return sample_runs.scenario("all", "pass", *(row for row in SAMPLE_ROWS if row not in without))
+
+
+def test_only_a_client_of_all_profiles_gets_a_badge_in_bright_green_and_without_a_name() -> None:
+    assert (badge_of(passing())["message"], badge_of(passing())["color"]) == ("conformant · 100 %", "brightgreen")
+
+
+def test_a_badge_says_what_is_lacking_where_that_is_shorter() -> None:
+    badge = badge_of(passing("flow.parent-waits"))
+    assert (badge["message"], badge["color"]) == ("all but flows · 92 %", "green")
+
+
+def test_a_known_failure_is_never_green() -> None:
+    known = sample_runs.scenario("a", "fail", "rate.limit", known={"rate.limit": "later"})
+    assert badge_of(passing("rate.limit"), known) == {
         "schemaVersion": 1,
         "label": "BullMQ 5.62.0",
-        "message": "conformant, 1 known failure",
+        "message": "producer, worker, events, flows · 100 %",
         "color": "yellow",
         "isError": False,
     }
+
+
+def test_a_selection_gets_no_verdict_on_its_badge() -> None:
+    badge = badge_of(passing(), options={"select": ["add.*"]})
+    assert (badge["message"], badge["color"], badge["isError"]) == ("no verdict · 100 %", "lightgrey", False)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_report_says_how_much_was_decided(name: str, summary_of: Callable[[str], Summary]) -> None:
+    text = html.unescape(FORMATS[name].render(summary_of("conformant")))
+    assert ("· 38 %" if name == "badge" else "5 of 13 requirements decided (38 %)") in text
+
+
+@pytest.mark.parametrize(
+    ("name", "next_part"), [("terminal", "\narea "), ("markdown", "| area |"), ("html", 'id="matrix-title"')]
+)
+def test_what_was_not_decided_stands_under_the_verdict(
+    name: str, next_part: str, summary_of: Callable[[str], Summary]
+) -> None:
+    text = FORMATS[name].render(summary_of("conformant"))
+    assert "in tier full" in text
+    assert text.index("CONFORMANT as producer") < text.index("rate.limit") < text.index(next_part)
+
+
+def test_junit_properties_have_the_verdict_of_each_profile(summary_of: Callable[[str], Summary]) -> None:
+    root = ET.fromstring(junit.render_junit(summary_of("conformant")))  # noqa: S314 - the kit's own output
+    properties = {each.get("name"): each.get("value") for each in root.iter("property")}
+    assert {name: properties[name] for name in ("decided", "requirements", "share", "profiles.producer")} == {
+        "decided": "5",
+        "requirements": "13",
+        "share": "38",
+        "profiles.producer": "conformant",
+    }
+    assert properties["profiles.flows"] == "not declared"
 
 
 def test_the_terminal_report_fits_80_columns(summary_of: Callable[[str], Summary]) -> None:
@@ -190,6 +243,7 @@ def test_the_ledger_of_the_kit_is_the_default(
     run_path: Callable[[str], Path], rows: RequirementRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output, "examined_rows", lambda: rows)
+    monkeypatch.setattr(output, "load_profiles", lambda: SAMPLE_PROFILES)
     (written,) = write_reports(run_path("conformant"), tmp_path, ["json"])
     assert json.loads(written.read_text())["requirements"][0]["statement"] == "Ids count up from 1."
 

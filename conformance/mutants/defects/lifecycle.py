@@ -9,6 +9,7 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.scripts import move as scripts_move
 
 _PAUSE_UNSEEN = (
@@ -49,6 +50,25 @@ def pause_ignored(damage: Damage) -> None:
 def without_lock(damage: Damage) -> None:
     """A claim sets no lock."""
     damage.commands("moveToActive", 'if command[1] == "SET" and on(command, "lock") then return 0 end')
+
+
+@mutant("claim.locked-afterwards", kills=("lifecycle.claim.atomic",))
+def locked_afterwards(damage: Damage) -> None:
+    """A claim takes the job, and locks it with a second command."""
+    without_lock(damage)
+
+    def broken(fetch: Function) -> Function:
+        async def fetch_and_lock(scripts: scripts_move.MoveScripts, token: str) -> scripts_move.FetchReply:
+            fetched: scripts_move.FetchReply = await fetch(scripts, token)
+            if fetched.job_id is not None:
+                owner: JobOwner = vars(scripts)["_owner"]
+                key = owner.keys.key(f"{fetched.job_id}:lock")
+                await owner.connection.command("SET", key, token, "PX", owner.opts["lockDuration"])
+            return fetched
+
+        return fetch_and_lock
+
+    damage.around(scripts_move.MoveScripts, "move_to_active", broken)
 
 
 @mutant("claim.start-uncounted", kills=("lifecycle.claim.marks-start", "lifecycle.claim.oldest-first"))
@@ -211,7 +231,15 @@ def for_an_hour(damage: Damage) -> None:
     )
 
 
-@mutant("keep.logs-left", kills=("lifecycle.remove-on-complete.all", "lifecycle.remove.waiting"))
+@mutant("fail.stays-active", kills=("lifecycle.one-state",))
+def fail_stays_active(damage: Damage) -> None:
+    """A job that is put off stays among the active ones."""
+    damage.commands("moveToDelayed", 'if command[1] == "LREM" and on(command, "active") then return 1 end')
+
+
+@mutant(
+    "keep.logs-left", kills=("lifecycle.remove-on-complete.all", "lifecycle.remove.waiting", "lifecycle.leaves-nothing")
+)
 def logs_left(damage: Damage) -> None:
     """The log of a removed job is left."""
     damage.commands(

@@ -221,6 +221,19 @@ def sleeps_on(damage: Damage) -> None:
     damage.around(JobFetcher, "limit_for", longer)
 
 
+@mutant("ratelimit.oversleeps", kills=("ratelimit.goes-on",))
+def oversleeps(damage: Damage) -> None:
+    """A limited worker sleeps for two windows more than it has to."""
+
+    def longer(healthy: Function) -> Function:
+        def limit_for(fetcher: JobFetcher, duration_ms: float) -> Any:
+            return healthy(fetcher, duration_ms * 3)
+
+        return limit_for
+
+    damage.around(JobFetcher, "limit_for", longer)
+
+
 @mutant("concurrency.unlimited", kills=("concurrency.queue-wide", "concurrency.paused"))
 def unlimited(damage: Damage) -> None:
     """A claim overlooks the limit of the queue."""

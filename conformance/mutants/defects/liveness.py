@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers.fetching import JobFetcher
@@ -26,6 +27,21 @@ def polls(damage: Damage) -> None:
         await worker.rest(POLL_S)
 
     damage.replace(JobFetcher, "_pop_marker", sleep_through)
+
+
+@mutant("worker.complains", kills=("liveness.no-errors",))
+def complains(damage: Damage) -> None:
+    """A worker that has run out of jobs calls that an error."""
+
+    def broken(emit_drained: Function) -> Function:
+        def emit_and_complain(fetcher: JobFetcher) -> None:
+            emit_drained(fetcher)
+            worker: Worker = vars(fetcher)["_worker"]
+            worker.emit("error", BullMQError("no job"))
+
+        return emit_and_complain
+
+    damage.around(JobFetcher, "_emit_drained", broken)
 
 
 @mutant("worker.forgets-delayed", kills=("liveness.delayed",))

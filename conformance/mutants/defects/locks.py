@@ -126,6 +126,24 @@ def renewed_late(damage: Damage) -> None:
     damage.around(LockKeeper, "_due", broken)
 
 
+@mutant("lock.renewed-every-half", kills=("lock.renewal.in-time",))
+def renewed_every_half(damage: Damage) -> None:
+    """After the first time, a lock is renewed when half of it has passed: if one renewal fails, it is lost."""
+
+    def broken(due: Function) -> Function:
+        first = set[str]()
+
+        def due_by_half(keeper: LockKeeper, interval_ms: float) -> Any:
+            held: dict[str, Any] = vars(keeper)["_held"]
+            renewed = due(keeper, interval_ms * 1.5 if first & held.keys() else interval_ms)
+            first.update(job.known_id for job in renewed)
+            return renewed
+
+        return due_by_half
+
+    damage.around(LockKeeper, "_due", broken)
+
+
 @mutant("lock.lost-for-good", kills=("lock.lost.handler-goes-on",))
 def lost_for_good(damage: Damage) -> None:
     """A worker that could not renew a lock once never tries again."""

@@ -138,7 +138,7 @@ def braces(damage: Damage) -> None:
     damage.replace(queue_base, "QueueKeys", lambda prefix, queue: QueueKeys(prefix, f"{{{queue}}}"))
 
 
-@mutant("keys.own-index", warns=("order.no-other-keys",))
+@mutant("keys.own-index", kills=("interop.same-state",), warns=("order.no-other-keys",))
 def own_index(damage: Damage) -> None:
     """The client keeps an index of its own in Redis."""
 

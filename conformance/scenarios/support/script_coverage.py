@@ -76,7 +76,7 @@ def _running(client: Participant, name: str) -> None:
     following = runner.complete(first.id, "done", fetch_next=True)
     if following is not None:
         runner.complete(following.id)
-        jobs.call(job.WaitUntilFinished(job=following.id, events=client.events(name).handle, ttl_ms=2000))
+        jobs.call(job.WaitUntilFinished(job=following.id, events=client.events(name).handle, ttl_ms=6000))
     jobs.retry(first.id, "completed")
     jobs.call(job.IsFinished(job=first.id))
 

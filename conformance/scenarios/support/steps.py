@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
+from math import ceil
+from operator import le
 from typing import Any
 
 from conformance.driver.ops import queue as queue_ops
@@ -15,6 +18,9 @@ from conformance.participants.redis_view import RedisView
 
 # Queues and their jobs.
 
+ENDINGS = ("completed", "failed")
+"""Events of jobs that leave `active` for good."""
+
 
 def fill(queue: QueueHandle, jobs: int) -> None:
     """Add plain jobs; their ids count from 1."""
@@ -25,25 +31,34 @@ def fill(queue: QueueHandle, jobs: int) -> None:
 def wait_for_finished(
     participant: Participant, jobs: int, *, state: str = "completed", within_ms: int = 15_000
 ) -> RedisView:
-    """Wait until at least so many jobs are finished."""
+    """Wait until at least so many jobs are finished; `within_ms` is for each quarter of them.
+
+    So many jobs may take a busy machine its time, and a client that has stopped is not waited for as long.
+    """
     view = participant.redis()
-    participant.eventually(
-        lambda: len(view.members(state)),
-        lambda finished: finished >= jobs,
-        f"{jobs} jobs are {state}",
-        within_ms=within_ms,
-    )
+    for quarter in sorted({ceil(jobs * part / 4) for part in (1, 2, 3, 4)}):
+        participant.eventually(
+            lambda: len(view.members(state)),
+            partial(le, quarter),
+            f"{jobs} jobs are {state}",
+            within_ms=within_ms,
+        )
     return view
 
 
 def wait_for_all_completed(client: Participant, jobs: int) -> None:
     """Wait until exactly so many jobs are completed."""
-    client.eventually(
-        lambda: len(client.redis().members("completed")),
-        lambda completed: completed == jobs,
-        f"all {jobs} jobs are completed",
-        within_ms=15_000,
-    )
+    completed = len(wait_for_finished(client, jobs).members("completed"))
+    equal(completed, jobs, "nothing but these jobs is completed")
+
+
+def most_at_once(redis: RedisView) -> int:
+    """The largest number of active jobs: scripts are atomic, so the stream has every change in its order."""
+    active = most = 0
+    for name in redis.event_names():
+        active += (name == "active") - (name in ENDINGS)
+        most = max(most, active)
+    return most
 
 
 def echoed(client: Participant) -> str:
@@ -157,6 +172,12 @@ def end_window(redis: RedisView, client: Participant) -> None:
     """The key has expired, and so much time has passed on the client's clock too."""
     redis.delete("limiter")
     client.pass_time(MINUTE_MS)
+
+
+def window_gaps_ms(redis: RedisView, *, most: int) -> list[int]:
+    """How long after each other the windows began, all of them full: by the stamps of Redis, from start to start."""
+    stamps = [stamp for stamp, entry in redis.stamped_events() if entry["event"] == "active"]
+    return [later - earlier for earlier, later in pairwise(stamps[::most])]
 
 
 def started_in_windows(redis: RedisView, *, most: int, duration_ms: int) -> None:

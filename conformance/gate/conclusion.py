@@ -1,0 +1,435 @@
+"""The end of a run: what the client is conformant as, how much of that was decided, and the exit code. No I/O.
+
+The gate ends with the exit code of this conclusion, and every report prints its sentence.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from conformance.gate.outcomes import (
+    REPORTED_VERDICTS,
+    ReportedVerdict,
+    RequirementOutcome,
+    is_unattributed,
+    outcomes_of,
+)
+from conformance.gate.profile_status import ProfileStatus, named, open_requirements, profile_statuses
+from conformance.gate.records import LEVELS, Level, RunFooter, RunHeader, ScenarioRecord
+from conformance.gate.wording import counted, listed
+from conformance.ledger.profiles import ProfileTable
+
+ConclusionState = Literal["conformant", "holds", "not-conformant", "undecided"]
+"""`conformant`: as the profiles that the sentence names. `holds`: what was asked for holds, and says nothing of whole
+profiles. `undecided`: nothing speaks against the client, and yet nothing can be said: see the reasons."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completeness:
+    """Whether the run went to its end. `finished`: it has a footer. `stopped`: why it was told to end early."""
+
+    finished: bool
+    planned: int
+    recorded: int
+    stopped: str = ""
+
+    @property
+    def complete(self) -> bool:
+        """Finished, and no planned scenario is missing."""
+        return self.finished and self.recorded >= self.planned
+
+    @property
+    def sentence(self) -> str:
+        """What is missing; empty for a complete run."""
+        if self.complete:
+            return ""
+        cut = "it has no footer, so it was cut" if not self.finished else self.stopped or "it stopped early"
+        return f"INCOMPLETE RUN: {self.recorded} of {counted(self.planned, 'planned scenario')} recorded, {cut}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecidedShare:
+    """How many of all examined requirements were decided."""
+
+    decided: int
+    requirements: int
+
+    @property
+    def percent(self) -> int:
+        """Rounded down: 100 are all of them."""
+        return self.decided * 100 // self.requirements if self.requirements else 0
+
+    @property
+    def sentence(self) -> str:
+        """As every verdict says it."""
+        return f"{self.decided} of {self.requirements} requirements decided ({self.percent} %)"
+
+    def reaches(self, percent: float) -> bool:
+        """Whether at least so many percent are decided."""
+        return self.decided * 100 >= percent * self.requirements
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunEvidence:
+    """What a conclusion is drawn from. `levels`: the level of every examined requirement of the ledger.
+
+    `footer` is None for a run that was cut; of one that ends now, it has no exit code yet.
+    """
+
+    header: RunHeader
+    scenarios: Sequence[ScenarioRecord]
+    footer: RunFooter | None
+    levels: Mapping[str, Level]
+    profiles: ProfileTable
+
+    @cached_property
+    def outcomes(self) -> dict[str, RequirementOutcome]:
+        """What the run says about each requirement."""
+        return outcomes_of(self.scenarios, self.levels, self.footer.stale if self.footer else {})
+
+    @cached_property
+    def statuses(self) -> tuple[ProfileStatus, ...]:
+        """Every profile, as far as the run's level asks for it."""
+        least = self.header.options.get("level", LEVELS[-1])
+        asked_for = [name for name, level in self.levels.items() if LEVELS.index(level) <= LEVELS.index(least)]
+        return profile_statuses(self.profiles, asked_for, self.outcomes, self.header)
+
+    @property
+    def completeness(self) -> Completeness:
+        """Whether the run went to its end."""
+        return Completeness(
+            finished=self.footer is not None,
+            planned=self.header.planned,
+            recorded=len(self.scenarios),
+            stopped=self.footer.stopped if self.footer else "",
+        )
+
+    @property
+    def share(self) -> DecidedShare:
+        """How much was decided."""
+        decided = sum(1 for name in self.levels if name in self.outcomes and self.outcomes[name].decided)
+        return DecidedShare(decided=decided, requirements=len(self.levels))
+
+    @property
+    def demanded(self) -> tuple[str, ...]:
+        """The profiles of `--profile`."""
+        return tuple(self.header.options.get("profile", ()))
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the run was asked to look at a part only: it then says nothing about profiles."""
+        return bool(self.header.options.get("select")) or self.header.tier == "smoke"
+
+    @property
+    def least_percent(self) -> float | None:
+        """The percentage of `--min-decided`."""
+        asked = self.header.options.get("min_decided", "")
+        return percentage(asked) if asked else None
+
+
+def percentage(text: str) -> float:
+    """Read `30`, `30%` or `30 %`. Raises ValueError for anything else, and for what is not between 0 and 100."""
+    percent = float(text.strip().removesuffix("%"))
+    if not 0 <= percent <= 100:
+        raise ValueError(f"{text} is not between 0 and 100")
+    return percent
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conclusion:
+    """The end of every report. `reasons` say why the run is not plainly conformant, or what that leaves out.
+
+    `open`: why examined requirements were not decided. `advice`: what to do next where nothing can be said. `narrowed`:
+    the run was asked to look at a part only.
+    """
+
+    state: ConclusionState
+    exit_code: int
+    statement: str
+    reasons: tuple[str, ...]
+    advice: str
+    share: DecidedShare
+    profiles: tuple[ProfileStatus, ...]
+    open: Mapping[str, str]
+    narrowed: bool
+
+    @property
+    def conformant(self) -> bool:
+        """True only where the run shows it of at least one profile."""
+        return self.state == "conformant"
+
+    @property
+    def sentence(self) -> str:
+        """The conclusion for people."""
+        reasons = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        advice = f" {self.advice}" if self.advice else ""
+        return f"{self.statement}{reasons}. {self.share.sentence}.{advice}"
+
+
+def draw_conclusion(evidence: RunEvidence) -> Conclusion:
+    """Draw the conclusion: a failure counts more than what is broken, and that more than what is open."""
+    for rule in (_not_conformant, _broken, _open, _whole_profiles, _selection, _enough):
+        conclusion = rule(evidence)
+        if conclusion is not None:
+            return conclusion
+    return _undecided(evidence, "no profile is whole", reasons=_nearest(evidence))
+
+
+# The rules, in their order: each gives the conclusion where it applies.
+
+
+def _not_conformant(evidence: RunEvidence) -> Conclusion | None:
+    failing = [word for word in _blocking(evidence) if word in ("fail", "stale")]
+    problems = evidence.footer.problems if evidence.footer else []
+    if not failing and not problems and not _ended_with(evidence, EXIT_CODES["not-conformant"]):
+        return None
+    beside = [word for word in failing if word != "fail" or _beside_profiles(evidence, failing)]
+    reasons = list(_phrases(beside))
+    reasons += problems or (["the run ended with exit code 1"] if not failing else [])
+    return _conclusion(evidence, "not-conformant", _statement(evidence, "NOT CONFORMANT"), reasons)
+
+
+def _broken(evidence: RunEvidence) -> Conclusion | None:
+    completeness = evidence.completeness
+    reasons = list(_phrases([word for word in _blocking(evidence) if word == "error"]))
+    if not completeness.complete and not completeness.stopped:
+        reasons.append("the run is incomplete")
+    elif _ended_with(evidence, EXIT_BROKEN) and not reasons:
+        reasons.append("the run ended with exit code 3")
+    if not reasons:
+        return None
+    return replace(_undecided(evidence, *reasons), exit_code=EXIT_BROKEN, advice="")
+
+
+def _open(evidence: RunEvidence) -> Conclusion | None:
+    reasons = list(_phrases([word for word in _blocking(evidence) if word in ("inconclusive", "unchecked")]))
+    if evidence.completeness.stopped and not evidence.completeness.complete:
+        reasons.append(evidence.completeness.stopped)
+    least = evidence.least_percent
+    if least is not None and not evidence.share.reaches(least):
+        reasons.append(f"less than the {least:g} % that --min-decided asks for")
+    if not reasons:
+        return None
+    return _undecided(evidence, *reasons)
+
+
+def _whole_profiles(evidence: RunEvidence) -> Conclusion | None:
+    whole = [status for status in evidence.statuses if status.whole and not status.is_common]
+    if evidence.demanded:
+        lacking = [status for status in evidence.statuses if status.name in evidence.demanded and not status.whole]
+        if lacking:
+            remarks = [f"{status.name}: {status.remark}" for status in lacking]
+            return _undecided(
+                evidence,
+                f"not whole: {listed([each.name for each in lacking])}",
+                reasons=remarks,
+            )
+    elif evidence.is_narrowed or not whole:
+        return None
+    return _conclusion(evidence, "conformant", _statement(evidence, "CONFORMANT"), _reservations(evidence))
+
+
+def _selection(evidence: RunEvidence) -> Conclusion | None:
+    decided = [outcome for outcome in evidence.outcomes.values() if outcome.decided]
+    if not evidence.is_narrowed or not decided:
+        return None
+    of_all = f"{len(decided)} of {counted(len(evidence.outcomes), 'selected requirement')}"
+    excused = any(outcome.excused for outcome in decided)
+    statement = f"SELECTION HOLDS: {of_all} {'pass or are known to fail' if excused else 'pass'}"
+    return _conclusion(evidence, "holds", statement, _reservations(evidence))
+
+
+def _enough(evidence: RunEvidence) -> Conclusion | None:
+    """Apply --min-decided, which the rule about what is open has found to be reached."""
+    if evidence.least_percent is None or not evidence.share.decided:
+        return None
+    statement = f"NO FAILURE in the {evidence.least_percent:g} % of --min-decided; no profile is whole"
+    return _conclusion(evidence, "holds", statement, _reservations(evidence))
+
+
+# What the rules are made of.
+
+
+EXIT_CODES: dict[ConclusionState, int] = {
+    "conformant": 0,
+    "holds": 0,
+    "not-conformant": 1,
+    "undecided": 4,
+}
+EXIT_BROKEN = 3
+"""Undecided because the kit or the set-up broke."""
+
+
+def _conclusion(
+    evidence: RunEvidence, state: ConclusionState, statement: str, reasons: Sequence[str], *, advice: str = ""
+) -> Conclusion:
+    return Conclusion(
+        state=state,
+        exit_code=EXIT_CODES[state],
+        statement=statement,
+        reasons=tuple(reasons),
+        advice=advice,
+        share=evidence.share,
+        profiles=evidence.statuses,
+        open=open_requirements(tuple(evidence.levels), evidence.outcomes, evidence.header),
+        narrowed=evidence.is_narrowed or bool(evidence.demanded),
+    )
+
+
+def _undecided(evidence: RunEvidence, *why: str, reasons: Sequence[str] = ()) -> Conclusion:
+    nothing = not any(outcome.decided for outcome in evidence.outcomes.values())
+    statement = f"UNDECIDED: {'; '.join([*why, 'no requirement was decided'] if nothing else why)}"
+    return _conclusion(evidence, "undecided", statement, reasons, advice=_advice(evidence))
+
+
+def _ended_with(evidence: RunEvidence, exit_code: int) -> bool:
+    """Whether the gate knew of something that no scenario shows."""
+    return evidence.footer is not None and evidence.footer.exit_code == exit_code and not _blocking(evidence)
+
+
+def _blocking(evidence: RunEvidence) -> list[ReportedVerdict]:
+    """Everything that keeps the run from ending well. `--profile` says whose failures count."""
+    judged = [outcome for outcome in evidence.outcomes.values() if _counts(outcome, evidence)]
+    words = [outcome.reported for outcome in judged if outcome.blocks or _was_missed(outcome, evidence)]
+    return words + [scenario.verdict for scenario in evidence.scenarios if is_unattributed(scenario)]
+
+
+def _counts(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
+    """Whether a requirement belongs to what must hold. Errors, stale entries and common profiles always count."""
+    if not evidence.demanded or outcome.reported in ("error", "stale"):
+        return True
+    profile = evidence.profiles.profile_of(outcome.requirement)
+    return profile is None or profile.is_common or profile.name in evidence.demanded
+
+
+def _was_missed(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
+    """Whether a MUST of a profile that the driver declares was about to be looked at, and the scenario ended first."""
+    if outcome.reported != "unchecked" or outcome.level not in (None, "MUST"):
+        return False
+    profile = evidence.profiles.profile_of(outcome.requirement)
+    declared = {*evidence.header.client.ops, *evidence.header.client.capabilities}
+    return profile is None or not profile.missing(declared)
+
+
+def _beside_profiles(evidence: RunEvidence, failing: Sequence[ReportedVerdict]) -> bool:
+    """Whether more speaks against the client than the failures that its profiles name."""
+    return failing.count("fail") != sum(len(status.failing) for status in evidence.statuses)
+
+
+_PHRASES: dict[ReportedVerdict, tuple[str, str]] = {
+    "fail": ("failure", "failures"),
+    "error": ("error of the kit or the set-up", "errors of the kit or the set-up"),
+    "stale": ("stale entry in known.toml", "stale entries in known.toml"),
+    "inconclusive": ("open question", "open questions"),
+    "expected-fail": ("known failure", "known failures"),
+    "warn": ("warning", "warnings"),
+    "unchecked": ("requirement not reached", "requirements not reached"),
+}
+
+
+def _phrases(words: Sequence[ReportedVerdict]) -> tuple[str, ...]:
+    numbers = Counter(words)
+    return tuple(counted(numbers[word], *_PHRASES[word]) for word in REPORTED_VERDICTS if numbers[word])
+
+
+def _reservations(evidence: RunEvidence) -> tuple[str, ...]:
+    """Say what one should know of a client although the run ended well."""
+    words = [outcome.reported for outcome in evidence.outcomes.values()]
+    kept = [word for word in words if word in ("warn", "expected-fail", "inconclusive", "unchecked")]
+    level = evidence.header.options.get("level")
+    return (*_phrases(kept), *([f"level {level} only"] if level else ()))
+
+
+# The sentence about profiles.
+
+
+def _statement(evidence: RunEvidence, otherwise: str) -> str:
+    if evidence.is_narrowed and not evidence.demanded:
+        return f"{otherwise} in this selection"
+    special = [status for status in evidence.statuses if not status.is_common]
+    failing = list(named(evidence.statuses, {"not-conformant"}))
+    if not failing and otherwise == "CONFORMANT":
+        everything = _of_everything(evidence, special)
+        if everything:
+            return everything
+    whole = [_holding(status) for status in special if status.whole]
+    parts = [f"CONFORMANT as {listed(whole)}"] if whole else []
+    if failing:
+        as_what = listed([status.short_failures for status in failing])
+        parts.append(f"NOT as {as_what}" if whole else f"{otherwise} as {as_what}")
+    elif not whole or otherwise == "NOT CONFORMANT":
+        parts.insert(0, otherwise)
+    return "; ".join([*parts, *_the_others(evidence)])
+
+
+def _holding(status: ProfileStatus) -> str:
+    failures = counted(len(status.excused), "known failure")
+    return f"{status.name} (except {failures})" if status.state == "known-failures" else status.name
+
+
+def _of_everything(evidence: RunEvidence, special: Sequence[ProfileStatus]) -> str:
+    """Say `CONFORMANT` without a name only where all profiles are, or all that one Redis can check."""
+    states = {status.state for status in evidence.statuses if status.name not in _elsewhere(evidence)}
+    if states != {"conformant"}:
+        return ""
+    elsewhere = [status.name for status in special if status.name in _elsewhere(evidence)]
+    if not elsewhere:
+        return "CONFORMANT"
+    checkable = counted(len(special) - len(elsewhere), "profile")
+    return f"CONFORMANT in all {checkable} that one Redis can check; {listed(elsewhere)} not checked"
+
+
+def _elsewhere(evidence: RunEvidence) -> set[str]:
+    """The profiles that the Redis of this run cannot check."""
+    return {
+        name
+        for name, profile in evidence.profiles.items()
+        if profile.needs and profile.needs != evidence.header.redis.mode
+    }
+
+
+def _the_others(evidence: RunEvidence) -> list[str]:
+    asked_for = evidence.demanded or tuple(evidence.profiles)
+    others = [status for status in evidence.statuses if status.is_open and status.name in asked_for]
+    undecided = [
+        f"{status.name} ({status.decided} of {status.requirements} decided)" for status in named(others, {"undecided"})
+    ]
+    parts = [f"undecided as {listed(undecided)}"] if undecided else []
+    for state, words in (
+        ("partly-declared", "declared in part"),
+        ("not-declared", "not declared"),
+        ("not-checked", "not checked"),
+    ):
+        names = [status.name for status in others if status.state == state and not status.is_common]
+        parts += [f"{listed(names)} {words}"] if names else []
+    return parts
+
+
+# What to do next.
+
+
+def _nearest(evidence: RunEvidence) -> tuple[str, ...]:
+    """Say what is missing of the declared profile that lacks least."""
+    undecided = [status for status in named(evidence.statuses, {"undecided"}) if not status.is_common]
+    nearest = min(undecided, key=lambda status: status.requirements - status.decided, default=None)
+    return (f"nearest is {nearest.name}: {nearest.why_open}",) if nearest else ()
+
+
+def _advice(evidence: RunEvidence) -> str:
+    open_questions = [
+        outcome.requirement for outcome in evidence.outcomes.values() if outcome.reported == "inconclusive"
+    ]
+    if open_questions:
+        return f"Next: on a quiet machine, `--select {open_questions[0]}`."
+    if not any(outcome.decided for outcome in evidence.outcomes.values()):
+        return "Next: `bullmq-conformance driver check` says what the driver lacks."
+    if evidence.header.tier != "full" and any("tier" in reason for reason in evidence.header.not_run.values()):
+        return "Next: `--tier full`."
+    return (
+        "Next: `bullmq-conformance list --profiles` says which operations a profile needs; "
+        "`--min-decided` accepts a part."
+    )

@@ -1,0 +1,183 @@
+"""What a client is conformant as: each profile's requirements, by what a run says about them. No I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from conformance.gate.outcomes import RequirementOutcome
+from conformance.gate.records import RunHeader
+from conformance.ledger.profiles import Profile, ProfileTable
+
+ProfileState = Literal[
+    "conformant", "known-failures", "not-conformant", "undecided", "partly-declared", "not-declared", "not-checked"
+]
+"""`known-failures`: conformant but for failures that known.toml lists. `partly-declared`: nothing fails, and the driver
+lacks operations of it. `not-checked`: declared, and this run could not or was not asked to look at it."""
+
+WHOLE: frozenset[ProfileState] = frozenset({"conformant", "known-failures"})
+"""States in which every requirement of the profile was decided, and none fails that is not excused."""
+
+NOT_DECLARED = "not declared"
+"""Why a requirement is open whose operations the driver does not declare."""
+
+NOT_REACHED_BY_RUN = "not run"
+"""Why a requirement is open that the run should have looked at, and did not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfileStatus:
+    """One profile in one run. `requirements` are those that the run was asked for, by `--level`.
+
+    `missing`: operations and capabilities that the driver does not declare. `open`: the requirements that are not
+    decided, by the reason. `excused`: known failures, and what lies behind them.
+    """
+
+    name: str
+    title: str
+    state: ProfileState
+    is_common: bool
+    requirements: int
+    decided: int
+    failing: tuple[str, ...]
+    excused: tuple[str, ...]
+    missing: tuple[str, ...]
+    open: Mapping[str, tuple[str, ...]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether everything of it is decided, and holds or is excused."""
+        return self.state in WHOLE
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it neither holds nor fails."""
+        return not self.whole and self.state != "not-conformant"
+
+    @property
+    def remark(self) -> str:
+        """The state for people, with its numbers."""
+        decided = f"{self.decided} of {self.requirements} decided"
+        match self.state:
+            case "conformant":
+                return "conformant"
+            case "known-failures":
+                failures = "1 known failure" if len(self.excused) == 1 else f"{len(self.excused)} known failures"
+                return f"conformant except {failures}"
+            case "not-conformant":
+                return f"NOT conformant ({self._failures})"
+            case "undecided":
+                return f"undecided ({decided}; {self.why_open})"
+            case "partly-declared":
+                return f"declared in part ({', '.join(self.missing)} missing; {decided})"
+            case "not-declared":
+                return NOT_DECLARED
+            case _:
+                return f"not checked ({self.why_open})"
+
+    @property
+    def _failures(self) -> str:
+        return f"{len(self.failing)} of {self.requirements} {'fails' if len(self.failing) == 1 else 'fail'}"
+
+    @property
+    def short_failures(self) -> str:
+        """As a verdict says what fails: `worker (3 of 41 fail)`."""
+        return f"{self.name} ({self._failures})"
+
+    @property
+    def why_open(self) -> str:
+        """Why requirements of it are open, with numbers."""
+        return ", ".join(f"{len(requirements)} {reason}" for reason, requirements in self.open.items())
+
+
+def open_requirements(
+    examined: Collection[str], outcomes: Mapping[str, RequirementOutcome], header: RunHeader
+) -> dict[str, str]:
+    """Say of each examined requirement that was not decided why not."""
+    return {
+        requirement: _why_open(requirement, outcomes.get(requirement), header)
+        for requirement in examined
+        if requirement not in outcomes or not outcomes[requirement].decided
+    }
+
+
+def _why_open(requirement: str, outcome: RequirementOutcome | None, header: RunHeader) -> str:
+    if outcome is None:
+        return header.not_run.get(requirement, NOT_REACHED_BY_RUN)
+    if outcome.verdict == "unsupported":
+        return NOT_DECLARED
+    return "behind another failure" if outcome.verdict == "unchecked" else outcome.verdict
+
+
+def profile_statuses(
+    profiles: ProfileTable,
+    asked_for: Sequence[str],
+    outcomes: Mapping[str, RequirementOutcome],
+    header: RunHeader,
+) -> tuple[ProfileStatus, ...]:
+    """Work out every profile. `asked_for`: the examined requirements at or above the run's level."""
+    reasons = open_requirements(asked_for, outcomes, header)
+    return tuple(
+        _status(profiles[name], requirements, outcomes, reasons, header)
+        for name, requirements in profiles.rows_by_profile(asked_for).items()
+        if requirements
+    )
+
+
+def _status(
+    profile: Profile,
+    requirements: Sequence[str],
+    outcomes: Mapping[str, RequirementOutcome],
+    reasons: Mapping[str, str],
+    header: RunHeader,
+) -> ProfileStatus:
+    touched = [outcomes[requirement] for requirement in requirements if requirement in outcomes]
+    excused = tuple(outcome.requirement for outcome in touched if outcome.excused)
+    missing = profile.missing({*header.client.ops, *header.client.capabilities})
+    still_open = [requirement for requirement in requirements if requirement in reasons and requirement not in excused]
+    return ProfileStatus(
+        name=profile.name,
+        title=profile.title,
+        state=_state(profile, touched, missing, everything_decided=not still_open),
+        is_common=profile.is_common,
+        requirements=len(requirements),
+        decided=sum(outcome.decided for outcome in touched),
+        failing=tuple(outcome.requirement for outcome in touched if outcome.reported == "fail"),
+        excused=excused,
+        missing=missing,
+        open=_by_reason(still_open, reasons),
+    )
+
+
+def _by_reason(requirements: Sequence[str], reasons: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Sort requirements by why they are open, the commonest reason first."""
+    numbers = Counter(reasons[requirement] for requirement in requirements)
+    return {
+        reason: tuple(requirement for requirement in requirements if reasons[requirement] == reason)
+        for reason, _ in numbers.most_common()
+    }
+
+
+def _state(
+    profile: Profile, touched: Sequence[RequirementOutcome], missing: Collection[str], *, everything_decided: bool
+) -> ProfileState:
+    if any(outcome.reported == "fail" for outcome in touched):
+        return "not-conformant"
+    anything_decided = any(outcome.decided for outcome in touched)
+    if missing:
+        return "partly-declared" if anything_decided else "not-declared"
+    if not touched:
+        return "not-checked"
+    # A role such as the event reader has no operation of its own: only its scenarios show that the driver lacks it.
+    if all(outcome.verdict == "unsupported" for outcome in touched) and not profile.is_common:
+        return "not-declared"
+    if not everything_decided:
+        return "undecided"
+    return "known-failures" if any(outcome.excused for outcome in touched) else "conformant"
+
+
+def named(profiles: Sequence[ProfileStatus], states: Collection[ProfileState]) -> Iterator[ProfileStatus]:
+    """Pick those in one of the states."""
+    return (profile for profile in profiles if profile.state in states)

@@ -1,0 +1,82 @@
+"""A scenario that did not hold while the machine starved is repeated alone: whoever was not let run is not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from conformance.environment.starvation import STARVED_MS, Starvation, StarvationWatch
+from conformance.gate.records import ScenarioRecord, Verdict
+from conformance.gate.turnstile import Turnstile
+
+DOUBTFUL: tuple[Verdict, ...] = ("fail", "error", "inconclusive")
+"""What lateness may look like."""
+UNDECIDED: tuple[Verdict, ...] = (*DOUBTFUL, "warn", "unchecked")
+"""What is not known of a requirement as long as only starving attempts say so."""
+MOST_REPEATS = 2
+IN_VAIN = 3
+"""After so many scenarios whose last repeat starved, too, the machine is not asked again before it has been calm."""
+PATIENT_MS = 2000.0
+"""Where time stands still, only deadlines can be missed, and the shortest is 5 s."""
+
+Attempt = Callable[[], tuple[ScenarioRecord, bool]]
+"""Plays a scenario once: its record, and whether time stood still for both clients."""
+
+
+def explains(starvation: Starvation, *, frozen: bool) -> bool:
+    """Whether a scenario may have failed because of it alone. `frozen`: time stood still, but for deadlines."""
+    return starvation.total_ms >= PATIENT_MS if frozen else starvation.worst_second_ms >= STARVED_MS
+
+
+class Repeater:
+    """Plays the scenarios of one process, and again where the machine may be the culprit."""
+
+    def __init__(self, watch: StarvationWatch, turnstile: Turnstile) -> None:
+        self._watch = watch
+        self._turnstile = turnstile
+        self._in_vain = 0
+
+    def play(self, attempt: Attempt) -> ScenarioRecord:
+        """The record of the first attempt that the machine let run; `inconclusive` where there was none."""
+        with self._turnstile.together():
+            record, starved = self._watched(attempt)
+        repeated = []
+        while record.verdict in DOUBTFUL and starved:
+            repeated.append(f"{starved}: {_outcome(record)}")
+            if len(repeated) > MOST_REPEATS or self._in_vain >= IN_VAIN:
+                self._in_vain += 1
+                return _inconclusive(record, starved, repeated)
+            with self._turnstile.alone():
+                record, starved = self._watched(attempt)
+        if not starved:
+            self._in_vain = 0
+        return msgspec.structs.replace(record, repeated=repeated)
+
+    def _watched(self, attempt: Attempt) -> tuple[ScenarioRecord, Starvation | None]:
+        """One attempt, and what starvation may explain of it."""
+        self._watch.begin()
+        record, frozen = attempt()
+        seen = self._watch.seen()
+        return record, seen if explains(seen, frozen=frozen) else None
+
+
+def _outcome(record: ScenarioRecord) -> str:
+    said = record.reason or next((finding.message for finding in record.findings), "")
+    return f"{record.verdict}, {said}" if said else record.verdict
+
+
+def _inconclusive(record: ScenarioRecord, starved: Starvation, repeated: list[str]) -> ScenarioRecord:
+    """Nothing is said about the client; what was seen is kept in words."""
+    undecided: dict[str, Verdict] = {
+        name: "inconclusive" if verdict in UNDECIDED else verdict for name, verdict in record.requirements.items()
+    }
+    return msgspec.structs.replace(
+        record,
+        verdict="inconclusive",
+        requirements=undecided,
+        findings=[],
+        steps=[],
+        reason=f"the machine was too busy to judge: {starved}",
+        repeated=repeated,
+    )

@@ -1,0 +1,84 @@
+"""Which requirement speaks about which operation of the driver protocol: `operations.yaml`, read and looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import filter as matching
+from functools import cached_property, lru_cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+import yaml
+
+from conformance.ledger.loader import load_ledger
+
+WORKER_RUN = "worker.run"
+"""What a managed worker does by itself: no operation of the protocol, and yet something that a client does."""
+
+OPERATIONS_FILE = "operations.yaml"
+
+
+class OperationEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One operation as it is written down; a list inside `about` is one that several operations share."""
+
+    row: str
+    about: list[Any]
+
+
+@dataclass(frozen=True)
+class OperationTable:
+    """Rows by operation and operations by row. `rows`: the plainest of each operation; `rows_about`: all of them."""
+
+    rows: Mapping[str, str]
+    rows_about: Mapping[str, frozenset[str]]
+
+    @cached_property
+    def _operations(self) -> Mapping[str, frozenset[str]]:
+        named = {row for rows in self.rows_about.values() for row in rows}
+        return {row: frozenset(op for op, rows in self.rows_about.items() if row in rows) for row in named}
+
+    def row_of(self, op: str) -> str:
+        """The row that says what the operation does at its plainest. Raises KeyError for an unknown operation."""
+        return self.rows[op]
+
+    def about(self, row: str) -> frozenset[str]:
+        """The operations that the row is about; empty if it is about none in particular."""
+        return self._operations.get(row, frozenset())
+
+
+@lru_cache(maxsize=1)
+def load_operations() -> OperationTable:
+    """Read the table. Raises ValueError for an entry that is not well-formed or names what the ledger has not."""
+    text = (files("conformance.ledger") / OPERATIONS_FILE).read_text("utf-8")
+    try:
+        return table_of(msgspec.convert(yaml.safe_load(text), dict[str, OperationEntry]), load_ledger())
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"{OPERATIONS_FILE}: {error}") from error
+
+
+def table_of(entries: Mapping[str, OperationEntry], rows: Iterable[str]) -> OperationTable:
+    """The table of these entries over these rows. Raises ValueError for a row or pattern that matches none of them."""
+    known = list(rows)
+    about = {op: frozenset(_rows_of(op, entry, known)) for op, entry in entries.items()}
+    for op, entry in entries.items():
+        if entry.row not in about[op]:
+            raise ValueError(f"{OPERATIONS_FILE}: the row {entry.row!r} of {op} has to be among those about it")
+    return OperationTable({op: entry.row for op, entry in entries.items()}, about)
+
+
+def _rows_of(op: str, entry: OperationEntry, known: list[str]) -> Iterator[str]:
+    for pattern in _flat(entry.about):
+        found = matching(known, pattern)
+        if not found:
+            raise ValueError(f"{OPERATIONS_FILE}: {pattern!r} of {op} matches no row")
+        yield from found
+
+
+def _flat(patterns: list[Any]) -> Iterator[str]:
+    for pattern in patterns:
+        if isinstance(pattern, list):
+            yield from _flat(pattern)
+        else:
+            yield str(pattern)

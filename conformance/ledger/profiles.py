@@ -1,0 +1,111 @@
+"""Profiles: what a client can be conformant as. Read from `profiles.yaml`, which says how rows find their profile.
+
+A profile is a named set of ledger rows and the operations and capabilities that a driver has to declare to claim it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+import msgspec
+import yaml
+
+FILE = "profiles.yaml"
+
+
+class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A profile as it is written down. `rows` are glob patterns of requirement ids."""
+
+    title: str
+    rows: tuple[str, ...]
+    operations: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    needs: Literal["", "cluster"] = ""
+
+
+class Profile(ProfileEntry, frozen=True, kw_only=True):
+    """A named set of requirements, and what a driver has to declare to claim it.
+
+    `needs`: what Redis has to be for its rows to be looked at.
+    """
+
+    name: str
+
+    @property
+    def is_common(self) -> bool:
+        """Whether it is about every client, and so makes no client conformant as anything."""
+        return not (self.operations or self.capabilities)
+
+    def missing(self, declared: Collection[str]) -> tuple[str, ...]:
+        """Pick the operations and capabilities that are not among the declared ones."""
+        return tuple(needed for needed in (*self.operations, *self.capabilities) if needed not in declared)
+
+    def pattern_for(self, requirement: str) -> str:
+        """Pick the longest pattern that matches a requirement, empty where none does."""
+        return max((pattern for pattern in self.rows if fnmatchcase(requirement, pattern)), key=_length, default="")
+
+
+def _length(pattern: str) -> int:
+    return len(pattern.replace("*", ""))
+
+
+class ProfileTable(Mapping[str, Profile]):
+    """All profiles by name, in the order of the file."""
+
+    def __init__(self, profiles: Iterable[Profile]) -> None:
+        self._profiles = {profile.name: profile for profile in profiles}
+
+    def __getitem__(self, name: str) -> Profile:
+        return self._profiles[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._profiles)
+
+    def __len__(self) -> int:
+        return len(self._profiles)
+
+    def profile_of(self, requirement: str) -> Profile | None:
+        """Find the profile of a requirement: that of the longest matching pattern, None where none matches.
+
+        Raises ValueError where two profiles claim it by patterns of one length.
+        """
+        longest = [(_length(profile.pattern_for(requirement)), profile) for profile in self.values()]
+        length = max((length for length, _ in longest), default=0)
+        claiming = [profile for reached, profile in longest if reached == length and length]
+        if len(claiming) > 1:
+            names = ", ".join(profile.name for profile in claiming)
+            raise ValueError(f"{requirement} belongs to more than one profile: {names}")
+        return claiming[0] if claiming else None
+
+    def rows_by_profile(self, requirements: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Sort requirements into their profiles, those without any left out; every profile is a key."""
+        sorted_in: dict[str, list[str]] = {name: [] for name in self}
+        for requirement in requirements:
+            profile = self.profile_of(requirement)
+            if profile is not None:
+                sorted_in[profile.name].append(requirement)
+        return {name: tuple(rows) for name, rows in sorted_in.items()}
+
+
+NO_PROFILES = ProfileTable(())
+
+
+class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole file."""
+
+    profiles: dict[str, ProfileEntry]
+
+
+@lru_cache(maxsize=1)
+def load_profiles() -> ProfileTable:
+    """Read the profiles of the kit. Raises ValueError where the file is not well-formed."""
+    text = (files("conformance.ledger") / FILE).read_text("utf-8")
+    try:
+        entries = msgspec.convert(yaml.safe_load(text), ProfileFile).profiles
+    except (yaml.YAMLError, msgspec.ValidationError) as error:
+        raise ValueError(f"ledger file {FILE}: {error}") from error
+    return ProfileTable(Profile(name=name, **msgspec.structs.asdict(entry)) for name, entry in entries.items())

@@ -1,0 +1,143 @@
+"""Whether the machine lets people run is measured, and nobody who merely sleeps is taken for starving."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+from redis.exceptions import ConnectionError as RedisGone
+
+from conformance.environment import starvation
+from conformance.environment.starvation import (
+    REDIS,
+    STARVED_MS,
+    RunQueue,
+    Starvation,
+    StarvationWatch,
+    is_stopped,
+    thread_waits_s,
+)
+from conformance.servers.connection import wait_until
+
+NOBODY = 2**22 + 1
+"""An id that no process can have."""
+
+
+@pytest.fixture
+def sleeper() -> Iterator[psutil.Process]:
+    """A process that waits for its stdin, and is ready for nothing."""
+    program = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield psutil.Process(process.pid)
+        psutil.Process(process.pid).resume()
+        process.kill()
+
+
+def _nothing() -> None:
+    """A Redis that answers at once."""
+
+
+class WatchOfOne(StarvationWatch):
+    """Looks at one party only: on the machine of these tests others may starve."""
+
+    only = "client"
+
+    def _lose(self, party: str, lost_ms: float) -> None:
+        if party == self.only:
+            super()._lose(party, lost_ms)
+
+
+class WatchOfRedis(WatchOfOne):
+    only = REDIS
+
+
+@contextmanager
+def _watch(
+    ping: Callable[[], object] = _nothing, kind: type[StarvationWatch] = WatchOfOne, **processes: int
+) -> Iterator[StarvationWatch]:
+    with kind(lambda: processes, ping) as watch:
+        watch.begin()
+        yield watch
+
+
+def _comes_to(watch: StarvationWatch, party: str) -> Starvation:
+    """Wait until a party is seen to have lost as much as starves."""
+    assert wait_until(
+        lambda: watch.seen().party == party and watch.seen().worst_second_ms >= STARVED_MS, deadline_s=20
+    ), watch.seen()
+    return watch.seen()
+
+
+def test_a_stopped_process_starves(sleeper: psutil.Process) -> None:
+    with _watch(client=sleeper.pid) as watch:
+        sleeper.suspend()
+        assert wait_until(lambda: is_stopped(sleeper.pid), deadline_s=20)
+        seen = _comes_to(watch, "client")
+        assert seen.total_ms >= seen.worst_second_ms
+        assert str(seen).startswith("client was not let run for ")
+
+
+def test_a_process_that_waits_for_something_does_not_starve(sleeper: psutil.Process) -> None:
+    ticks = []
+    with _watch(lambda: ticks.append(1), client=sleeper.pid) as watch:
+        assert wait_until(lambda: len(ticks) > 5, deadline_s=20)
+        assert watch.seen().total_ms < STARVED_MS
+
+
+def test_a_new_scenario_begins_without_the_losses_of_the_last(sleeper: psutil.Process) -> None:
+    with _watch(client=sleeper.pid) as watch:
+        sleeper.suspend()
+        _comes_to(watch, "client")
+        sleeper.resume()
+        assert wait_until(lambda: not is_stopped(sleeper.pid), deadline_s=20)
+        watch.begin()
+        assert watch.seen().total_ms < STARVED_MS
+
+
+def test_a_slow_redis_starves() -> None:
+    with _watch(lambda: time.sleep(0.5), WatchOfRedis) as watch:
+        _comes_to(watch, REDIS)
+
+
+def test_a_redis_that_is_gone_is_not_the_watchs_business() -> None:
+    asked = []
+
+    def ping() -> None:
+        asked.append(1)
+        raise RedisGone
+
+    with _watch(ping):
+        assert wait_until(lambda: len(asked) > 2, deadline_s=20)
+
+
+def test_of_many_threads_the_one_that_waited_longest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client with a pool of threads is late by the one that is late."""
+    lives = iter([{"1": 1.0, "2": 5.0}, {"1": 1.75, "2": 5.25, "3": 0.5}, {}])
+    monkeypatch.setattr(starvation, "thread_waits_s", lambda _pid: next(lives))
+    run_queue = RunQueue()
+    assert run_queue.newly_waited_s(1) == 0.0
+    assert run_queue.newly_waited_s(1) == 0.75
+    assert run_queue.newly_waited_s(1) == 0.0
+
+
+def test_waiting_that_the_system_tells_of_is_lost_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = iter(range(1000))
+    monkeypatch.setattr(starvation, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == NOBODY else {})
+    with _watch(client=NOBODY) as watch:
+        _comes_to(watch, "client")
+
+
+def test_nobody_can_tell_of_a_process_that_is_gone() -> None:
+    assert thread_waits_s(NOBODY) == {}
+    assert not is_stopped(NOBODY)
+
+
+def test_the_system_tells_of_every_thread() -> None:
+    assert all(waited >= 0 for waited in thread_waits_s(psutil.Process().pid).values())

@@ -1,0 +1,198 @@
+"""Which requirement a finding speaks against: by hand, case for case, on the real ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.driver.ops import REGISTRY
+from conformance.findings import Finding
+from conformance.gate.blame import BY_DOING, Blame, culprits_at, culprits_now, jobs_named, operation_of, reads
+from conformance.ledger.loader import load_ledger
+from conformance.ledger.operations import WORKER_RUN, load_operations
+from conformance.participants.caller import RecordedCall
+
+EVERYTHING = frozenset({*REGISTRY, WORKER_RUN})
+
+ADD = RecordedCall("queue.add", "ok", {"id": "1"}, {"name": "work", "opts": {}})
+ADD_TWO = RecordedCall("queue.add", "ok", {"id": "2"}, {"name": "work", "opts": {}})
+PAUSE = RecordedCall("queue.pause", "ok", {})
+CLAIM = RecordedCall("worker.getNextJob", "ok", {"job": {"id": "1", "name": "work"}}, {"token": "t"})
+COMPLETE = RecordedCall("worker.moveToCompleted", "ok", {"job": None}, {"job": "1", "token": "t"})
+PROMOTE = RecordedCall("job.promote", "ok", {}, {"job": "1"})
+STATE = RecordedCall("queue.getJobState", "ok", {"state": "waiting"}, {"job": "1"})
+CLOSE = RecordedCall("close", "ok", {})
+QUEUE = RecordedCall("open", "ok", {}, {"role": "queue", "queue": "q"})
+BY_HAND = RecordedCall("open", "ok", {}, {"role": "worker", "processor": "manual"})
+BY_ITSELF = RecordedCall("open", "ok", {}, {"role": "worker", "processor": "noop"})
+RESOLVE = RecordedCall("resolve", "ok", {}, {"job": "1", "outcome": "complete"})
+
+
+def blame(*requirements: str, calls: tuple[RecordedCall, ...] = (), declared: frozenset[str] = EVERYTHING) -> Blame:
+    return Blame(requirements, load_ledger(), load_operations(), declared, calls)
+
+
+def found(where: str, key: str = "q:1", place: str = "") -> Finding:
+    return Finding(
+        requirement="",
+        source="snapshot",
+        kind="wrong-value",
+        severity="wrong-behaviour",
+        where=where,
+        key=key,
+        expected="one",
+        actual="another",
+        message="they differ",
+        place=place,
+    )
+
+
+# By the place.
+
+
+@pytest.mark.parametrize(
+    ("where", "place", "row"),
+    [
+        ("job.timestamp", "", "job.hash.timestamp"),
+        ("invariant.times", "job.timestamp", "job.hash.timestamp"),
+        ("invariant.required-fields", "job.opts", "add.options.kept"),
+        ("invariant.event-fields", "event.waiting.prev", "event.waiting"),
+        ("invariant.locks", "lock.ttl", "lock.duration"),
+        ("invariant.locks", "lock.left", "lock.released"),
+        ("lock.left", "", "lock.released"),
+        ("invariant.no-ghosts", "membership.wait", "lifecycle.one-state"),
+        ("membership.ghost", "", "lifecycle.one-state"),
+        ("oracle.ghosts", "", "lifecycle.one-state"),
+        ("oracle.getters", "", "event.readable-by-node"),
+        ("invariant.paused-list", "membership.wait", "paused.everything-parks"),
+        ("invariant.deduplication", "dedup.job", "dedup.simple.ends"),
+        ("event.no-such-event", "", "event.no-common-fields"),
+        ("dependency.pending.score", "", "flow.child.linked"),
+    ],
+)
+def test_the_owner_of_the_place_answers(where: str, place: str, row: str) -> None:
+    assert blame("add.lifo", calls=(ADD,)).of_finding(found(where, place=place)) == row
+
+
+def test_who_cannot_do_it_does_not_answer_for_it() -> None:
+    """A client that only adds has no locks: what is odd about one is its adding's doing."""
+    adds = frozenset({"open", "close", "queue.add"})
+    only = blame("lock.token", "add.lifo", calls=(ADD,), declared=adds)
+    assert only.of_finding(found("lock.token")) == "add.lifo"
+    assert blame("lock.token", calls=(ADD,), declared=adds).of_finding(found("lock.token")) == "add.plain.waits"
+    assert blame("add.lifo", calls=(ADD,)).of_finding(found("lock.token")) == "lock.token"
+
+
+# By the doing.
+
+
+@pytest.mark.parametrize(
+    ("requirements", "calls", "row"),
+    [
+        (("pause.meta", "add.lifo"), (ADD, PAUSE), "add.lifo"),
+        (("pause.meta", "add.lifo"), (ADD_TWO, PAUSE), "pause.meta"),
+        (("getters.promote", "add.delayed.set"), (ADD, PROMOTE, STATE, CLOSE), "getters.promote"),
+        (("getters.state", "interop.plain"), (ADD,), "interop.plain"),
+        (("getters.state",), (ADD,), "add.plain.waits"),
+        (("add.lifo", "liveness.pickup"), (ADD, BY_ITSELF), "liveness.pickup"),
+        (("liveness.close-ends",), (QUEUE, CLOSE), "liveness.close-ends"),
+        (("getters.state",), (), "order.meta"),
+    ],
+    ids=[
+        "by-its-job",
+        "by-the-last-write",
+        "readers-write-nothing",
+        "generic",
+        "own-row",
+        "worker",
+        "close",
+        "nothing",
+    ],
+)
+def test_the_operation_that_did_it_answers(
+    requirements: tuple[str, ...], calls: tuple[RecordedCall, ...], row: str
+) -> None:
+    assert blame(*requirements, calls=calls).of_finding(found("membership.state")) == row
+
+
+@pytest.mark.parametrize(
+    ("where", "row"),
+    [
+        ("answer.queue.getJobState.state", "getters.state"),
+        ("answer.queue.count.count", "getters.count-pending"),
+        ("answer.queue.getMetrics.data", "metrics.read"),
+        ("answer.open.outcome", "order.meta"),
+        ("answer.worker.moveToCompleted.outcome", "lifecycle.complete.moves"),
+        ("answer.queue.getJobs.jobs.id", "getters.order"),
+    ],
+)
+def test_an_answer_speaks_against_the_operation_that_was_asked(where: str, row: str) -> None:
+    assert blame("pause.meta", calls=(ADD, PAUSE)).of_finding(found(where, key="")) == row
+
+
+def test_a_statement_speaks_against_what_the_scenario_says_of_the_last_call() -> None:
+    two = ("lifecycle.claim.oldest-first", "lifecycle.complete.moves")
+    assert blame(*two, calls=(ADD, CLAIM)).of_mismatch("") == "lifecycle.claim.oldest-first"
+    assert blame("lifecycle.fail.moves", "lock.released", calls=(ADD, CLAIM, COMPLETE)).of_mismatch("") == (
+        "lock.released"
+    )
+    assert blame("getters.promote", calls=(ADD, PROMOTE, STATE)).of_mismatch("") == "getters.promote"
+    assert blame("getters.promote", "getters.state", calls=(ADD, PROMOTE, STATE)).of_mismatch("") == "getters.state"
+    assert blame("getters.promote", calls=(ADD,)).of_mismatch("") == "add.plain.waits"
+    assert blame("liveness.pickup", calls=(BY_ITSELF, ADD)).of_mismatch("") == "liveness.pickup"
+
+
+def test_a_located_statement_speaks_against_the_owner_that_the_scenario_names() -> None:
+    delays = ("retry.backoff.fixed", "job.hash.delay")
+    failed = RecordedCall("worker.moveToFailed", "ok", {"job": None}, {"job": "1"})
+    assert blame(*delays, calls=(ADD, CLAIM, failed)).of_mismatch("job.delay") == "job.hash.delay"
+    assert blame(delays[0], calls=(ADD, CLAIM, failed)).of_mismatch("job.delay") == "retry.backoff.fixed"
+    assert blame(delays[0], calls=(ADD,)).of_mismatch("job.delay") == "job.hash.delay"
+
+
+def test_a_call_that_failed_speaks_against_its_operation() -> None:
+    assert blame("retention.silent", "pause.meta", calls=(ADD, PAUSE)).of_call(ADD) == "add.plain.waits"
+    assert blame("retention.silent", "pause.meta", calls=(ADD, PAUSE)).of_call(PAUSE) == "pause.meta"
+    assert blame("pause.meta").of_call(BY_ITSELF) == "liveness.pickup"
+    assert blame("pause.meta").of_call(BY_HAND) == "lifecycle.claim.oldest-first"
+    assert blame("pause.meta", calls=(PAUSE,)).of_call(None) == "pause.meta"
+
+
+# What calls say.
+
+
+def test_a_managed_workers_doing_is_its_own() -> None:
+    assert [operation_of(call) for call in (BY_ITSELF, RESOLVE, BY_HAND, QUEUE, ADD)] == [
+        *(WORKER_RUN, WORKER_RUN, "worker.getNextJob", "open", "queue.add")
+    ]
+    assert culprits_at("membership.state", "q:1", (BY_ITSELF, ADD)) == (WORKER_RUN, "queue.add")
+    assert culprits_now((BY_ITSELF, ADD, ADD_TWO)) == ("queue.add", WORKER_RUN)
+
+
+@pytest.mark.parametrize(
+    ("args", "value", "jobs"),
+    [
+        ({"job": "7", "name": "8"}, {}, {"7"}),
+        ({"jobs": ["1", "2"], "tokens": ["3"]}, {"ids": ["2"]}, {"1", "2"}),
+        ({"opts": {"jobId": "mine"}}, {"id": "mine"}, {"mine"}),
+        ({}, {"job": {"id": "5", "name": "6"}}, {"5"}),
+        ({}, {"flow": {"job": {"id": "p"}, "children": [{"job": {"id": "c"}}]}}, {"p", "c"}),
+    ],
+)
+def test_the_jobs_that_a_call_names(args: dict[str, Any], value: Any, jobs: set[str]) -> None:
+    assert jobs_named(RecordedCall("some.call", "ok", value, args)) == jobs
+
+
+def test_who_only_asks_leaves_nothing() -> None:
+    asking = {op for op in REGISTRY if reads(op)}
+    assert {"queue.getJob", "queue.count", "queue.isPaused", "job.getState", "worker.isRunning"} <= asking
+    assert not asking & {"worker.getNextJob", "queue.add", "open", "resolve", "job.retry"}
+
+
+# Every place has somebody who answers for it.
+
+
+@pytest.mark.parametrize("where", BY_DOING)
+def test_nobody_owns_what_the_doing_decides(where: str) -> None:
+    assert load_ledger().owner_of(where) is None

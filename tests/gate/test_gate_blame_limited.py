@@ -1,0 +1,131 @@
+"""A client that can do little, and one thing of that wrongly: exactly the row about that fails, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+from conformance.driver.connection import DriverConnection
+from conformance.driver.transports import InProcess
+from conformance.environment.clients import Launch, find_toolchain
+from conformance.environment.drivers import RestartableDriver
+from conformance.gate.bench import Bench
+from conformance.gate.records import Verdict
+from conformance.gate.trial import run_trial
+from conformance.gate.verdicts import requirement_verdicts, unblamed
+from conformance.ledger.loader import load_ledger
+from conformance.mutants.damage import Damage
+from conformance.mutants.matrix import ScenarioCase, all_cases
+from conformance.reference_impl.driver.main import make_server
+from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
+from conformance.servers import RedisInstance
+
+from .limited_driver import limited, parser
+
+ADDS_ONLY = ["--only", "queue.add", "--capabilities", "clock"]
+CLAIMS_NOTHING = ["--hang", "worker.getNextJob"]
+Verdicts = dict[Verdict, dict[str, set[str]]]
+"""Rows by verdict, each with the scenarios in which it has that."""
+
+
+@dataclass
+class LimitedDriver(RestartableDriver):
+    """The reference in this process, with limits and Lua damage."""
+
+    limits: tuple[str, ...] = ()
+    filters: tuple[tuple[str, str], ...] = ()
+
+    def living(self) -> DriverConnection:
+        if self.connection is None or not self.connection.alive:
+            damage = Damage("limited")
+            for script, body in self.filters:
+                damage.commands(script, body)
+            scripts: ScriptTexts = damage.scripts(official_scripts())
+            server = limited(make_server(lambda: scripts), parser().parse_args(list(self.limits)))
+            self.connection = InProcess.start(server)
+        return self.connection
+
+
+Tried = Callable[..., Verdicts]
+
+
+@pytest.fixture
+def tried(server: RedisInstance) -> Iterator[Tried]:
+    """Plays cases with a limited client; returns what became of the rows."""
+    with ExitStack() as stack:
+        oracle = RestartableDriver(find_toolchain("", lambda _line: None).oracle, seed=0)
+
+        def play(cases: list[ScenarioCase], limits: list[str], *filters: tuple[str, str]) -> Verdicts:
+            client = LimitedDriver(Launch("limited", []), 0, limits=tuple(limits), filters=filters)
+            bench = Bench(server, oracle, client)
+            stack.callback(bench.close)
+            verdicts: Verdicts = {}
+            for case in cases:
+                evidence = run_trial(case.scenario, case.arguments, bench, load_ledger())
+                assert not evidence.error, (case.id, evidence.error)
+                rows = requirement_verdicts(
+                    case.scenario.requirements, evidence.findings, load_ledger(), unblamed=unblamed(evidence)
+                )
+                for row, verdict in rows.items():
+                    verdicts.setdefault(verdict, {}).setdefault(row, set()).add(case.id)
+            return verdicts
+
+        yield play
+
+
+def cases(*areas: str) -> list[ScenarioCase]:
+    """One case of each quick scenario of these areas."""
+    found = {case.id: case for case in reversed(all_cases()) if case.id.split("/")[0] in areas}
+    return [case for case in reversed(found.values()) if not (case.scenario.slow or case.scenario.needs)]
+
+
+ADDING = cases("add")
+SECONDS = """
+    local place = at(command, "timestamp")
+    if command[1] == "HMSET" and place then
+        change(command, "timestamp", math.floor(command[place] / 1000))
+    end
+"""
+"""Lua: the script stores the timestamp of a job in seconds."""
+GHOST = """
+    if command[1] == "LPUSH" and on(command, "wait") then
+        local key = string.gsub(command[2], ":wait$", ":completed")
+        send("ZADD", key, 1, "ghost")
+    end
+"""
+"""Lua: the script leaves the id of a job that does not exist."""
+
+
+def test_who_adds_rightly_and_can_do_nothing_else_fails_nowhere(tried: Tried) -> None:
+    verdicts = tried(ADDING, ADDS_ONLY)
+    assert verdicts.get("fail", {}) == {}
+    assert "add.lifo" in verdicts["pass"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "row"),
+    [
+        (
+            SECONDS,
+            "job.hash.timestamp",
+        ),
+        (GHOST, "lifecycle.one-state"),
+        ("if event(command) == 'waiting' then return '0-0' end", "event.waiting"),
+    ],
+    ids=["timestamp-in-seconds", "ghost", "no-event-waiting"],
+)
+def test_who_only_adds_fails_where_the_adding_is_wrong(tried: Tried, damage: str, row: str) -> None:
+    failures = tried(ADDING, ADDS_ONLY, ("add*Job", damage)).get("fail", {})
+    assert set(failures) == {row}, failures
+
+
+def test_nothing_passes_behind_a_claim_that_never_ends(tried: Tried) -> None:
+    """Only the claim is to blame, and what would have come after it is not looked at."""
+    events = [case for case in cases("events") if "event.drained" in case.scenario.requirements]
+    verdicts = tried(events, CLAIMS_NOTHING)
+    assert len(events) == len(verdicts["unchecked"]["event.drained"]) > 1
+    assert verdicts.get("pass", {}) == {}
+    assert set(verdicts["fail"]) <= {"lifecycle.claim.oldest-first", "event.active"}

@@ -1,0 +1,299 @@
+"""What a client is conformant as, the sentence that says so, and the exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.gate.conclusion import Conclusion, ConclusionState, RunEvidence, draw_conclusion, percentage
+from conformance.gate.records import Level, Party, RedisInfo, RunFooter, RunHeader, ScenarioRecord, Verdict
+from conformance.ledger.profiles import Profile, ProfileTable
+
+from .gate_builders import finding
+
+LEVELS: dict[str, Level] = {
+    "add.waits": "MUST",
+    "add.kept": "SHOULD",
+    "run.moves": "MUST",
+    "run.keeps": "MUST",
+    "flow.waits": "MUST",
+    "cluster.works": "MUST",
+    "wire.keys": "MUST",
+}
+PROFILES = ProfileTable(
+    [
+        Profile(name="wire", title="everybody", rows=("wire.*",)),
+        Profile(name="producer", title="adds", operations=("queue.add",), rows=("add.*",)),
+        Profile(name="worker", title="runs", capabilities=("managed-worker",), rows=("run.*",)),
+        Profile(name="flows", title="families", operations=("flow.add", "flow.get"), rows=("flow.*",)),
+        Profile(name="cluster", title="slots", capabilities=("cluster",), needs="cluster", rows=("cluster.*",)),
+    ]
+)
+ADD_ONLY = ("queue.add",)
+ADD_AND_RUN = ("queue.add", "managed-worker")
+EVERYTHING = (*ADD_AND_RUN, "flow.add", "flow.get", "cluster")
+ON_ONE_REDIS = tuple(name for name in LEVELS if not name.startswith("cluster"))
+
+
+def evidence(
+    *scenarios: ScenarioRecord,
+    declared: tuple[str, ...] = ADD_ONLY,
+    mode: Any = "standalone",
+    tier: str = "core",
+    planned: int | None = None,
+    not_run: dict[str, str] | None = None,
+    footer: RunFooter | None = None,
+    **options: Any,
+) -> RunEvidence:
+    """A run of a client that declares this."""
+    party = Party(name="c", language="x", version="1", targets="5", command=[], capabilities=[], ops=list(declared))
+    header = RunHeader(
+        format=1,
+        kit="0",
+        run="r",
+        started_ms=0,
+        seed=0,
+        tier=tier,
+        command=[],
+        requirement_set="5",
+        client=party,
+        oracle=party,
+        redis=RedisInfo(source="", version="7", mode=mode, settings={}),
+        environment={},
+        planned=len(scenarios) if planned is None else planned,
+        options=options,
+        not_run=not_run or {},
+    )
+    end = footer or RunFooter(finished_ms=1, exit_code=0, verdicts={})
+    return RunEvidence(header=header, scenarios=scenarios, footer=end, levels=LEVELS, profiles=PROFILES)
+
+
+def concluded(*scenarios: ScenarioRecord, **settings: Any) -> Conclusion:
+    return draw_conclusion(evidence(*scenarios, **settings))
+
+
+def one(verdict: Verdict, *requirements: str, **changes: Any) -> ScenarioRecord:
+    return ScenarioRecord(
+        id=f"a/{verdict}",
+        title="One.",
+        area="a",
+        tier="core",
+        verdict=verdict,
+        requirements=dict.fromkeys(requirements, verdict),
+        **changes,
+    )
+
+
+def states(conclusion: Conclusion) -> dict[str, str]:
+    return {status.name: status.state for status in conclusion.profiles}
+
+
+def test_a_client_that_only_adds_is_conformant_as_a_producer_and_as_nothing_else() -> None:
+    conclusion = concluded(
+        one("pass", "add.waits", "add.kept", "wire.keys"), one("unsupported", "run.moves", "run.keeps", "flow.waits")
+    )
+    assert (conclusion.state, conclusion.exit_code) == ("conformant", 0)
+    assert conclusion.sentence == (
+        "CONFORMANT as producer; worker, flows and cluster not declared. 3 of 7 requirements decided (42 %)."
+    )
+
+
+def test_a_profile_that_fails_is_named_beside_those_that_hold() -> None:
+    conclusion = concluded(
+        one("pass", "add.waits", "add.kept", "run.keeps", "wire.keys"), one("fail", "run.moves"), declared=ADD_AND_RUN
+    )
+    assert (conclusion.state, conclusion.exit_code) == ("not-conformant", 1)
+    assert conclusion.sentence.startswith("CONFORMANT as producer; NOT as worker (1 of 2 fails); flows and cluster not")
+
+
+def test_a_failure_fails_the_run_also_where_other_things_are_open() -> None:
+    conclusion = concluded(one("fail", "run.moves"), one("inconclusive", "add.waits"), declared=ADD_AND_RUN)
+    assert conclusion.exit_code == 1
+    assert conclusion.sentence.startswith("NOT CONFORMANT as worker (1 of 2 fails); undecided as producer (0 of 2")
+
+
+def test_a_failure_of_a_profile_that_is_declared_in_part_fails_the_run() -> None:
+    conclusion = concluded(
+        one("pass", "add.waits", "add.kept"), one("fail", "flow.waits"), declared=("queue.add", "flow.add")
+    )
+    assert (states(conclusion)["flows"], conclusion.exit_code) == ("not-conformant", 1)
+
+
+def test_a_profile_of_which_operations_are_missing_is_declared_in_part_once_something_is_decided() -> None:
+    declared = ("queue.add", "flow.add")
+    conclusion = concluded(one("pass", "add.waits", "add.kept", "flow.waits"), declared=declared)
+    flows = next(status for status in conclusion.profiles if status.name == "flows")
+    assert (flows.state, flows.missing) == ("partly-declared", ("flow.get",))
+    assert flows.remark == "declared in part (flow.get missing; 1 of 1 decided)"
+    assert "flows declared in part" in conclusion.sentence
+
+
+def test_a_declared_profile_whose_every_requirement_is_unsupported_is_not_declared() -> None:
+    conclusion = concluded(
+        one("pass", "add.waits", "add.kept"), one("unsupported", "run.moves", "run.keeps"), declared=ADD_AND_RUN
+    )
+    assert states(conclusion)["worker"] == "not-declared"
+
+
+def test_all_profiles_of_one_redis_leave_the_cluster_open() -> None:
+    conclusion = concluded(one("pass", *ON_ONE_REDIS), declared=EVERYTHING)
+    assert conclusion.sentence == (
+        "CONFORMANT in all 3 profiles that one Redis can check; cluster not checked. "
+        "6 of 7 requirements decided (85 %)."
+    )
+
+
+def test_plainly_conformant_is_only_who_has_everything_decided() -> None:
+    conclusion = concluded(one("pass", *LEVELS), declared=EVERYTHING, mode="cluster")
+    assert conclusion.sentence == "CONFORMANT. 7 of 7 requirements decided (100 %)."
+
+
+def test_a_known_failure_leaves_a_profile_whole_and_is_said() -> None:
+    known = one("fail", "run.moves", known={"run.moves": "later"})
+    behind = one("unchecked", "run.keeps", known={"run.keeps": "not reached"})
+    conclusion = concluded(known, behind, one("pass", "add.waits", "add.kept"), declared=ADD_AND_RUN)
+    assert conclusion.exit_code == 0
+    assert conclusion.sentence == (
+        "CONFORMANT as producer and worker (except 2 known failures); flows and cluster not declared "
+        "(2 known failures). 3 of 7 requirements decided (42 %)."
+    )
+
+
+def test_a_selection_is_never_called_conformant() -> None:
+    conclusion = concluded(one("pass", "add.waits", "add.kept"), select=["add.*"])
+    assert (conclusion.state, conclusion.exit_code) == ("holds", 0)
+    assert conclusion.sentence.startswith("SELECTION HOLDS: 2 of 2 selected requirements pass.")
+    failing = concluded(
+        one("pass", "add.waits"), one("fail", "add.kept", findings=[finding("add.waits")]), select=["a"]
+    )
+    assert failing.sentence.startswith("NOT CONFORMANT in this selection")
+
+
+def test_the_smoke_tier_is_a_selection() -> None:
+    assert concluded(one("pass", "add.waits", "add.kept"), tier="smoke").state == "holds"
+
+
+@pytest.mark.parametrize(
+    ("scenario", "settings"),
+    [
+        (one("unsupported", "add.waits"), {"select": ["add.*"]}),
+        (one("unsupported", *LEVELS), {}),
+        (one("unsupported", *LEVELS), {"min_decided": "0"}),
+        (one("pass", "add.waits"), {}),
+        (one("inconclusive", "add.waits"), {"select": ["add.*"]}),
+    ],
+    ids=["nothing in a selection", "nothing at all", "nothing, and no share asked for", "no whole profile", "open"],
+)
+def test_whoever_shows_nothing_is_undecided(scenario: ScenarioRecord, settings: dict[str, Any]) -> None:
+    conclusion = concluded(scenario, **settings)
+    assert (conclusion.state, conclusion.exit_code) == ("undecided", 4)
+    assert conclusion.sentence.startswith("UNDECIDED: ")
+    assert "Next: " in conclusion.sentence
+
+
+def test_an_open_question_about_a_must_outweighs_a_whole_profile() -> None:
+    whole = one("pass", "add.waits", "add.kept")
+    assert concluded(whole, one("inconclusive", "run.moves"), declared=ADD_AND_RUN).exit_code == 4
+    assert concluded(whole, one("unchecked", "run.moves"), declared=ADD_AND_RUN).exit_code == 4
+    assert concluded(whole, one("unchecked", "run.moves")).exit_code == 0
+
+
+def test_what_every_client_must_do_fails_the_run_and_makes_nobody_conformant() -> None:
+    assert concluded(one("pass", "wire.keys")).exit_code == 4
+    failing = concluded(one("pass", "add.waits", "add.kept"), one("fail", "wire.keys"))
+    assert failing.exit_code == 1
+    assert failing.sentence.startswith("CONFORMANT as producer; NOT as wire (1 of 1 fails)")
+
+
+@pytest.mark.parametrize(
+    ("asked", "state", "code"),
+    [("14%", "holds", 0), ("14.2", "holds", 0), ("28", "holds", 0), ("29", "undecided", 4), ("100 %", "undecided", 4)],
+)
+def test_a_least_share_stands_in_for_a_whole_profile(asked: str, state: ConclusionState, code: int) -> None:
+    """2 of 7 are 28.57 %."""
+    conclusion = concluded(one("pass", "run.moves", "add.waits"), min_decided=asked)
+    assert (conclusion.state, conclusion.exit_code) == (state, code)
+
+
+def test_a_share_that_is_not_reached_outweighs_a_whole_profile() -> None:
+    whole = one("pass", "add.waits", "add.kept")
+    assert concluded(whole, min_decided="28").sentence.startswith("CONFORMANT as producer")
+    missed = concluded(whole, min_decided="50")
+    assert missed.exit_code == 4
+    assert "less than the 50 % that --min-decided asks for" in missed.sentence
+
+
+def test_what_must_hold_decides_alone() -> None:
+    scenarios = (one("pass", "add.waits", "add.kept"), one("fail", "run.moves"))
+    conclusion = concluded(*scenarios, declared=ADD_AND_RUN, profile=["producer"])
+    assert conclusion.exit_code == 0
+    assert conclusion.sentence == (
+        "CONFORMANT as producer; NOT as worker (1 of 2 fails). 3 of 7 requirements decided (42 %)."
+    )
+    assert concluded(*scenarios, declared=ADD_AND_RUN, profile=["worker"]).exit_code == 1
+
+
+def test_what_must_hold_has_to_be_whole() -> None:
+    conclusion = concluded(one("pass", "add.waits"), profile=["producer"], not_run={"add.kept": "in tier full"})
+    assert conclusion.exit_code == 4
+    assert conclusion.sentence == (
+        "UNDECIDED: not whole: producer (producer: undecided (1 of 2 decided; 1 in tier full)). "
+        "1 of 7 requirements decided (14 %). Next: `--tier full`."
+    )
+
+
+def test_a_run_of_one_level_is_judged_by_it() -> None:
+    conclusion = concluded(one("pass", "add.waits"), level="MUST")
+    assert conclusion.sentence.startswith("CONFORMANT as producer;")
+    assert "(level MUST only)" in conclusion.sentence
+
+
+def test_what_broke_is_neither_a_failure_nor_open() -> None:
+    whole = one("pass", "add.waits", "add.kept")
+    assert concluded(whole, one("error", "run.moves")).exit_code == 3
+    assert concluded(whole, planned=2).exit_code == 3
+    assert concluded(one("fail", "add.waits"), one("error", "run.moves")).exit_code == 1
+
+
+def test_a_run_that_was_told_to_end_early_is_undecided_and_not_broken() -> None:
+    told = RunFooter(finished_ms=1, exit_code=0, verdicts={}, stopped="the budget of 1 s was spent")
+    conclusion = concluded(one("pass", "add.waits", "add.kept"), planned=2, footer=told)
+    assert conclusion.exit_code == 4
+    assert "the budget of 1 s was spent" in conclusion.sentence
+
+
+def test_run_wide_problems_are_no_verdict_on_the_client_and_fail_the_run() -> None:
+    stale = RunFooter(finished_ms=1, exit_code=0, verdicts={}, stale={"add.waits": "old"})
+    conclusion = concluded(one("pass", "add.waits", "add.kept"), footer=stale)
+    assert conclusion.exit_code == 1
+    assert conclusion.sentence.startswith("NOT CONFORMANT; CONFORMANT as producer; ")
+    assert "1 stale entry in known.toml" in conclusion.sentence
+
+
+def test_why_a_requirement_is_open_is_said_by_profile() -> None:
+    conclusion = concluded(
+        one("pass", "add.waits"),
+        one("unsupported", "run.moves"),
+        declared=EVERYTHING,
+        not_run={"add.kept": "in tier full", "cluster.works": "need a Redis Cluster"},
+    )
+    assert {status.name: dict(status.open) for status in conclusion.profiles} == {
+        "wire": {"not run": ("wire.keys",)},
+        "producer": {"in tier full": ("add.kept",)},
+        "worker": {"not declared": ("run.moves",), "not run": ("run.keeps",)},
+        "flows": {"not run": ("flow.waits",)},
+        "cluster": {"need a Redis Cluster": ("cluster.works",)},
+    }
+    assert "cluster not checked" in concluded(one("pass", "add.waits", "add.kept"), declared=EVERYTHING).sentence
+
+
+@pytest.mark.parametrize(("text", "percent"), [("30", 30), ("30%", 30), (" 12.5 % ", 12.5), ("0", 0), ("100", 100)])
+def test_percentages_are_read(text: str, percent: float) -> None:
+    assert percentage(text) == percent
+
+
+@pytest.mark.parametrize("text", ["", "x", "101", "-1", "nan", "30%%"])
+def test_what_is_no_percentage_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        percentage(text)

@@ -1,0 +1,260 @@
+"""A scenario that fails while the machine starves is played again, alone; what fails on a calm machine fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from conformance.environment import starvation
+from conformance.environment.drivers import RestartableDriver
+from conformance.environment.starvation import NOBODY_STARVED, Starvation, StarvationWatch
+from conformance.gate.bench import Bench
+from conformance.gate.records import ScenarioRecord, Verdict
+from conformance.gate.repeating import IN_VAIN, Repeater, explains
+from conformance.gate.turnstile import Turnstile
+
+from .gate_builders import finding, record
+from .miniature_drivers import BenchOf, ChildDriver
+from .small_scenarios import COUNTED, COUNTS, MiniatureDrivers, tried
+
+STARVED = Starvation("the client's driver", 700.0, 600.0)
+FAILS = record({"a.must": "fail", "a.may": "pass"}, finding(), verdict="fail")
+PASSES = record({"a.must": "pass", "a.may": "pass"})
+
+
+class Machine:
+    """Stands in for the watch: how each attempt was let run, in order."""
+
+    def __init__(self, *seen: Starvation) -> None:
+        self._seen = iter(seen)
+        self.begun = 0
+
+    def begin(self) -> None:
+        self.begun += 1
+
+    def seen(self) -> Starvation:
+        return next(self._seen)
+
+
+class Play:
+    """A scenario that ends so, attempt by attempt, on a machine that lets it run so."""
+
+    def __init__(self, folder: Path, *attempts: tuple[ScenarioRecord, Starvation], frozen: bool = False) -> None:
+        self.machine = Machine(*(seen for _, seen in attempts))
+        self.repeater = Repeater(cast("StarvationWatch", self.machine), Turnstile(folder))
+        self._records = iter([ended for ended, _ in attempts])
+        self._frozen = frozen
+
+    def attempt(self) -> tuple[ScenarioRecord, bool]:
+        return next(self._records), self._frozen
+
+    def __call__(self) -> ScenarioRecord:
+        return self.repeater.play(self.attempt)
+
+
+def test_what_passes_is_played_once(tmp_path: Path) -> None:
+    play = Play(tmp_path, (PASSES, STARVED))
+    assert play() == PASSES
+    assert play.machine.begun == 1
+
+
+def test_what_fails_on_a_calm_machine_fails_at_once(tmp_path: Path) -> None:
+    assert Play(tmp_path, (FAILS, NOBODY_STARVED))() == FAILS
+
+
+@pytest.mark.parametrize("verdict", ["fail", "error", "inconclusive"])
+def test_what_passes_alone_passes_and_the_record_says_why(tmp_path: Path, verdict: Verdict) -> None:
+    first = msgspec.structs.replace(FAILS, verdict=verdict)
+    played = Play(tmp_path, (first, STARVED), (PASSES, NOBODY_STARVED))()
+    assert (played.verdict, played.findings) == ("pass", [])
+    assert played.repeated == [f"{STARVED}: {verdict}, the name differs"]
+
+
+def test_what_fails_again_on_a_calm_machine_fails(tmp_path: Path) -> None:
+    played = Play(tmp_path, (FAILS, STARVED), (FAILS, NOBODY_STARVED))()
+    assert (played.verdict, played.findings, len(played.repeated)) == ("fail", FAILS.findings, 1)
+
+
+def test_a_machine_that_starves_three_times_decides_nothing(tmp_path: Path) -> None:
+    played = Play(tmp_path, *[(FAILS, STARVED)] * 3)()
+    assert played.verdict == "inconclusive"
+    assert played.requirements == {"a.must": "inconclusive", "a.may": "pass"}
+    assert (played.findings, len(played.repeated)) == ([], 3)
+    assert str(STARVED) in played.reason
+
+
+def test_a_machine_that_never_rests_is_not_asked_for_ever(tmp_path: Path) -> None:
+    """And again, once it was calm."""
+    hopeless, calm = [(FAILS, STARVED)] * 3, (PASSES, NOBODY_STARVED)
+    play = Play(tmp_path, *hopeless * IN_VAIN, (FAILS, STARVED), calm, (FAILS, STARVED), calm)
+    for _ in range(IN_VAIN):
+        assert len(play().repeated) == 3
+    assert len(play().repeated) == 1
+    assert play().verdict == "pass"
+    assert (play().verdict, play.machine.begun) == ("pass", 3 * IN_VAIN + 4)
+
+
+def test_half_a_second_explains_nothing_where_time_stands_still(tmp_path: Path) -> None:
+    assert Play(tmp_path, (FAILS, STARVED), frozen=True)() == FAILS
+    long = Starvation("the kit", 3000.0, 900.0)
+    assert Play(tmp_path, (FAILS, long), (PASSES, NOBODY_STARVED), frozen=True)().verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    ("total_ms", "worst_second_ms", "frozen", "explained"),
+    [
+        (399, 399, False, False),
+        (400, 400, False, True),
+        (9000, 100, False, False),
+        (1999, 1000, True, False),
+        (2000, 100, True, True),
+    ],
+)
+def test_what_lateness_explains(total_ms: float, worst_second_ms: float, frozen: bool, explained: bool) -> None:
+    assert explains(Starvation("the kit", total_ms, worst_second_ms), frozen=frozen) is explained
+
+
+STANDS_STILL_ONCE = """
+    if op == "queue.count":
+        if not os.path.exists({mark!r}):
+            open({mark!r}, "w").close()
+            if os.fork() == 0:
+                time.sleep(0.8)
+                os.kill(os.getppid(), signal.SIGCONT)
+                os._exit(0)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return {{"count": 2}}
+        return {{"count": {then}}}
+"""
+"""The driver is stopped for 0.8 s while it counts for the first time, and counts wrong; afterwards it counts `then`."""
+
+
+class WatchOfTheClient(StarvationWatch):
+    """Sees nobody but the client's driver: the machine of these tests may be busy, too."""
+
+    def _lose(self, party: str, lost_ms: float) -> None:
+        if party == "the client's driver":
+            super()._lose(party, lost_ms)
+
+
+BenchWith = Callable[[RestartableDriver], Bench]
+
+
+@pytest.fixture
+def bench_with(bench_of: BenchOf, mini: MiniatureDrivers, monkeypatch: pytest.MonkeyPatch) -> BenchWith:
+    """A bench with a right oracle, on a machine that lets everybody run who is not stopped."""
+    monkeypatch.setattr(starvation, "thread_waits_s", lambda _pid: {})
+    return lambda client: bench_of(mini(), client)
+
+
+@pytest.mark.parametrize(("then", "verdict"), [(1, "pass"), (2, "fail")])
+def test_only_what_the_stop_explains_is_excused(
+    then: int,
+    verdict: Verdict,
+    bench_with: BenchWith,
+    child: ChildDriver,
+    tmp_path: Path,
+) -> None:
+    """A client that counts wrong only while it stood still is right; one that always counts wrong stays wrong."""
+    stopped_once = child(STANDS_STILL_ONCE.format(mark=str(tmp_path / "stood-still"), then=then).lstrip())
+    bench = bench_with(stopped_once)
+
+    def attempt() -> tuple[ScenarioRecord, bool]:
+        result = tried(COUNTS, bench)
+        ended: Verdict = "fail" if result.findings else "pass"
+        return record({COUNTED: ended}, *result.findings, verdict=ended), result.frozen
+
+    with WatchOfTheClient(bench.processes, lambda: None) as watch:
+        played = Repeater(watch, Turnstile(tmp_path)).play(attempt)
+    assert (played.verdict, len(played.repeated)) == (verdict, 1)
+    assert "the client's driver was not let run" in played.repeated[0]
+
+
+class Crowd:
+    """Threads that pass a turnstile, and the most that were inside at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.turnstile = Turnstile(folder)
+        self.inside = 0
+        self.most = 0
+        self._counting = threading.Lock()
+
+    def step(self, change: int) -> None:
+        with self._counting:
+            self.inside += change
+            self.most = max(self.most, self.inside)
+
+
+@pytest.fixture
+def crowd(tmp_path: Path) -> Crowd:
+    return Crowd(tmp_path)
+
+
+def _started(work: Any) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_who_runs_together_does_not_wait_for_the_other(crowd: Crowd) -> None:
+    both = threading.Barrier(2)
+
+    def run() -> None:
+        with crowd.turnstile.together():
+            both.wait(20)
+
+    threads = [_started(run) for _ in range(2)]
+    for thread in threads:
+        thread.join(20)
+    assert not both.broken
+
+
+def test_who_runs_alone_waits_for_the_others_and_lets_nobody_in(crowd: Crowd) -> None:
+    events: list[str] = []
+    comes_in, leaves = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with crowd.turnstile.together():
+            comes_in.set()
+            leaves.wait(20)
+            events.append("the first leaves")
+
+    def alone() -> None:
+        with crowd.turnstile.alone():
+            events.append("alone")
+            crowd.step(+1)
+            crowd.step(-1)
+
+    def many_times() -> None:
+        for _ in range(50):
+            with crowd.turnstile.together():
+                pass
+
+    one = _started(first)
+    assert comes_in.wait(20)
+    two = _started(alone)
+    leaves.set()
+    three = _started(many_times)
+    for thread in (one, two, three):
+        thread.join(20)
+        assert not thread.is_alive()
+    assert events == ["the first leaves", "alone"]
+
+
+def test_two_who_want_to_be_alone_are_it_one_after_the_other(crowd: Crowd) -> None:
+    def alone() -> None:
+        for _ in range(20):
+            with crowd.turnstile.alone():
+                crowd.step(+1)
+                crowd.step(-1)
+
+    threads = [_started(alone) for _ in range(4)]
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert crowd.most == 1

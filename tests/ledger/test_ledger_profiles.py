@@ -1,0 +1,67 @@
+"""Profiles: every examined requirement is in exactly one, and each names operations that its requirements use."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+from conformance.driver.messages import Capability
+from conformance.driver.ops import REGISTRY
+from conformance.ledger.loader import load_ledger
+from conformance.ledger.profiles import Profile, ProfileTable, load_profiles
+
+EXAMINED = [row.id for row in load_ledger().values() if row.examined]
+
+
+@pytest.mark.parametrize("requirement", EXAMINED)
+def test_every_examined_requirement_is_in_one_profile(requirement: str) -> None:
+    assert load_profiles().profile_of(requirement) is not None
+
+
+def test_every_requirement_is_counted_once() -> None:
+    by_profile = load_profiles().rows_by_profile(EXAMINED)
+    assert sorted(row for rows in by_profile.values() for row in rows) == sorted(EXAMINED)
+
+
+@pytest.mark.parametrize("name", load_profiles())
+def test_no_profile_is_empty_and_no_pattern_is_idle(name: str) -> None:
+    profile = load_profiles()[name]
+    rows = load_profiles().rows_by_profile(EXAMINED)[name]
+    deciding = {profile.pattern_for(row) for row in rows}
+    assert deciding == set(profile.rows)
+
+
+@pytest.mark.parametrize("name", load_profiles())
+def test_what_a_profile_needs_can_be_declared(name: str) -> None:
+    profile = load_profiles()[name]
+    assert set(profile.operations) <= set(REGISTRY)
+    assert set(profile.capabilities) <= set(get_args(Capability))
+
+
+def test_only_what_needs_nothing_is_common() -> None:
+    assert [profile.name for profile in load_profiles().values() if profile.is_common] == ["wire"]
+
+
+def test_the_longest_pattern_decides() -> None:
+    table = ProfileTable(
+        [Profile(name="all", title="", rows=("a.*",)), Profile(name="special", title="", rows=("a.b", "c.*"))]
+    )
+    assert [getattr(table.profile_of(row), "name", None) for row in ("a.a", "a.b", "c.d", "x.y")] == [
+        "all",
+        "special",
+        "special",
+        None,
+    ]
+    assert table.rows_by_profile(["a.a", "x.y"]) == {"all": ("a.a",), "special": ()}
+
+
+def test_two_profiles_may_not_claim_one_requirement() -> None:
+    table = ProfileTable([Profile(name="one", title="", rows=("a.*",)), Profile(name="two", title="", rows=("*.b",))])
+    with pytest.raises(ValueError, match=r"a\.b belongs to more than one profile: one, two"):
+        table.profile_of("a.b")
+
+
+def test_what_is_missing_is_named_in_the_order_of_the_file() -> None:
+    profile = Profile(name="p", title="", rows=("a.*",), operations=("x", "y"), capabilities=("z",))
+    assert profile.missing(["y"]) == ("x", "z")
