@@ -17,9 +17,10 @@ from conformance.report.causes import Cause, CauseVerdict
 from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
 from conformance.report.text import visible
 
-SUMMARY_FORMAT = 1
+SUMMARY_FORMAT = 2
 """Within a format, fields are added but never renamed, removed or given another meaning. Every reported verdict is a
-key of every count, so that a reader needs no defaults."""
+key of every count, so that a reader needs no defaults. Since 2 the findings of a requirement are folded by cause, and
+`example` is the one in the simplest scenario; before, only equal findings were one, and the first was the example."""
 
 
 class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
