@@ -28,6 +28,13 @@ Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
 PACKAGES = ("redis", "msgpack", "croniter")
 """What the client's behaviour depends on: how it speaks to Redis, packs options and reads cron patterns."""
 
+
+def _versions() -> dict[str, str]:
+    """Of the packages that are there: older versions of the client do without some."""
+    installed = {str(each.metadata["Name"]).lower(): each.version for each in metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
+
+
 CAPABILITIES = ["manual-worker", "managed-worker", "cluster"]
 
 ANSWER_BY = 0.9
@@ -52,7 +59,7 @@ class OfficialDriver:
                 "language": "python",
                 "version": VERSION,
                 "targets": TARGETS.get(VERSION, ""),
-                "packages": {name: metadata.version(name) for name in PACKAGES},
+                "packages": _versions(),
             },
             capabilities=CAPABILITIES,
             ops={name: _guarded(name, handler) for name, handler in self._operations().items()},
