@@ -25,12 +25,13 @@ full: $(READY) ## every scenario on the reference and on Node, on a single Redis
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos
 
-check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing per class name, dead code
+check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing per class name, loops that end, dead code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house.class_names
+	$(BIN)/python -m tests.house.bounded_loops
 	$(BIN)/vulture
 
 steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed

@@ -9,6 +9,7 @@ import pytest
 from conformance.environment.prepare import announce
 from conformance.gate.options import RunConfig, add_options, from_pytest
 from conformance.gate.plugin import GatePlugin, Listener, runner
+from conformance.gate.ratchet import known_writers
 from conformance.problems import Problem
 from conformance.report.output import listeners_for
 
@@ -35,4 +36,5 @@ def pytest_configure(config: pytest.Config) -> None:
 def _listeners(config: pytest.Config, run: RunConfig) -> list[Listener]:
     if hasattr(config, "workerinput"):
         return []
-    return listeners_for(Path(run.out) if run.out else None, run.format, live=False)
+    listeners: list[Listener] = listeners_for(Path(run.out) if run.out else None, run.format, live=False)
+    return listeners + known_writers(run, announce)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from conformance.gate.options import run_options
-from conformance.problems import UsageProblem
+from conformance.gate.options import duration_ms, run_options
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
-
-_UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
 
 
 class Duration(click.ParamType[float]):
@@ -30,12 +25,7 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ARG002 - click's own signature
         """Read the text. Raises UsageProblem."""
-        found = _DURATION.fullmatch(str(value).strip())
-        duration_ms = float(found[1]) * _UNITS_MS[found[2]] if found else -1.0
-        if duration_ms < 0 or (self._positive and duration_ms == 0):
-            option = param.opts[0] if param else "duration"
-            raise UsageProblem(f"{option} {value!r} is no time", hint="write it as 200ms, 90s, 5m or 1h")
-        return duration_ms
+        return duration_ms(str(value), param.opts[0] if param else "duration", positive=self._positive)
 
 
 def run_options_of(*names: str) -> Callable[[Verb], Verb]:

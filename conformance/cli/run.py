@@ -19,7 +19,8 @@ from conformance.cli.options import run_options_of
 from conformance.environment.prepare import announce, client_under_test, prepare
 from conformance.environment.prerequisites import insist, required_names
 from conformance.gate.options import RunConfig, words_of
-from conformance.gate.plugin import GatePlugin, nothing_selected
+from conformance.gate.plugin import GatePlugin, Listener, nothing_selected
+from conformance.gate.ratchet import known_writers
 from conformance.problems import EnvironmentProblem
 from conformance.report.output import listeners_for
 
@@ -47,7 +48,8 @@ def run_gate(config: RunConfig, jobs: int) -> int:
 
     Raises a Problem for whatever is wrong with the options or the environment.
     """
-    listeners = listeners_for(Path(config.out) if config.out else None, config.format, live=True)
+    listeners: list[Listener] = listeners_for(Path(config.out) if config.out else None, config.format, live=True)
+    listeners += known_writers(config, announce)
     plugin, quiet = GatePlugin(config, listeners, announce), QuietPytest()
     with prepare(config, announce, prove=True) as environment:
         plugin.use(environment)

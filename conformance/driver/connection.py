@@ -24,6 +24,7 @@ from conformance.driver.errors import (
     SchemaViolation,
     WrongId,
 )
+from conformance.driver.hangs import Hangs
 from conformance.driver.messages import (
     MAX_LINE_BYTES,
     PROTOCOL_VERSION,
@@ -77,9 +78,11 @@ class DriverConnection(Protocol):
     ) -> Answer:
         """Carry out one operation.
 
-        `deadline_ms`: a driver that has not answered by then is killed. `now_ms` (Unix ms) is sent to drivers with the
+        `deadline_ms`: a driver that has not answered by then is killed; less is allowed once the operation has hung
+        (`driver.hangs`). `now_ms` (Unix ms) is sent to drivers with the
         capability `clock` only. Raises OperationUnsupported (without sending anything when the driver does not declare
-        the operation), OperationUnanswered (it is done), OperationFailed, OperationIndeterminate or a DriverBroken.
+        the operation), OperationUnanswered (it is done), OperationFailed, OperationIndeterminate, OperationGivenUp or a
+        DriverBroken.
         """
         ...
 
@@ -121,9 +124,11 @@ class DriverSession(ABC):
     `ChildProcess` and `InProcess` (transports.py) are the two transports.
     """
 
-    def __init__(self, label: str, *, seed: int) -> None:
+    def __init__(self, label: str, *, seed: int, hangs: Hangs | None = None) -> None:
         self.label = label
         """How messages name this driver."""
+        self.hangs = hangs or Hangs()
+        """What is known of operations that do not come back, also from before this driver was started again."""
         self.seed = seed
         """What the driver is told to draw its random numbers from."""
         self._mailbox = Mailbox(seed)
@@ -213,16 +218,25 @@ class DriverSession(ABC):
     ) -> Result:
         if self._mailbox.broken is not None:
             raise self._mailbox.broken.with_traceback(None)
+        deadline_ms = self.hangs.deadline_ms(op, deadline_ms)
         # Open before it is sent: a driver that answers at once would otherwise be blamed for an unknown id.
         call_id = self._mailbox.open_call(op)
         line = encode(Call(id=call_id, op=op, args=args, handle=handle, deadline_ms=deadline_ms, now_ms=now_ms))
         if len(line) > MAX_LINE_BYTES:
             raise UsageProblem(f"a call of {op} takes {len(line)} bytes, the protocol allows {MAX_LINE_BYTES}")
-        self._send(line)
-        result = self._mailbox.wait_result(call_id, deadline_ms)
-        if result is None:
-            raise self._give_up(self._ending() or DriverHung(op, deadline_ms))
+        with self.hangs.answering(op):
+            self._send(line)
+            result = self._mailbox.wait_result(call_id, deadline_ms)
+            if result is None:
+                raise self._unanswered(op, deadline_ms)
         return result
+
+    def _unanswered(self, op: str, deadline_ms: int) -> DriverBroken:
+        """End the driver that has not answered in time. Returns what to raise."""
+        ending = self._ending()
+        if ending is None:
+            self.hangs.hung(op)
+        return self._give_up(ending or DriverHung(op, deadline_ms))
 
     def _answer(self, op: Op[Answer], result: Result) -> Answer:
         """Return the typed answer of an `ok`; raise for everything else."""

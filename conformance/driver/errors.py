@@ -75,6 +75,14 @@ class OperationIndeterminate(Exception):
         self.error = error
 
 
+class OperationGivenUp(Exception):
+    """The operation has hung so many times in a row that it is not tried again: the driver is not asked."""
+
+    def __init__(self, op: str, times: int) -> None:
+        super().__init__(f"{op} has hung {times} times in a row and is not tried again")
+        self.op = op
+
+
 class EventTimeout(Exception):
     """No matching event came before the deadline. `seen`: the handle's events that nobody has taken yet, as text."""
 

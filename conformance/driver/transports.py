@@ -24,6 +24,7 @@ from conformance.driver.errors import (
     OversizedLine,
     StdoutClosed,
 )
+from conformance.driver.hangs import Hangs
 from conformance.driver.messages import MAX_LINE_BYTES, excerpt
 
 CAPACITY_LINES = 200
@@ -39,8 +40,16 @@ STOP_SECONDS = 2.0
 class ChildProcess(DriverSession):
     """Start with `ChildProcess.start`. The command is a list and never goes through a shell."""
 
-    def __init__(self, command: Sequence[str], process: subprocess.Popen[bytes], log: DriverLog, *, seed: int) -> None:
-        super().__init__(shlex.join(command), seed=seed)
+    def __init__(
+        self,
+        command: Sequence[str],
+        process: subprocess.Popen[bytes],
+        log: DriverLog,
+        *,
+        seed: int,
+        hangs: Hangs | None = None,
+    ) -> None:
+        super().__init__(shlex.join(command), seed=seed, hangs=hangs)
         self.command = list(command)
         self._process = process
         self._log = log
@@ -62,14 +71,16 @@ class ChildProcess(DriverSession):
         cwd: Path | str | None = None,
         handshake_deadline_ms: int = HANDSHAKE_DEADLINE_MS,
         log_file: Path | None = None,
+        hangs: Hangs | None = None,
     ) -> Self:
         """Start a driver and shake hands with it.
 
-        `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. Raises DriverBroken.
+        `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. `hangs`: what is
+        known of this driver from before. Raises DriverBroken.
         """
         process = _spawn(command, env, cwd)
         assert process.stderr is not None
-        connection = cls(command, process, DriverLog(process.stderr, copy_to=log_file), seed=seed)
+        connection = cls(command, process, DriverLog(process.stderr, copy_to=log_file), seed=seed, hangs=hangs)
         try:
             connection._shake_hands(handshake_deadline_ms)
         except BaseException:
@@ -248,8 +259,8 @@ class LineHandler(Protocol):
 class InProcess(DriverSession):
     """Start with `InProcess.start`."""
 
-    def __init__(self, handler: LineHandler, *, seed: int, label: str) -> None:
-        super().__init__(label, seed=seed)
+    def __init__(self, handler: LineHandler, *, seed: int, label: str, hangs: Hangs | None = None) -> None:
+        super().__init__(label, seed=seed, hangs=hangs)
         self._handler = handler
         self._unfinished = b""
         # Handlers write from any thread: without the lock, the halves of two lines could be put together.
@@ -267,9 +278,10 @@ class InProcess(DriverSession):
         seed: int = 0,
         label: str = "in-process",
         handshake_deadline_ms: int = HANDSHAKE_DEADLINE_MS,
+        hangs: Hangs | None = None,
     ) -> Self:
         """Run the handler in an event loop of its own and shake hands with it. Raises DriverBroken."""
-        connection = cls(handler, seed=seed, label=label)
+        connection = cls(handler, seed=seed, label=label, hangs=hangs)
         try:
             connection._shake_hands(handshake_deadline_ms)
         except BaseException:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.errors import (
+    DriverBroken,
+    OperationFailed,
+    OperationGivenUp,
+    OperationIndeterminate,
+    OperationUnsupported,
+)
+from conformance.driver.hangs import Hangs
 from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle
 from conformance.driver.ops.lifecycle import RedisAddress
@@ -27,11 +34,15 @@ class RestartableDriver:
     launch: Launch
     seed: int
     connection: DriverConnection | None = None
+    hangs: Hangs = field(default_factory=Hangs)
+    """Which of its operations have hung: what was found out once is not found out again after every start."""
 
     def living(self) -> DriverConnection:
         """The connection to a living driver. Raises a DriverBroken problem when it cannot be started."""
         if self.connection is None or not self.connection.alive:
-            self.connection = ChildProcess.start(self.launch.command, seed=self.seed, env=self.launch.environment)
+            self.connection = ChildProcess.start(
+                self.launch.command, seed=self.seed, env=self.launch.environment, hangs=self.hangs
+            )
         return self.connection
 
     def handshake(self) -> Ready:
@@ -48,7 +59,7 @@ class RestartableDriver:
         if self.connection is not None and self.connection.alive:
             try:
                 self.connection.call(lifecycle.Reset(), deadline_ms=15_000)
-            except (DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
+            except (DriverBroken, OperationFailed, OperationGivenUp, OperationIndeterminate, OperationUnsupported):
                 self.connection.kill()
 
     def is_dead(self) -> bool:

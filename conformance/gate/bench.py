@@ -17,6 +17,7 @@ from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
+from conformance.participants.patience import WaitHistory
 from conformance.participants.stand_in import StandIn
 from conformance.servers.opening import RedisInstance
 
@@ -29,7 +30,8 @@ class Bench:
 
     Each participant has a tap of its own in front of Redis. `stand_in`: another driver of the oracle, which does on the
     client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official
-    scripts by name; with them the taps also know scripts that are only like official ones.
+    scripts by name; with them the taps also know scripts that are only like official ones. `waits`: what became of the
+    waits of all its scenarios.
     """
 
     server: RedisInstance
@@ -37,6 +39,7 @@ class Bench:
     client: RestartableDriver
     scripts: Mapping[str, str] = field(default_factory=dict)
     stand_in: RestartableDriver | None = None
+    waits: WaitHistory = field(default_factory=WaitHistory)
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()

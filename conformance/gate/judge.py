@@ -103,6 +103,10 @@ class Judge:
         """The client's driver broke; the operation during which it did so answers for it."""
         return self._broken("driver-broken", str(broken), self.client.transcript.broken_in)
 
+    def not_ended(self, exceeded: str) -> Finding:
+        """The client's side did not come to its end; what it did last answers for it."""
+        return self._broken("time-limit", exceeded, None)
+
     def unexpected(self, seen: str) -> Finding:
         """The client left something that nobody expects, so that the scenario could not go on."""
         return self._broken("unexpected-state", seen, None)

@@ -6,15 +6,18 @@
     issue = "https://…"          # optional
     where = "job.opts.*"         # optional: only findings at these locators (glob)
     message = "expected …"       # optional: only findings whose message starts so
+    scenario = "lock/lost[*]"    # optional: only in these scenarios (glob; without brackets: with any parameters)
     sometimes = true             # optional: a race that not every run meets
 
 A failing requirement is excused only if an entry matches each of its findings. An entry whose requirement passes is
 stale, an entry that matches no finding although its requirement fails is useless; both fail the run, unless the entry
-says `sometimes`.
+says `sometimes`. An entry is judged only by a run that shows all that it speaks of: a whole run, or, if it names one
+scenario, every run of that scenario.
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
@@ -23,11 +26,14 @@ from pathlib import Path
 import msgspec
 
 from conformance.findings import Finding
-from conformance.gate.records import ScenarioRecord
+from conformance.gate.records import ScenarioRecord, Verdict, worst
 from conformance.problems import UsageProblem
 
+TO_DO = "TODO"
+"""How the reason of an entry begins that nobody has looked into yet."""
 
-class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+
+class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """One entry of the file."""
 
     requirement: str
@@ -35,27 +41,48 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     issue: str = ""
     where: str = "*"
     message: str = ""
+    scenario: str = "*"
     sometimes: bool = False
 
-    def excuses(self, finding: Finding) -> bool:
-        """Whether this entry speaks about the finding."""
+    def excuses(self, finding: Finding, scenario: str) -> bool:
+        """Whether this entry speaks about the finding of a scenario (`area/name[parameters]`)."""
         return (
             finding.requirement == self.requirement
             and fnmatchcase(finding.where, self.where)
             and finding.message.startswith(self.message)
+            and self.is_about(scenario)
         )
+
+    def is_about(self, scenario: str) -> bool:
+        """Whether this entry speaks about the scenario."""
+        # Brackets are those of parameters: a pattern has only * and ?.
+        pattern = self.scenario.replace("[", "[[]")
+        return fnmatchcase(scenario, pattern) or fnmatchcase(without_parameters(scenario), pattern)
+
+    def is_judged_by(self, scenarios: Iterable[str], *, whole: bool) -> bool:
+        """Whether a run of these scenarios shows all that the entry speaks of. `whole`: nothing was left out of it."""
+        names = set(scenarios)
+        return whole or self.scenario in names | {without_parameters(name) for name in names}
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known: tuple[KnownFailure, ...] = ()
 
 
+def without_parameters(scenario: str) -> str:
+    """`area/name` of a scenario, whatever its parameters."""
+    return scenario.split("[", maxsplit=1)[0]
+
+
 def load_known(path: Path | None, requirements: Collection[str]) -> tuple[KnownFailure, ...]:
-    """Read the file. Raises UsageProblem if it is missing, not well-formed, or names an unknown requirement."""
+    """Read the file.
+
+    Raises UsageProblem if it is missing, not well-formed, gives no reason, or names an unknown requirement.
+    """
     if path is None:
         return ()
     try:
-        entries = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File).known
+        entries = parse_known(path.read_text("utf-8"))
     except OSError as error:
         raise UsageProblem(f"--known {path}: {error.strerror}", hint="give the path of a known.toml") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
@@ -68,15 +95,30 @@ def load_known(path: Path | None, requirements: Collection[str]) -> tuple[KnownF
                 f"--known {path}: unknown requirement {entry.requirement!r}",
                 hint="`bullmq-conformance list` prints every id",
             )
+        if not entry.reason.strip():
+            raise UsageProblem(
+                f"--known {path}: the entry of {entry.requirement} gives no reason",
+                hint=f"say why the client fails it; a reason may begin with {TO_DO} until somebody has looked",
+            )
     return entries
 
 
-def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure]) -> dict[str, str]:
-    """Reason by requirement, for those whose every finding is excused."""
+def parse_known(text: str) -> tuple[KnownFailure, ...]:
+    """The entries of a file's text. Raises TOMLDecodeError, ValidationError."""
+    return msgspec.convert(tomllib.loads(text), _File).known
+
+
+def unexplained(entries: Iterable[KnownFailure]) -> int:
+    """How many entries nobody has looked into yet."""
+    return sum(1 for entry in entries if re.match(rf"{TO_DO}\b", entry.reason))
+
+
+def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure], scenario: str) -> dict[str, str]:
+    """Reason by requirement, for those whose every finding in this scenario is excused."""
     reasons: dict[str, list[str]] = {}
     refused: set[str] = set()
     for finding in findings:
-        entry = next((entry for entry in entries if entry.excuses(finding)), None)
+        entry = next((entry for entry in entries if entry.excuses(finding, scenario)), None)
         if entry is None:
             refused.add(finding.requirement)
         else:
@@ -84,26 +126,46 @@ def excuse(findings: Iterable[Finding], entries: Collection[KnownFailure]) -> di
     return {name: "; ".join(dict.fromkeys(texts)) for name, texts in reasons.items() if name not in refused}
 
 
-def stale_entries(entries: Collection[KnownFailure], records: Collection[ScenarioRecord]) -> dict[str, str]:
-    """Requirements that are listed and whose every judged scenario passes: reason by requirement."""
-    judged: dict[str, set[str]] = {}
-    for record in records:
-        for requirement, verdict in record.requirements.items():
-            judged.setdefault(requirement, set()).add(verdict)
-    passes = {name for name, verdicts in judged.items() if verdicts == {"pass"}}
-    return {entry.requirement: entry.reason for entry in entries if entry.requirement in passes and not entry.sometimes}
+def judged_entries(
+    entries: Iterable[KnownFailure], records: Collection[ScenarioRecord], *, whole: bool
+) -> list[KnownFailure]:
+    """Those about which these records say all that there is to say. `whole`: the run left nothing out."""
+    ran = [record.id for record in records]
+    return [entry for entry in entries if entry.is_judged_by(ran, whole=whole)]
 
 
-def unmatched_entries(entries: Collection[KnownFailure], records: Collection[ScenarioRecord]) -> list[str]:
+def is_stale(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> bool:
+    """Whether the requirement passes in the scenarios that the entry speaks of."""
+    return _verdict(_spoken_of(entry, records), entry.requirement) == "pass" and not entry.sometimes
+
+
+def is_unmatched(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> bool:
+    """Whether the requirement does not hold, and yet no finding is one that the entry speaks of."""
+    about = _spoken_of(entry, records)
+    matched = any(entry.excuses(finding, record.id) for record in about for finding in record.findings)
+    return _verdict(about, entry.requirement) in ("fail", "warn") and not matched and not entry.sometimes
+
+
+def _spoken_of(entry: KnownFailure, records: Iterable[ScenarioRecord]) -> list[ScenarioRecord]:
+    return [record for record in records if entry.requirement in record.requirements and entry.is_about(record.id)]
+
+
+def _verdict(records: Collection[ScenarioRecord], requirement: str) -> Verdict | None:
+    """The verdict of a requirement over several scenarios; None where none judges it."""
+    return worst(record.requirements[requirement] for record in records) if records else None
+
+
+def stale_entries(entries: Iterable[KnownFailure], records: Collection[ScenarioRecord]) -> dict[str, str]:
+    """Reasons of the stale entries, by requirement."""
+    return {entry.requirement: entry.reason for entry in entries if is_stale(entry, records)}
+
+
+def unmatched_entries(entries: Iterable[KnownFailure], records: Collection[ScenarioRecord]) -> list[str]:
     """Say which entries excuse nothing although their requirement was judged and did not pass."""
-    findings = [finding for record in records for finding in record.findings]
-    judged = {requirement for record in records for requirement in record.requirements}
-    stale = stale_entries(entries, records)
     return [
-        f"known entry {entry.requirement} (where {entry.where!r}, message {entry.message!r}) matches nothing in the run"
+        f"known entry {entry.requirement} (where {entry.where!r}, message {entry.message!r}"
+        + (f", scenario {entry.scenario!r}" if entry.scenario != "*" else "")
+        + ") matches nothing in the run"
         for entry in entries
-        if entry.requirement in judged
-        and entry.requirement not in stale
-        and not entry.sometimes
-        and not any(entry.excuses(finding) for finding in findings)
+        if is_unmatched(entry, records)
     ]

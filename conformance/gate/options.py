@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
+from conformance.environment.clients import client_folders
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.records import Level, redacted
 from conformance.participants.marks import Tier
@@ -61,7 +63,15 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
         list[str],
         Meta(description="Canonical rule to switch off (`list --rules` names them); repeatable.", extra=REPEATED),
     ] = msgspec.field(default_factory=list)
-    known: Annotated[str, Meta(description="known.toml: failures that are expected, with reasons.")] = ""
+    known: Annotated[
+        str, Meta(description="known.toml: failures that are expected, with reasons; default: the named client's own.")
+    ] = ""
+    no_known: Annotated[bool, Meta(description="Excuse nothing, whatever the client's known.toml lists.")] = False
+    write_known: Annotated[
+        str, Meta(description="known.toml to write: what failed is added, what is listed and passes now is dropped.")
+    ] = ""
+    budget: Annotated[str, Meta(description="Time for the run (90s, 5m): then no other scenario is begun.")] = ""
+    fail_fast: Annotated[bool, Meta(description="Begin no other scenario once one has failed.")] = False
     out: Annotated[str, Meta(description="Folder for the run file and the reports.")] = ""
     format: Annotated[list[str], Meta(description="Report to write to --out; repeatable, default: all.")] = (
         msgspec.field(default_factory=list)
@@ -71,8 +81,23 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
 
     @property
     def known_path(self) -> Path | None:
-        """The known.toml to use, None if there is none."""
-        return Path(self.known) if self.known else None
+        """The known.toml to use, None if there is none. Raises UsageProblem where it is asked for and refused."""
+        if self.known and self.no_known:
+            raise UsageProblem("--known and --no-known contradict each other", hint="give one of them")
+        if self.known:
+            return Path(self.known)
+        folder = None if self.no_known or self.command else client_folders().get(self.client)
+        return folder / "known.toml" if folder and (folder / "known.toml").exists() else None
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether scenarios of the tier are left out."""
+        return bool(self.select or self.profile) or self.level != "MAY"
+
+    @property
+    def budget_ms(self) -> float | None:
+        """The time for the run, None for as long as it takes. Raises UsageProblem for what is no time."""
+        return duration_ms(self.budget, "--budget") if self.budget else None
 
 
 @dataclass(frozen=True)
@@ -168,6 +193,22 @@ def from_pytest(config: pytest.Config) -> RunConfig:
         command=split_command(config.option.client_command),
         invocation=["pytest", *map(str, config.invocation_params.args)],
     )
+
+
+_UNITS_MS = {"ms": 1, "s": 1000, "": 1000, "m": 60_000, "h": 3_600_000}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|)")
+
+
+def duration_ms(text: str, option: str, *, positive: bool = True) -> float:
+    """A time such as `200ms`, `90s`, `5m`, `1h`, or a number of seconds, in ms.
+
+    Raises UsageProblem, which names the option, for anything else, and for zero where it has to be `positive`.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    duration = float(found[1]) * _UNITS_MS[found[2]] if found else -1.0
+    if duration < 0 or (positive and duration == 0):
+        raise UsageProblem(f"{option} {text!r} is no time", hint="write it as 200ms, 90s, 5m or 1h")
+    return duration
 
 
 def split_command(text: str) -> list[str]:

@@ -24,7 +24,14 @@ from conformance.environment.starvation import StarvationWatch
 from conformance.gate.bench import Bench, BenchPlan
 from conformance.gate.conclusion import Conclusion, RunEvidence, draw_conclusion, percentage
 from conformance.gate.judge import check_names
-from conformance.gate.known import KnownFailure, load_known, stale_entries, unmatched_entries
+from conformance.gate.known import (
+    KnownFailure,
+    judged_entries,
+    load_known,
+    stale_entries,
+    unexplained,
+    unmatched_entries,
+)
 from conformance.gate.options import RunConfig, recorded
 from conformance.gate.records import (
     FORMAT,
@@ -48,6 +55,7 @@ from conformance.gate.selection import (
     running_order,
     scenario_of,
 )
+from conformance.gate.stopping import Stopping
 from conformance.gate.trial import run_trial
 from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
@@ -60,17 +68,31 @@ Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
 WORKER_INPUT = "bullmq_conformance"
 TURNSTILE_INPUT = "bullmq_conformance_turnstile"
+STOPPING_INPUT = "bullmq_conformance_stopping"
 NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
 class ScenarioRunner:
     """What the fixture `runner` gives to a scenario: the bench of this process, how it is played and judged."""
 
-    def __init__(self, bench: Bench, repeater: Repeater, config: RunConfig, known: Sequence[KnownFailure]) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        repeater: Repeater,
+        config: RunConfig,
+        known: Sequence[KnownFailure],
+        stopping: Stopping,
+    ) -> None:
         self.bench, self.repeater, self.config, self.known = bench, repeater, config, known
+        self.stopping = stopping
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
-        """Run a scenario, leave its record with pytest, and end as pytest's outcome says."""
+        """Run a scenario, leave its record with pytest, and end as pytest's outcome says.
+
+        Once the run is to end, it leaves no record: the scenario is one that was not run.
+        """
+        if reason := self.stopping.reason:
+            pytest.skip(f"not run: {reason}")
         ledger = load_ledger()
 
         def attempt() -> tuple[ScenarioRecord, bool]:
@@ -80,6 +102,8 @@ class ScenarioRunner:
 
         record = self.repeater.play(attempt)
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
+        if record.verdict == "fail":
+            self.stopping.note_failure()
         conclude(record)
 
 
@@ -100,6 +124,9 @@ class GatePlugin:
         self.exit_code: int | None = None
         """The run's exit code; None when it did not come to its end, or had nothing to do."""
         self._stack = ExitStack()
+        self._stopping = Stopping.after(
+            config.budget_ms, fail_fast=config.fail_fast, folder=Path(self._turnstile_folder)
+        )
         self._environment: Environment | None = None
         self._header: RunHeader | None = None
         self._planned = 0
@@ -133,6 +160,7 @@ class GatePlugin:
         """Give a worker the address of Redis and the commands of the drivers."""
         node.workerinput[WORKER_INPUT] = BenchPlan.of(self._prepared()).encode()
         node.workerinput[TURNSTILE_INPUT] = self._turnstile_folder
+        node.workerinput[STOPPING_INPUT] = msgspec.json.encode(self._stopping).decode()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
@@ -150,14 +178,15 @@ class GatePlugin:
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         """The bench of this process, while its scenarios run."""
         told = getattr(config, "workerinput", {})
-        given = told.get(WORKER_INPUT)
+        given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
         turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
         with ExitStack() as stack:
             bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
             stack.callback(bench.close)
             redis = stack.enter_context(bench.server.connect())
             watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
-            yield ScenarioRunner(bench, Repeater(watch, turnstile), self.config, self.known)
+            ends = msgspec.json.decode(stopping, type=Stopping) if stopping else self._stopping
+            yield ScenarioRunner(bench, Repeater(watch, turnstile), self.config, self.known, ends)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Pass a finished scenario's record on (in the controller, or in the only process)."""
@@ -178,15 +207,18 @@ class GatePlugin:
             self._stack.close()
 
     def _finish(self, session: pytest.Session) -> None:
+        left = self._planned - len(self.records)
+        judged = judged_entries(self.known, self.records, whole=not self.config.is_narrowed and not left)
         verdicts = [record.verdict for record in self.records]
         footer = RunFooter(
             finished_ms=_now_ms(),
             exit_code=0,
             verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
-            stale=stale_entries(self.known, self.records),
-            problems=unmatched_entries(self.known, self.records),
+            stale=stale_entries(judged, self.records),
+            problems=unmatched_entries(judged, self.records),
             unanswered=sorted({op for record in self.records for op in record.unanswered}),
             startup_ms=dict(self._environment.startup_ms) if self._environment else {},
+            stopped=self._stopping.reason if left else "",
         )
         self.exit_code = self._concluded(footer).exit_code
         if self.exit_code and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
@@ -206,7 +238,7 @@ class GatePlugin:
 
     @cached_property
     def _turnstile_folder(self) -> str:
-        """Where the processes of this run find its turnstile."""
+        """Where the processes of this run find its turnstile, and whether one of them has seen a failure."""
         return self._stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-"))
 
     def _prepared(self) -> Environment:
@@ -237,7 +269,7 @@ class GatePlugin:
             client=party_of(environment.client, environment.handshakes["client"]),
             oracle=party_of(environment.oracle, environment.handshakes["oracle"]),
             redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
-            environment={**environment.facts(), **self._not_run()},
+            environment={**environment.facts(), **self._not_run(), **self._known_in_use()},
             planned=planned,
             options=recorded(self.config),
             not_run=requirements_not_run(self.config, load_ledger()),
@@ -252,6 +284,16 @@ class GatePlugin:
         reason = f"{', '.join(names)} {NEED_A_CLUSTER}"
         self.announce(f"not run: {reason}")
         return {"not run": reason}
+
+    def _known_in_use(self) -> dict[str, str]:
+        """Which known.toml excuses failures: said at once, because it need not have been named."""
+        path = self.config.known_path
+        if path is None:
+            return {}
+        to_do = unexplained(self.known)
+        facts = f"{path}: {len(self.known)} entries" + (f", {to_do} without a reason so far" if to_do else "")
+        self.announce(f"known failures: {facts}")
+        return {"known failures": facts}
 
     def _tell(self, record: Record) -> None:
         for listener in self.listeners:

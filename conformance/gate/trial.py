@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from conformance.driver.errors import (
     DriverBroken,
     OperationFailed,
+    OperationGivenUp,
     OperationIndeterminate,
     OperationUnanswered,
     OperationUnsupported,
@@ -21,6 +21,7 @@ from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.decided import is_decided, why_undecided
 from conformance.gate.judge import ORACLE_HEALTH, Judge
+from conformance.gate.time_limit import Side, TimeLimit, TimeLimitExceeded, play
 from conformance.ledger.loader import Ledger
 from conformance.ledger.operations import load_operations
 from conformance.observe.tables import Snapshot
@@ -31,9 +32,15 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
+from conformance.participants.patience import Patience
 from conformance.participants.renamed_keys import equally_trimmed, read_named
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
+
+SETTLE_MS = 10_000
+"""How long what a scenario has begun may go on after its end."""
+SETTLE_FAILED_MS = 2000
+"""The same where the client has failed: what is still going on then mostly never ends."""
 
 
 @dataclass
@@ -50,6 +57,8 @@ class TrialResult:
     inconclusive: str = ""
     undecided: frozenset[str] = frozenset()
     """Requirements of the scenario on which the client could not show anything: the oracle did that in its place."""
+    given_up: str = ""
+    """Why the scenario was ended although nothing new is known: an operation that it needs has hung before."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     frozen: bool = False
@@ -59,14 +68,20 @@ class TrialResult:
 
 
 def run_trial(
-    scenario: Scenario, arguments: Mapping[str, Any], bench: Bench, ledger: Ledger, *, rules_off: Sequence[str] = ()
+    scenario: Scenario,
+    arguments: Mapping[str, Any],
+    bench: Bench,
+    ledger: Ledger,
+    *,
+    rules_off: Sequence[str] = (),
+    limit: TimeLimit | None = None,
 ) -> TrialResult:
     """Run one scenario once and return what came to light. Never raises for what a client does.
 
-    `rules_off`: names of canonical rules that are not applied.
+    `rules_off`: names of canonical rules that are not applied. `limit`: another than the scenario's own.
     """
     started = time.perf_counter()
-    trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off))
+    trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off), limit=limit or TimeLimit.of(scenario))
     for part in (trial.run, trial.finish):
         _guarded(part, trial.result)
     trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
@@ -86,13 +101,21 @@ def _guarded(part: Callable[[], None], result: TrialResult) -> None:
 
 class _Trial:
     def __init__(
-        self, scenario: Scenario, arguments: dict[str, Any], bench: Bench, ledger: Ledger, rules_off: tuple[str, ...]
+        self,
+        scenario: Scenario,
+        arguments: dict[str, Any],
+        bench: Bench,
+        ledger: Ledger,
+        rules_off: tuple[str, ...],
+        *,
+        limit: TimeLimit,
     ) -> None:
-        self.scenario, self.arguments, self.bench = scenario, arguments, bench
+        self.scenario, self.arguments, self.bench, self.limit = scenario, arguments, bench, limit
         self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
+        self.patience = Patience(bench.waits, scenario.name, sides=scenario.style == "differential")
         self.cut_short = False
         """Whether the client went on without telling, where the scenario could not."""
 
@@ -123,25 +146,25 @@ class _Trial:
         oracle = self._participant("oracle", self.bench.names("oracle"), frozen=frozen)
         client = self._participant("client", self.bench.names("client"), frozen=frozen)
         self.judge = self._judge_of(client)
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            on_oracle = pool.submit(self._one_side, oracle)
-            on_client = pool.submit(self._one_side, client)
-        self._settle()
-        failure = on_oracle.exception()
+        on_oracle = Side(lambda: self._one_side(oracle), lambda: oracle.transcript.step)
+        on_client = Side(lambda: self._one_side(client), lambda: client.transcript.step)
+        self._play(on_oracle, on_client)
+        self._settle(failed=on_client.failure is not None)
+        failure = on_oracle.failure
         if oracle.played and failure is not None and not isinstance(failure, Cancelled):
             self._cannot_be_played(failure)
             return
         self._judge_oracle(failure)
         if not self.result.error:
-            self._judge_client(on_client.exception())
+            self._judge_client(on_client.failure)
             self._observe(oracle, client, frozen=frozen)
 
     def _one_side(self, participant: Participant) -> None:
         """The steps of one side. Where the scenario cannot be played on it, the other need not wait for anything."""
         try:
             self._steps({"client": participant})
-        except OperationUnsupported as unsupported:
-            self.cancellation.cancel(str(unsupported))
+        except (OperationUnsupported, OperationGivenUp) as ending:
+            self.cancellation.cancel(str(ending))
             raise
 
     def _cannot_be_played(self, failure: object) -> None:
@@ -176,8 +199,13 @@ class _Trial:
         client = self._participant("client", names, frozen=False)
         self.judge = self._judge_of(client)
         oracle = self._participant("oracle", names, frozen=False)
-        failure = _caught(lambda: self._steps(self._roles(client, oracle)))
-        self._settle()
+        both = Side(
+            lambda: self._steps(self._roles(client, oracle)),
+            lambda: f"{client.transcript.step} (client), {oracle.transcript.step} (oracle)",
+        )
+        self._play(None, both)
+        failure = both.failure
+        self._settle(failed=failure is not None)
         if client.played and failure is not None:
             # Nobody has shown that loops can play it: only a scenario on two prefixes is first played by the oracle.
             self._cannot_be_played(failure)
@@ -192,6 +220,15 @@ class _Trial:
         left, named = self._snapshots(client)
         self._judge_left_behind(left, named.queues, names)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+
+    def _play(self, oracle: Side | None, client: Side) -> None:
+        play(oracle, client, self.limit, cancel=self.cancellation.cancel, kill=self._kill)
+
+    def _kill(self) -> None:
+        """End the drivers; whoever needs one starts it again."""
+        for driver in self.bench.drivers:
+            if driver.connection is not None:
+                driver.connection.kill()
 
     def _roles(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
         if self.scenario.style == "shared":
@@ -210,18 +247,19 @@ class _Trial:
             self.cancellation,
             plays_workers=self.bench.plays_workers(),
         )
+        participant.patience = self.patience
         self.participants.append(participant)
         return participant
 
     def _steps(self, roles: dict[str, Participant]) -> None:
         self.scenario.function(**roles, **self.arguments)
 
-    def _settle(self) -> None:
+    def _settle(self, *, failed: bool) -> None:
         """Nothing is disturbed any more, and what was begun comes to its end: also after a failure."""
         # Heal first: a call that a tap still holds would be waited for in vain.
         self.bench.heal()
         for participant in self.participants:
-            participant.settle()
+            participant.settle(within_ms=SETTLE_FAILED_MS if failed else SETTLE_MS)
 
     def _close_handles(self) -> None:
         """Close all handles, so that nobody writes while the kit reads."""
@@ -250,7 +288,12 @@ class _Trial:
         self.result.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
 
     def _judge_left_behind(self, snapshot: Snapshot, queues: list[str], names: Names) -> None:
-        """What the client left must keep the invariants, and Node must be able to read it."""
+        """What the client left must keep the invariants, and Node must be able to read it.
+
+        Not where the scenario was given up: what it has done to the queue itself may be only half of what it does.
+        """
+        if self.result.given_up:
+            return
         # The invariants of what is really there: an id that Node would give again is one, whatever the scenario says.
         if not self.cut_short:
             self.result.findings += self.judge.invariants(snapshot)
@@ -269,21 +312,15 @@ class _Trial:
 
     def _judge_client(self, failure: BaseException | None) -> None:
         self.result.reached_end = failure is None
+        if failure is None or self._is_left_open(failure):
+            return
         match failure:
-            case None:
-                return
             case Mismatch():
                 self.result.findings.append(self.judge.mismatch(failure))
-            case OperationUnsupported() | Cancelled():
-                self.result.unsupported = str(failure)
-                # Everything was done so far, and the kit has left in the middle: such a state is nobody's.
-                self.cut_short = isinstance(failure, OperationUnanswered)
-            case OperationIndeterminate():
-                self.result.inconclusive = str(failure)
             case OperationFailed():
                 self.result.findings.append(self.judge.failed(failure))
-            case StandInBroken():
-                self.result.error = f"the oracle in the client's place could not be used: {failure}"
+            case TimeLimitExceeded():
+                self.result.findings.append(self.judge.not_ended(str(failure)))
             case DriverBroken():
                 self.result.findings.append(self.judge.driver_broken(failure))
                 connection = self.bench.client.connection
@@ -295,10 +332,19 @@ class _Trial:
             case _:
                 self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 
-
-def _caught(action: Callable[[], None]) -> BaseException | None:
-    try:
-        action()
-    except Exception as failure:  # noqa: BLE001  (whatever it is, it is evidence)
-        return failure
-    return None
+    def _is_left_open(self, failure: BaseException) -> bool:
+        """Whether the scenario ended in a way that says nothing about the client; the result then has the reason."""
+        match failure:
+            case OperationUnsupported() | Cancelled():
+                self.result.unsupported = str(failure)
+                # Everything was done so far, and the kit has left in the middle: such a state is nobody's.
+                self.cut_short = isinstance(failure, OperationUnanswered)
+            case OperationIndeterminate():
+                self.result.inconclusive = str(failure)
+            case OperationGivenUp():
+                self.result.given_up = str(failure)
+            case StandInBroken():
+                self.result.error = f"the oracle in the client's place could not be used: {failure}"
+            case _:
+                return False
+        return True

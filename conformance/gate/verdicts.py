@@ -56,7 +56,7 @@ def make_record(
     """The scenario's line."""
     verdicts = _verdicts(scenario, result, ledger)
     failing = [finding for finding in result.findings if verdict_of(finding, ledger) == "fail"]
-    excused = excuse(failing, known)
+    excused = excuse(failing, known, scenario_id(item))
     if excused and not result.reached_end:
         excused |= {name: NOT_REACHED for name, verdict in verdicts.items() if verdict in UNFINISHED}
     return ScenarioRecord(
@@ -68,7 +68,7 @@ def make_record(
         requirements=verdicts,
         findings=result.findings,
         known=excused,
-        reason=result.error or result.unsupported or result.inconclusive,
+        reason=result.error or result.unsupported or result.inconclusive or result.given_up,
         timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
         reproduce=reproduce_line(scenario_id(item), config),
         log=result.log,

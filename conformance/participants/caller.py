@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -25,6 +25,7 @@ from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
 from conformance.participants.expect import Mismatch
 from conformance.participants.names import Names
+from conformance.participants.patience import Patience, Wait
 from conformance.participants.redis_view import RedisView
 from conformance.participants.renamed_calls import adding, answer_to_scenario, call_to_client, event_to_scenario, learn
 from conformance.participants.stand_in import OPEN_WITHIN_MS, Deeds, StandIn, handles_named_in
@@ -59,6 +60,8 @@ class Transcript:
 
     def __init__(self) -> None:
         self.calls: list[RecordedCall] = []
+        self.step = "nothing yet"
+        """What is being done now, or was done last: said where a scenario does not come to its end."""
         self.everything: list[RecordedCall] = []
         """Polled calls and those of other threads included, in the order in which they ended."""
         self.broken_in: RecordedCall | None = None
@@ -151,6 +154,7 @@ class Pending(Generic[Value]):
 
     def result(self, *, within_ms: int = 8000) -> Value:
         """Wait for what it returns. Raises what it raised, Cancelled, or Mismatch when `within_ms` have passed."""
+        self._transcript.step = "waiting for the end of a call"
         for slice_ms in self._cancellation.slices(within_ms):
             self._thread.join(slice_ms / 1000)
             if self.done:
@@ -212,6 +216,8 @@ class Caller:
         self.stand_in = stand_in
         """Who does what the driver cannot do; nobody, for the oracle."""
         self.deeds = Deeds()
+        self.patience = Patience()
+        """How long waits go on, with what is known of waits before."""
         self.transcript = Transcript()
         self.unanswered: set[str] = set()
         """Operations that the client did without an answer."""
@@ -234,7 +240,12 @@ class Caller:
     def share(self, other: Caller) -> None:
         """Speak to the same driver as another: names of handles are not used twice, and calls have one order."""
         self.transcript, self.deeds, self.tokens = other.transcript, other.deeds, other.tokens
-        self._handles = other._handles
+        self._handles, self.patience = other._handles, other.patience
+
+    def waiting(self, what: str, within_ms: int) -> AbstractContextManager[Wait]:
+        """A wait that the scenario states with this sentence."""
+        self.transcript.step = f"waiting until {what}"
+        return self.patience.wait(self.role, what, within_ms)
 
     @property
     def prefix(self) -> str:
@@ -264,6 +275,7 @@ class Caller:
         problem.
         """
         self.cancellation.check()
+        self.transcript.step = f"the call {type(op).op}"
         started = time.perf_counter()
         try:
             if self._is_own(handle):

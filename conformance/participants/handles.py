@@ -61,14 +61,15 @@ class ParticipantHandle:
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
         seen = "nothing"
-        for slice_ms in self.caller.cancellation.slices(within_ms):
-            try:
-                return self.caller.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)
-            except EventTimeout as timeout:
-                seen = timeout.seen
-        raise Mismatch(
-            what, expected=f"within {within_ms} ms", actual=f"no event {' or '.join(sorted(names))}; seen: {seen}"
-        )
+        with self.caller.waiting(what, within_ms) as wait:
+            for slice_ms in self.caller.cancellation.slices(within_ms):
+                try:
+                    return self.caller.wait_event(self.handle, names=names, deadline_ms=slice_ms, where=where)
+                except EventTimeout as timeout:
+                    seen = timeout.seen
+                if wait.left_ms <= 0:
+                    break
+            raise wait.mismatch(what, f"no event {' or '.join(sorted(names))}; seen: {seen}")
 
 
 class QueueHandle(ParticipantHandle):

@@ -168,8 +168,8 @@ class JobIds:
         if answer == str(number) or self._is_counted_by_redis(answer, shown):
             self._put(answer, answer)
             return ""
-        while str(number) in self._of_client:
-            number += 1
+        free = range(number, number + len(self._of_client) + 1)
+        number = next(candidate for candidate in free if str(candidate) not in self._of_client)
         self._made_up.add(answer)
         self._put(str(number), answer)
         return f"{answer!r} for job {number}"

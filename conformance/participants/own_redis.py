@@ -18,7 +18,13 @@ from typing import Any
 
 import redis
 
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.errors import (
+    DriverBroken,
+    OperationFailed,
+    OperationGivenUp,
+    OperationIndeterminate,
+    OperationUnsupported,
+)
 from conformance.driver.ops import lifecycle
 from conformance.environment.drivers import TapPoint
 from conformance.participants.expect import Mismatch
@@ -130,9 +136,12 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
     return moved
 
 
+_CANNOT_CLOSE = (DriverBroken, OperationFailed, OperationGivenUp, OperationIndeterminate, OperationUnsupported)
+
+
 def _close_everything(client: Participant) -> None:
     if client.stand_in is not None:
         client.stand_in.reset()
     # A driver that cannot is noticed, and replaced, by the bench.
-    with contextlib.suppress(DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
+    with contextlib.suppress(*_CANNOT_CLOSE):
         client.driver.call(lifecycle.Reset(), deadline_ms=15_000)

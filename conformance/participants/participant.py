@@ -67,9 +67,13 @@ class Participant(Caller):
         return pending
 
     def settle(self, *, within_ms: int = 10_000) -> None:
-        """Wait until nothing that the scenario has begun goes on any more. Taps have to be healed before."""
+        """Wait until nothing that the scenario has begun goes on any more. Taps have to be healed before.
+
+        `within_ms` are for all of it together.
+        """
+        ends = time.monotonic() + within_ms / 1000
         for pending in self._pending:
-            pending.settle(within_ms=within_ms)
+            pending.settle(within_ms=max(0, int((ends - time.monotonic()) * 1000)))
         self._pending.clear()
 
     def untagged(self) -> Participant:
@@ -101,12 +105,11 @@ class Participant(Caller):
         self, probe: Callable[[], Value], until: Callable[[Value], object], what: str, *, within_ms: int = 5000
     ) -> Value:
         """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
-        deadline = time.monotonic() + within_ms / 1000
-        with self.transcript.silent():
+        with self.waiting(what, within_ms) as wait, self.transcript.silent():
             while True:
                 value = probe()
                 if until(value):
                     return value
-                if time.monotonic() > deadline:
-                    raise Mismatch(what, expected=f"within {within_ms} ms", actual=f"last seen: {value_text(value)}")
+                if wait.left_ms <= 0:
+                    raise wait.mismatch(what, f"last seen: {value_text(value)}")
                 self.cancellation.sleep(POLL_SECONDS)

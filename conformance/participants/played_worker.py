@@ -111,8 +111,8 @@ class PlayedWorker(WorkerHandle):
         return event.job
 
     def _handed_over(self, loop: PlayedLoop, claim: ClaimWatch) -> JobEvent | None:
-        ends = time.monotonic() + HAND_OVER_MS / 1000
-        while time.monotonic() < ends:
+        deadline = time.monotonic() + HAND_OVER_MS / 1000
+        while time.monotonic() < deadline:
             self.caller.cancellation.check()
             try:
                 event = self.caller.wait_event(loop.handle, names={"job"}, deadline_ms=LOOK_EVERY_MS, where=None)
@@ -173,8 +173,8 @@ class PlayedWorker(WorkerHandle):
             self.caller.call(op, handle=handle, deadline_ms=HAND_OVER_MS)
 
     def _wait_for_end_of(self, loop: PlayedLoop) -> None:
-        ends = time.monotonic() + HAND_OVER_MS / 1000
-        while loop.job in self.redis.elements("active") and time.monotonic() < ends:
+        deadline = time.monotonic() + HAND_OVER_MS / 1000
+        while loop.job in self.redis.elements("active") and time.monotonic() < deadline:
             self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
 
     def _check_moved(self, op: str, loop: PlayedLoop) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
 
-from conformance.driver.errors import OperationUnsupported
+from conformance.driver.errors import DriverBroken, OperationGivenUp, OperationUnsupported
 from conformance.observe.tap.commands import sent_text
 from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.rules import Action, Cut, Delay, Error, Hold, Trigger, TriggerPhase, Watch
@@ -173,7 +173,7 @@ class ParticipantTap:
     def look(self, attempt: Callable[[int], CommandRecord], within_ms: int) -> CommandRecord:
         """Wait for a command; `attempt` waits for so many ms, and raises NotSeen when it has not come by then.
 
-        Raises Cancelled, OperationUnsupported as soon as a pending call has ended so, and else what `missed` says.
+        Raises Cancelled, what a pending call has ended with if the client could not do it, and else what `missed` says.
         """
         unseen = NotSeen("")
         for slice_ms in self._cancellation.slices(within_ms):
@@ -181,7 +181,7 @@ class ParticipantTap:
                 return attempt(slice_ms)
             except NotSeen as nothing:
                 unseen = nothing
-            self._raise_unsupported()
+            self._raise_ended()
         raise self.missed(unseen, within_ms) from unseen
 
     def missed(self, unseen: NotSeen, within_ms: int) -> Exception:
@@ -191,10 +191,10 @@ class ParticipantTap:
             return OperationUnsupported("tap", f"this client calls scripts of its own ({unseen})")
         return Mismatch("the client sends this command", expected=f"within {within_ms} ms", actual=str(unseen))
 
-    def _raise_unsupported(self) -> None:
-        """Raise OperationUnsupported if a pending call has ended so, or was done by the oracle: nothing will come."""
+    def _raise_ended(self) -> None:
+        """Raise what a pending call has ended with or, where the oracle did it, that nothing more will come of it."""
         for pending in self._pending:
-            if isinstance(pending.failure, OperationUnsupported):
+            if isinstance(pending.failure, OperationUnsupported | OperationGivenUp | DriverBroken):
                 raise pending.failure
             if pending.was_replaced:
                 raise OperationUnsupported("tap", "what was to come here, the oracle does in the client's place")

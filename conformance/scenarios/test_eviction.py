@@ -13,7 +13,7 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import check_stalled_again, let_stall
+from conformance.scenarios.support.steps import check_stalled_again, claimed_until_empty, let_stall
 
 NO_FIELDS = {
     "required-fields": "the hash was evicted, and only what happened since is in it",
@@ -43,7 +43,7 @@ def test_jobs_without_locks_are_recovered(client: Participant) -> None:
     for recovered in ([], ["1", "2", "3", "4", "5"]):
         put_back = sorted(check_stalled_again(queue, worker))
         equal(put_back, recovered, "the second check recovers what the first has marked")
-    while (claimed := worker.claim("token-again")) is not None:
+    for claimed in claimed_until_empty(worker, "token-again"):
         worker.complete(claimed.id, token="token-again")
     equal(len(queue.redis.members("completed")), 5, "every job is completed")
 

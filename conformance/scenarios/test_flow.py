@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
+from conformance.driver.ops.flow import FlowNode
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, scenario
 from conformance.participants.participant import Participant
@@ -217,16 +218,19 @@ def test_reading_a_flow(client: Participant) -> None:
     run_next(worker, "lowest")
 
     def levels(depth: int) -> list[str]:
-        level, found = flow.get("top", depth=depth), []
-        while level is not None:
-            found.append(level.id)
-            level = level.children[0] if level.children else None
-        return found
+        return first_branch(flow.get("top", depth=depth))
 
     everything = ["top", "middle", "low", "lowest"]
     equal(levels(10), everything, "the whole tree is read, finished children too")
     equal(levels(2), everything[:2], "it is read down to the depth asked for")
     equal(flow.get("nobody"), None, "a job that does not exist has no tree")
+
+
+def first_branch(level: FlowNode | None) -> list[str]:
+    """Ids from a node down to a leaf, along the first child of each."""
+    if level is None:
+        return []
+    return [level.id, *first_branch(level.children[0] if level.children else None)]
 
 
 @handover("flow.release", "flow.children-values")

@@ -10,7 +10,7 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import FULL_WINDOW, MINUTE_MS, apply_limit, end_window, fill, limit_queue
+from conformance.scenarios.support.steps import FULL_WINDOW, MINUTE_MS, after_window, apply_limit, fill, limit_queue
 
 
 @pytest.mark.parametrize("whose", ["worker", "queue"])
@@ -26,7 +26,7 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
     equal(queue.redis.string("limiter"), "2", "the starts were counted, the refusal was not")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "the window lasts for `duration`", where="limiter.ttl")
     equal(queue.redis.elements("wait"), ["4", "3"], "what was not handed out still waits")
-    end_window(queue.redis, client)
+    worker = after_window(client, queue, worker, **limiter)
     equal(worker.claim_one("token-4").id, "3", "after the window the next job is handed out")
     equal(queue.redis.string("limiter"), "1", "a new window is open")
 
@@ -34,14 +34,15 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
 @scenario("ratelimit.inside-the-claim")
 def test_a_reached_limit_takes_nothing(client: Participant) -> None:
     """The claim looks at the counter before it touches a job."""
-    queue, worker = client.queue(), client.worker(limiter={"max": 3, "duration": MINUTE_MS})
+    limit = {"max": 3, "duration": MINUTE_MS}
+    queue, worker = client.queue(), client.worker(limiter=limit)
     queue.add("urgent", {}, priority=1)
     queue.redis.set_string("limiter", "3", ttl_ms=MINUTE_MS)
     equal(worker.claim(), None, "the limit is reached before the first claim")
     equal(queue.redis.state("1"), ["prioritized"], "the job was not touched")
     equal((queue.redis.field("1", "ats"), queue.redis.string("limiter")), (None, "3"), "no start was counted")
-    end_window(queue.redis, client)
-    equal(worker.claim_one().id, "1", "the worker is alive and gets the job after the window")
+    worker = after_window(client, queue, worker, limiter=limit)
+    equal(worker.claim_one().id, "1", "the job is handed out after the window")
 
 
 @scenario("ratelimit.window")
@@ -129,7 +130,7 @@ def test_a_limit_set_by_hand_stops_everything(client: Participant, whose: str) -
     equal(queue.redis.string("limiter"), FULL_WINDOW, "the counter is above every limit")
     between(queue.redis.ttl_ms("limiter"), 1, MINUTE_MS, "it expires after that time", where="limiter.ttl")
     equal(worker.claim(), None, "nothing is handed out")
-    end_window(queue.redis, client)
+    worker = after_window(client, queue, worker, **limiter)
     equal(worker.claim_one().id, "1", "afterwards the job is handed out")
 
 

@@ -65,7 +65,8 @@ def test_a_known_failure_is_excused(
 
 
 def test_a_known_failure_that_passes_is_stale(program: Program, known_toml: WriteKnown, tmp_path: Path) -> None:
-    done = program("run", *ONE, "--client", "node", "--known", known_toml(), "--out", tmp_path / "out")
+    known = known_toml(scenario=LIFO)
+    done = program("run", *ONE, "--client", "node", "--known", known, "--out", tmp_path / "out")
     assert done.code == 1, done
     run = read_records(tmp_path / "out")
     assert run.scenarios[0].verdict == "pass"
@@ -77,7 +78,7 @@ def test_a_known_failure_that_passes_is_stale(program: Program, known_toml: Writ
 def test_an_entry_that_matches_nothing_is_told(
     program: Program, without_lifo: list[str], known_toml: WriteKnown, tmp_path: Path
 ) -> None:
-    known = known_toml(where="event.nothing")
+    known = known_toml(scenario=LIFO, where="event.nothing")
     done = program("run", *ONE, "--known", known, "--out", tmp_path / "out", "--", *without_lifo)
     assert done.code == 1, done
     run = read_records(tmp_path / "out")

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from conformance.gate.known import KnownFailure, excuse, load_known, stale_entries, unmatched_entries
+from conformance.gate.known import (
+    KnownFailure,
+    excuse,
+    judged_entries,
+    load_known,
+    stale_entries,
+    unexplained,
+    unmatched_entries,
+)
+from conformance.gate.records import Verdict
 from conformance.problems import UsageProblem
 
 from .gate_builders import finding, record
@@ -90,12 +99,12 @@ def test_a_folder_is_a_usage_problem(tmp_path: Path) -> None:
 
 def test_a_requirement_is_excused_when_an_entry_matches_its_every_finding() -> None:
     entries = [KnownFailure(requirement="a.must", reason="old", where="job.*")]
-    assert excuse([finding(where="job.name"), finding(where="job.delay")], entries) == {"a.must": "old"}
+    assert excuse([finding(where="job.name"), finding(where="job.delay")], entries, "a/one") == {"a.must": "old"}
 
 
 def test_one_finding_that_no_entry_matches_spoils_the_excuse() -> None:
     entries = [KnownFailure(requirement="a.must", reason="old", where="job.*")]
-    assert excuse([finding(where="job.name"), finding(where="event.added")], entries) == {}
+    assert excuse([finding(where="job.name"), finding(where="event.added")], entries, "a/one") == {}
 
 
 def test_several_entries_can_share_the_work_and_every_reason_is_told_once() -> None:
@@ -104,12 +113,12 @@ def test_several_entries_can_share_the_work_and_every_reason_is_told_once() -> N
         KnownFailure(requirement="a.must", reason="late", where="event.*"),
     ]
     findings = [finding(where="job.name"), finding(where="event.added"), finding(where="job.delay")]
-    assert excuse(findings, entries) == {"a.must": "old; late"}
+    assert excuse(findings, entries, "a/one") == {"a.must": "old; late"}
 
 
 def test_an_entry_speaks_about_its_own_requirement_only() -> None:
     entries = [KnownFailure(requirement="a.name", reason="old")]
-    assert excuse([finding("a.must"), finding("a.name")], entries) == {"a.name": "old"}
+    assert excuse([finding("a.must"), finding("a.name")], entries, "a/one") == {"a.name": "old"}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +134,7 @@ def test_an_entry_speaks_about_its_own_requirement_only() -> None:
     ],
 )
 def test_where_is_a_glob_and_message_a_prefix(entry: KnownFailure, excuses: bool) -> None:
-    assert entry.excuses(finding(where="job.name", message="the name differs")) is excuses
+    assert entry.excuses(finding(where="job.name", message="the name differs"), "a/one") is excuses
 
 
 # Biting back.
@@ -167,4 +176,65 @@ def test_a_race_that_this_run_did_not_meet_is_no_problem() -> None:
     entry = KnownFailure(requirement="a.must", reason="a race", where="job.*", sometimes=True)
     assert stale_entries([entry], [record({"a.must": "pass"})]) == {}
     assert unmatched_entries([entry], [record({"a.must": "fail"}, finding(where="event.added"))]) == []
-    assert excuse([finding(where="job.name")], [entry]) == {"a.must": "a race"}
+    assert excuse([finding(where="job.name")], [entry], "a/one") == {"a.must": "a race"}
+
+
+# Scenarios.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_about"),
+    [
+        ("*", True),
+        ("lock/lost[complete]", True),
+        ("lock/lost", True),
+        ("lock/*", True),
+        ("lock/lost[c*]", True),
+        ("lock/lost[fail]", False),
+        ("lock/los", False),
+        ("lock/lost[cde]", False),
+    ],
+)
+def test_an_entry_may_name_scenarios_and_their_parameters(pattern: str, is_about: bool) -> None:
+    entry = KnownFailure(requirement="a.must", reason="x", scenario=pattern)
+    assert entry.is_about("lock/lost[complete]") is is_about
+    assert entry.excuses(finding(), "lock/lost[complete]") is is_about
+    assert (excuse([finding()], [entry], "lock/lost[complete]") == {"a.must": "x"}) is is_about
+
+
+def test_a_narrowed_run_judges_only_entries_whose_scenario_it_ran() -> None:
+    named = KnownFailure(requirement="a.must", reason="x", scenario="a/one")
+    others = [ENTRY, KnownFailure(requirement="a.must", reason="y", scenario="a/*")]
+    ran = [record({"a.must": "pass"}, name="a/one[1]")]
+    assert judged_entries([named, *others], ran, whole=False) == [named]
+    assert judged_entries([named, *others], ran, whole=True) == [named, *others]
+
+
+def test_an_entry_is_judged_by_its_own_scenarios_only() -> None:
+    entry = KnownFailure(requirement="a.must", reason="x", scenario="a/one[1]")
+    fails_elsewhere = record({"a.must": "fail"}, finding(), name="a/two")
+    assert stale_entries([entry], [record({"a.must": "pass"}, name="a/one[1]"), fails_elsewhere]) == {"a.must": "x"}
+    [told] = unmatched_entries([entry], [record({"a.must": "fail"}, name="a/one[1]"), fails_elsewhere])
+    assert "a/one[1]" in told
+
+
+@pytest.mark.parametrize("verdict", ["unchecked", "unsupported", "inconclusive", "error"])
+def test_what_nobody_could_look_at_says_nothing_about_an_entry(verdict: Verdict) -> None:
+    records = [record({"a.must": verdict})]
+    assert stale_entries([ENTRY], records) == {}
+    assert unmatched_entries([ENTRY], records) == []
+
+
+# Reasons.
+
+
+@pytest.mark.parametrize("reason", ["", "  "])
+def test_a_reason_is_needed(known_toml: Callable[[str], Path], reason: str) -> None:
+    path = known_toml(f'[[known]]\nrequirement = "a.must"\nreason = "{reason}"')
+    with pytest.raises(UsageProblem, match=r"a\.must gives no reason"):
+        load_known(path, REQUIREMENTS)
+
+
+def test_reasons_to_be_filled_in_are_counted() -> None:
+    reasons = ["TODO: the name differs", "TODO", "TODOS are not meant", "old"]
+    assert unexplained([KnownFailure(requirement="a.must", reason=reason) for reason in reasons]) == 2

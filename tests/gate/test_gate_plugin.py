@@ -15,17 +15,26 @@ from conformance.driver.messages import ClientInfo, Ready
 from conformance.environment.clients import Launch, Toolchain
 from conformance.environment.prepare import Environment
 from conformance.findings import Finding
-from conformance.gate.bench import BenchPlan
+from conformance.gate.bench import Bench, BenchPlan
 from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
-from conformance.gate.plugin import PROPERTY, GatePlugin, insist_on_profiles, nothing_selected, party_of
+from conformance.gate.plugin import (
+    PROPERTY,
+    GatePlugin,
+    ScenarioRunner,
+    insist_on_profiles,
+    nothing_selected,
+    party_of,
+)
 from conformance.gate.records import HIDDEN, Party, Record, RunFooter, RunHeader, ScenarioRecord, Verdict, encode
+from conformance.gate.repeating import Repeater
+from conformance.gate.stopping import BUDGET_USED, Stopping
 from conformance.problems import Undecidable, UsageProblem
 from conformance.servers import RedisInstance
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage
 
-from .gate_builders import finding, record
+from .gate_builders import finding, made, record
 
 PARTY = Party(
     name="mini", language="python", version="1", targets="5.62.0", command=["mini"], capabilities=[], ops=["open"]
@@ -247,3 +256,45 @@ def test_a_client_is_shown_under_its_own_name() -> None:
 def test_a_ready_line_is_what_a_party_is_made_of() -> None:
     """`Party` must have a place for everything that the handshake says of a driver."""
     assert set(Ready.__struct_fields__) - {"protocol", "client"} <= set(Party.__struct_fields__)
+
+
+# Ending before the end, and known.toml.
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("pass", 4), ("fail", 1)])
+def test_what_the_budget_leaves_out_is_told(verdict: Verdict, code: int) -> None:
+    run = Run(planned=3, budget="1ms")
+    run.finishes(one(verdict))
+    assert run.ends() == code
+    assert (run.footer.stopped, run.footer.problems) == (BUDGET_USED, [])
+
+
+def test_an_entry_is_not_stale_because_of_a_run_that_was_narrowed_or_ended() -> None:
+    old = KnownFailure(requirement="add.lifo", reason="old")
+    for run in (Run(old, planned=1, select=["add.lifo"]), Run(old, planned=2, budget="1ms")):
+        run.finishes(one("pass"))
+        run.ends()
+        assert run.footer.stale == {}
+
+
+def test_a_scenario_that_is_not_begun_leaves_no_record() -> None:
+    node = SimpleNamespace(user_properties=[])
+    runner = ScenarioRunner(cast("Bench", None), cast("Repeater", None), RunConfig(), [], Stopping(deadline_ms=1.0))
+    with pytest.raises(pytest.skip.Exception, match=BUDGET_USED):
+        runner.run(made("add.lifo"), cast("pytest.FixtureRequest", SimpleNamespace(node=node)), {})
+    assert node.user_properties == []
+
+
+def test_a_named_client_brings_its_known_failures() -> None:
+    header = Run(planned=1, client="python-official").heard[0]
+    assert isinstance(header, RunHeader)
+    assert "python_official/known.toml: " in header.environment["known failures"]
+    for options in ({"no_known": True}, {"command": ["driver"]}, {"client": "node"}):
+        other = Run(planned=1, **{"client": "python-official", **options}).heard[0]
+        assert isinstance(other, RunHeader)
+        assert "known failures" not in other.environment
+
+
+def test_known_and_no_known_contradict_each_other() -> None:
+    with pytest.raises(UsageProblem, match="contradict"):
+        RunConfig(known="known.toml", no_known=True).known_path  # noqa: B018

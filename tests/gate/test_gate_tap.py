@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
+from conformance.driver.hangs import MOST_HANGS
 from conformance.driver.serve import Handler, Json
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
 from conformance.participants.caller import Pending, RecordedCall, Transcript
@@ -103,6 +104,15 @@ def test_a_redis_behind_tls_has_no_tap(server: RedisInstance) -> None:
     point.heal()
     assert point.traffic() == ()
     point.close()
+
+
+def test_a_barrier_does_not_wait_for_a_call_that_is_not_tried_again(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
+    client = mini()
+    for _ in range(MOST_HANGS):
+        client.hangs.hung("queue.pause")
+    evidence = tried(IS_HELD, bench_of(mini(), client))
+    assert evidence.findings == []
+    assert evidence.given_up.startswith("queue.pause has hung")
 
 
 def test_without_a_tap_a_scenario_is_unsupported_and_says_why(bench_of: BenchOf, mini: MiniatureDrivers) -> None:

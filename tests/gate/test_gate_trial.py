@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
+from conformance.driver.hangs import MOST_HANGS
+from conformance.driver.ops.queue import CountPending
 from conformance.environment.drivers import RestartableDriver
+from conformance.gate import verdicts
 from conformance.participants.clock import FROZEN_START_MS
+from conformance.participants.marks import Scenario, scenario
+from conformance.participants.participant import Participant
 from conformance.servers import RedisInstance
 
 from .miniature_drivers import BenchOf, ChildDriver, InProcessDriver, answers, fails, refuses
@@ -121,6 +126,36 @@ def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
     assert driver.connection is not crashed
     assert driver.connection is not None
     assert driver.connection.alive
+
+
+def test_what_hung_three_times_is_not_tried_again(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    client = mini()
+    for _ in range(MOST_HANGS):
+        client.hangs.hung("queue.count")
+    evidence = tried(COUNTS, bench_of(mini(), client))
+    assert evidence.findings == [], "it was reported when it hung"
+    assert evidence.given_up == "queue.count has hung 3 times in a row and is not tried again"
+    assert not evidence.reached_end
+    assert verdicts.unblamed(evidence) == "unchecked"
+
+
+def test_a_scenario_that_is_given_up_is_not_judged_by_what_it_has_only_half_done(
+    mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    def test_takes_away_and_asks(client: Participant) -> None:
+        queue = client.queue()
+        client._redis.lpush(queue.redis.key("wait"), "nobody")
+        queue.call(CountPending())
+        queue.redis.delete("wait")
+
+    halfway: Scenario = vars(scenario(COUNTED)(test_takes_away_and_asks))["scenario"]
+    client = mini()
+    assert summary(tried(halfway, bench_of(mini(), client))) == NOTHING_TO_SAY
+    for _ in range(MOST_HANGS):
+        client.hangs.hung("queue.count")
+    evidence = tried(halfway, bench_of(mini(), client))
+    assert evidence.given_up
+    assert evidence.findings == []
 
 
 def test_a_client_that_hangs_fails(mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf) -> None:

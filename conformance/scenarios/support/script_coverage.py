@@ -12,7 +12,15 @@ from conformance.driver.ops import job, queue, worker
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
 from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
-from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, node
+from conformance.scenarios.support.steps import (
+    HOUR_MS,
+    YEARLY,
+    claim_current_job,
+    claimed_until_empty,
+    current_job,
+    due_of,
+    node,
+)
 
 LATER_MS = 60_000
 TOKEN = "token-1"
@@ -120,7 +128,7 @@ def _flows(client: Participant, name: str) -> None:
     jobs.call(job.GetDependencies(job="parent"))
     jobs.call(job.GetDependenciesCount(job="parent"))
     flows.get("parent", queue=name)
-    while (claimed := runner.claim()) is not None:
+    for claimed in claimed_until_empty(runner):
         if claimed.id == "parent":
             jobs.add(jobId="child-3", parent={"id": "parent", "queue": f"{jobs.redis.base[:-1]}"})
             runner.wait_for_children("parent")
@@ -133,10 +141,11 @@ def _flows(client: Participant, name: str) -> None:
 def _schedulers(client: Participant, name: str) -> None:
     jobs, runner = client.queue(name), client.worker(queue=name)
     jobs.schedule("s", {"every": HOUR_MS})
-    while (claimed := runner.claim()) is not None and claimed.id != current_job(jobs):
+    for claimed in claimed_until_empty(runner):
+        is_the_schedulers = claimed.id == current_job(jobs)
         runner.complete(claimed.id)
-    if claimed is not None:
-        runner.complete(claimed.id)
+        if is_the_schedulers:
+            break
     runner.complete(claim_current_job(jobs, runner))
     jobs.scheduler("s")
     jobs.unschedule("s")

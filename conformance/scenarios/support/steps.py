@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from math import ceil
@@ -11,7 +12,7 @@ from typing import Any
 
 from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops.base import JobView
-from conformance.participants.expect import equal, holds
+from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.handles import FlowHandle, QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
@@ -26,6 +27,20 @@ def fill(queue: QueueHandle, jobs: int) -> None:
     """Add plain jobs; their ids count from 1."""
     for number in range(1, jobs + 1):
         queue.add(f"job {number}")
+
+
+MOST_CLAIMS = 100
+"""More jobs than any scenario has that claims until nothing is left."""
+
+
+def claimed_until_empty(worker: WorkerHandle, token: str = "token-1") -> Iterator[JobView]:
+    """Claim job after job until none is left. Raises Mismatch where there is always another one."""
+    for _ in range(MOST_CLAIMS):
+        job = worker.claim(token)
+        if job is None:
+            return
+        yield job
+    raise Mismatch("the queue runs empty", expected=f"at most {MOST_CLAIMS} jobs", actual="there is always another one")
 
 
 def wait_for_finished(
@@ -168,10 +183,17 @@ def apply_limit(whose: str, queue: QueueHandle, most: int, duration_ms: int = MI
     return {}
 
 
-def end_window(redis: RedisView, client: Participant) -> None:
-    """The key has expired, and so much time has passed on the client's clock too."""
-    redis.delete("limiter")
-    client.pass_time(MINUTE_MS)
+def after_window(client: Participant, queue: QueueHandle, worker: WorkerHandle, **limiter: Any) -> WorkerHandle:
+    """The window of a minute is over: the key has expired. Returns a worker that may claim again.
+
+    Where the clock stands still, the minute passes on it, and the worker is the same. Where it runs nobody waits for a
+    minute: the worker that has met the limit knows until when, so another with the same `limiter` goes on.
+    """
+    queue.redis.delete("limiter")
+    if client.clock.frozen:
+        client.pass_time(MINUTE_MS)
+        return worker
+    return client.worker(**limiter)
 
 
 def window_gaps_ms(redis: RedisView, *, most: int) -> list[int]:

@@ -1,0 +1,133 @@
+"""Waits that end before their deadline: only those that have run out in full before, and never a false failure."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from conformance.participants.expect import Mismatch
+from conformance.participants.patience import LEAST_MS, Patience, Waiter, WaitHistory
+
+SENTENCE = "the worker hands a job over"
+WITHIN_MS = 15_000
+
+
+class Clock:
+    """Seconds, moved by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scenes:
+    """Scenarios of one process, each with one wait."""
+
+    def __init__(self) -> None:
+        self.history, self.clock = WaitHistory(), Clock()
+
+    def patience(self, scenario: str = "one", *, sides: bool = True) -> Patience:
+        return Patience(self.history, scenario, sides=sides, now=self.clock)
+
+    def holds(self, patience: Patience, who: Waiter, after_ms: float, sentence: str = SENTENCE) -> None:
+        with patience.wait(who, sentence, WITHIN_MS):
+            self.clock.now += after_ms / 1000
+
+    def runs_out(self, patience: Patience, sentence: str = SENTENCE) -> float:
+        """How long the client waits, in ms; it looks every 100 ms, and what it is late by is not counted."""
+        started = self.clock.now
+        with contextlib.suppress(Mismatch), patience.wait("client", sentence, WITHIN_MS) as wait:
+            for _ in range(1000):
+                self.clock.now += 0.1
+                if wait.left_ms <= 0:
+                    raise wait.mismatch(sentence, "nothing")
+        return round((self.clock.now - started) * 1000) // 500 * 500
+
+    def differential(self, scenario: str, *, oracle_ms: float = 20.0) -> float:
+        patience = self.patience(scenario)
+        self.holds(patience, "oracle", oracle_ms)
+        return self.runs_out(patience)
+
+
+@pytest.fixture
+def scenes() -> Scenes:
+    return Scenes()
+
+
+def test_the_first_time_the_whole_deadline_is_waited_for(scenes: Scenes) -> None:
+    assert scenes.differential("one") == WITHIN_MS
+
+
+def test_with_other_parameters_it_is_not_waited_for_in_full_again(scenes: Scenes) -> None:
+    scenes.differential("one")
+    assert scenes.differential("one") == LEAST_MS
+
+
+def test_what_never_holds_is_hopeless_in_every_scenario_after_two(scenes: Scenes) -> None:
+    assert [scenes.differential(name) for name in ("one", "two", "three")] == [WITHIN_MS, WITHIN_MS, LEAST_MS]
+
+
+def test_what_has_held_elsewhere_is_waited_for(scenes: Scenes) -> None:
+    for name in ("one", "two"):
+        scenes.differential(name)
+    scenes.holds(scenes.patience("three"), "client", 30)
+    assert scenes.differential("four") == WITHIN_MS
+
+
+def test_a_shortened_wait_is_no_evidence_for_another(scenes: Scenes) -> None:
+    for _ in range(5):
+        scenes.differential("one")
+    assert scenes.differential("two") == WITHIN_MS
+
+
+def test_an_oracle_that_has_not_got_so_far_is_waited_for(scenes: Scenes) -> None:
+    scenes.differential("one")
+    assert scenes.runs_out(scenes.patience("one")) == WITHIN_MS
+
+
+def test_where_the_oracle_needs_long_the_client_may_need_longer(scenes: Scenes) -> None:
+    scenes.differential("one")
+    assert scenes.differential("one", oracle_ms=900) == 9000
+    assert scenes.differential("one", oracle_ms=9000) == WITHIN_MS
+
+
+def test_where_the_client_has_needed_long_it_may_need_longer(scenes: Scenes) -> None:
+    scenes.differential("one")
+    scenes.holds(scenes.patience("one"), "client", 1500)
+    assert scenes.differential("one") == 7500
+
+
+def test_on_one_queue_it_is_what_the_oracle_has_needed_at_most(scenes: Scenes) -> None:
+    for name in ("one", "two"):
+        scenes.differential(name, oracle_ms=300)
+    assert scenes.runs_out(scenes.patience("shared", sides=False)) == 3000
+
+
+def test_other_sentences_know_nothing_of_it(scenes: Scenes) -> None:
+    for name in ("one", "two"):
+        scenes.differential(name)
+    patience = scenes.patience("one")
+    scenes.holds(patience, "oracle", 20, "another")
+    assert scenes.runs_out(patience, "another") == WITHIN_MS
+
+
+def test_the_oracle_is_never_hurried(scenes: Scenes) -> None:
+    scenes.differential("one")
+    patience = scenes.patience("one")
+    with patience.wait("oracle", SENTENCE, WITHIN_MS) as wait:
+        scenes.clock.now += 14
+        assert wait.left_ms > 0
+
+
+def test_the_finding_is_the_same_and_says_how_long_was_waited(scenes: Scenes) -> None:
+    scenes.differential("one")
+    patience = scenes.patience("one")
+    scenes.holds(patience, "oracle", 20)
+    with patience.wait("client", SENTENCE, WITHIN_MS) as wait:
+        scenes.clock.now += 2
+        assert wait.left_ms <= 0
+        mismatch = wait.mismatch(SENTENCE, "nothing")
+    assert (mismatch.what, mismatch.expected) == (SENTENCE, "within 15000 ms")
+    assert mismatch.actual == "nothing (given up after 2000 ms: it has run out before)"

@@ -1,0 +1,49 @@
+"""A run that is to end before its end begins no other scenario."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conformance.gate.options import RunConfig
+from conformance.gate.stopping import BUDGET_USED, SOMETHING_FAILED, Stopping
+from conformance.problems import UsageProblem
+
+
+def elsewhere(stopping: Stopping) -> Stopping:
+    """The same in another process."""
+    return msgspec.json.decode(msgspec.json.encode(stopping), type=Stopping)
+
+
+def test_without_budget_and_fail_fast_nothing_ends_it(tmp_path: Path) -> None:
+    stopping = Stopping.after(None, fail_fast=False, folder=tmp_path)
+    stopping.note_failure()
+    assert stopping.reason == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_that_is_used_up_ends_it(tmp_path: Path) -> None:
+    assert elsewhere(Stopping.after(60_000, fail_fast=False, folder=tmp_path)).reason == ""
+    assert elsewhere(Stopping(time.time() * 1000 - 1)).reason == BUDGET_USED
+
+
+def test_a_failure_in_one_process_is_one_in_all(tmp_path: Path) -> None:
+    stopping = Stopping.after(None, fail_fast=True, folder=tmp_path)
+    other = elsewhere(stopping)
+    assert other.reason == ""
+    stopping.note_failure()
+    assert other.reason == SOMETHING_FAILED
+
+
+@pytest.mark.parametrize(("text", "ms"), [("", None), ("90s", 90_000.0), ("5m", 300_000.0), ("2", 2000.0)])
+def test_a_budget_is_a_time(text: str, ms: float | None) -> None:
+    assert RunConfig(budget=text).budget_ms == ms
+
+
+@pytest.mark.parametrize("text", ["soon", "0s", "-1s"])
+def test_what_is_no_time_is_wrong_usage(text: str) -> None:
+    with pytest.raises(UsageProblem, match="--budget"):
+        _ = RunConfig(budget=text).budget_ms
