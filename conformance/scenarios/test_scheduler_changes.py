@@ -181,7 +181,9 @@ def test_the_older_option_repeat(client: Participant, repeat: dict[str, Any]) ->
     """A repeating job is a scheduler under its key."""
     queue, worker = client.queue(), client.worker()
     queue.add("old", {"n": 1}, repeat=repeat)
-    (key,) = queue.redis.members("repeat")
+    schedulers = queue.redis.members("repeat")
+    equal(len(schedulers), 1, "there is one scheduler")
+    key = schedulers[0]
     equal(key if "key" in repeat else len(key), repeat.get("key", 32), "the key is given, or a hash of the options")
     worker.complete(claim_current_job(queue, worker, key))
     equal(queue.redis.state(current_job(queue, key)), ["delayed"], "it goes on like a scheduler")
