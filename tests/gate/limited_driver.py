@@ -34,7 +34,7 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
     if limits.capabilities is not None:
         server.capabilities = limits.capabilities
     if limits.ids:
-        _number_otherwise(server, ID_SCHEMES[limits.ids]())
+        _number_otherwise(server, limits.ids)
     if limits.roles is not None:
         _wrap(server, "open", lambda handler: _opening_only(handler, limits.roles))
     if limits.fixed_prefix:
@@ -97,8 +97,10 @@ def _named() -> Iterator[str]:
 ID_SCHEMES: dict[str, Callable[[], Iterator[str]]] = {"uuid": _uuids, "named": _named}
 
 
-def _number_otherwise(server: DriverServer, ids: Iterator[str]) -> None:
+def _number_otherwise(server: DriverServer, scheme: str) -> None:
     """Jobs without an id of the user's get one of the client's own, and never that of Redis' counter."""
+
+    ids = ID_SCHEMES[scheme]()
 
     def with_id(job: Json) -> Json:
         opts = job.get("opts") or {}
@@ -115,7 +117,7 @@ def _number_otherwise(server: DriverServer, ids: Iterator[str]) -> None:
         "flow.addBulk": lambda args: {**args, "flows": [tree_with_ids(flow) for flow in args["flows"]]},
     }
     for name, change in changes.items():
-        if name in server.ops:
+        if name in server.ops and not (scheme == "uuid" and name.startswith("flow.")):  # those have uuids anyway
             _wrap(server, name, lambda handler, change=change: _changed(handler, change))  # type: ignore[misc]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -227,6 +228,16 @@ def test_full_keys_are_renamed_in_any_text() -> None:
     assert names.to_client("child bc1:q:1 failed") == "child bull:q-bc1:x failed"
     assert names.to_scenario({"bull:q-bc1:x": ['{"queueKey":"bull:q-bc1"}']}) == {"bc1:q:1": ['{"queueKey":"bc1:q"}']}
     assert names.to_scenario("bull:q:x") == "bull:q:x"
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"p:q:1":', "}")])
+def test_data_may_be_nested_deeper_than_calls(opening: str, closing: str) -> None:
+    deep = f'{opening * 400}"p:q:1"{closing * 400}'
+    names = Names("p", fixed_prefix="bull")
+    sent, depth = names.to_client(json.loads(deep)), 0
+    while not isinstance(sent, str):
+        [sent], depth = (sent if isinstance(sent, list) else sent.values()), depth + 1
+    assert (sent, depth) == ("bull:q-p:1", 400)
 
 
 def test_nobody_may_look_at_what_was_not_said() -> None:
