@@ -416,9 +416,7 @@ def test_iterations_of_a_scheduler_are_the_same_at_any_time() -> None:
         (100_001 + 60_000, None),  # NOW is 100 s later: periods may have passed without an iteration
     ],
 )
-def test_the_next_time_of_a_scheduler_without_record_is_at_most_a_period_away(
-    after_ms: int, shown: str | None
-) -> None:
+def test_the_next_time_of_a_scheduler_without_record_is_at_most_a_period_away(after_ms: int, shown: str | None) -> None:
     own_time = ADDED + 1
     iteration = job(rjk="s", opts='{"repeat":{"every":60000}}')
     keys = {f"q:repeat:s:{own_time}": iteration, "q:repeat": Zset({"s": own_time + after_ms})}
