@@ -5,6 +5,7 @@
 2. Else the row that owns the place of the finding, if the client declares one of the operations that it is about.
 3. Else the operation that did it answers: by the first of the scenario's requirements that is about this operation,
    else by the first that is about none in particular, else by the operation's own row.
+4. For a driver that broke, the operation's own row, in every scenario.
 
 Never simply by the scenario's first requirement: that one may be about something that worked, or that the client does
 not claim to have. Which operation did it is guessed from the calls (`culprits_*`), best guess first.
@@ -64,8 +65,15 @@ class Blame:
         return owner.id if owner else concerned or self.operations.row_of(culprits[0])
 
     def of_call(self, call: RecordedCall | None) -> str:
-        """The requirement against which it speaks that a call failed, or that the driver broke during it."""
+        """The requirement against which it speaks that a call failed."""
         return self._answering((operation_of(call),) if call else culprits_now(self.calls))
+
+    def of_breakage(self, call: RecordedCall | None) -> str:
+        """The requirement against which it speaks that the driver broke during a call: one, whatever the scenario.
+
+        An operation that hangs or crashes says nothing of the limits, flows and races that it was called for.
+        """
+        return self.operations.row_of(operation_of(call)) if call else self.of_call(None)
 
     def _was_left_by_an_acceptance(self, key: str) -> bool:
         return self.not_refused is not None and next(_changes_at(key, self.calls), None) is self.not_refused

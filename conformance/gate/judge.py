@@ -102,7 +102,8 @@ class Judge:
 
     def driver_broken(self, broken: DriverBroken) -> Finding:
         """The client's driver broke; the operation during which it did so answers for it."""
-        return self._broken("driver-broken", str(broken), self.client.transcript.broken_in)
+        call = self.client.transcript.broken_in
+        return self._broken("driver-broken", str(broken), call, self.blame.of_breakage(call))
 
     def not_ended(self, exceeded: str) -> Finding:
         """The client's side did not come to its end; what it did last answers for it."""
@@ -112,9 +113,9 @@ class Judge:
         """The client left something that nobody expects, so that the scenario could not go on."""
         return self._broken("unexpected-state", seen, None)
 
-    def _broken(self, kind: str, message: str, call: RecordedCall | None) -> Finding:
+    def _broken(self, kind: str, message: str, call: RecordedCall | None, requirement: str = "") -> Finding:
         return Finding(
-            requirement=self.blame.of_call(call),
+            requirement=requirement or self.blame.of_call(call),
             source="protocol",
             kind=kind,
             severity="wrong-behaviour",

@@ -121,7 +121,7 @@ class _Trial:
         self.cancellation = Cancellation()
         self.patience = Patience(bench.waits, scenario.name, sides=scenario.style == "differential")
         self.cut_short = False
-        """Whether the client went on without telling, where the scenario could not."""
+        """Whether the client went on without telling, where the scenario could not, or broke in the middle."""
 
     def run(self) -> None:
         self.bench.begin()
@@ -340,6 +340,7 @@ class _Trial:
                 self.result.findings.append(self.judge.not_ended(str(failure)))
             case DriverBroken():
                 self.result.findings.append(self.judge.driver_broken(failure))
+                self.cut_short = True
                 connection = self.bench.client.connection
                 self.result.log += connection.log_tail() if connection else []
                 log_file = self.bench.client.log_file

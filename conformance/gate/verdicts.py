@@ -88,7 +88,9 @@ def make_record(
 def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[str, Verdict]:
     if result.error:
         return dict.fromkeys(scenario.requirements, "error")
-    return requirement_verdicts(scenario.requirements, result.findings, ledger, unblamed=unblamed(result))
+    verdicts = requirement_verdicts(scenario.requirements, result.findings, ledger, unblamed=unblamed(result))
+    # However the scenario ended: what the oracle did says nothing of the client.
+    return {**verdicts, **dict.fromkeys(result.undecided, "unsupported")}
 
 
 def unblamed(result: TrialResult) -> Verdict:

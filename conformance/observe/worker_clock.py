@@ -57,6 +57,7 @@ SOME_TIME = "<time>"
 SCORED_WITH_A_TIME = frozenset(container.key for container in JOB_CONTAINERS if container.score == "time")
 
 OFFSET = "<offset>"
+ONE_PERIOD_LATER = "<a period after an iteration>"
 _ITERATION = re.compile(r"repeat:(?P<scheduler>.+):(?P<ms>\d{12,14})")
 
 
@@ -156,7 +157,7 @@ def _masked_offset(record: Mapping[str, Any]) -> dict[str, Any]:
 def rename_iterations(masked: Snapshot, raw: Snapshot) -> Snapshot:
     """Replace the times in iteration ids by their number per scheduler, everywhere, and the schedulers' next times."""
     labels = _labels(raw)
-    schedulers = tuple(_masked_scheduler(row, labels) for row in masked.schedulers)
+    schedulers = tuple(_masked_scheduler(row, labels, raw) for row in masked.schedulers)
     masked = replace(masked, schedulers=schedulers)
     if not labels:
         return masked
@@ -185,14 +186,35 @@ def _known_ids(snapshot: Snapshot) -> Iterator[str]:
     yield from (event.job for event in snapshot.events)
 
 
-def _masked_scheduler(row: Scheduler, labels: Mapping[str, str]) -> Scheduler:
+def _masked_scheduler(row: Scheduler, labels: Mapping[str, str], raw: Snapshot) -> Scheduler:
     """The next time is that of an iteration; the record's offset is masked like the iteration's."""
     number = as_number(row.next)
     label = labels.get(f"repeat:{row.id}:{number:.0f}") if number is not None else None
+    due = label.rpartition(":")[2] if label else _unmade_iteration(row, raw)
     fields = row.fields
     if fields is not None:
         fields = with_fields(fields, {"offset": _offset_text(fields)})
-    return replace(row, next=label.rpartition(":")[2] if label else row.next, fields=fields)
+    return replace(row, next=due or row.next, fields=fields)
+
+
+def _unmade_iteration(row: Scheduler, raw: Snapshot) -> str | None:
+    """The next time where no iteration was made for it, as without the record: at most one period after another's."""
+    number = as_number(row.next)
+    for job in raw.jobs:
+        own_time, every = iteration_time(job.id), _period(job)
+        if job.queue != row.queue or job.fields.get("rjk") != row.id or own_time is None or every is None:
+            continue
+        # Periods that have passed meanwhile are left out.
+        latest = max(own_time, raw.taken_ms) + every
+        if number is not None and own_time < number <= latest:
+            return ONE_PERIOD_LATER
+    return None
+
+
+def _period(iteration: Job) -> float | None:
+    """The interval that an iteration was made with, ms; None where a cron pattern gives the times."""
+    repeat = iteration.opts.get("repeat")
+    return as_number(repeat.get("every")) if isinstance(repeat, dict) else None
 
 
 def _offset_text(fields: Mapping[str, str]) -> str | None:
@@ -243,10 +265,14 @@ def _masked_timestamp(job: Job, taken_ms: int) -> str | None:
 def _added(job: Job) -> float | None:
     """The earliest time that anything can have happened to a job.
 
-    A chosen timestamp says nothing about that, and neither does a hash that was evicted and begins anew.
+    A chosen timestamp says nothing about that, and neither does one that is no number, or a hash that was evicted and
+    begins anew.
     """
-    says_nothing = chosen_timestamp(job) is not None or "timestamp" not in job.fields
-    return float(PLAUSIBLE_SINCE_MS) if says_nothing else job.number("timestamp")
+    if job.fields.get("timestamp") == TIMESTAMP:
+        return None  # the relations are replaced already
+    timestamp = job.number("timestamp")
+    says_nothing = chosen_timestamp(job) is not None or timestamp is None
+    return float(PLAUSIBLE_SINCE_MS) if says_nothing else timestamp
 
 
 def _masked_finish(job: Job, taken_ms: int) -> str | None:

@@ -14,7 +14,13 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import msgspec
 
 from conformance.driver.connection import DriverConnection
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnanswered, OperationUnsupported
+from conformance.driver.errors import (
+    DriverBroken,
+    DriverHung,
+    OperationFailed,
+    OperationUnanswered,
+    OperationUnsupported,
+)
 from conformance.driver.messages import DriverEvent, Ready
 from conformance.driver.ops import Op, lifecycle
 from conformance.driver.ops.base import Nothing
@@ -84,6 +90,7 @@ class Transcript:
         """The call during which the driver broke."""
         self.not_refused: RecordedCall | None = None
         """The call that a scenario wanted to be refused, and that was not."""
+        self._broken_begun_s = 0.0
         self._silent = 0
         self._of_thread = threading.local()
 
@@ -116,6 +123,11 @@ class Transcript:
             self.everything[-1] = call
         else:
             self.everything.append(call)
+
+    def broke(self, call: RecordedCall, begun_s: float) -> None:
+        """Record that the driver broke during a call. Of several that were under way, the one begun last did it."""
+        if self.broken_in is None or begun_s > self._broken_begun_s:
+            self.broken_in, self._broken_begun_s = call, begun_s
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
@@ -388,7 +400,7 @@ class Caller:
 
     def _by_client(self, op: Op[Answer], handle: str | None, deadline_ms: int) -> Answer:
         name, args, unanswered = type(op).op, msgspec.to_builtins(op), False
-        queue = self._queue_of(handle)
+        queue, begun_s = self._queue_of(handle), time.monotonic()
         try:
             with self._counting(queue, op):
                 sent = call_to_client(self.names, queue, op)
@@ -404,7 +416,10 @@ class Caller:
             raise
         except DriverBroken as broken:
             self.deeds.own.add(name)
-            self.transcript.broken_in = RecordedCall(name, "driver-broken", None, args, handle or "", str(broken))
+            # A call that hangs takes those with it that were under way beside it.
+            if not isinstance(broken, DriverHung) or broken.op == name:
+                call = RecordedCall(name, "driver-broken", None, args, handle or "", str(broken))
+                self.transcript.broke(call, begun_s)
             raise
         self.deeds.own.add(name)
         # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.

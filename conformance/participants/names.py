@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from conformance.participants.job_ids import JobIds
@@ -152,8 +153,21 @@ def _with_jobs(
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, dict):
-        return {_mapped(name, change): _mapped(item, change) for name, item in value.items()}
-    return [_mapped(item, change) for item in value] if isinstance(value, list) else value
+    """The value with all its texts changed. Without recursion: data of jobs may be nested deeper than Python calls."""
+    result: list[Any] = []
+    to_do: list[tuple[Any, Callable[[Any], None]]] = [(value, result.append)]
+    while to_do:
+        item, put = to_do.pop()
+        if isinstance(item, str):
+            put(change(item))
+        elif isinstance(item, dict):
+            changed = {change(name): None for name in item}
+            put(changed)
+            to_do += [(inner, partial(changed.__setitem__, change(name))) for name, inner in item.items()]
+        elif isinstance(item, list):
+            places = [None] * len(item)
+            put(places)
+            to_do += [(inner, partial(places.__setitem__, at)) for at, inner in enumerate(item)]
+        else:
+            put(item)
+    return result[0]

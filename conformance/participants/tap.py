@@ -26,9 +26,10 @@ from conformance.observe.tap.rules import Action, Cut, Delay, Error, Hold, Trigg
 from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
-from conformance.participants.caller import Pending
+from conformance.participants.caller import WORKER_RUN, Pending
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
+from conformance.participants.stand_in import Deeds
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
 
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
@@ -91,10 +92,11 @@ TapRuleBlock = AbstractContextManager[HeldCommand]
 class ParticipantTap:
     """The tap of one participant. Whatever is left in force is healed when the scenario ends."""
 
-    def __init__(self, tap: Tap, pending: Sequence[Pending[Any]], cancellation: Cancellation) -> None:
+    def __init__(self, tap: Tap, pending: Sequence[Pending[Any]], cancellation: Cancellation, deeds: Deeds) -> None:
         self._tap = tap
         self._pending = pending
         self._cancellation = cancellation
+        self._deeds = deeds
 
     # At a command.
 
@@ -197,7 +199,10 @@ class ParticipantTap:
             if isinstance(pending.failure, OperationUnsupported | OperationGivenUp | DriverBroken):
                 raise pending.failure
             if pending.was_replaced:
-                raise OperationUnsupported("tap", "what was to come here, the oracle does in the client's place")
+                raise _done_by_the_oracle()
+        # Without a call under way, what has not come would be the worker's doing.
+        if WORKER_RUN in self._deeds.stand_in and all(pending.done for pending in self._pending):
+            raise _done_by_the_oracle()
 
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
         """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""
@@ -212,6 +217,10 @@ class ParticipantTap:
         script, command = (None, at) if is_command else (_script(at) or None, None)
         with self._tap.when(Trigger(script=script, command=command, **moment), action) as barrier:
             yield HeldCommand(barrier, self)
+
+
+def _done_by_the_oracle() -> OperationUnsupported:
+    return OperationUnsupported("tap", "what was to come here, the oracle does in the client's place")
 
 
 def _script(name: str) -> str:

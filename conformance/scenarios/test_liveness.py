@@ -22,7 +22,7 @@ def test_an_idle_worker_picks_up_a_job(client: Participant) -> None:
 
 @scenario("liveness.delayed", clock="real", slow=True)
 def test_delayed_jobs_run_in_time(client: Participant) -> None:
-    """Delays shorter and longer than the worker's longest sleep; one outlasts a socket timeout of 5 s."""
+    """Delays below and above the longest sleep of a worker, and one that outlasts a usual socket timeout of 5 s."""
     queue, worker = client.queue(), client.worker("noop")
     delays = {queue.add(f"after {delay} ms", {}, delay=delay): delay for delay in (12_000, 1000, 9000, 3000)}
     in_order = sorted(delays.items(), key=lambda job_and_delay: job_and_delay[1])

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from conformance.driver.serve import DriverServer, Handler, Json
-from conformance.reference_impl.driver.main import make_server
+from conformance.driver.serve import DriverServer, Handler, Json, Unsupported
+from conformance.reference_impl.driver.main import DEEPEST_JSON, make_server
 from conformance.reference_impl.scripts.runner import official_scripts
 
 ALWAYS = frozenset({"open", "close", "reset"})
@@ -34,7 +34,9 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
     if limits.capabilities is not None:
         server.capabilities = limits.capabilities
     if limits.ids:
-        _number_otherwise(server, ID_SCHEMES[limits.ids]())
+        _number_otherwise(server, limits.ids)
+    if limits.roles is not None:
+        _wrap(server, "open", lambda handler: _opening_only(handler, limits.roles))
     if limits.fixed_prefix:
         _wrap(server, "open", lambda handler: _with_arguments(handler, prefix=limits.fixed_prefix))
     for name in limits.hang:
@@ -55,6 +57,15 @@ def _wrap(server: DriverServer, name: str, change: Callable[[Handler], Handler])
 def _with_arguments(handler: Handler, **others: Any) -> Handler:
     async def handle(name: str | None, args: Json) -> Json | None:
         return await handler(name, {**args, **others})
+
+    return handle
+
+
+def _opening_only(handler: Handler, roles: Sequence[str]) -> Handler:
+    async def handle(name: str | None, args: Json) -> Json | None:
+        if args["role"] not in roles:
+            raise Unsupported(f"there is no {args['role']}")
+        return await handler(name, args)
 
     return handle
 
@@ -86,8 +97,10 @@ def _named() -> Iterator[str]:
 ID_SCHEMES: dict[str, Callable[[], Iterator[str]]] = {"uuid": _uuids, "named": _named}
 
 
-def _number_otherwise(server: DriverServer, ids: Iterator[str]) -> None:
+def _number_otherwise(server: DriverServer, scheme: str) -> None:
     """Jobs without an id of the user's get one of the client's own, and never that of Redis' counter."""
+
+    ids = ID_SCHEMES[scheme]()
 
     def with_id(job: Json) -> Json:
         opts = job.get("opts") or {}
@@ -104,7 +117,7 @@ def _number_otherwise(server: DriverServer, ids: Iterator[str]) -> None:
         "flow.addBulk": lambda args: {**args, "flows": [tree_with_ids(flow) for flow in args["flows"]]},
     }
     for name, change in changes.items():
-        if name in server.ops:
+        if name in server.ops and not (scheme == "uuid" and name.startswith("flow.")):  # those have uuids anyway
             _wrap(server, name, lambda handler, change=change: _changed(handler, change))  # type: ignore[misc]
 
 
@@ -165,6 +178,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--only", type=_words, help="the only operations, beside open, close and reset")
     options.add_argument("--without", type=_words, default=[], help="operations that it lacks")
     options.add_argument("--capabilities", type=_words, help="all that it declares")
+    options.add_argument("--roles", type=_words, help="the only objects that it opens")
     options.add_argument("--ids", choices=sorted(ID_SCHEMES), help="ids of its own instead of the counter's")
     options.add_argument("--fixed-prefix", default="", help="the only prefix that it knows")
     options.add_argument("--no-worker-events", action="store_true", help="its workers report nothing")
@@ -177,6 +191,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Serve until stdin ends."""
     limits = parser().parse_args()
+    sys.setrecursionlimit(DEEPEST_JSON)
     scripts = official_scripts()
     limited(make_server(lambda: scripts), limits).run()
 

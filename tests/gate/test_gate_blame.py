@@ -11,7 +11,7 @@ from conformance.findings import Finding
 from conformance.gate.blame import BY_DOING, Blame, culprits_at, culprits_now, jobs_named, operation_of, reads
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import WORKER_RUN, load_operations
-from conformance.participants.caller import RecordedCall
+from conformance.participants.caller import RecordedCall, Transcript
 
 EVERYTHING = frozenset({*REGISTRY, WORKER_RUN})
 
@@ -194,6 +194,19 @@ def test_a_call_that_failed_speaks_against_its_operation() -> None:
     assert blame("pause.meta").of_call(BY_ITSELF) == "liveness.pickup"
     assert blame("pause.meta").of_call(BY_HAND) == "lifecycle.claim.oldest-first"
     assert blame("pause.meta", calls=(PAUSE,)).of_call(None) == "pause.meta"
+
+
+def test_a_driver_that_breaks_speaks_against_one_requirement_whatever_the_scenario() -> None:
+    for own in ("pause.meta", "race.pause-and-fetch", "retention.silent"):
+        assert blame(own).of_breakage(PAUSE) == "pause.moves-wait"
+    assert blame("pause.meta", calls=(PAUSE,)).of_breakage(None) == "pause.meta"
+
+
+def test_of_several_calls_under_way_the_one_begun_last_broke_the_driver() -> None:
+    transcript = Transcript()
+    for call, begun_s in ((ADD, 1.0), (PAUSE, 2.0), (ADD, 1.5)):
+        transcript.broke(call, begun_s)
+    assert transcript.broken_in == PAUSE
 
 
 # What calls say.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -234,6 +235,16 @@ def test_a_parent_is_known_in_either_name_of_its_queue() -> None:
     learned(names.ids("q"), "x")
     for full in ("bull:q-bc1", "bc1:q"):
         assert names.parent_to_scenario({"id": "x", "queue": full}) == {"id": "1", "queue": "bc1:q"}
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"p:q:1":', "}")])
+def test_data_may_be_nested_deeper_than_calls(opening: str, closing: str) -> None:
+    deep = f'{opening * 400}"p:q:1"{closing * 400}'
+    names = Names("p", fixed_prefix="bull")
+    sent, depth = names.to_client(json.loads(deep)), 0
+    while not isinstance(sent, str):
+        [sent], depth = (sent if isinstance(sent, list) else sent.values()), depth + 1
+    assert (sent, depth) == ("bull:q-p:1", 400)
 
 
 def test_nobody_may_look_at_what_was_not_said() -> None:

@@ -111,6 +111,15 @@ def asks_too_much(client: Participant) -> None:
 
 
 @made(CLAIM, clock="real")
+def holds_the_claim(client: Participant) -> None:
+    """The worker's claim is held."""
+    client.queue().add("work")
+    with client.tap.hold("moveToActive") as barrier:
+        client.worker("noop")
+        barrier.wait()
+
+
+@made(CLAIM, clock="real")
 def waits_for_the_worker(client: Participant) -> None:
     """The worker's own event says that the job has ended."""
     queue, worker = client.queue(), client.worker("noop")
@@ -157,6 +166,14 @@ def test_a_client_with_everything_is_not_replaced(limited: LimitedBench) -> None
     assert bench.stand_in is not None
     assert bench.stand_in.connection is None
     assert not bench.plays_workers()
+
+
+def test_a_command_of_the_oracles_worker_is_not_waited_for(limited: LimitedBench) -> None:
+    evidence = tried(holds_the_claim, limited(*ADDS))
+    assert said(evidence)[:2] == ([], "")
+    assert "the oracle does in the client's place" in evidence.unsupported
+    assert evidence.timings_ms["total"] < 5000
+    assert tried(holds_the_claim, limited()).reached_end
 
 
 # Loops that play a manual worker.

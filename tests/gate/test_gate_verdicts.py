@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import msgspec
 import pytest
@@ -128,6 +129,17 @@ def test_a_failure_before_the_unsupported_call_still_fails() -> None:
 def test_what_belongs_to_a_job_of_one_side_only_was_not_looked_at(kind: str, verdict: Verdict) -> None:
     lost = msgspec.structs.replace(finding("a.must"), kind=kind, where="job")
     assert recorded(TrialResult(findings=[lost])).requirements == {"a.must": "fail", "a.should": verdict}
+
+
+@pytest.mark.parametrize(
+    "ended", [{}, {"reached_end": False}, {"reached_end": False, "inconclusive": "no answer"}], ids=repr
+)
+def test_what_the_oracle_did_in_the_clients_place_is_unsupported_however_it_ended(ended: dict[str, Any]) -> None:
+    one = recorded(TrialResult(undecided=frozenset({"a.should"}), **ended))
+    assert one.requirements["a.should"] == "unsupported"
+    assert one.requirements["a.must"] != "unsupported"
+    everything = recorded(TrialResult(undecided=frozenset(OWN), **ended))
+    assert (everything.verdict, set(everything.requirements.values())) == ("unsupported", {"unsupported"})
 
 
 def test_an_open_question_is_inconclusive() -> None:

@@ -85,7 +85,7 @@ def test_a_warning_does_not_kill_a_must_row(runner: MutantRunner) -> None:
 
 
 def test_the_client_is_healthy_again_after_a_mutant(runner: MutantRunner) -> None:
-    [result] = runner.results(all_mutants()["keys.own-index"])
+    result = runner.results(all_mutants()["keys.own-index"])[0]
     assert result.killed
     [again] = runner.results(_healthy(result.row))
     assert not again.killed

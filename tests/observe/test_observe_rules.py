@@ -245,6 +245,14 @@ def test_a_hash_that_was_evicted_and_begins_anew_has_times_all_the_same() -> Non
     assert only.fields == {"processedOn": "<timestamp or later>", "finishedOn": "<processedOn or later>"}
 
 
+@pytest.mark.parametrize("text", ["", "soon"])
+def test_a_timestamp_that_is_no_number_says_nothing_about_later_times(text: str) -> None:
+    fields = masked_fields(timestamp=text, processedOn=str(ADDED), finishedOn=str(ADDED + 1))
+    assert (fields["processedOn"], fields["finishedOn"]) == ("<timestamp or later>", "<processedOn or later>")
+    assert fields["timestamp"] == text
+    assert masked_fields(timestamp=text, processedOn="5")["processedOn"] == "5"
+
+
 @pytest.mark.parametrize(("container", "expected"), [("completed", "<time>"), ("waiting-children", "<time>")])
 def test_a_score_without_hash_is_a_time(container: str, expected: str) -> None:
     def kept(value: float) -> object:
@@ -397,6 +405,29 @@ def test_iterations_of_a_scheduler_are_the_same_at_any_time() -> None:
     assert left.schedulers[0].next == "<time 2>"
     assert [row.get("delay") for row in left.events] == ["<own time>"]
     assert {row.id for row in left.jobs} == {"repeat:s:<time 1>", "repeat:s:<time 2>"}
+
+
+@pytest.mark.parametrize(
+    ("after_ms", "shown"),
+    [
+        (60_000, "<a period after an iteration>"),
+        (0, None),
+        (-60_000, None),
+        (100_001 + 60_000, None),  # NOW is 100 s later: periods may have passed without an iteration
+    ],
+)
+def test_the_next_time_of_a_scheduler_without_record_is_at_most_a_period_away(after_ms: int, shown: str | None) -> None:
+    own_time = ADDED + 1
+    iteration = job(rjk="s", opts='{"repeat":{"every":60000}}')
+    keys = {f"q:repeat:s:{own_time}": iteration, "q:repeat": Zset({"s": own_time + after_ms})}
+    (row,) = masked(snapshot(keys)).schedulers
+    assert row.next == (shown or ("<time 1>" if after_ms == 0 else own_time + after_ms))
+
+
+def test_the_next_time_of_a_cron_pattern_without_iteration_stays() -> None:
+    iteration = job(rjk="s", opts='{"repeat":{"pattern":"* * * * *"}}')
+    (row,) = masked(snapshot({f"q:repeat:s:{ADDED}": iteration, "q:repeat": Zset({"s": ADDED + 60_000})})).schedulers
+    assert row.next == ADDED + 60_000
 
 
 def test_an_iteration_that_is_not_at_its_own_time_stays() -> None:

@@ -30,7 +30,7 @@ CLIENT: Final = {
 }
 CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")
 
-_DEEPEST_JSON: Final = 10_000
+DEEPEST_JSON: Final = 10_000
 """Nesting of job data that the driver can still read; Python's own limit is 1000 calls."""
 
 
@@ -64,7 +64,7 @@ def make_server(scripts: Callable[[], ScriptTexts]) -> DriverServer:
 def main() -> int:
     """Serve until stdin ends. A missing package or Node is reported on stderr: exit code 3."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s: %(message)s")
-    sys.setrecursionlimit(_DEEPEST_JSON)
+    sys.setrecursionlimit(DEEPEST_JSON)
     try:
         scripts = official_scripts()
     except Problem as problem:

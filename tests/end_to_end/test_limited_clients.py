@@ -1,0 +1,153 @@
+"""Clients that are no twins of Node, with the command that their authors type: what is said of them, and nothing false.
+
+Behind each driver is the reference, so that a requirement fails only where the limit itself breaks it. The selections
+are the smallest that still show it; whole runs of all of them take minutes each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SECONDS = 180
+"""What a whole run may take on a quiet machine: a part of one may take as long on a busy one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A limited client, and what has to be said of it.
+
+    `sentence`: how the verdict begins. `failing`: the requirements that the limit breaks. `least`, `most`: bounds of
+    the requirements that are decided.
+    """
+
+    limits: tuple[str, ...]
+    asked: tuple[str, ...]
+    exit_code: int
+    sentence: str
+    failing: frozenset[str] = frozenset()
+    least: int
+    most: int = 337
+
+
+CASES = {
+    "adds only": Case(
+        limits=("--only", "queue.add", "--roles", "queue", "--capabilities", "clock"),
+        asked=("--profile", "producer"),
+        exit_code=0,
+        sentence="CONFORMANT as producer. ",
+        least=39,
+        most=150,
+    ),
+    "works only, by its own loop and without a clock": Case(
+        limits=("--only", "resolve", "--roles", "worker", "--capabilities", "managed-worker"),
+        asked=("--select", "retention", "--select", "eviction-of-relatives", "--select", "getters"),
+        exit_code=0,
+        sentence="SELECTION HOLDS: ",
+        least=11,
+        most=40,
+    ),
+    "uuids": Case(
+        limits=("--ids", "uuid"),
+        asked=("--profile", "producer"),
+        exit_code=1,
+        sentence="NOT CONFORMANT as producer (1 of ",
+        failing=frozenset({"add.id.counter"}),
+        least=39,
+    ),
+    "names for ids": Case(
+        limits=("--ids", "named"),
+        asked=("--select", "add", "--select", "order"),
+        exit_code=1,
+        sentence="NOT CONFORMANT in this selection",
+        failing=frozenset({"add.id.counter"}),
+        least=25,
+    ),
+    "silent workers": Case(
+        limits=("--no-worker-events",),
+        asked=("--profile", "limits"),
+        exit_code=0,
+        sentence="CONFORMANT as limits. ",
+        least=23,
+    ),
+    "a fixed prefix": Case(
+        limits=("--fixed-prefix", "fixed"),
+        asked=("--select", "order", "--select", "pause"),
+        exit_code=1,
+        sentence="NOT CONFORMANT in this selection",
+        failing=frozenset({"key.plain"}),
+        least=15,
+    ),
+    "claiming hangs": Case(
+        limits=("--hang", "worker.getNextJob"),
+        asked=("--select", "lock", "--select", "metrics"),
+        exit_code=1,
+        sentence="NOT CONFORMANT in this selection",
+        failing=frozenset({"lifecycle.claim.oldest-first"}),
+        least=1,
+    ),
+    "pausing hangs": Case(
+        limits=("--hang", "queue.pause"),
+        asked=("--profile", "pause"),
+        exit_code=1,
+        sentence="NOT CONFORMANT as pause (1 of 13 fails)",
+        failing=frozenset({"pause.moves-wait"}),
+        least=1,
+    ),
+    "pausing crashes": Case(
+        limits=("--crash", "queue.pause"),
+        asked=("--profile", "pause"),
+        exit_code=1,
+        sentence="NOT CONFORMANT as pause (1 of 13 fails)",
+        failing=frozenset({"pause.moves-wait"}),
+        least=1,
+    ),
+    "completing crashes": Case(
+        limits=("--crash", "worker.moveToCompleted"),
+        asked=("--select", "eviction", "--select", "metrics"),
+        exit_code=1,
+        sentence="NOT CONFORMANT in this selection",
+        failing=frozenset({"lifecycle.complete.moves"}),
+        least=1,
+    ),
+    "nothing": Case(
+        limits=("--only", "", "--capabilities", "", "--roles", ""),
+        asked=("--select", "add", "--select", "lock"),
+        exit_code=4,
+        sentence="UNDECIDED: no profile is whole; no requirement was decided. 0 of 337 ",
+        least=0,
+        most=0,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_is_said_of_a_limited_client_is_true(case: Case, tmp_path: Path) -> None:
+    driver = [sys.executable, "-m", "tests.gate.limited_driver", *case.limits]
+    command = [sys.executable, "-m", "conformance", "run", *case.asked, "--jobs", "2", "--out", str(tmp_path / "out")]
+    # The run has a pytest of its own, which must not take itself for a worker of this one.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [*command, "--", *driver], capture_output=True, text=True, check=False, timeout=SECONDS, env=environment
+    )
+    said = done.stdout + done.stderr
+    records = _records(tmp_path / "out" / "run.jsonl")
+    found = {finding["requirement"]: finding["message"] for record in records for finding in record["findings"]}
+    assert set(found) == case.failing, found
+    assert not [record["id"] for record in records if record["verdict"] == "error"], said
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text("utf-8"))
+    assert summary["conclusion"]["sentence"].startswith(case.sentence), summary["conclusion"]["sentence"]
+    assert case.least <= summary["conclusion"]["decided"] <= case.most, summary["conclusion"]
+    assert done.returncode == case.exit_code, said
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    return [line for line in lines if line["type"] == "scenario"]
