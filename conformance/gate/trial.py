@@ -302,11 +302,24 @@ class _Trial:
             return
         # The invariants of what is really there: an id that Node would give again is one, whatever the scenario says.
         if not self.cut_short:
-            self.result.findings += self.judge.invariants(snapshot)
+            self.result.findings += self._broken_for_good(snapshot, names)
         self.result.findings += self.judge.names(names)
         if ORACLE_HEALTH not in self.scenario.without:
             reader = self.bench.participant("oracle", names, RunningClock())
             self.result.findings += self.judge.health(reader, queues)
+
+    def _broken_for_good(self, snapshot: Snapshot, names: Names) -> list[Finding]:
+        """The invariants that the client breaks, also at a second look.
+
+        What still runs may move a job while its keys are read, into a container that was not there when they were
+        listed: then it seems to be nowhere.
+        """
+        broken = self.judge.invariants(snapshot)
+        if not broken:
+            return []
+        again, _ = read_named(self.bench.redis, names)
+        still = {(finding.where, finding.key) for finding in self.judge.invariants(again)}
+        return [finding for finding in broken if (finding.where, finding.key) in still]
 
     def _keep_evidence(self, client: Participant, oracle: Participant, *, paired: bool) -> None:
         """What people need to understand the findings, while it is still in Redis."""

@@ -9,17 +9,19 @@ import pytest
 from conformance.driver.hangs import MOST_HANGS
 from conformance.driver.ops.queue import CountPending
 from conformance.environment.drivers import RestartableDriver
-from conformance.gate import verdicts
+from conformance.gate import trial, verdicts
 from conformance.participants.clock import FROZEN_START_MS
 from conformance.participants.marks import Scenario, scenario
 from conformance.participants.participant import Participant
 from conformance.servers import RedisInstance
+from tests.observe.snapshot_builders import busy
 
 from .miniature_drivers import BenchOf, ChildDriver, InProcessDriver, answers, fails, refuses
 from .small_scenarios import (
     ASKS,
     COUNTED,
     COUNTS,
+    HANDS_OVER,
     NOTHING_TO_SAY,
     PAUSES,
     MiniatureDrivers,
@@ -80,6 +82,18 @@ def test_a_state_that_is_not_the_oracles_is_a_finding(
     assert (found.expected, found.actual) == ('"1"', '"yes"')
     assert keys(server) == before, "what a scenario left is removed"
     assert tried(PAUSES, bench_of(mini(), mini())).findings == []
+
+
+@pytest.mark.parametrize(("reads", "broken"), [(1, []), (2, ["invariant.one-state"])], ids=["moves-on", "is-lost"])
+def test_a_job_that_moved_while_its_keys_were_read_is_not_lost(
+    mini: MiniatureDrivers, bench_of: BenchOf, monkeypatch: pytest.MonkeyPatch, reads: int, broken: list[str]
+) -> None:
+    nowhere, in_its_place = busy(wait=["5"]), busy()
+    seen = iter([*[nowhere] * reads, *[in_its_place] * (3 - reads)])
+    monkeypatch.setattr(trial, "read_named", lambda *_: (found := next(seen), found))
+    evidence = tried(HANDS_OVER, bench_of(mini(), mini()), direction="client-to-oracle")
+    assert [found.where for found in evidence.findings if found.source == "invariant"] == broken
+    assert not evidence.error
 
 
 def test_a_call_that_fails_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
