@@ -8,7 +8,7 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-.PHONY: run test full chaos check steady coverage generate lock clean
+.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check steady coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -16,11 +16,13 @@ run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
 	$(BIN)/python -m pytest -n auto --dist loadgroup tests conformance
 
-full: $(READY) ## every scenario on the reference and on Node, on a single Redis and on a cluster
-	$(FULL_RUN) --client reference
-	$(FULL_RUN) --client node
-	$(FULL_RUN) --client reference --redis cluster:3
-	$(FULL_RUN) --client node --redis cluster:3
+full: full-reference full-node full-reference-cluster full-node-cluster ## every scenario on the reference and on Node, on a single Redis and on a cluster (with -j2: two at a time)
+
+full-reference full-node: full-%: $(READY)
+	$(FULL_RUN) --client $*
+
+full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
+	$(FULL_RUN) --client $* --redis cluster:3
 
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos

@@ -21,11 +21,15 @@ LATEST_MS = 4_100_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViolationDetail:
-    """What a predicate yields: the place, the key and the message of a finding; its check adds the rest."""
+    """What a predicate yields: the place, the key and the message of a finding; its check adds the rest.
+
+    `severity`: where it is another than that of the check.
+    """
 
     where: str
     key: str
     message: str
+    severity: Severity | None = None
 
 
 class SnapshotView:
@@ -86,6 +90,11 @@ class InvariantCheck(Generic[Subject]):
         """The rule in words."""
         return (self.predicate.__doc__ or "").strip()
 
+    @property
+    def rule(self) -> str:
+        """Its first sentence, on one line."""
+        return " ".join(self.doc.partition("\n\n")[0].split())
+
     def run(self, subject: Subject) -> Iterator[Finding]:
         """A finding for each place where the rule does not hold; no requirement is blamed yet."""
         return map(self.finding, self.predicate(subject))
@@ -96,10 +105,10 @@ class InvariantCheck(Generic[Subject]):
             requirement=NOBODY_BLAMED,
             source="invariant",
             kind=self.name,
-            severity=self.severity,
+            severity=detail.severity or self.severity,
             where=f"invariant.{self.name}",
             key=detail.key,
-            expected="holds after every scenario",
+            expected=self.rule,
             actual=detail.message,
             message=f"invariant {self.name}: {detail.message}",
             place=detail.where,

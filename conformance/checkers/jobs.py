@@ -36,7 +36,12 @@ def _one_state(view: SnapshotView) -> Iterator[ViolationDetail]:
     for (queue, job), _ in sorted(view.jobs.items()):
         states = view.states.get((queue, job), [])
         if not states:
-            yield ViolationDetail(where="membership.state", key=f"{queue}:{job}", message="the job is in no container")
+            yield ViolationDetail(
+                where="membership.state",
+                key=f"{queue}:{job}",
+                message="the job is in no container",
+                severity="lost-jobs",
+            )
         elif len(set(states)) > 1:
             yield ViolationDetail(
                 where="membership.state", key=f"{queue}:{job}", message=f"the job is in {', '.join(states)}"

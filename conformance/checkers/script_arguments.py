@@ -10,6 +10,7 @@ from typing import Any
 import msgpack
 
 from conformance.checkers.base import ViolationDetail, is_plausible_ms
+from conformance.findings import Severity
 from conformance.observe.tap.recording import CommandRecord, short_text
 from conformance.protocol.scripts import SCRIPT_SIGNATURES, ScriptSignature
 
@@ -27,11 +28,15 @@ _COMPUTED_BY_SCRIPT = {("addJobScheduler", 6): frozenset({"delay"}), ("updateJob
 """Numbers in packed arguments that may be NaN, because the script overwrites them."""
 
 
-def located(command: CommandRecord, part: str, message: str) -> ViolationDetail:
-    """A finding about one command: `call.<script or command>.<part>` at its first key."""
+def located(command: CommandRecord, part: str, message: str, *, severity: Severity | None = None) -> ViolationDetail:
+    """A finding about one command: `call.<script or command>.<part>` at its first key.
+
+    `severity`: where it is another than that of the check.
+    """
     what = command.script or command.name
     key = short_text(command.keys[0]) if command.keys else f"connection {command.connection}"
-    return ViolationDetail(where=f"call.{what}.{part}", key=key, message=f"#{command.sequence} {what}: {message}")
+    said = f"#{command.sequence} {what}: {message}"
+    return ViolationDetail(where=f"call.{what}.{part}", key=key, message=said, severity=severity)
 
 
 def layout_of(call: CommandRecord) -> ScriptSignature:
@@ -104,10 +109,12 @@ def kinds(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
 
 
 def too_few(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
-    """Calls with too few arguments."""
+    """Calls with too few arguments; nothing breaks where those are missing that the script can do without."""
     for call in calls:
-        if len(call.argv) < len(layout_of(call).args):
-            yield located(call, "argv", f"{len(call.argv)} arguments instead of {len(layout_of(call).args)}")
+        layout, given = layout_of(call), len(call.argv)
+        if given < len(layout.args):
+            severity: Severity | None = None if given < layout.needed else "cosmetic"
+            yield located(call, "argv", f"{given} arguments instead of {len(layout.args)}", severity=severity)
 
 
 def surplus(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:

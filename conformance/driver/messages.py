@@ -32,12 +32,17 @@ Value = TypeVar("Value")
 
 
 class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is behind a driver: name, implementation language, its own version, the BullMQ version that it targets."""
+    """Who is behind a driver: name, implementation language, its own version, the BullMQ version that it targets.
+
+    `packages`: versions of the libraries that it stands on (its Redis client, ...), by name: a finding may depend on
+    them.
+    """
 
     name: str
     language: str
     version: str
     targets: str = "5.62.0"
+    packages: dict[str, str] = {}
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="hello"):

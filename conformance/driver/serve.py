@@ -60,15 +60,16 @@ class Unsupported(Exception):
 class DriverServer:
     """Answers the kit's calls. Every call is a task of its own: a slow one never holds up another.
 
-    `client` is the `client` object of the line `ready`. The keys of `ops` are the operations that are declared.
-    `on_clock` is told the instant (Unix ms) at which the client's clock has to stand still before the operation starts,
-    and None when it runs again (after `reset`); without it, do not declare the capability `clock`.
+    `client` is the `client` object of the line `ready`; `packages` in it are versions of libraries by
+    name. The keys of `ops` are the operations that are declared. `on_clock` is told the instant (Unix ms) at which the
+    client's clock has to stand still before the operation starts, and None when it runs again (after `reset`); without
+    it, do not declare the capability `clock`.
     """
 
     def __init__(
         self,
         *,
-        client: Mapping[str, str],
+        client: Mapping[str, Any],
         capabilities: Sequence[str],
         ops: Mapping[str, Handler],
         on_clock: Callable[[int | None], None] | None = None,

@@ -227,8 +227,10 @@ class DriverLog:
     def _read(self, stderr: IO[bytes]) -> None:
         with contextlib.ExitStack() as stack:
             stack.enter_context(stderr)
-            copy = self._open_copy(stack)
+            copy: BinaryIO | None = None
             while line := stderr.readline(LINE_BYTES):
+                # Only now: a driver that says nothing leaves no file.
+                copy = copy or self._open_copy(stack)
                 self._lines.append(line.decode("utf-8", errors="backslashreplace").rstrip("\r\n"))
                 if copy is not None:
                     with contextlib.suppress(OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import (
@@ -29,11 +30,13 @@ from conformance.upstream.manifest import script_names_by_sha1
 
 @dataclass
 class RestartableDriver:
-    """One client's driver: started when it is needed, and again after it broke."""
+    """One client's driver: started when it is needed, and again after it broke. `log_file` gets all of its stderr."""
 
     launch: Launch
     seed: int
     connection: DriverConnection | None = None
+    log_file: Path | None = None
+    """Where all that it writes to stderr is kept; None: nowhere."""
     hangs: Hangs = field(default_factory=Hangs)
     """Which of its operations have hung: what was found out once is not found out again after every start."""
 
@@ -41,7 +44,11 @@ class RestartableDriver:
         """The connection to a living driver. Raises a DriverBroken problem when it cannot be started."""
         if self.connection is None or not self.connection.alive:
             self.connection = ChildProcess.start(
-                self.launch.command, seed=self.seed, env=self.launch.environment, hangs=self.hangs
+                self.launch.command,
+                seed=self.seed,
+                env=self.launch.environment,
+                log_file=self.log_file,
+                hangs=self.hangs,
             )
         return self.connection
 

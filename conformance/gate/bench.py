@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
@@ -158,16 +160,20 @@ def lacks_a_worker(ready: Ready) -> bool:
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """What a process needs to open a bench; crosses to xdist workers as JSON."""
+    """What a process needs to open a bench; crosses to xdist workers as JSON.
+
+    `logs`: folder for what the client's drivers write to stderr; empty: nowhere.
+    """
 
     server: RedisInstance
     oracle: Launch
     client: Launch
     seed: int
     scripts: dict[str, str]
+    logs: str = ""
 
     @staticmethod
-    def of(environment: Environment) -> BenchPlan:
+    def of(environment: Environment, logs: str = "") -> BenchPlan:
         """The bench of a prepared environment."""
         return BenchPlan(
             server=environment.server,
@@ -175,6 +181,7 @@ class BenchPlan:
             client=environment.client,
             seed=environment.seed,
             scripts=dict(environment.scripts),
+            logs=logs,
         )
 
     def encode(self) -> str:
@@ -188,7 +195,9 @@ class BenchPlan:
 
     def open(self) -> Bench:
         """A bench for this process; its drivers start with the first scenario."""
-        oracle, client, stand_in = (
-            RestartableDriver(launch, self.seed) for launch in (self.oracle, self.client, self.oracle)
+        log_file = (
+            Path(self.logs) / f"client-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log" if self.logs else None
         )
+        oracle, stand_in = RestartableDriver(self.oracle, self.seed), RestartableDriver(self.oracle, self.seed)
+        client = RestartableDriver(self.client, self.seed, log_file=log_file)
         return Bench(self.server, oracle, client, self.scripts, stand_in)

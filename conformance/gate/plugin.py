@@ -66,6 +66,8 @@ from conformance.problems import NothingSelected, Problem, Undecidable, UsagePro
 
 Listener = Callable[[Record], None]
 PROPERTY = "bullmq-conformance"
+LOGS = "logs"
+"""Folder in --out for all that the client's drivers have written to stderr."""
 WORKER_INPUT = "bullmq_conformance"
 TURNSTILE_INPUT = "bullmq_conformance_turnstile"
 STOPPING_INPUT = "bullmq_conformance_stopping"
@@ -158,7 +160,7 @@ class GatePlugin:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Give a worker the address of Redis and the commands of the drivers."""
-        node.workerinput[WORKER_INPUT] = BenchPlan.of(self._prepared()).encode()
+        node.workerinput[WORKER_INPUT] = self._bench_plan().encode()
         node.workerinput[TURNSTILE_INPUT] = self._turnstile_folder
         node.workerinput[STOPPING_INPUT] = msgspec.json.encode(self._stopping).decode()
 
@@ -181,7 +183,7 @@ class GatePlugin:
         given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
         turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
         with ExitStack() as stack:
-            bench = (BenchPlan.decode(given) if given else BenchPlan.of(self._prepared())).open()
+            bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
             stack.callback(bench.close)
             redis = stack.enter_context(bench.server.connect())
             watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
@@ -236,6 +238,10 @@ class GatePlugin:
 
     # Setting up.
 
+    def _bench_plan(self) -> BenchPlan:
+        logs = str(Path(self.config.out, LOGS).resolve()) if self.config.out else ""
+        return BenchPlan.of(self._prepared(), logs)
+
     @cached_property
     def _turnstile_folder(self) -> str:
         """Where the processes of this run find its turnstile, and whether one of them has seen a failure."""
@@ -266,8 +272,8 @@ class GatePlugin:
             tier=self.config.tier,
             command=redacted(self.config.invocation),
             requirement_set=REQUIREMENT_SET,
-            client=party_of(environment.client, environment.handshakes["client"]),
-            oracle=party_of(environment.oracle, environment.handshakes["oracle"]),
+            client=party_of(environment.client, environment.handshakes["client"], by_name=not self.config.command),
+            oracle=party_of(environment.oracle, environment.handshakes["oracle"], by_name=True),
             redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
             environment={**environment.facts(), **self._not_run(), **self._known_in_use()},
             planned=planned,
@@ -310,10 +316,13 @@ def runner(request: pytest.FixtureRequest) -> Iterator[ScenarioRunner]:
         yield scenario_runner
 
 
-def party_of(launch: Launch, ready: Ready) -> Party:
-    """A client that takes part: how it is started, and what it says of itself."""
+def party_of(launch: Launch, ready: Ready, *, by_name: bool) -> Party:
+    """A client that takes part: how it is started, and what it says of itself.
+
+    One of the kit's own clients keeps the name that it was called `by_name`; any other is called as it says itself.
+    """
     return Party(
-        name=ready.client.name,
+        name=launch.name if by_name else ready.client.name,
         language=ready.client.language,
         version=ready.client.version,
         targets=ready.client.targets,
@@ -322,6 +331,8 @@ def party_of(launch: Launch, ready: Ready) -> Party:
         ops=sorted(ready.ops),
         fixed_prefix=ready.fixed_prefix,
         lacks=sorted(ready.lacks),
+        packages=ready.client.packages,
+        folder=launch.name if by_name else "",
     )
 
 

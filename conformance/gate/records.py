@@ -36,10 +36,12 @@ Level = Literal["MUST", "SHOULD", "MAY"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 
-class Party(msgspec.Struct, frozen=True, kw_only=True):
-    """A client that took part: what its handshake said (`name` is its own word for itself), and how it was started.
+class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A client that took part: what its handshake said, and how it was started.
 
-    `lacks`: what it says that others have beside operations and capabilities.
+    `lacks`: what it says that others have beside operations and capabilities. `packages`: versions of the libraries
+    that it stands on. `folder`: its name among the clients that come with the kit, empty for one that was started by a
+    command.
     """
 
     name: str
@@ -51,6 +53,8 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     ops: list[str]
     fixed_prefix: str | None = None
     lacks: list[str] = []
+    packages: dict[str, str] = {}
+    folder: str = ""
 
 
 class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,13 +89,32 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     not_run: dict[str, str] = {}
 
 
+class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of a scenario: a call of both sides or of one, or something that the kit did.
+
+    `do`: the operation; `clock` (`args.ms` pass), `wait` (for what `args.what` says) or `redis` (`args.words`, a
+    command) where it is the kit. `on`: the handle. `args`: of the call, without what each side has for itself (its
+    Redis), and PREFIX where its prefix stood. `oracle`, `client`: how it ended on that side, as text; empty where that
+    side took no part.
+    """
+
+    by: Literal["both", "oracle", "client", "kit"]
+    do: str
+    on: str = ""
+    args: dict[str, Any] = {}
+    oracle: str = ""
+    client: str = ""
+
+
 class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="scenario"):
     """What one scenario found.
 
     `requirements` holds the verdict of each requirement that the scenario speaks about, `known` the reason of those
-    that known.toml excuses. `timings_ms`: time spent in `oracle`, `client`, `observe` and in all (`total`).
-    `repeated`: what the attempts before the last one said, which do not count because the machine starved.
-    `unanswered`: operations that the client did without an answer, so that there was none to compare.
+    that known.toml excuses. `about`: the requirements that the scenario itself states; others are there because
+    findings speak against them. `steps`: what was done, where there are findings. `timings_ms`: time spent in
+    `oracle`, `client`, `observe` and in all (`total`). `repeated`: what the attempts before the last one said, which do
+    not count because the machine starved. `unanswered`: operations that the client did without an answer, so that there
+    was none to compare.
     """
 
     id: str
@@ -106,6 +129,8 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     timings_ms: dict[str, float] = {}
     reproduce: str = ""
     log: list[str] = []
+    about: list[str] = []
+    steps: list[StepRecord] = []
     repeated: list[str] = []
     unanswered: list[str] = []
 

@@ -76,6 +76,7 @@ def _inconclusive(record: ScenarioRecord, starved: Starvation, repeated: list[st
         verdict="inconclusive",
         requirements=undecided,
         findings=[],
+        steps=[],
         reason=f"the machine was too busy to judge: {starved}",
         repeated=repeated,
     )

@@ -20,7 +20,9 @@ from conformance.driver.errors import (
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.decided import is_decided, why_undecided
+from conformance.gate.evidence import RedisLook, steps_of
 from conformance.gate.judge import ORACLE_HEALTH, Judge
+from conformance.gate.records import StepRecord
 from conformance.gate.time_limit import Side, TimeLimit, TimeLimitExceeded, play
 from conformance.ledger.loader import Ledger
 from conformance.ledger.operations import load_operations
@@ -61,6 +63,8 @@ class TrialResult:
     """Why the scenario was ended although nothing new is known: an operation that it needs has hung before."""
     timings_ms: dict[str, float] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
+    steps: list[StepRecord] = field(default_factory=list)
+    """What was done, where there are findings."""
     frozen: bool = False
     """Whether time stood still for both clients."""
     unanswered: list[str] = field(default_factory=list)
@@ -190,6 +194,7 @@ class _Trial:
                 theirs, named = equally_trimmed(theirs, ours, client.names)
                 self.result.findings += self.judge.states(theirs, named, frozen=frozen, managed=managed)
         self._judge_left_behind(left, ours.queues, client.names)
+        self._keep_evidence(client, oracle, paired=True)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     # Hand-over and shared: one prefix, no comparison; the invariants and Node's health judge.
@@ -219,6 +224,7 @@ class _Trial:
         self._traffic()
         left, named = self._snapshots(client)
         self._judge_left_behind(left, named.queues, names)
+        self._keep_evidence(client, oracle, paired=False)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     def _play(self, oracle: Side | None, client: Side) -> None:
@@ -302,6 +308,17 @@ class _Trial:
             reader = self.bench.participant("oracle", names, RunningClock())
             self.result.findings += self.judge.health(reader, queues)
 
+    def _keep_evidence(self, client: Participant, oracle: Participant, *, paired: bool) -> None:
+        """What people need to understand the findings, while it is still in Redis."""
+        if self.result.findings:
+            self.result.steps = steps_of(
+                oracle.transcript, client.transcript, oracle.prefix, client.prefix, paired=paired
+            )
+            # Where the client stopped on its way, Node went on: what it left then is no longer the same moment.
+            expected_prefix = oracle.prefix if paired and self.result.reached_end else ""
+            look = RedisLook(self.bench.redis, expected_prefix, client.prefix)
+            self.result.findings = look.with_readings(self.result.findings)
+
     def _judge_oracle(self, failure: BaseException | None) -> None:
         if isinstance(failure, (TapMissing, Cancelled)):
             return  # the client has none either, or it is what the other side ended: both will be said
@@ -326,6 +343,8 @@ class _Trial:
                 self.cut_short = True
                 connection = self.bench.client.connection
                 self.result.log += connection.log_tail() if connection else []
+                log_file = self.bench.client.log_file
+                self.result.log += [f"all of it: {log_file.parent.name}/{log_file.name}"] if log_file else []
             case _ if self.scenario.style == "differential":
                 # The oracle went through the same steps: the client left something that nobody expects.
                 seen = f"the scenario could not go on: {type(failure).__name__}: {failure}"

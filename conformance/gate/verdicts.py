@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 import pytest
 
@@ -53,7 +56,7 @@ def make_record(
     known: Collection[KnownFailure],
     ledger: Ledger,
 ) -> ScenarioRecord:
-    """The scenario's line."""
+    """The scenario's line. What is only a warning about somebody else's requirement is no verdict on this scenario."""
     verdicts = _verdicts(scenario, result, ledger)
     failing = [finding for finding in result.findings if verdict_of(finding, ledger) == "fail"]
     excused = excuse(failing, known, scenario_id(item))
@@ -64,7 +67,11 @@ def make_record(
         title=scenario.title,
         area=area_of(item),
         tier=scenario.tier,
-        verdict=worst(verdict for name, verdict in verdicts.items() if name not in excused),
+        verdict=worst(
+            verdict
+            for name, verdict in verdicts.items()
+            if name not in excused and not (verdict == "warn" and name not in scenario.requirements)
+        ),
         requirements=verdicts,
         findings=result.findings,
         known=excused,
@@ -73,6 +80,8 @@ def make_record(
         reproduce=reproduce_line(scenario_id(item), config),
         log=result.log,
         unanswered=result.unanswered,
+        about=list(scenario.requirements),
+        steps=result.steps,
     )
 
 
@@ -97,10 +106,25 @@ def unblamed(result: TrialResult) -> Verdict:
 
 def reproduce_line(scenario: str, config: RunConfig) -> str:
     """The command that runs this scenario again in the same way; a password in it has to be filled in again."""
-    words = ["bullmq-conformance", "run", "--select", scenario.split("[", maxsplit=1)[0], "--tier", config.tier]
+    words = ["bullmq-conformance", "run", "--select", scenario, "--tier", config.tier]
     words += [word for option in run_options() if option.reproduce for word in option.words(config)]
     words += ["--", *config.command] if config.command else ["--client", config.client]
-    return shlex.join(redacted(words))
+    return shlex.join(redacted([without_local_folder(word) for word in words]))
+
+
+SYSTEM_FOLDERS = ("/usr/", "/bin/", "/opt/")
+
+
+def without_local_folder(word: str) -> str:
+    """A word of a command line as it can be passed on: a program on PATH by its name, a file as seen from here.
+
+    Where systems have their programs is the same on other machines.
+    """
+    before, separator, path = word.rpartition("=" if word.startswith("--") else "binary:")
+    if not Path(path).is_absolute() or path.startswith(SYSTEM_FOLDERS):
+        return word
+    name = Path(path).name
+    return f"{before}{separator}{name if shutil.which(name) == path else os.path.relpath(path)}"
 
 
 def conclude(record: ScenarioRecord) -> None:

@@ -7,7 +7,7 @@
 //
 // Comments name the upstream file (src/classes/*.ts) where a choice here only makes sense with knowledge of it.
 
-import { version } from './bullmq.mjs';
+import { packages, version } from './bullmq.mjs';
 import { clock, seedRandom } from './clock.mjs';
 import { Overdue, Refusal, failure } from './errors.mjs';
 import { handleNamed, handles, within } from './handles.mjs';
@@ -81,7 +81,7 @@ function greet(hello) {
     log(`the kit speaks protocol ${hello.protocol}, this driver ${PROTOCOL_VERSION}`);
   }
   seedRandom(Number(hello.seed) || 0);
-  const client = { name: 'bullmq', language: 'javascript', version, targets: version };
+  const client = { name: 'bullmq', language: 'javascript', version, targets: version, packages };
   send({ type: 'ready', protocol: PROTOCOL_VERSION, client, ops: declared, capabilities: CAPABILITIES });
 }
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
 from conformance.observe.differences import Difference, compare_fields, difference, same, same_json
 from conformance.observe.tables import Event, Job, Membership, Snapshot, as_number, parsed_json
-from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, STATE_CONTAINERS
+from conformance.protocol.states import DELAY_FACTOR, LIST_CONTAINERS, STATE_CONTAINERS, UNFINISHED_CONTAINERS
 
 JobKey: TypeAlias = tuple[str, str]
 """Queue and job id."""
@@ -52,7 +52,10 @@ def compare_jobs(expected: Snapshot, actual: Snapshot, presence: JobPresence) ->
     left, right = _by_key(expected), _by_key(actual)
     left_states, right_states = _states(expected), _states(actual)
     for key in sorted(presence.missing):
-        yield difference("missing-job", "job", _text(key), _described(left[key], left_states[key]), None)
+        missing = difference("missing-job", "job", _text(key), _described(left[key], left_states[key]), None)
+        # A finished job that is not kept is no loss: its work is done.
+        lost = any(state in UNFINISHED_CONTAINERS for state in left_states[key])
+        yield replace(missing, severity="lost-jobs") if lost else missing
     for key in sorted(presence.extra):
         yield difference("extra-job", "job", _text(key), None, _described(right[key], right_states[key]))
     for key in sorted(left.keys() & right.keys()):

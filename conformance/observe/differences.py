@@ -39,6 +39,7 @@ KINDS: tuple[str, ...] = (
 
 SEVERITIES: tuple[tuple[str, str, Severity], ...] = (
     ("*.text", "*", "cosmetic"),
+    ("membership.state", "no-state", "lost-jobs"),
     ("*", "wrong-type", "breaks-others"),
     ("job", "*", "breaks-others"),
     ("job.stacktrace", "*", "wrong-behaviour"),

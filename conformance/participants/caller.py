@@ -49,23 +49,39 @@ DoneBy = Literal["self", "stand-in"]
 class RecordedCall:
     """One call and how it ended.
 
-    `outcome` is `ok` or the error code; `value` and `args` are JSON values. `by`: the client itself, or the oracle that
-    stood in for it. `unanswered`: it was done and nothing told, or what only ids decide: there is nothing to compare.
+    `outcome` is `ok` or the error code; `value` and `args` are JSON values; `message` what the error says. `by`: the
+    client itself, or the oracle that stood in for it. `unanswered`: it was done and nothing told, or what only ids
+    decide: there is nothing to compare. `ended`: when (s, of the machine's monotonic clock), so that calls of two
+    participants have one order.
     """
 
     op: str
     outcome: str
     value: Any
     args: dict[str, Any] = field(default_factory=dict, compare=False)
+    handle: str = field(default="", compare=False)
+    message: str = field(default="", compare=False)
     by: DoneBy = "self"
     unanswered: bool = False
+    ended: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True)
+class KitAct:
+    """Something that the kit did to a participant between its calls: time passed, or a key of it was changed.
+
+    `words`: `clock` and ms, `wait` and the sentence that was waited for, or the command that Redis was sent.
+    """
+
+    words: tuple[str, ...]
+    ended: float = field(default_factory=time.monotonic, compare=False)
 
 
 class Transcript:
-    """The calls of one participant in one scenario, and how they ended, in order."""
+    """The calls of one participant in one scenario, and how they ended, in order; and what the kit did between them."""
 
     def __init__(self) -> None:
-        self.calls: list[RecordedCall] = []
+        self.steps: list[RecordedCall | KitAct] = []
         self.step = "nothing yet"
         """What is being done now, or was done last: said where a scenario does not come to its end."""
         self.everything: list[RecordedCall] = []
@@ -76,8 +92,13 @@ class Transcript:
         self._silent = 0
         self._of_thread = threading.local()
 
+    @property
+    def calls(self) -> list[RecordedCall]:
+        """The calls alone."""
+        return [step for step in self.steps if isinstance(step, RecordedCall)]
+
     def note(self, call: RecordedCall) -> None:
-        """Record an answer, unless the scenario is only polling."""
+        """Record an answer; as a step, unless the scenario is only polling."""
         if getattr(self._of_thread, "unheard", False):
             return
         if call.by == "self":
@@ -86,7 +107,12 @@ class Transcript:
         if aside is not None:
             aside.append(call)
         elif not self._silent:
-            self.calls.append(call)
+            self.steps.append(call)
+
+    def act(self, *words: str) -> None:
+        """Record what the kit does itself, unless the scenario is only polling."""
+        if not self._silent and not getattr(self._of_thread, "unheard", False):
+            self.steps.append(KitAct(words))
 
     def _remember(self, call: RecordedCall) -> None:
         """A poll is one call, however often it asks."""
@@ -103,7 +129,7 @@ class Transcript:
 
     def take_over(self, calls: list[RecordedCall]) -> None:
         """Record calls that were kept aside."""
-        self.calls += calls
+        self.steps += calls
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -266,7 +292,7 @@ class Caller:
 
     def redis(self, queue: str = "q") -> RedisView:
         """The queue's keys, read by the kit itself."""
-        return RedisView(self._redis, self.names, queue, self.tokens)
+        return RedisView(self._redis, self.names, queue, self.tokens, on_change=self.transcript.act)
 
     def sent_so_far(self) -> int:
         """A mark in what the client has sent: pass it to `sent_since`."""
@@ -384,19 +410,20 @@ class Caller:
                     answer = self._untold(queue, op)
         except OperationFailed as failure:
             self.deeds.own.add(name)
-            self.transcript.note(RecordedCall(name, failure.error.code, None, args))
+            self.transcript.note(_failed(name, args, handle or "", failure))
             raise
         except DriverBroken as broken:
             self.deeds.own.add(name)
             # A call that hangs takes those with it that were under way beside it.
             if not isinstance(broken, DriverHung) or broken.op == name:
-                self.transcript.broke(RecordedCall(name, "driver-broken", None, args), begun_s)
+                call = RecordedCall(name, "driver-broken", None, args, handle or "", str(broken))
+                self.transcript.broke(call, begun_s)
             raise
         self.deeds.own.add(name)
         # How much Redis trims at once hangs on the bytes of the entries, and those on the ids in them.
         by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
         value = None if unanswered else msgspec.to_builtins(answer)
-        self.transcript.note(RecordedCall(name, "ok", value, args, unanswered=unanswered or by_bytes))
+        self.transcript.note(RecordedCall(name, "ok", value, args, handle or "", unanswered=unanswered or by_bytes))
         if isinstance(op, lifecycle.Close) and handle is not None and self.stand_in and self.stand_in.has(handle):
             self.stand_in.call(op, handle, deadline_ms=deadline_ms, now_ms=self.clock.call_ms())
         return answer
@@ -421,9 +448,9 @@ class Caller:
                     told = self.stand_in.call(sent, handle, deadline_ms=deadline_ms, now_ms=now_ms)
                     answer = self._heard(queue, op, told, by="stand-in")
         except OperationFailed as failure:
-            self.transcript.note(RecordedCall(name, failure.error.code, None, args, by="stand-in"))
+            self.transcript.note(_failed(name, args, handle, failure, by="stand-in"))
             raise
-        self.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), args, by="stand-in"))
+        self.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), args, handle, by="stand-in"))
         return answer
 
     def _queue_of(self, handle: str | None) -> str:
@@ -472,3 +499,10 @@ def what_is_missing(opened: lifecycle.Open, ready: Ready) -> str:
     if opened.role == "flow":
         return "" if any(name.startswith("flow.") for name in ready.ops) else "any operation of a flow"
     return ""
+
+
+def _failed(
+    name: str, args: dict[str, Any], handle: str, failure: OperationFailed, *, by: DoneBy = "self"
+) -> RecordedCall:
+    """A call that certainly did nothing."""
+    return RecordedCall(name, failure.error.code, None, args, handle, failure.error.message, by)

@@ -103,7 +103,8 @@ class JobIds:
             if answer is NOT_GENERATED or answer in self._of_scenario:
                 return ""
             drawn = _UUID4.fullmatch(answer) is not None
-            self._made_up.add(answer)
+            if not drawn:
+                self._made_up.add(answer)
             self._put(answer if drawn else str(uuid.uuid4()), answer)
             return "" if drawn else f"{answer!r} for a job of a flow"
 

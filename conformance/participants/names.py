@@ -134,7 +134,8 @@ class Names:
     def parent_to_scenario(self, parent: Mapping[str, Any]) -> dict[str, Any]:
         """Who the parent of a job is: `queue` or `queueKey` is the full name of its queue."""
         full = str(parent.get("queueKey") or parent.get("queue"))
-        found, job = self._at_client.fullmatch(full), parent.get("id")
+        # The key may stand there in the scenario's names already, as in a text that was renamed as a whole.
+        found, job = self._at_client.fullmatch(full) or self._in_scenario.fullmatch(full), parent.get("id")
         renamed: dict[str, Any] = self.to_scenario(dict(parent))
         return {**renamed, "id": self.ids(found[1]).to_scenario(job)} if found and isinstance(job, str) else renamed
 
@@ -155,8 +156,7 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     """The value with all its texts changed. Without recursion: data of jobs may be nested deeper than Python calls."""
     result: list[Any] = []
     to_do: list[tuple[Any, Callable[[Any], None]]] = [(value, result.append)]
-    while to_do:
-        item, put = to_do.pop()
+    for item, put in to_do:  # it grows by what is inside
         if isinstance(item, str):
             put(change(item))
         elif isinstance(item, dict):

@@ -85,6 +85,7 @@ class Participant(Caller):
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass on this participant's clock (ms): at once if it is frozen."""
+        self.transcript.act("clock", str(duration_ms))
         self.clock.pass_ms(duration_ms)
 
     @contextmanager
@@ -105,6 +106,7 @@ class Participant(Caller):
         self, probe: Callable[[], Value], until: Callable[[Value], object], what: str, *, within_ms: int = 5000
     ) -> Value:
         """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
+        self.transcript.act("wait", what)
         with self.waiting(what, within_ms) as wait, self.transcript.silent():
             while True:
                 value = probe()

@@ -7,6 +7,7 @@ are kept as surrogate escapes.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from conformance.driver.errors import OperationUnsupported
@@ -33,14 +34,24 @@ class RedisView:
     """The keys of one queue. Every `name` is what follows `PREFIX:QUEUE:`, for example `wait` or `1:lock`.
 
     Names and values are the scenario's, also where the clients have others (`conformance.participants.names`).
+    `on_change` is told the words of each command that changes a key.
     """
 
-    def __init__(self, redis: Any, names: Names, queue: str, tokens: TokenNames | None = None) -> None:
+    def __init__(
+        self,
+        redis: Any,
+        names: Names,
+        queue: str,
+        tokens: TokenNames | None = None,
+        *,
+        on_change: Callable[..., None] | None = None,
+    ) -> None:
         self._redis = redis
         self._names = names
         self._queue = queue
         self._tokens = tokens or TokenNames()
         self.base = f"{names.prefix}:{queue}:"
+        self._on_change = on_change
 
     def key(self, name: str) -> str:
         """The full key, as the scenario knows it."""
@@ -184,21 +195,29 @@ class RedisView:
         """
         if name in {ID_COUNTER, PRIORITY_COUNTER} and self._names.ids(self._queue).differ:
             raise OperationUnsupported(f"a lost counter {name}", "this client's ids do not come from Redis' counter")
+        self._tell("DEL", self.key(name))
         self._redis.delete(self._at(name))
 
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
         """SET, for example another worker's lock."""
+        self._tell("SET", self.key(name), value, *(() if ttl_ms is None else ("PX", str(ttl_ms))))
         job, _, kind = name.rpartition(":")
         value = self._tokens.real(job, value) if kind == "lock" else value
         self._redis.set(self._at(name), self._job(value) if name.startswith(DEDUPLICATION) else value, px=ttl_ms)
 
     def set_field(self, name: str, field: str, value: str | bytes) -> None:
         """HSET of one field; bytes need not be UTF-8."""
+        self._tell("HSET", self.key(name), field, value)
         self._redis.hset(self._at(name), field, value)
 
     def append_event(self, **fields: str | bytes) -> None:
         """XADD of an entry that another client wrote; bytes need not be UTF-8."""
+        self._tell("XADD", self.key("events"), "*", *(word for pair in fields.items() for word in pair))
         plain = {name: text(value) for name, value in fields.items()}
         named = self._names.event_to_client(self._queue, plain)
         changed = {name: value for name, value in named.items() if value != plain[name]}
         self._redis.xadd(self._at("events"), {**fields, **changed})
+
+    def _tell(self, *words: str | bytes) -> None:
+        if self._on_change is not None:
+            self._on_change(*(text(word) for word in words))

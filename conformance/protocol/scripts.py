@@ -18,7 +18,8 @@ Kinds of arguments:
     push     `LPUSH` or `RPUSH`
     packed   msgpack
     text     anything
-A `?` behind a kind allows the empty text (JavaScript's undefined).
+A `?` behind a kind allows the empty text (JavaScript's undefined). A kind in brackets, which is one of the last, may be
+left out: the script does with nil what it does with an empty text that is allowed there, or does not read it at all.
 """
 
 from __future__ import annotations
@@ -43,15 +44,21 @@ ABSENT: Final = "undefined"
 
 @dataclass(frozen=True, slots=True)
 class ScriptSignature:
-    """Names of KEYS and kinds of ARGV. `more`: kind of any number of further arguments, empty where there are none."""
+    """Names of KEYS and kinds of ARGV. `more`: kind of any number of further arguments, empty where there are none.
+
+    `needed`: how many arguments the script cannot do without; Node sends the others as well.
+    """
 
     keys: tuple[str, ...]
     args: tuple[str, ...]
-    more: str = ""
+    more: str
+    needed: int
 
 
 def _signature(keys: str, args: str = "", more: str = "") -> ScriptSignature:
-    return ScriptSignature(tuple(keys.split()), tuple(args.split()), more)
+    kinds = args.split()
+    needed = sum(1 for kind in kinds if not kind.startswith("["))
+    return ScriptSignature(tuple(keys.split()), tuple(kind.strip("[]") for kind in kinds), more, needed)
 
 
 SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
@@ -68,9 +75,9 @@ SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
     "addRepeatableJob": _signature("repeat delayed", "time packed text text base"),
     "addStandardJob": _signature("wait paused meta id completed delayed active events marker", "packed text packed"),
     "changeDelay": _signature("delayed meta marker events", "number now text text"),
-    "changePriority": _signature("wait paused meta prioritized active pc marker", "number base text flag"),
+    "changePriority": _signature("wait paused meta prioritized active pc marker", "number base text [flag]"),
     "cleanJobsInSet": _signature(f"{_SETS} events repeat", "base time count text"),
-    "drain": _signature("wait paused delayed prioritized repeat", "base flag"),
+    "drain": _signature("wait paused delayed prioritized repeat", "base [flag]"),
     "extendLock": _signature("<job>:lock stalled", "text duration text"),
     "extendLocks": _signature("stalled", "base packed packed duration"),
     "getCounts": _signature("<base>", more="text"),
@@ -86,7 +93,7 @@ SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
     "getRateLimitTtl": _signature("limiter meta", "count"),
     "getState": _signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
     "getStateV2": _signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
-    "isFinished": _signature("completed failed <job>", "text flag"),
+    "isFinished": _signature("completed failed <job>", "text [flag]"),
     "isJobInList": _signature(_SETS, "text"),
     "isMaxed": _signature("meta active"),
     "moveJobFromActiveToWait": _signature(
@@ -102,21 +109,22 @@ SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
         "wait active prioritized events stalled limiter delayed paused meta pc marker", "base now packed"
     ),
     "moveToDelayed": _signature(
-        "marker active prioritized delayed <job> events meta stalled", "base now text text number flag packed?"
+        "marker active prioritized delayed <job> events meta stalled", "base now text text number flag [packed?]"
     ),
     "moveToFinished": _signature(
         "wait active prioritized events stalled limiter delayed paused meta pc "
         f"{_FINISHED} <job> metrics:completed|metrics:failed marker",
-        "text now text text text flag base packed packed?",
+        "text now text text text flag base packed [packed?]",
     ),
     "moveToWaitingChildren": _signature(
-        "active waiting-children <job> <job>:dependencies <job>:unsuccessful stalled events", "text text now text base"
+        "active waiting-children <job> <job>:dependencies <job>:unsuccessful stalled events",
+        "text text now text [base]",
     ),
     "obliterate": _signature("meta <base>", "count text"),
     "paginate": _signature("<any>", "integer integer text integer integer flag"),
     "pause": _signature("wait|paused wait|paused meta prioritized events delayed marker", "text"),
     "promote": _signature("delayed wait paused meta prioritized active pc events marker", "base text"),
-    "releaseLock": _signature("<job>:lock", "text duration"),
+    "releaseLock": _signature("<job>:lock", "text [duration]"),
     "removeChildDependency": _signature("<base>", "text text"),
     "removeJob": _signature("<job> repeat", "text flag base"),
     "removeJobScheduler": _signature("repeat delayed events", "text base"),
@@ -124,7 +132,8 @@ SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
     "removeUnprocessedChildren": _signature("<job> meta", "base text"),
     "reprocessJob": _signature(f"<job> events {_FINISHED} wait meta paused active marker", "text push text text"),
     "retryJob": _signature(
-        "active wait paused <job> meta events delayed prioritized pc marker stalled", "base now push text text packed?"
+        "active wait paused <job> meta events delayed prioritized pc marker stalled",
+        "base now push text text [packed?]",
     ),
     "saveStacktrace": _signature("<job>", "text text"),
     "updateData": _signature("<job>", "text"),

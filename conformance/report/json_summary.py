@@ -11,13 +11,16 @@ from conformance.findings import Finding
 from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.profile_status import ProfileState, ProfileStatus, named
-from conformance.gate.records import Level, Party, RedisInfo, Verdict
-from conformance.report.summary import Counts, FindingGroup, RequirementSummary, ScenarioSummary, Summary
+from conformance.gate.records import Level, Party, RedisInfo, StepRecord, Verdict
+from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
+from conformance.report.causes import Cause, CauseVerdict
+from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
 from conformance.report.text import visible
 
-SUMMARY_FORMAT = 1
+SUMMARY_FORMAT = 2
 """Within a format, fields are added but never renamed, removed or given another meaning. Every reported verdict is a
-key of every count, so that a reader needs no defaults."""
+key of every count, so that a reader needs no defaults. Since 2 the findings of a requirement are folded by cause, and
+`example` is the one in the simplest scenario; before, only equal findings were one, and the first was the example."""
 
 
 class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +79,28 @@ class JsonProfile(msgspec.Struct, frozen=True, kw_only=True):
     open: dict[str, list[str]]
 
 
+class JsonCause(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, however often it was met.
+
+    `number`: its place in the order of severity. `verdict`: what it does to its requirement. `example`: the finding in
+    the simplest scenario that shows it, `steps` what was done there. `bug_report`: the file beside this one with a text
+    for a bug tracker; empty where there are too many.
+    """
+
+    number: int
+    title: str
+    requirement: str
+    verdict: CauseVerdict
+    example: Finding
+    occurrences: int
+    scenarios: list[str]
+    steps: list[StepRecord]
+    reproduce: str
+    bug_report: str
+
+
 class JsonFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Equal findings, once. `example` is the first one; `scenarios` are the ids of those that met it."""
+    """The findings of one cause, once. `example` is one of them; `scenarios` are the ids of those that met it."""
 
     example: Finding
     occurrences: int
@@ -144,6 +167,7 @@ class JsonSummary(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[ReportedVerdict, int]
     scenario_counts: dict[ReportedVerdict, int]
     areas: list[JsonArea]
+    causes: list[JsonCause]
     requirements: list[JsonRequirement]
     scenarios: list[JsonScenario]
     problems: list[str]
@@ -174,6 +198,7 @@ def document(summary: Summary) -> JsonSummary:
         counts=_all_words(summary.counts),
         scenario_counts=_all_words(summary.scenario_counts),
         areas=[JsonArea(name=area.name, shown=area.reported, counts=_all_words(area.counts)) for area in summary.areas],
+        causes=[_cause(cause) for cause in summary.causes],
         requirements=[_requirement(requirement) for requirement in summary.requirements],
         scenarios=[_scenario(scenario) for scenario in summary.scenarios],
         problems=list(summary.problems),
@@ -252,16 +277,31 @@ def _requirement(requirement: RequirementSummary) -> JsonRequirement:
         known=list(requirement.known),
         reasons=list(requirement.reasons),
         scenarios=[scenario.id for scenario in requirement.scenarios],
-        findings=[_finding(group) for group in requirement.findings],
+        findings=[_finding(cause) for cause in requirement.causes],
     )
 
 
-def _finding(group: FindingGroup) -> JsonFinding:
+def _cause(cause: Cause) -> JsonCause:
+    return JsonCause(
+        number=cause.number,
+        title=cause.title,
+        requirement=cause.finding.requirement,
+        verdict=cause.verdict,
+        example=cause.finding,
+        occurrences=cause.occurrences,
+        scenarios=list(cause.scenarios),
+        steps=cause.example.steps,
+        reproduce=cause.example.reproduce,
+        bug_report=f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else "",
+    )
+
+
+def _finding(cause: Cause) -> JsonFinding:
     return JsonFinding(
-        example=group.example,
-        occurrences=group.occurrences,
-        scenarios=list(group.scenarios),
-        reproduce=group.reproduce,
+        example=cause.finding,
+        occurrences=cause.occurrences,
+        scenarios=list(cause.scenarios),
+        reproduce=cause.example.reproduce,
     )
 
 

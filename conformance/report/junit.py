@@ -27,6 +27,9 @@ from conformance.report.summary import (
 )
 from conformance.report.text import visible
 
+CAUSES = 100
+"""Causes that are properties of the run."""
+
 JUnitResult = Failure | Error | Skipped
 
 # junitparser leaves these without annotations, which `mypy --strict` refuses to call directly.
@@ -68,6 +71,7 @@ def _run_suite(summary: Summary) -> TestSuite:
     facts += [("decided", str(share.decided)), ("requirements", str(share.requirements)), ("share", f"{share.percent}")]
     facts += [(f"profiles.{name}", remark) for name, remark in verdict_facts(summary.conclusion)]
     facts += [(f"not-decided.{name}", names) for name, names in open_facts(summary.conclusion, limit=1000)]
+    facts += [(f"cause {cause.number}", f"{cause.verdict}: {cause.line}") for cause in summary.causes[:CAUSES]]
     facts.append(("complete", "yes" if summary.completeness.complete else "no"))
     for name, value in facts:
         suite.add_property(name, visible(value, keep_newlines=False))

@@ -14,20 +14,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS
+from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
+from conformance.report.causes import Cause
+from conformance.report.steps import step_lines
 from conformance.report.summary import (
-    FindingGroup,
     LabelledValue,
     RequirementSummary,
     ScenarioSummary,
     Summary,
+    cause_facts,
     finding_facts,
-    group_facts,
     open_facts,
     requirement_facts,
     run_facts,
     scenario_facts,
 )
-from conformance.report.text import clip, count, duration, visible
+from conformance.report.text import clip, count, duration, split_difference, visible
 from conformance.report.verdicts import MEANING, SYMBOLS
 
 _SAFE_ANCHOR = re.compile(r"[A-Za-z0-9._-]+")
@@ -45,6 +47,7 @@ def render_html(summary: Summary) -> str:
         .get_template("report.html")
         .render(
             summary=summary,
+            causes=summary.causes[:CAUSES_ON_PAGE],
             facts=run_facts(summary.run),
             anchors=_anchors(summary.requirements),
             script=script,
@@ -68,9 +71,34 @@ def _environment() -> Environment:
     )
     environment.filters["visible"] = visible
     environment.filters["duration"] = duration
+    environment.filters["shortened"] = lambda text: clip(text, LONGEST_ON_PAGE)
     environment.globals["count"] = count
+    environment.globals["most_causes"] = CAUSES_OF_REQUIREMENT
+    environment.globals["causes_on_page"] = CAUSES_ON_PAGE
+    environment.globals["steps_of"] = _steps_of
+    environment.globals["bug_report_of"] = _bug_report_of
+    environment.globals["split_of"] = lambda finding: split_difference(finding.expected, finding.actual)
     environment.globals["short_name"] = _short_name
     return environment
+
+
+CAUSES_ON_PAGE = 120
+CAUSES_OF_REQUIREMENT = 10
+STEPS_ON_PAGE = 30
+LONGEST_ON_PAGE = 600
+"""The page stays below 2 MB for a client that fails everything: causes, steps and the length of texts are bounded."""
+
+
+def _steps_of(cause: Cause) -> str:
+    """Write the last steps of the example, which are those that lead to the finding."""
+    lines = step_lines(cause.example)
+    cut = ["…"] if len(lines) > STEPS_ON_PAGE else []
+    return "\n".join([*cut, *lines[-STEPS_ON_PAGE:]])
+
+
+def _bug_report_of(cause: Cause) -> str:
+    """Name the file with the text for a bug tracker; empty where there are too many."""
+    return f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else ""
 
 
 def _asset(name: str) -> str:
@@ -97,9 +125,10 @@ def _short_name(requirement: RequirementSummary) -> str:
 
 
 REQUIREMENTS = 50
-FINDINGS_PER_REQUIREMENT = 3
-"""GitHub drops a step summary over 1 MiB: requirements, findings and the length of texts are bounded, and what is left
-out is said."""
+CAUSES = 50
+FINDINGS_OF_SCENARIO = 3
+"""GitHub drops a step summary over 1 MiB: requirements, causes, findings and the length of texts are bounded, and what
+is left out is said."""
 
 ICONS: dict[ConclusionState, str] = {"conformant": "✅", "holds": "☑️", "not-conformant": "❌", "undecided": "⚠️"}
 
@@ -120,6 +149,7 @@ def _blocks(summary: Summary) -> Iterator[str]:
     not_decided = open_facts(summary.conclusion, limit=REQUIREMENTS)
     if not_decided:
         yield _details("Not decided", [_preformatted(not_decided)])
+    yield from _causes(summary)
     if summary.areas:
         yield _table(summary)
     yield from _troubled(summary)
@@ -157,32 +187,46 @@ def _table(summary: Summary) -> str:
 
 
 def _troubled(summary: Summary) -> Iterator[str]:
-    troubled = summary.troubled()
+    troubled = [
+        requirement
+        for requirement in summary.troubled()
+        if not requirement.causes or requirement.reported in ("expected-fail", "stale")
+    ]
     yield from (_requirement(requirement) for requirement in troubled[:REQUIREMENTS])
     if len(troubled) > REQUIREMENTS:
         yield f"… and {len(troubled) - REQUIREMENTS} more requirements: see the HTML report."
 
 
+def _causes(summary: Summary) -> Iterator[str]:
+    """Yield the causes to unfold, failures first in full, and a list of what only warns."""
+    shown = [cause for cause in summary.causes if cause.verdict == "fail"]
+    rows = {requirement.id: requirement for requirement in summary.requirements}
+    yield from (_cause(cause, rows[cause.finding.requirement]) for cause in shown[:CAUSES])
+    if len(shown) > CAUSES:
+        yield f"… and {len(shown) - CAUSES} more causes: see the HTML report."
+    minor = [cause for cause in summary.causes if cause.verdict in ("warn", "info")]
+    lines = [f"- {SYMBOLS[cause.verdict]} {_inline(cause.line)}" for cause in minor[:CAUSES]]
+    if lines:
+        more = [f"- … and {len(minor) - CAUSES} more"] if len(minor) > CAUSES else []
+        yield _details(count(len(minor), "warning"), ["\n".join([*lines, *more])])
+
+
+def _cause(cause: Cause, requirement: RequirementSummary) -> str:
+    title = f"{SYMBOLS[cause.verdict]} {_inline(cause.line)} <code>{_inline(cause.finding.requirement)}</code>"
+    facts = [*requirement_facts(requirement), *cause_facts(cause), ("reproduce", cause.example.reproduce)]
+    return _details(title, [_preformatted(facts)])
+
+
 def _requirement(requirement: RequirementSummary) -> str:
     title = f"{SYMBOLS[requirement.reported]} {requirement.reported} <code>{_inline(requirement.id)}</code>"
     title += f" ({requirement.level})" if requirement.level else ""
-    parts = [_preformatted(requirement_facts(requirement))]
-    parts += [_finding(group) for group in requirement.findings[:FINDINGS_PER_REQUIREMENT]]
-    if len(requirement.findings) > FINDINGS_PER_REQUIREMENT:
-        parts.append(
-            f"… and {len(requirement.findings) - FINDINGS_PER_REQUIREMENT} more findings: see the HTML report."
-        )
-    return _details(title, parts)
-
-
-def _finding(group: FindingGroup) -> str:
-    return _preformatted([*group_facts(group), ("reproduce", group.reproduce)])
+    return _details(title, [_preformatted(requirement_facts(requirement))])
 
 
 def _unattributed(scenario: ScenarioSummary) -> str:
     record = scenario.record
     facts = [*scenario_facts(record), ("reproduce", record.reproduce)]
-    findings = [_preformatted(finding_facts(finding)) for finding in record.findings[:FINDINGS_PER_REQUIREMENT]]
+    findings = [_preformatted(finding_facts(finding)) for finding in record.findings[:FINDINGS_OF_SCENARIO]]
     title = f"{SYMBOLS[record.verdict]} {record.verdict} scenario <code>{_inline(record.id)}</code>"
     return _details(title, [_preformatted(facts), *findings])
 

@@ -12,6 +12,7 @@ from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecor
 from conformance.ledger.profiles import ProfileTable, load_profiles
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.report import json_summary, junit, markup, terminal
+from conformance.report.bug_report import FOLDER, bug_reports
 from conformance.report.run_file import Run, RunWriter, read_run
 from conformance.report.summary import RequirementRows, Summary, examined_rows, summarise
 from conformance.report.terminal import LiveProgress, print_summary
@@ -57,11 +58,16 @@ def write_reports(
 ) -> list[Path]:
     """Render a run in each of the formats into a folder, and return the files in that order.
 
+    Beside them each cause gets a text for a bug tracker, in the folder `causes`.
+
     Raises UsageProblem for an unknown format or a file that is not a run, EnvironmentProblem for an unwritable folder.
     """
     chosen = [find_format(name) for name in formats]
     summary = load_summary(run_path, rows, profiles)
-    return [_write(out_dir / report.file_name, report.render(summary)) for report in chosen]
+    written = [_write(out_dir / report.file_name, report.render(summary)) for report in chosen]
+    for name, text in bug_reports(summary).items():
+        _write(out_dir / FOLDER / name, text)
+    return written
 
 
 def find_format(name: str) -> ReportFormat:

@@ -6,9 +6,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, get_args
+from typing import Protocol
 
-from conformance.findings import Finding, Severity
+from conformance.findings import Finding
 from conformance.gate.conclusion import Completeness, Conclusion, RunEvidence, draw_conclusion
 from conformance.gate.outcomes import (
     REPORTED_VERDICTS,
@@ -25,15 +25,14 @@ from conformance.gate.profile_status import ProfileStatus
 from conformance.gate.records import Level, ScenarioRecord, Verdict
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.profiles import NO_PROFILES, ProfileTable
+from conformance.report.causes import Cause, fold
 from conformance.report.run_file import Run
 from conformance.report.text import (
     SplitText,
     clip,
     clip_split,
-    count,
     duration,
     moment,
-    shape,
     split_difference,
     visible,
 )
@@ -70,54 +69,6 @@ def examined_rows() -> RequirementRows:
     return {row.id: row for row in load_ledger().values() if row.examined}
 
 
-SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FindingGroup:
-    """The same finding in one or more scenarios: one wrong field shows up wherever the field is read.
-
-    `example` is its first occurrence. What differs only by volatile texts (times, UUIDs) is one finding.
-    """
-
-    example: Finding
-    occurrences: int
-    scenarios: tuple[str, ...]
-    """Ids of the scenarios that met it, each once, in the order of the run."""
-    reproduce: str
-    """The command line that shows the example again; empty where the run did not write one down."""
-
-    @property
-    def split(self) -> tuple[SplitText, SplitText]:
-        """Expected and actual, split around their difference."""
-        return split_difference(self.example.expected, self.example.actual)
-
-
-def group_findings(requirement: str, scenarios: Iterable[ScenarioRecord]) -> tuple[FindingGroup, ...]:
-    """Group the findings against one requirement, the most severe first, then in the order of the run."""
-    met: dict[tuple[str, ...], list[tuple[Finding, ScenarioRecord]]] = {}
-    for scenario in scenarios:
-        for finding in scenario.findings:
-            if finding.requirement == requirement:
-                met.setdefault(_identity(finding), []).append((finding, scenario))
-    groups = [_group(occurrences) for occurrences in met.values()]
-    return tuple(sorted(groups, key=lambda group: SEVERITIES.index(group.example.severity)))
-
-
-def _identity(finding: Finding) -> tuple[str, ...]:
-    return (finding.where, finding.kind, shape(finding.expected), shape(finding.actual))
-
-
-def _group(occurrences: list[tuple[Finding, ScenarioRecord]]) -> FindingGroup:
-    finding, scenario = occurrences[0]
-    return FindingGroup(
-        example=finding,
-        occurrences=len(occurrences),
-        scenarios=tuple(dict.fromkeys(scenario.id for _, scenario in occurrences)),
-        reproduce=scenario.reproduce,
-    )
-
-
 Counts = Mapping[ReportedVerdict, int]
 """How many of each, in the order of `REPORTED_VERDICTS`; words that do not occur are left out."""
 
@@ -139,7 +90,8 @@ class RequirementSummary:
     reported: ReportedVerdict
     blocks: bool
     scenarios: tuple[ScenarioRecord, ...]
-    findings: tuple[FindingGroup, ...]
+    causes: tuple[Cause, ...]
+    """What speaks against it, the most severe first."""
     known: tuple[str, ...]
     """Reasons from known.toml for which it is excused or stale."""
     reasons: tuple[str, ...]
@@ -176,6 +128,8 @@ class Summary:
     counts: Counts
     """Requirements by reported verdict."""
     scenario_counts: Counts
+    causes: tuple[Cause, ...]
+    """All findings, folded: the most severe first."""
     untested: tuple[str, ...]
     """Ids of the ledger that no scenario of this run spoke about."""
     completeness: Completeness
@@ -209,8 +163,10 @@ def summarise(run: Run, rows: RequirementRows = NO_ROWS, profiles: ProfileTable 
         profiles=profiles,
     )
     stale = run.footer.stale if run.footer else {}
+    causes = fold(run.scenarios, rows)
     requirements = [
-        _requirement(evidence.outcomes[id_], about, rows, stale) for id_, about in by_requirement(run.scenarios).items()
+        _requirement(evidence.outcomes[id_], about, rows, stale, causes)
+        for id_, about in by_requirement(run.scenarios).items()
     ]
     scenarios = tuple(_scenario(record, rows) for record in run.scenarios)
     return Summary(
@@ -220,6 +176,7 @@ def summarise(run: Run, rows: RequirementRows = NO_ROWS, profiles: ProfileTable 
         unattributed=tuple(scenario for scenario in scenarios if scenario.unattributed),
         counts=_count(requirement.reported for requirement in requirements),
         scenario_counts=_count(scenario.reported for scenario in scenarios),
+        causes=causes,
         untested=tuple(requirement for requirement in rows if requirement not in evidence.outcomes),
         completeness=evidence.completeness,
         conclusion=draw_conclusion(evidence),
@@ -232,7 +189,11 @@ def scenario_verdict(record: ScenarioRecord, rows: RequirementRows = NO_ROWS) ->
 
 
 def _requirement(
-    outcome: RequirementOutcome, scenarios: list[ScenarioRecord], rows: RequirementRows, stale: Mapping[str, str]
+    outcome: RequirementOutcome,
+    scenarios: list[ScenarioRecord],
+    rows: RequirementRows,
+    stale: Mapping[str, str],
+    causes: Iterable[Cause],
 ) -> RequirementSummary:
     requirement = outcome.requirement
     row = rows.get(requirement)
@@ -246,7 +207,7 @@ def _requirement(
         reported=outcome.reported,
         blocks=outcome.blocks,
         scenarios=tuple(scenarios),
-        findings=group_findings(requirement, scenarios),
+        causes=tuple(cause for cause in causes if cause.finding.requirement == requirement),
         known=_excuses(requirement, scenarios, stale),
         reasons=tuple(
             dict.fromkeys(
@@ -271,16 +232,22 @@ def _excuses(requirement: str, scenarios: list[ScenarioRecord], stale: Mapping[s
 
 
 def _scenario(record: ScenarioRecord, rows: RequirementRows) -> ScenarioSummary:
-    reported = [
-        verdict_about(requirement, record, rows[requirement].level if requirement in rows else None)
+    words = {
+        requirement: verdict_about(requirement, record, rows[requirement].level if requirement in rows else None)
         for requirement in verdicts_in(record)
-    ]
+    }
+    reported = [word for requirement, word in words.items() if not _is_aside(requirement, word, record)]
     explained = explains(verdicts_in(record).values(), record.verdict)
     return ScenarioSummary(
         record=record,
         reported=worst_reported(reported if explained else [*reported, record.verdict]),
         unattributed=is_unattributed(record),
     )
+
+
+def _is_aside(requirement: str, reported: ReportedVerdict, record: ScenarioRecord) -> bool:
+    """Whether this is a mere warning about something that the scenario does not state: it has a line as a cause."""
+    return bool(record.about) and requirement not in record.about and reported in ("warn", "info", "expected-fail")
 
 
 def _areas(requirements: list[RequirementSummary]) -> tuple[AreaSummary, ...]:
@@ -386,12 +353,18 @@ def finding_facts(finding: Finding, *, limit: int = 160) -> list[LabelledValue]:
     return [(label, visible(value)) for label, value in facts if value]
 
 
-def group_facts(group: FindingGroup, *, limit: int = 160) -> list[LabelledValue]:
-    """Describe a group by its example, and say how often and where it was met."""
-    first = ", ".join(group.scenarios[:3])
-    more = f" and {len(group.scenarios) - 3} more" if len(group.scenarios) > 3 else ""
-    times = f"{count(group.occurrences, 'time')} in {count(len(group.scenarios), 'scenario')}: {first}{more}"
-    return [*finding_facts(group.example, limit=limit), ("seen", visible(times))]
+def cause_facts(cause: Cause, *, limit: int = 160) -> list[LabelledValue]:
+    """Describe a cause by its example, with both sides of Redis, and say how often and where it was met."""
+    first = ", ".join(cause.scenarios[:3])
+    more = f" and {len(cause.scenarios) - 3} more" if len(cause.scenarios) > 3 else ""
+    facts = [("requirement", f"{cause.finding.requirement} ({cause.level or 'level unknown'})")]
+    facts += finding_facts(cause.finding, limit=limit)
+    for reading in cause.finding.redis[:3]:
+        command = " ".join(reading.command)
+        facts += [("redis", command)]
+        sides = [("  Node", reading.expected), ("  client", reading.actual)]
+        facts += [(side, clip(text, limit * 2)) for side, text in sides if text]
+    return [(label, visible(value)) for label, value in [*facts, ("seen", f"{cause.met}: {first}{more}")]]
 
 
 def _difference(finding: Finding, expected: SplitText, actual: SplitText) -> str:

@@ -16,6 +16,8 @@ from rich.text import Text
 from conformance.gate.conclusion import ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.records import ScenarioRecord
+from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
+from conformance.report.causes import Cause
 from conformance.report.summary import (
     NO_ROWS,
     LabelledValue,
@@ -23,7 +25,7 @@ from conformance.report.summary import (
     RequirementSummary,
     ScenarioSummary,
     Summary,
-    group_facts,
+    cause_facts,
     open_facts,
     requirement_facts,
     run_facts,
@@ -31,7 +33,7 @@ from conformance.report.summary import (
     scenario_verdict,
     verdict_facts,
 )
-from conformance.report.text import visible
+from conformance.report.text import clip, visible
 from conformance.report.verdicts import SYMBOLS
 
 STYLES: dict[ReportedVerdict, str] = {
@@ -60,7 +62,12 @@ NARROW: dict[ReportedVerdict, str] = {"inconclusive": "open", "expected-fail": "
 GAP = Text()
 """An empty line."""
 
-FINDINGS_PER_REQUIREMENT = 5
+CAUSES_IN_FULL = 30
+"""Failing causes that are shown in full; the others get one line each."""
+LONGEST_LINE = 200
+"""Characters of a cause in one line."""
+MOST_WARNINGS = 15
+"""Lines about causes that fail nothing."""
 
 
 def render_terminal(summary: Summary) -> str:
@@ -86,12 +93,15 @@ def _blocks(summary: Summary) -> Iterator[RenderableType]:
     yield _facts(run_facts(summary.run), indent=0)
     yield from _incomplete(summary)
     yield from _verdict(summary)
+    yield from _failures(summary)
+    yield from _warnings(summary)
     if summary.areas:
         yield GAP
         yield _table(summary)
         yield from _legend(summary)
     for requirement in summary.troubled():
-        yield from _requirement(requirement)
+        if not requirement.causes or requirement.reported in ("expected-fail", "stale"):
+            yield from _requirement(requirement)
     for scenario in summary.unattributed:
         yield from _unattributed(scenario)
     if summary.problems:
@@ -156,17 +166,41 @@ def _requirement(requirement: RequirementSummary) -> Iterator[RenderableType]:
     yield GAP
     yield _title(requirement.reported, requirement.id, requirement.level or "level unknown")
     yield _facts(requirement_facts(requirement), indent=2)
-    if requirement.reported in ("expected-fail", "stale"):
-        return
-    groups = requirement.findings[:FINDINGS_PER_REQUIREMENT]
-    for group in groups:
-        yield GAP
-        yield _facts(group_facts(group), indent=2)
-        yield from _reproduce(group.reproduce)
-    if len(requirement.findings) > len(groups):
-        yield Text(f"  and {len(requirement.findings) - len(groups)} more findings (see the HTML report)")
-    if not groups:
+    if requirement.reported not in ("expected-fail", "stale"):
         yield from itertools.chain.from_iterable(_reproduce(line) for line in _reproduce_lines(requirement))
+
+
+def _failures(summary: Summary) -> Iterator[RenderableType]:
+    """Yield what fails a requirement, the most severe cause first."""
+    failing = [cause for cause in summary.causes if cause.verdict == "fail"]
+    rows = {requirement.id: requirement for requirement in summary.requirements}
+    for cause in failing[:CAUSES_IN_FULL]:
+        yield GAP
+        yield _title("fail", f"{cause.number}. {cause.line}", cause.level or "level unknown")
+        yield _facts([*requirement_facts(rows[cause.finding.requirement]), *cause_facts(cause)], indent=2)
+        yield from _reproduce(cause.example.reproduce)
+        yield Text(f"   report    {FOLDER}/{file_name(cause)}", style="bright_black")
+    if len(failing) > CAUSES_IN_FULL:
+        yield GAP
+        yield from (_cause_line(cause, "fail") for cause in failing[CAUSES_IN_FULL:MOST_REPORTS])
+    if len(failing) > MOST_REPORTS:
+        yield Text(f"… and {len(failing) - MOST_REPORTS} more causes (see the HTML report)")
+
+
+def _warnings(summary: Summary) -> Iterator[RenderableType]:
+    """Yield one line for each cause that fails nothing and that nobody has listed."""
+    minor = [cause for cause in summary.causes if cause.verdict in ("warn", "info")]
+    if minor:
+        yield GAP
+    yield from (_cause_line(cause, cause.verdict) for cause in minor[:MOST_WARNINGS])
+    if len(minor) > MOST_WARNINGS:
+        yield Text(f"… and {len(minor) - MOST_WARNINGS} more warnings (see the HTML report)", style=STYLES["warn"])
+
+
+def _cause_line(cause: Cause, word: ReportedVerdict) -> Text:
+    requirement = visible(cause.finding.requirement, keep_newlines=False)
+    line = visible(clip(f"{cause.number}. {cause.line}", LONGEST_LINE), keep_newlines=False)
+    return Text.assemble((f"{SYMBOLS[word]} {word}", STYLES[word]), f"  {line}  ({requirement})")
 
 
 def _reproduce_lines(requirement: RequirementSummary) -> list[str]:
@@ -213,8 +247,8 @@ def _lines(title: str, lines: tuple[str, ...]) -> Text:
     return Text("\n").join([Text(title, style="bold"), *(Text(f"  - {visible(line)}") for line in lines)])
 
 
-QUIET: frozenset[ReportedVerdict] = frozenset({"pass", "unsupported"})
-"""Scenarios that get no line of their own while the run is going."""
+QUIET: frozenset[ReportedVerdict] = frozenset({"pass", "unsupported", "warn", "info"})
+"""Scenarios that get no line of their own while the run is going; warnings are shown by cause, at the end."""
 
 HEARTBEATS = 10
 """Plain mode says how far it is this many times, so that a CI log is neither silent nor endless."""

@@ -290,7 +290,7 @@ def test_a_violation_is_a_finding_that_blames_nobody_yet() -> None:
         severity="cosmetic",
         where="invariant.no-unknown-keys",
         key="p:q:mine",
-        expected="holds after every scenario",
+        expected="Every key under the prefix has a meaning in BullMQ, and the Redis type that belongs to it.",
         actual="a string that BullMQ does not know",
         message="invariant no-unknown-keys: a string that BullMQ does not know",
         place="unknown.string",

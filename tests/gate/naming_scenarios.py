@@ -24,6 +24,8 @@ def test_whole_life(client: Participant) -> None:
     equal((first.id, queue.redis.exists("1:lock")), ("1", True), "the oldest job is claimed and locked")
     equal(worker_.extend_locks(["1"], ["token-1"], 30_000), [], "its lock is renewed")
     equal(worker_.wait_for_children("1"), True, "it waits for its child")
+    view = queue.job("8")
+    equal(view and view.opts.get("parent", {}).get("id"), "1", "the child's options name it")
     worker_.complete(worker_.claim_one().id)
     equal(queue.redis.members("completed"), ["2"], "the second is completed")
     equal(queue.jobs("completed"), ["2"], "and listed")

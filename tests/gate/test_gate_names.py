@@ -240,6 +240,13 @@ def test_data_may_be_nested_deeper_than_calls(opening: str, closing: str) -> Non
     assert (sent, depth) == ("bull:q-p:1", 400)
 
 
+def test_a_parent_is_known_in_either_name_of_its_queue() -> None:
+    names = Names("bc1", fixed_prefix="bull")
+    learned(names.ids("q"), "x")
+    for full in ("bull:q-bc1", "bc1:q"):
+        assert names.parent_to_scenario({"id": "x", "queue": full}) == {"id": "1", "queue": "bc1:q"}
+
+
 def test_nobody_may_look_at_what_was_not_said() -> None:
     unsaid = Unsaid("job.log")
     for look in (bool, int, str, len, list, lambda value: value == 1, lambda value: value > 1, lambda value: value.id):

@@ -37,7 +37,14 @@ from conformance.upstream.package import BullMQPackage
 from .gate_builders import finding, made, record
 
 PARTY = Party(
-    name="mini", language="python", version="1", targets="5.62.0", command=["mini"], capabilities=[], ops=["open"]
+    name="mini",
+    language="python",
+    version="1",
+    targets="5.62.0",
+    command=["mini"],
+    capabilities=[],
+    ops=["open"],
+    folder="mini",
 )
 MINI = Launch("mini", ["mini"])
 READY = Ready(
@@ -239,7 +246,7 @@ def test_a_prepared_run_crosses_to_another_process() -> None:
     prepared = BenchPlan.decode(
         '{"server":{"mode":"cluster","nodes":["h:1"],"db":0,"username":null,"password":"p","tls":true,"source":"s",'
         '"version":"7","settings":{},"own":false},"oracle":{"name":"node","command":["n"],"environment":{"A":"b"}},'
-        '"client":{"name":"c","command":["c"],"environment":{}},"seed":4,"scripts":{"pause":"--"}}'
+        '"client":{"name":"c","command":["c"],"environment":{}},"seed":4,"scripts":{"pause":"--"},"logs":""}'
     )
     assert BenchPlan.decode(prepared.encode()) == prepared
     assert prepared.server.password == "p"
@@ -249,7 +256,7 @@ def test_a_prepared_run_crosses_to_another_process() -> None:
 def test_a_client_is_shown_under_its_own_name() -> None:
     said = ClientInfo(name="its own name", language="go", version="1")
     ready = Ready(protocol=1, client=said, ops=[], capabilities=[], fixed_prefix="bull")
-    party = party_of(Launch("launched as this", ["./driver"]), ready)
+    party = party_of(Launch("launched as this", ["./driver"]), ready, by_name=False)
     assert (party.name, party.fixed_prefix, party.command) == ("its own name", "bull", ["./driver"])
 
 

@@ -14,7 +14,7 @@ from conformance.environment import starvation
 from conformance.environment.drivers import RestartableDriver
 from conformance.environment.starvation import NOBODY_STARVED, Starvation, StarvationWatch
 from conformance.gate.bench import Bench
-from conformance.gate.records import ScenarioRecord, Verdict
+from conformance.gate.records import ScenarioRecord, StepRecord, Verdict
 from conformance.gate.repeating import IN_VAIN, Repeater, explains
 from conformance.gate.turnstile import Turnstile
 
@@ -81,10 +81,11 @@ def test_what_fails_again_on_a_calm_machine_fails(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_starves_three_times_decides_nothing(tmp_path: Path) -> None:
-    played = Play(tmp_path, *[(FAILS, STARVED)] * 3)()
+    fails = msgspec.structs.replace(FAILS, steps=[StepRecord(by="both", do="queue.add")])
+    played = Play(tmp_path, *[(fails, STARVED)] * 3)()
     assert played.verdict == "inconclusive"
     assert played.requirements == {"a.must": "inconclusive", "a.may": "pass"}
-    assert (played.findings, len(played.repeated)) == ([], 3)
+    assert (played.findings, played.steps, len(played.repeated)) == ([], [], 3)
     assert str(STARVED) in played.reason
 
 

@@ -223,7 +223,7 @@ def test_a_failure_tells_the_requirement_both_sides_and_how_to_reproduce_it() ->
 def test_the_reproduce_line_names_everything_that_matters() -> None:
     config = RunConfig(client="node", redis="bundled", node="/opt/node", seed=7, tier="full")
     assert recorded(TrialResult(), config=config).reproduce == (
-        "bullmq-conformance run --select job-hash/it --tier full"
+        "bullmq-conformance run --select 'job-hash/it[one-two]' --tier full"
         " --redis bundled --node /opt/node --seed 7 --client node"
     )
 

@@ -25,6 +25,8 @@ def test_handshake_declares_every_operation_that_bullmq_has(start_driver: Callab
     ready = start_driver().hello()
 
     assert ready["protocol"] == 1
+    packages = ready["client"].pop("packages")
+    assert set(packages) == {"node", "ioredis", "msgpackr", "cron-parser"}
     assert ready["client"] == {
         "name": "bullmq",
         "language": "javascript",

@@ -62,7 +62,7 @@ def with_events(*entries: dict[str, str]) -> Snapshot:
 
 
 CASES: list[tuple[str, Snapshot, tuple[str, str, str, str]]] = [
-    ("no state", changed(wait=["5"]), ("no-state", "breaks-others", "membership.state", "q:1")),
+    ("no state", changed(wait=["5"]), ("no-state", "lost-jobs", "membership.state", "q:1")),
     ("two states", changed(active=["2", "1"]), ("two-states", "breaks-others", "membership.state", "q:1")),
     ("twice in a list", changed(wait=["5", "1", "5"]), ("two-states", "breaks-others", "membership.state", "q:5")),
     ("other state", changed(wait=["5"], paused=["1"]), ("wrong-state", "breaks-others", "membership.state", "q:1")),

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from conformance.findings import Finding
+from conformance.findings import Finding, RedisReading
 from conformance.gate.records import (
     FORMAT,
     Level,
@@ -18,6 +18,7 @@ from conformance.gate.records import (
     RunFooter,
     RunHeader,
     ScenarioRecord,
+    StepRecord,
     Verdict,
     encode,
 )
@@ -168,6 +169,23 @@ def _incomplete() -> bytes:
     return b"".join(encode(record) for record in records) + torn[: torn.index(cut) + len(cut)]
 
 
+_OPTIONS_IN_REDIS = RedisReading(
+    command=["HGET", "<prefix>:q:1", "opts"], expected='{"attempts":3}', actual='{"attempts":"3"}'
+)
+_STEPS = [
+    StepRecord(by="both", do="open", on="queue-1", args={"role": "queue", "queue": "q"}, oracle="{}", client="{}"),
+    StepRecord(
+        by="both",
+        do="queue.add",
+        on="queue-1",
+        args={"name": "resize", "data_raw": "{}", "opts": {"attempts": 3}},
+        oracle='{"id": "1"}',
+        client='{"id": 1}',
+    ),
+    StepRecord(by="kit", do="clock", args={"ms": 50}),
+    StepRecord(by="oracle", do="queue.pause", on="queue-1", oracle="{}"),
+]
+
 _OPTIONS_TITLE = "options are written as Node writes them"
 
 
@@ -218,8 +236,10 @@ def _additions() -> Iterable[ScenarioRecord]:
         title=_OPTIONS_TITLE,
         total_ms=31.0,
         requirements={options: "fail", "add.plain.waits": "pass"},
+        about=[options, "add.plain.waits"],
+        steps=_STEPS,
         findings=[
-            finding(options, "job.opts", written % "1000", written % '"1000"'),
+            finding(options, "job.opts", written % "1000", written % '"1000"', redis=[_OPTIONS_IN_REDIS]),
             finding(stamp, "job.timestamp", "1700000000000", "1700000000999"),
         ],
     )
@@ -341,6 +361,17 @@ def _hostile() -> Run:
         area="add|<b>pipes</b>",
         reason="::error file=x::injected\n::set-output name=a::b",
         log=["<script>log</script>", "\x1b[1mlog"],
+        steps=[
+            StepRecord(by="both", do="open", on="queue-1", args={"role": "queue", "queue": "</pre><script>x</script>"}),
+            StepRecord(
+                by="both",
+                do="queue.add",
+                on="queue-1",
+                args={"name": "\n$(reboot)\n```\nimport os", "data_raw": "{}", "opts": {}},
+                oracle="{}",
+                client="'\n\u202e```</pre><script>alert(9)</script>",
+            ),
+        ],
         findings=[
             finding(
                 options,
@@ -348,6 +379,13 @@ def _hostile() -> Run:
                 '{"html":"<script>alert(\'xss\')</script>","close":"</pre></textarea></script>"}',
                 '{"html":"<svg onload=alert(3)>","cdata":"]]>"}',
                 message=f"{injected} [link](javascript:alert(4))",
+                redis=[
+                    RedisReading(
+                        command=["HGET", "<prefix>:q:</code><script>alert(7)</script>", "data"],
+                        expected="```\n</pre><img src=x onerror=alert(8)>",
+                        actual='"""\n`````\x1b[2J',
+                    )
+                ],
             ),
             finding(
                 options,

@@ -48,7 +48,7 @@ def test_a_folder_is_enough_and_all_formats_are_written(run_path: Callable[[str]
     result = run(tmp_path, "--out", tmp_path / "out")
     assert result.exit_code == 0
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        report_format.file_name for report_format in FORMATS.values()
+        ["causes", *(report_format.file_name for report_format in FORMATS.values())]
     )
     assert str(tmp_path / "out" / "report.html") in result.output
 
@@ -56,12 +56,12 @@ def test_a_folder_is_enough_and_all_formats_are_written(run_path: Callable[[str]
 @pytest.mark.parametrize("given", [["-f", "html", "-f", "badge,html"], ["-f", "html, badge"]])
 def test_formats_may_be_repeated_or_listed(given: list[str], run_path: Callable[[str], Path], tmp_path: Path) -> None:
     assert run(run_path("full"), *given, "-o", tmp_path).exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["badge.json", "report.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["badge.json", "causes", "report.html"]
 
 
 def test_all_means_all(run_path: Callable[[str], Path], tmp_path: Path) -> None:
     assert run(run_path("full"), "-f", "all", "-o", tmp_path).exit_code == 0
-    assert len(list(tmp_path.iterdir())) == len(FORMATS)
+    assert len([path for path in tmp_path.iterdir() if path.is_file()]) == len(FORMATS)
 
 
 @pytest.mark.parametrize(

@@ -173,16 +173,16 @@ def test_equal_findings_are_counted_once(build: Callable[..., Summary]) -> None:
         scenario("fail", id="a", findings=[noon, later]),
         scenario("fail", id="b", findings=[later, other_value, other_place]),
     )
-    groups = only(summary).findings
-    assert [(group.occurrences, group.scenarios) for group in groups] == [(3, ("a", "b")), (1, ("b",)), (1, ("b",))]
-    assert groups[0].example == noon
+    causes = only(summary).causes
+    assert [(cause.occurrences, cause.scenarios) for cause in causes] == [(4, ("a", "b")), (1, ("b",))]
+    assert causes[0].finding == noon
 
 
 def test_the_most_severe_finding_comes_first(build: Callable[..., Summary]) -> None:
     cosmetic = msgspec.structs.replace(finding(), severity="cosmetic")
     breaking = msgspec.structs.replace(finding(where="job.id"), severity="breaks-others")
-    groups = only(build(scenario("fail", findings=[cosmetic, breaking]))).findings
-    assert [group.example.severity for group in groups] == ["breaks-others", "cosmetic"]
+    causes = only(build(scenario("fail", findings=[cosmetic, breaking]))).causes
+    assert [cause.finding.severity for cause in causes] == ["breaks-others", "cosmetic"]
 
 
 def test_areas_come_from_the_ledger_and_else_from_the_scenario(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import metadata
 from typing import Any
 
 import bullmq
@@ -23,6 +24,16 @@ from versions import TARGETS, VERSION, wait_until_ready
 
 Json = dict[str, Any]
 Handler = Callable[[str | None, Json], Coroutine[Any, Any, Json | None]]
+
+PACKAGES = ("redis", "msgpack", "croniter")
+"""What the client's behaviour depends on: how it speaks to Redis, packs options and reads cron patterns."""
+
+
+def _versions() -> dict[str, str]:
+    """Of the packages that are there: older versions of the client do without some."""
+    installed = {str(each.metadata["Name"]).lower(): each.version for each in metadata.distributions()}
+    return {name: installed[name] for name in PACKAGES if name in installed}
+
 
 CAPABILITIES = ["manual-worker", "managed-worker", "cluster"]
 
@@ -43,7 +54,13 @@ class OfficialDriver:
     def __init__(self) -> None:
         self.handles = OfficialHandles()
         self.server = DeadlineServer(
-            client={"name": "bullmq", "language": "python", "version": VERSION, "targets": TARGETS.get(VERSION, "")},
+            client={
+                "name": "bullmq",
+                "language": "python",
+                "version": VERSION,
+                "targets": TARGETS.get(VERSION, ""),
+                "packages": _versions(),
+            },
             capabilities=CAPABILITIES,
             ops={name: _guarded(name, handler) for name, handler in self._operations().items()},
         )

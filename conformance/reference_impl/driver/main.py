@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from typing import Final
 
 from conformance.driver.serve import DriverServer
@@ -20,7 +21,13 @@ from conformance.reference_impl.driver.queue_ops import queue_handlers
 from conformance.reference_impl.driver.views import Handler, Json, translating
 from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
 
-CLIENT: Final = {"name": "bullmq-reference", "language": "python", "version": "0.1.0", "targets": BULLMQ_VERSION}
+CLIENT: Final = {
+    "name": "bullmq-reference",
+    "language": "python",
+    "version": "0.1.0",
+    "targets": BULLMQ_VERSION,
+    "packages": {"hiredis": version("hiredis")},
+}
 CAPABILITIES: Final = ("clock", "manual-worker", "managed-worker", "cluster", "raw-data")
 
 DEEPEST_JSON: Final = 10_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from conformance.observe.tap.recording import CommandRecord, Fate, ReplyRecord, 
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
+from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.upstream.manifest import load_manifest, script_names_by_sha1
 
 from .conftest import Node, eventually
@@ -282,6 +284,40 @@ def test_only_known_checks_are_switched_off_and_with_a_reason(name: str, reason:
 def test_the_calls_of_all_official_scripts_are_described() -> None:
     pinned = {name: entry.keys for name, entry in load_manifest().scripts.items()}
     assert {name: len(described.keys) for name, described in SCRIPT_SIGNATURES.items()} == pinned
+
+
+OPTIONAL = [
+    (name, number)
+    for name, layout in SCRIPT_SIGNATURES.items()
+    for number in range(layout.needed + 1, len(layout.args) + 1)
+]
+TAKES_NIL = re.compile(r"""ARGV\[\d+\] == ["']1["']|updateJobFields\(\w+, ARGV\[\d+\]\)""")
+"""Uses of an argument that are the same for nil as for an empty text."""
+
+
+@pytest.mark.parametrize(("name", "number"), OPTIONAL)
+def test_the_script_itself_does_without_what_may_be_left_out(name: str, number: int) -> None:
+    text = re.sub(r"--\[\[.*?\]\]|--[^\n]*", "", official_scripts()[name].text, flags=re.DOTALL)
+    argument = f"ARGV[{number}]"
+    assert text.count(argument) == sum(1 for use in TAKES_NIL.findall(text) if argument in use)
+    assert "updateJobFields" not in text or "if msgpackedFields and #msgpackedFields > 0" in text
+
+
+@pytest.mark.parametrize(
+    ("script", "argv", "severity"),
+    [
+        ("retryJob", [BASE, NOW, "LPUSH", "1", "t"], "cosmetic"),
+        ("retryJob", [BASE, NOW, "LPUSH", "1"], "breaks-others"),
+        ("drain", [BASE], "cosmetic"),
+        ("addLog", ["1", "row"], "breaks-others"),
+        ("obliterate", ["100"], "breaks-others"),
+    ],
+)
+def test_a_missing_argument_that_the_script_can_do_without_is_cosmetic(
+    script: str, argv: list[Any], severity: str
+) -> None:
+    found = check_traffic([call(script, keys(script), argv)])
+    assert [finding.severity for finding in found if finding.kind == "argument-count"] == [severity]
 
 
 def work_of_every_kind(node: Node) -> None:

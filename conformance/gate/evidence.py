@@ -1,0 +1,238 @@
+"""What people need to understand a finding: the steps that led to it, and what is in Redis where it was found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+import msgspec
+
+from conformance.findings import PREFIX, Finding, RedisReading
+from conformance.gate.records import StepRecord
+from conformance.observe.tables import DEPENDENCY_KINDS
+from conformance.participants.caller import KitAct, RecordedCall, Transcript
+from conformance.protocol import keys
+from conformance.protocol.states import STATE_CONTAINERS
+
+MOST_STEPS = 80
+MOST_READ = 12
+"""Findings of one scenario for which Redis is read; equal places are read once."""
+LONGEST_TEXT = 1200
+"""Characters of a reply or an answer that are kept."""
+NIL = "(nil)"
+OWN_ARGUMENTS = frozenset({"prefix", "redis"})
+"""Arguments of `open` that every participant has for itself."""
+
+# Steps.
+
+
+def steps_of(
+    oracle: Transcript, client: Transcript, oracle_prefix: str, client_prefix: str, *, paired: bool
+) -> list[StepRecord]:
+    """What was done, in order: side by side where both took the same steps (`paired`), else one after the other."""
+    if paired:
+        pairs = zip_longest(oracle.steps, client.steps)
+        steps = [_paired(theirs, ours, oracle_prefix, client_prefix) for theirs, ours in pairs]
+    else:
+        in_order = sorted(
+            [("oracle", step) for step in oracle.steps] + [("client", step) for step in client.steps],
+            key=lambda step: step[1].ended,
+        )
+        steps = [_alone(side, step, client_prefix) for side, step in in_order]
+    # The last steps are those that a finding is about.
+    return steps[-MOST_STEPS:]
+
+
+def _paired(
+    theirs: RecordedCall | KitAct | None, ours: RecordedCall | KitAct | None, oracle_prefix: str, client_prefix: str
+) -> StepRecord:
+    if ours is None or theirs is None:
+        side, step, prefix = ("client", ours, client_prefix) if ours else ("oracle", theirs, oracle_prefix)
+        assert step is not None
+        return _alone(side, step, prefix)
+    mine = _alone("client", ours, client_prefix)
+    if isinstance(theirs, RecordedCall) and isinstance(ours, RecordedCall):
+        return msgspec.structs.replace(mine, by="both", oracle=_ending(theirs, oracle_prefix))
+    return mine
+
+
+def _alone(side: str, step: RecordedCall | KitAct, prefix: str) -> StepRecord:
+    if isinstance(step, KitAct):
+        return _done_by_kit(step, prefix)
+    args = {name: value for name, value in step.args.items() if step.op != "open" or name not in OWN_ARGUMENTS}
+    record = StepRecord(by="client", do=step.op, on=step.handle, args=without_prefix(args, prefix))
+    ending = _ending(step, prefix)
+    if side == "oracle":
+        return msgspec.structs.replace(record, by="oracle", oracle=ending)
+    return msgspec.structs.replace(record, client=ending)
+
+
+def _done_by_kit(act: KitAct, prefix: str) -> StepRecord:
+    name, *rest = act.words
+    if name == "clock":
+        return StepRecord(by="kit", do="clock", args={"ms": int(rest[0])})
+    if name == "wait":
+        return StepRecord(by="kit", do="wait", args={"what": rest[0]})
+    return StepRecord(by="kit", do="redis", args={"words": without_prefix(list(act.words), prefix)})
+
+
+def _ending(call: RecordedCall, prefix: str) -> str:
+    if call.outcome != "ok":
+        return _clipped(f"fails with {call.outcome}: {without_prefix(call.message, prefix)}")
+    return _clipped(json.dumps(without_prefix(call.value or {}, prefix), ensure_ascii=False, default=str))
+
+
+def without_prefix(value: Any, prefix: str) -> Any:
+    """A JSON value with PREFIX wherever a participant's own key prefix stands in a text."""
+    if isinstance(value, str):
+        return value.replace(prefix, PREFIX)
+    if isinstance(value, dict):
+        return {without_prefix(key, prefix): without_prefix(item, prefix) for key, item in value.items()}
+    if isinstance(value, list):
+        return [without_prefix(item, prefix) for item in value]
+    return value
+
+
+# Redis.
+
+Place = tuple[str, str]
+"""A key after the prefix, and a field of it; an empty field is the whole key."""
+
+
+def places_of(finding: Finding) -> list[Place]:
+    """Where in Redis this finding can be seen; nothing where its locator does not say."""
+    where, key = (finding.place or finding.where), finding.key
+    queue, _, rest = key.rpartition(":")
+    first, _, below = where.partition(".")
+    match first:
+        case "job":
+            return [(key, below.split(".")[0])] if rest else []
+        case "membership":
+            return [(f"{queue}:{name}", "") for name in _containers(below)]
+        case "event":
+            return [(f"{queue}:{keys.EVENTS}", "")]
+        case "lock":
+            return [(f"{key}:lock", "")]
+        case "log":
+            return [(f"{key}:logs", "")]
+        case "dependency":
+            suffixes = [suffix for suffix, kind in DEPENDENCY_KINDS.items() if kind == below.split(".")[0]]
+            return [(f"{key}:{suffix}", "") for suffix in suffixes]
+        case "meta" | "scheduler":
+            return [(key, "" if below in {"record", "next"} else below)]
+        case "marker" | "counter" | "dedup" | "limiter" | "stalled-check" | "metrics" | "unknown" | "expiry":
+            return [(key, "")]
+        case _:
+            return []
+
+
+def _containers(below: str) -> Sequence[str]:
+    name = below.split(".", maxsplit=1)[0]
+    return [name] if name in {*STATE_CONTAINERS, keys.STALLED} else STATE_CONTAINERS
+
+
+class RedisLook:
+    """Reads both sides of Redis for findings. `expected_prefix` is empty where the two clients shared one prefix."""
+
+    def __init__(self, redis: Any, expected_prefix: str, actual_prefix: str) -> None:
+        self._redis = redis
+        self._prefixes = (expected_prefix, actual_prefix)
+        self._seen: dict[Place, RedisReading | None] = {}
+
+    def with_readings(self, found: Sequence[Finding]) -> list[Finding]:
+        """The findings, PREFIX standing for prefixes; the first of each place and kind with what Redis has there."""
+        findings = [self._anywhere(finding) for finding in found]
+        first = {(finding.where, finding.place, finding.kind): finding for finding in reversed(findings)}
+        looked_at = list(first.values())[-MOST_READ:]
+        return [
+            msgspec.structs.replace(finding, redis=self._readings(finding)) if finding in looked_at else finding
+            for finding in findings
+        ]
+
+    def _anywhere(self, finding: Finding) -> Finding:
+        """The finding as it would be on any other prefix."""
+        texts = {name: getattr(finding, name) for name in ("key", "expected", "actual", "message")}
+        for prefix in filter(None, self._prefixes):
+            texts = without_prefix(texts, prefix)
+        return msgspec.structs.replace(finding, **texts)
+
+    def _readings(self, finding: Finding) -> list[RedisReading]:
+        places = places_of(finding)
+        if not places and finding.source == "assertion":
+            places = [(f"q:{container}", "") for container in STATE_CONTAINERS]
+        read = [self._read(place) for place in places]
+        return [reading for reading in read if reading is not None]
+
+    def _read(self, place: Place) -> RedisReading | None:
+        """What stands there; None where neither side has the key at all."""
+        if place not in self._seen:
+            self._seen[place] = self._reading(*place)
+        return self._seen[place]
+
+    def _reading(self, name: str, field: str) -> RedisReading | None:
+        expected_prefix, actual_prefix = self._prefixes
+        kinds = [self._type(prefix, name) for prefix in self._prefixes if prefix]
+        kind = next((kind for kind in reversed(kinds) if kind != "none"), "none")
+        if kind == "none":
+            return None
+        before, after = reading_words(kind, field)
+        return RedisReading(
+            command=[*before, f"{PREFIX}:{name}", *after],
+            expected=self._reply(expected_prefix, name, before, after) if expected_prefix else "",
+            actual=self._reply(actual_prefix, name, before, after),
+        )
+
+    def _type(self, prefix: str, name: str) -> str:
+        return str(_text(self._redis.type(f"{prefix}:{name}")))
+
+    def _reply(self, prefix: str, name: str, before: Sequence[str], after: Sequence[str]) -> str:
+        try:
+            reply = self._redis.execute_command(*before, f"{prefix}:{name}", *after)
+        except Exception as error:  # noqa: BLE001  (a key of a foreign type is an answer, too)
+            return str(error)
+        return _clipped(without_prefix(reply_text(reply), prefix))
+
+
+def reading_words(kind: str, field: str) -> tuple[list[str], list[str]]:
+    """The command that reads a key of this Redis type: its words before the key, and after it."""
+    match kind:
+        case "hash":
+            return (["HGET"], [field]) if field else (["HGETALL"], [])
+        case "list":
+            return ["LRANGE"], ["0", "-1"]
+        case "set":
+            return ["SMEMBERS"], []
+        case "zset":
+            return ["ZRANGE"], ["0", "-1", "WITHSCORES"]
+        case "stream":
+            return ["XRANGE"], ["-", "+"]
+        case _:
+            return ["GET"], []
+
+
+def reply_text(reply: Any) -> str:
+    """A reply of Redis for people: a text as it is, NIL for none, JSON for several."""
+    if reply is None:
+        return NIL
+    plain = _plain(reply)
+    return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _plain(reply: Any) -> Any:
+    if isinstance(reply, dict):
+        return {str(_plain(key)): _plain(value) for key, value in reply.items()}
+    if isinstance(reply, set | frozenset):
+        return sorted(_plain(item) for item in reply)
+    if isinstance(reply, list | tuple):
+        return [_plain(item) for item in reply]
+    return reply if isinstance(reply, int | float) else _text(reply)
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({len(text)} characters)"

@@ -1,0 +1,104 @@
+"""One cause as a text to paste into the bug tracker of the client: it needs neither the kit nor this run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from conformance.findings import PREFIX
+from conformance.report.causes import WHY, Cause
+from conformance.report.reproduction import (
+    REPRODUCTION_PREFIX,
+    Reproduction,
+    client_text,
+    oracle_text,
+    reproduction_of,
+)
+from conformance.report.steps import step_lines
+from conformance.report.summary import Summary
+from conformance.report.text import clip, visible
+
+MOST_REPORTS = 200
+"""Causes that get a file, the most severe first."""
+FOLDER = "causes"
+LONGEST = 4000
+"""Characters of one text of a client."""
+
+
+def bug_reports(summary: Summary) -> dict[str, str]:
+    """The texts by the names of their files in FOLDER."""
+    return {file_name(cause): render_bug_report(cause, summary) for cause in summary.causes[:MOST_REPORTS]}
+
+
+def file_name(cause: Cause) -> str:
+    """`01-meta.version.md`."""
+    place = re.sub(r"[^A-Za-z0-9._-]+", "-", cause.finding.where).strip("-.")[:60] or "cause"
+    return f"{cause.number:02}-{place}.md"
+
+
+def render_bug_report(cause: Cause, summary: Summary) -> str:
+    """Title, versions, what is expected and found, a script, why it matters, and what both sides did."""
+    return "\n\n".join(_parts(cause, summary)) + "\n"
+
+
+def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
+    header, finding = summary.run.header, cause.finding
+    yield f"# {_line(cause.title)}"
+    yield f"{_line(client_text(header.client))}, compared with {_line(oracle_text(header))}"
+    versions = {**header.oracle.packages, **header.environment}
+    around = ", ".join(_line(f"{name} {versions[name]}") for name in ("node", "ioredis", "os") if name in versions)
+    kit = f"found by bullmq-conformance {header.kit}, {cause.met}"
+    yield f"{_line(around)}; {_line(kit)}" if around else _line(kit)
+    yield "## Expected, and found"
+    yield _fenced("", _sides(cause))
+    reproduction = reproduction_of(cause, header)
+    yield "## Reproduction"
+    yield from _how(reproduction)
+    yield _fenced(reproduction.language, reproduction.script)
+    yield "## Why it matters"
+    row = next((each for each in summary.requirements if each.id == finding.requirement), None)
+    if row is not None and row.statement:
+        yield f"{_line(row.statement)} ({_line(row.level or 'level unknown')}, {_line(row.source)})"
+    yield WHY[finding.severity]
+    if cause.example.steps:
+        yield "## What both sides did"
+        yield _fenced("", "\n".join(step_lines(cause.example)).replace(PREFIX, REPRODUCTION_PREFIX))
+    if cause.example.reproduce:
+        yield "With the kit:"
+        yield _fenced("", visible(cause.example.reproduce, keep_newlines=False))
+
+
+def _how(reproduction: Reproduction) -> Iterator[str]:
+    if not reproduction.run:
+        yield "No script can be written for these steps and this client; these are its calls, and how to look at Redis."
+        return
+    yield "In an empty folder, with a Redis on 127.0.0.1:6379:"
+    yield _fenced("sh", "\n".join(reproduction.prepare))
+    yield f"Save this as `{reproduction.file}` and run `{reproduction.run}`:"
+
+
+def _sides(cause: Cause) -> str:
+    finding = cause.finding
+    lines = [
+        finding.message,
+        f"  expected  {finding.expected or '(empty)'}",
+        f"  found     {finding.actual or '(empty)'}",
+    ]
+    for reading in finding.redis:
+        lines += ["", " ".join(reading.command)]
+        sides = [("Node", reading.expected), ("client", reading.actual)]
+        lines += [f"  {side:8}  {text}" for side, text in sides if text]
+    return "\n".join(visible(clip(line, LONGEST)) for line in lines).replace(PREFIX, REPRODUCTION_PREFIX)
+
+
+def _fenced(language: str, text: str) -> str:
+    """A block of code whose fence is longer than any row of backticks in it."""
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text.rstrip(chr(10))}\n{fence}"
+
+
+def _line(text: str) -> str:
+    """One line of foreign text in Markdown: what could mean something there is escaped."""
+    plain = clip(visible(text, keep_newlines=False), 300)
+    return re.sub(r"[\\`*_<>\[\]|#@&]", lambda found: f"&#{ord(found.group())};", plain)

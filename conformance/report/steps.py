@@ -1,0 +1,62 @@
+"""What was done in a scenario, one line a step, with both answers where they differ."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from conformance.gate.records import ScenarioRecord, StepRecord
+from conformance.report.text import clip, visible
+
+WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "kit": ""}
+ANSWER = 160
+"""Characters of an answer that are shown."""
+
+
+def step_lines(scenario: ScenarioRecord) -> list[str]:
+    """The steps as `replay` prints them: `2 queue-1: queue.pause()`."""
+    return [line for number, step in enumerate(scenario.steps, start=1) for line in _lines(number, step)]
+
+
+def steps_of_client(scenario: ScenarioRecord) -> list[StepRecord]:
+    """The steps up to where the client stopped: Node, on a prefix of its own, has gone on alone.
+
+    Where both were on one prefix, what Node did there is part of it.
+    """
+    compared = any(step.by == "both" for step in scenario.steps)
+    return [step for step in scenario.steps if not (compared and step.by == "oracle")]
+
+
+def step_line(step: StepRecord) -> str:
+    """One step in one line, without its answer."""
+    if step.do == "clock":
+        return f"{step.args['ms']} ms pass"
+    if step.do == "wait":
+        return f"wait until {step.args['what']}"
+    if step.do == "redis":
+        return f"the kit itself sends: {shlex.join(map(str, step.args['words']))}"
+    arguments = ", ".join(f"{name}={_value(value)}" for name, value in step.args.items() if not _is_nothing(value))
+    return f"{step.on}{WHO[step.by]}: {step.do}({arguments})" if step.on else f"{step.do}({arguments}){WHO[step.by]}"
+
+
+def _lines(number: int, step: StepRecord) -> Iterator[str]:
+    yield visible(f"{number:3} {step_line(step)}", keep_newlines=False)
+    if step.by == "both" and step.oracle != step.client:
+        yield visible(f"      Node    {clip(step.oracle, ANSWER)}", keep_newlines=False)
+        yield visible(f"      client  {clip(step.client, ANSWER)}", keep_newlines=False)
+    elif _says_something(step.client or step.oracle):
+        yield visible(f"      answer  {clip(step.client or step.oracle, ANSWER)}", keep_newlines=False)
+
+
+def _says_something(answer: str) -> bool:
+    return answer not in ("", "{}")
+
+
+def _is_nothing(value: Any) -> bool:
+    return value is None or value in ({}, [], "")
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,143 @@
+"""Findings folded by cause: what is one, in which order they come, and what they are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from conformance.findings import Finding, Severity
+from conformance.gate.records import ScenarioRecord, StepRecord
+from conformance.report.causes import SEVERITIES, fold, title_of
+from conformance.report.run_file import Run
+from conformance.report.summary import scenario_verdict, summarise
+from conformance.report.terminal import MOST_WARNINGS, render_terminal
+from tests.report.sample_runs import SAMPLE_ROWS, footer, header, scenario
+from tests.report.sample_runs import finding as sample_finding
+
+MUST, SHOULD, MAY = "add.plain.waits", "events.waiting", "events.metrics"
+
+
+def finding(where: str = "meta.version", requirement: str = MUST, **changes: Any) -> Finding:
+    return sample_finding(requirement, where, "1", "", **changes)
+
+
+def met(name: str, *findings: Finding, **changes: Any) -> ScenarioRecord:
+    return scenario(name, "fail", MUST, findings=list(findings), **changes)
+
+
+def test_one_place_and_kind_is_one_cause_however_often_it_is_met() -> None:
+    missing = finding(kind="missing-field", severity="cosmetic")
+    (cause,) = fold([met(f"s{number}", missing, missing) for number in range(388)], SAMPLE_ROWS)
+    assert cause.line == "meta.version is missing, 776 times in 388 scenarios"
+    (once,) = fold([met(f"s{number}", missing) for number in range(388)], SAMPLE_ROWS)
+    assert once.line == "meta.version is missing, in 388 scenarios"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        finding("meta.paused"),
+        finding(kind="missing-field"),
+        finding(requirement=SHOULD),
+    ],
+)
+def test_another_place_kind_or_requirement_is_another_cause(other: Finding) -> None:
+    assert len(fold([met("a", finding(), other)], SAMPLE_ROWS)) == 2
+
+
+def test_statements_are_told_apart_by_what_they_state() -> None:
+    one, two = (finding("scenario", source="assertion", message=text) for text in ("jobs wait", "jobs are counted"))
+    assert [cause.title for cause in fold([met("a", one, two)], SAMPLE_ROWS)] == [
+        "not so: jobs wait",
+        "not so: jobs are counted",
+    ]
+
+
+def test_lost_jobs_come_first_and_are_called_lost() -> None:
+    findings = [finding(f"job.{severity}", severity=severity) for severity in reversed(SEVERITIES)]
+    lost = [finding("job.lost-jobs", severity="lost-jobs", key="q:2")]
+    causes = fold([met("a", *findings, *lost)], SAMPLE_ROWS)
+    assert [cause.finding.severity for cause in causes] == list(SEVERITIES)
+    assert [cause.number for cause in causes] == [1, 2, 3, 4, 5]
+    assert causes[0].line == "2 jobs lost, 2 times in 1 scenario"
+
+
+def test_what_is_known_comes_last_and_what_only_warns_after_what_fails() -> None:
+    known = met("a", finding("job.data", severity="lost-jobs"), known={MUST: "later"})
+    others = met("b", finding("job.b", SHOULD), finding("job.c", "add.id.counter"), finding("job.d", MAY))
+    causes = fold([known, others], SAMPLE_ROWS)
+    assert [cause.verdict for cause in causes] == ["fail", "warn", "info", "expected-fail"]
+
+
+def test_the_simplest_scenario_is_the_example() -> None:
+    call = StepRecord(by="both", do="queue.add", on="queue-1")
+    node = StepRecord(by="oracle", do="queue.add", on="queue-1")
+    long, short = met("long", finding(), steps=[call] * 3), met("short", finding(), steps=[call])
+    shared, bare = met("shared", finding(), steps=[node]), met("bare", finding())
+    (cause,) = fold([bare, shared, long, short], SAMPLE_ROWS)
+    assert cause.example.id == "short"
+    (cause,) = fold([bare, shared], SAMPLE_ROWS)
+    assert cause.example.id == "shared"
+
+
+@pytest.mark.parametrize(
+    ("changes", "title"),
+    [
+        ({"kind": "missing-field", "where": "job.failedReason"}, "job.failedReason is missing"),
+        (
+            {"kind": "missing-event", "where": "event.waiting", "source": "events"},
+            "the event `waiting` is missing",
+        ),
+        (
+            {"kind": "wrong-answer", "where": "answer.queue.getJob.job", "source": "answer"},
+            "queue.getJob.job is another answer",
+        ),
+        (
+            {"kind": "argument-count", "source": "traffic", "actual": "#31 pause: 1 arguments instead of 2"},
+            "pause: 1 arguments instead of 2",
+        ),
+        ({"kind": "new-kind", "where": "job.x"}, "job.x: new-kind"),
+    ],
+)
+def test_titles_name_what_is_wrong(changes: dict[str, Any], title: str) -> None:
+    assert title_of(msgspec.structs.replace(finding(), **changes)) == title
+
+
+def test_every_severity_says_why_it_matters() -> None:
+    for severity in SEVERITIES:
+        cause = fold([met("a", finding(severity=severity))], SAMPLE_ROWS)[0]
+        assert cause.finding.severity == severity
+
+
+@pytest.mark.parametrize(("about", "shown"), [([MUST], "pass"), ([SHOULD], "warn"), ([], "warn")])
+def test_a_warning_about_somebody_elses_requirement_is_none_about_the_scenario(about: list[str], shown: str) -> None:
+    record = scenario(
+        "a",
+        "pass" if about == [MUST] else "warn",
+        requirements={MUST: "pass", SHOULD: "warn"},
+        findings=[finding("event.waiting", SHOULD, severity="cosmetic")],
+        about=about,
+    )
+    assert scenario_verdict(record, SAMPLE_ROWS) == shown
+
+
+def test_a_failure_of_somebody_elses_requirement_is_still_one_of_the_scenario() -> None:
+    record = scenario("a", "fail", requirements={SHOULD: "pass", MUST: "fail"}, findings=[finding()], about=[SHOULD])
+    assert scenario_verdict(record, SAMPLE_ROWS) == "fail"
+
+
+def warned_lines(number: int) -> list[str]:
+    severity: Severity = "cosmetic"
+    found = [finding(f"job.f{place}", severity=severity) for place in range(number)]
+    run = Run(header=header(planned=1), scenarios=(scenario("a", "warn", MUST, findings=found),), footer=footer())
+    lines = render_terminal(summarise(run, SAMPLE_ROWS)).splitlines()
+    return [line for line in lines if line.startswith("▲") or "more warnings" in line]
+
+
+def test_warnings_are_a_line_each_and_never_many() -> None:
+    assert len(warned_lines(3)) == 3
+    many = warned_lines(300)
+    assert len(many) == MOST_WARNINGS + 1
+    assert many[-1] == f"… and {300 - MOST_WARNINGS} more warnings (see the HTML report)"

@@ -1,0 +1,195 @@
+"""A finding without the kit: the script in the client's language, the words where there is none, and the bug report."""
+
+from __future__ import annotations
+
+import ast
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from conformance.environment.clients import client_folders
+from conformance.findings import Finding, RedisReading
+from conformance.gate.records import StepRecord
+from conformance.report.bug_report import bug_reports, file_name, render_bug_report
+from conformance.report.causes import Cause
+from conformance.report.json_summary import document
+from conformance.report.reproduction import (
+    NotWritable,
+    javascript_literal,
+    language_of,
+    python_literal,
+    reproduction_of,
+)
+from conformance.report.run_file import Run
+from conformance.report.summary import Summary, summarise
+from tests.report.recorded import summary_of
+from tests.report.sample_runs import SAMPLE_ROWS, finding, footer, header, party, scenario
+
+OPENED = StepRecord(by="both", do="open", on="queue-1", args={"role": "queue", "queue": "q", "options": {}})
+
+
+def call(do: str, by: str = "both", **args: Any) -> StepRecord:
+    return msgspec.convert({"by": by, "do": do, "on": "queue-1", "args": args}, StepRecord)
+
+
+ADDED = call(
+    "queue.add", name='it\'s "a" job', data_raw='{"n":[1,null,true]}', opts={"parent": {"queue": "<prefix>:q"}}
+)
+IN_REDIS = RedisReading(command=["HGET", "<prefix>:q:1", "data"], expected='{"n":1}', actual="(nil)")
+
+
+def summary(*steps: StepRecord, folder: str = "python-official", **changes: Any) -> Summary:
+    found: Finding = finding("add.plain.waits", "job.data", "1", "", redis=[IN_REDIS], **changes)
+    record = scenario("a", "fail", "add.plain.waits", findings=[found], steps=list(steps))
+    client = party(folder=folder, version="3.4.4", packages={"redis": "8.1.0"})
+    return summarise(Run(header=header(client=client, planned=1), scenarios=(record,), footer=footer()), SAMPLE_ROWS)
+
+
+def only(shown: Summary) -> Cause:
+    (cause,) = shown.causes
+    return cause
+
+
+def script_of(*steps: StepRecord, folder: str = "python-official", **changes: Any) -> str:
+    shown = summary(*steps, folder=folder, **changes)
+    return reproduction_of(only(shown), shown.run.header).script
+
+
+def test_a_script_is_in_the_language_of_the_client() -> None:
+    shown = summary(OPENED, ADDED)
+    written = reproduction_of(only(shown), shown.run.header)
+    ast.parse(written.script)
+    assert (written.language, written.run) == ("python", "venv/bin/python reproduction.py")
+    assert written.prepare[1] == "venv/bin/pip install bullmq==3.4.4 redis==8.1.0"
+    assert "queue_1 = opened(Queue('q', here))" in written.script
+    line = """queue_1.add('it\\'s "a" job', {'n': [1, None, True]}, {'parent': {'queue': 'bullmq-repro:q'}}))"""
+    assert line in written.script
+    assert """await look(redis, ['HGET', 'bullmq-repro:q:1', 'data'], '{"n":1}')""" in written.script
+    assert "<prefix>" not in written.script
+
+
+def test_what_node_did_alone_after_the_client_stopped_is_no_step() -> None:
+    assert "pause" not in script_of(OPENED, ADDED, call("queue.pause", by="oracle"))
+
+
+def test_time_and_changes_by_the_kit_are_steps() -> None:
+    waited = script_of(OPENED, StepRecord(by="kit", do="clock", args={"ms": 250}))
+    assert "await asyncio.sleep(0.25)" in waited
+    deleted = script_of(OPENED, StepRecord(by="kit", do="redis", args={"words": ["DEL", "<prefix>:q:1:lock"]}))
+    assert "await redis.execute_command('DEL', 'bullmq-repro:q:1:lock')" in deleted
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        call("queue.unheardOf"),
+        call("queue.add", name="n", data_raw="no JSON", opts={}),
+        call("queue.add", name="n", data_raw="1e999", opts={}),
+        StepRecord(by="kit", do="clock", args={"ms": 3_600_000}),
+        StepRecord(by="both", do="open", on="worker-2", args={"role": "worker", "processor": "steps"}),
+    ],
+)
+def test_what_no_script_can_do_is_said_in_words(step: StepRecord) -> None:
+    written = script_of(OPENED, step)
+    assert "# With your client, on the key prefix bullmq-repro:" in written
+    assert '\nredis-cli HGET bullmq-repro:q:1 data\n#   expected  {"n":1}\n#   actual    (nil)' in written
+
+
+@pytest.mark.parametrize("folder", ["", "no-such-client"])
+def test_a_client_without_a_language_gets_words(folder: str) -> None:
+    call_in_words = script_of(OPENED, ADDED, folder=folder).splitlines()[5]
+    assert call_in_words.startswith('#   2 queue-1: queue.add(name="it')
+    assert call_in_words.endswith('opts={"parent":{"queue":"bullmq-repro:q"}})')
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(), values, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON_VALUES)
+def test_a_literal_is_the_value_again_and_plain_ascii(value: Any) -> None:
+    assert ast.literal_eval(python_literal(value)) == value
+    assert json.loads(javascript_literal(value)) == value
+    assert (python_literal(value) + javascript_literal(value)).isascii()
+    assert "\n" not in python_literal(value) + javascript_literal(value)
+
+
+@pytest.mark.parametrize("value", [float("inf"), [float("nan")], {"a": [-float("inf")]}])
+def test_a_number_without_a_literal_is_not_written(value: Any) -> None:
+    with pytest.raises(NotWritable):
+        python_literal(value)
+
+
+@pytest.mark.parametrize("name", client_folders())
+def test_every_client_of_the_kit_says_how_its_operations_are_written(name: str) -> None:
+    assert language_of(name) is not None
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """Language and content of each block of code, as Markdown has it."""
+    return [(token.info, token.content) for token in MarkdownIt().parse(text) if token.type == "fence"]
+
+
+def test_a_bug_report_has_all_that_a_stranger_needs() -> None:
+    shown = summary(OPENED, ADDED, kind="missing-field")
+    text = render_bug_report(only(shown), shown)
+    assert text.startswith("# job.data is missing\n")
+    for part in (
+        "redis 8.1.0",
+        "Node.js BullMQ 5.62.0",
+        "Redis 7.0.15",
+        "bullmq-conformance 0.1.0",
+        "addStandardJob-9.lua",
+    ):
+        assert part in text
+    assert [language for language, _ in fences(text)] == ["", "sh", "python", "", ""]
+    assert '\n  Node      {"n":1}\n  client    (nil)\n' in fences(text)[0][1]
+
+
+@pytest.mark.parametrize("folder", ["python-official", ""])
+def test_a_hostile_client_breaks_out_of_no_bug_report(folder: str) -> None:
+    hostile = summary_of("hostile")
+    client = msgspec.structs.replace(hostile.run.header.client, folder=folder)
+    run = msgspec.structs.replace(hostile.run.header, client=client)
+    shown = summarise(Run(header=run, scenarios=hostile.run.scenarios, footer=hostile.run.footer), SAMPLE_ROWS)
+    reports = bug_reports(shown)
+    assert len(reports) == len(shown.causes) == 3
+    for name, text in reports.items():
+        assert name.isascii()
+        assert "/" not in name
+        assert not any(character in text for character in "\x1b\x00\u202e\x07")
+        tokens = MarkdownIt().parse(text)
+        assert not [token for token in tokens if token.type == "html_block"]
+        assert not [
+            child
+            for token in tokens
+            for child in token.children or []
+            if child.type in ("html_inline", "link_open", "image")
+        ]
+        for language, code in fences(text):
+            if language == "python":
+                ast.parse(code)
+            if language == "sh":
+                assert all(
+                    line.startswith(("#", "redis-cli ", "python3 ", "venv/")) or not line for line in code.splitlines()
+                )
+
+
+def test_files_are_in_the_order_of_severity() -> None:
+    shown = summary_of("full")
+    names = list(bug_reports(shown))
+    assert names == [file_name(cause) for cause in shown.causes]
+    assert names[0].startswith("01-")
+    assert [cause.bug_report for cause in document(shown).causes] == [f"causes/{name}" for name in names]
