@@ -155,19 +155,18 @@ def _with_jobs(
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     """The value with all its texts changed. Without recursion: data of jobs may be nested deeper than Python calls."""
     result: list[Any] = []
-    left: list[tuple[Any, Callable[[Any], None]]] = [(value, result.append)]
-    while len(left) > 0:
-        item, put = left.pop()
+    to_do: list[tuple[Any, Callable[[Any], None]]] = [(value, result.append)]
+    for item, put in to_do:  # it grows by what is inside
         if isinstance(item, str):
             put(change(item))
         elif isinstance(item, dict):
             changed = {change(name): None for name in item}
             put(changed)
-            left += [(inner, partial(changed.__setitem__, change(name))) for name, inner in item.items()]
+            to_do += [(inner, partial(changed.__setitem__, change(name))) for name, inner in item.items()]
         elif isinstance(item, list):
             places = [None] * len(item)
             put(places)
-            left += [(inner, partial(places.__setitem__, at)) for at, inner in enumerate(item)]
+            to_do += [(inner, partial(places.__setitem__, at)) for at, inner in enumerate(item)]
         else:
             put(item)
     return result[0]
