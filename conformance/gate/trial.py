@@ -276,7 +276,9 @@ class _Trial:
         """What the oracle did in the client's place speaks neither for nor against the client."""
         [deeds] = [participant.deeds for participant in self.participants if participant.role == "client"]
         decided = partial(is_decided, deeds=deeds, operations_of=load_operations().about)
+        left_out = [finding for finding in self.result.findings if not decided(finding.requirement)]
         self.result.findings = [finding for finding in self.result.findings if decided(finding.requirement)]
+        self.result.log += [f"left out, {why_undecided(deeds)}: {finding.message}" for finding in left_out]
         self.result.undecided = frozenset(row for row in self.scenario.requirements if not decided(row))
         if self.result.undecided == {*self.scenario.requirements}:
             self.result.unsupported = self.result.unsupported or why_undecided(deeds)

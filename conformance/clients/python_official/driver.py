@@ -58,7 +58,7 @@ class OfficialDriver:
                 "name": "bullmq",
                 "language": "python",
                 "version": VERSION,
-                "targets": TARGETS.get(VERSION, ""),
+                "targets": TARGETS.get(VERSION, "unknown"),
                 "packages": _versions(),
             },
             capabilities=CAPABILITIES,

@@ -15,8 +15,8 @@ from bullmq import custom_errors
 VERSION = version("bullmq")
 """Of the installed package; `bullmq.__version__` was forgotten in some releases."""
 
-TARGETS = {"2.16.2": "5.62.0", "3.4.4": "6.4.0"}
-"""The BullMQ that a version follows, where it is known: that of its Lua scripts."""
+TARGETS = {"3.4.4": "6.4.0"}
+"""The BullMQ whose Lua scripts, byte for byte, are in the wheel of a version, where that is known."""
 
 
 class MissingError(Exception):
