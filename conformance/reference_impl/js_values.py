@@ -1,8 +1,9 @@
 """Values as JavaScript has them: the text of `JSON.stringify`, numbers, what counts as true, and dates.
 
 BullMQ stores `data`, `returnvalue` and `progress` as the text of `JSON.stringify`, and counts its bytes for
-`sizeLimit`, so numbers, key order and escapes must be those of ECMAScript, byte for byte. Dates are read as by
-`new Date(value)`, for numbers and the common texts.
+`sizeLimit`, so numbers, key order and escapes must be those of ECMAScript, byte for byte. Only integers that no double
+holds, which JavaScript would change without a word, are written with all their digits, as Python reads them. Dates are
+read as by `new Date(value)`, for numbers and the common texts.
 """
 
 from __future__ import annotations
@@ -33,8 +34,16 @@ _MUST_ESCAPE: Final = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
 _LEADING_INTEGER: Final = re.compile(r"\s*([+-]?[0-9]+)")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LARGEST_INDEX: Final = 2**32 - 2
-_LONGEST_INTEGER_TEXT: Final = 400
-"""A JSON integer with more digits than this is beyond the range of a double in any case."""
+_LONGEST_INTEGER_TEXT: Final = 4000
+"""Python converts texts of 4300 digits at most to integers, and back; longer ones stay the texts that they are."""
+
+LARGEST_EXACT: Final = 2**53
+"""Up to here a double, and with it JavaScript and Lua, holds every integer."""
+
+_LONGEST_INTEGER_BITS: Final = 13_287
+"""An integer of so many bits has 4000 digits."""
+
+_LONGEST_SHOWN_BITS: Final = 256
 
 _MAX_PLAIN_DIGITS: Final = 21
 """From 1e21 on JavaScript writes an exponent."""
@@ -53,23 +62,40 @@ class RawJson:
 
 
 def stringify(value: Any) -> str:
-    """`JSON.stringify(value)`. None is null. Raises TypeError for values that JSON has no form for."""
+    """`JSON.stringify(value)`. None is null.
+
+    Raises TypeError for values that JSON has no form for, InvalidArgument for a value that is nested too deeply or
+    contains itself, or has an integer of more than 4000 digits.
+    """
     pieces: list[str] = []
-    _write(value, pieces)
+    try:
+        _write(value, pieces)
+    except RecursionError:
+        raise InvalidArgument(
+            "the value is nested too deeply, or contains itself", constraint="JSON that is not so deep"
+        ) from None
     return "".join(pieces)
 
 
 def parse(text: str) -> Any:
-    """`JSON.parse(text)`. Raises ValueError for anything that is not strictly JSON (`NaN`, for instance)."""
-    return _DECODER.decode(text)
+    """`JSON.parse(text)`; a number that neither an integer nor a double of Python holds is a RawJson.
+
+    Raises ValueError for anything that is not strictly JSON (`NaN`, for instance), or is nested too deeply.
+    """
+    try:
+        return _DECODER.decode(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply to be read") from None
 
 
 def js_number(value: float) -> str:
-    """`String(value)` of a finite number; integers are rounded to doubles first. Not finite: `null`, as in JSON."""
-    try:
-        double = float(value)
-    except OverflowError:
-        return "null"
+    """`String(value)` of a finite number, an integer with all its digits. Not finite: `null`, as in JSON.
+
+    Raises InvalidArgument for an integer of more than 4000 digits.
+    """
+    if isinstance(value, int):
+        return _digits(value)
+    double = float(value)
     if not math.isfinite(double):
         return "null"
     if double == 0:
@@ -123,13 +149,33 @@ def is_number(value: Any) -> TypeGuard[int | float]:
 
 
 def parse_int(text: str | None) -> int | None:
-    """`parseInt(text)`: the leading integer of a text; None stands for NaN."""
+    """`parseInt(text)`: the leading integer of a text; None stands for NaN, and for more than 4000 digits."""
     if text is None:
         return None
-    if text.isdecimal() and text.isascii():
-        return int(text)
-    found = _LEADING_INTEGER.match(text)
-    return int(found.group(1)) if found else None
+    digits = text
+    if not (text.isdecimal() and text.isascii()):
+        found = _LEADING_INTEGER.match(text)
+        digits = found.group(1) if found else ""
+    return int(digits) if 0 < len(digits) <= _LONGEST_INTEGER_TEXT else None
+
+
+def to_number(value: Any) -> float:
+    """`Number(value)` of a JSON value that is no array; NaN where JavaScript has NaN."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value or 0
+    with contextlib.suppress(ValueError):
+        return float(value.strip() or 0) if isinstance(value, str) else math.nan
+    return math.nan
+
+
+def exact(value: int) -> int:
+    """Return an integer that is to become a double. Raises InvalidArgument where it would not stay what it is."""
+    if -LARGEST_EXACT <= value <= LARGEST_EXACT:
+        return value
+    raise InvalidArgument(
+        f"the integer {_shown(value)} is beyond 2**53, where Redis and Node.js would change it; pass it as a text",
+        constraint="an integer between -2**53 and 2**53",
+    )
 
 
 def round_half_up(value: float) -> float:
@@ -233,15 +279,30 @@ def _shortest_decimal(positive: float) -> str:
     return f"{digits[0]}{fraction}e{sign}{abs(point - 1)}"
 
 
-def _parse_integer(text: str) -> float:
-    return int(text) if len(text) < _LONGEST_INTEGER_TEXT else float(text)
+def _digits(value: int) -> str:
+    if value.bit_length() > _LONGEST_INTEGER_BITS:
+        raise InvalidArgument(f"an integer of {value.bit_length()} bits is too long", constraint="at most 4000 digits")
+    return int.__repr__(value)
+
+
+def _shown(value: int) -> str:
+    return hex(value) if value.bit_length() > _LONGEST_SHOWN_BITS else str(value)
+
+
+def _parse_integer(text: str) -> int | RawJson:
+    return int(text) if len(text) <= _LONGEST_INTEGER_TEXT else RawJson(text)
+
+
+def _parse_float(text: str) -> float | RawJson:
+    number = float(text)
+    return number if math.isfinite(number) else RawJson(text)
 
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER: Final = json.JSONDecoder(parse_int=_parse_integer, parse_constant=_refuse_constant)
+_DECODER: Final = json.JSONDecoder(parse_int=_parse_integer, parse_float=_parse_float, parse_constant=_refuse_constant)
 
 
 def _read_date(text: str) -> datetime:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.js_values import joined_surrogates, object_keys, well_formed
+from conformance.reference_impl.js_values import exact, joined_surrogates, object_keys, well_formed
 
 _SHORT_STRING_UNITS: Final = 64
 """msgpackr writes shorter strings itself and passes lone surrogates through; longer ones go through Node's encoder."""
@@ -27,10 +27,14 @@ _LARGEST_MAP: Final = 2**16 - 1
 def pack(value: Any) -> bytes:
     """Encode for `cmsgpack.unpack`. Integers beyond 32 bits go as doubles, as in JavaScript.
 
-    Raises TypeError for a value that has no form in JSON, InvalidArgument for a mapping with more than 65535 members.
+    Raises TypeError for a value that has no form in JSON, InvalidArgument for a mapping with more than 65535 members,
+    an integer that no double holds, and a value that is nested too deeply or contains itself.
     """
     written = bytearray()
-    _write(value, written)
+    try:
+        _write(value, written)
+    except RecursionError:
+        raise InvalidArgument("the options are nested too deeply, or contain themselves") from None
     return bytes(written)
 
 
@@ -145,7 +149,10 @@ def _write_number(value: float, written: bytearray) -> None:
     if isinstance(value, int) and 0 <= value < 2**7:
         written.append(value)
         return
-    whole = int(value) if isinstance(value, int) or value.is_integer() else None
+    if isinstance(value, int):
+        whole: int | None = exact(value)
+    else:
+        whole = int(value) if value.is_integer() else None
     if whole is None or not -(2**31) <= whole < 2**32:
         written += struct.pack(">Bd", 0xCB, _double(value))
     elif whole >= 0:
@@ -177,8 +184,5 @@ def _write_negative(value: int, written: bytearray) -> None:
 
 
 def _double(value: float) -> float:
-    """An integer beyond the range of doubles is infinite in JavaScript, and there is but one NaN."""
-    try:
-        return math.nan if math.isnan(value) else float(value)
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
+    """There is but one NaN."""
+    return math.nan if math.isnan(value) else float(value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
-from redis.exceptions import RedisError
+from redis.exceptions import ResponseError
 
 from conformance.protocol import keys as names
 from conformance.protocol.job_fields import DEFAULT_MAX_EVENTS
@@ -17,7 +17,6 @@ from conformance.protocol.keys import DEPENDENCIES, LOGS, NAMED_WORKER_INFIX, PR
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.states import JOB_TYPES, LIST_CONTAINERS, PENDING_TYPES, container_of
 from conformance.reference_impl import js_values
-from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import maybe_text, text, texts
 from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.jobs import dependencies, options
@@ -27,7 +26,6 @@ from conformance.reference_impl.js_values import stringify, truthy
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord, refuse_past_end
 from conformance.reference_impl.repeat import Repeat
-from conformance.reference_impl.scripts.runner import ScriptTexts
 
 VERSION: Final = f"bullmq:{BULLMQ_VERSION}"
 """What `meta` says about the library that last opened the queue. The reference speaks exactly this version."""
@@ -41,35 +39,12 @@ _LARGEST_SAFE_INTEGER: Final = 2**53 - 1
 class Queue(QueueBase):
     """A queue to add jobs to and to control.
 
-    Opening it writes `meta` (event limit and version) before the first operation, unless `opts["skipMetasUpdate"]`.
+    `meta` (event limit and version) is written before the first command, whichever it is, unless
+    `opts["skipMetasUpdate"]`.
     """
-
-    def __init__(
-        self,
-        name: str,
-        opts: Mapping[str, Any] | None = None,
-        *,
-        scripts: ScriptTexts | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(name, opts, scripts=scripts, clock=clock)
-        self._opened = False
-        self._opening = asyncio.Lock()
-
-    async def waitUntilReady(self) -> None:
-        """Wait until connected and `meta` is written."""
-        # Without the lock several first operations would each write `meta`.
-        async with self._opening:
-            await super().waitUntilReady()
-            if not self._opened and not self.opts.get("skipMetasUpdate"):
-                # Node ignores a server that refuses this; the operation itself will say what is wrong.
-                with contextlib.suppress(RedisError):
-                    await self._write_meta()
-            self._opened = True
 
     async def getVersion(self) -> str | None:
         """Return the library that last opened the queue, as `<library>:<version>`."""
-        await self.waitUntilReady()
         return maybe_text(await self.connection.command("HGET", self.keys.key(names.META), "version"))
 
     async def add(self, name: str, data: Any, opts: Mapping[str, Any] | None = None) -> Job:
@@ -414,11 +389,16 @@ class Queue(QueueBase):
                 found.append({**client, "name": self.name, "rawname": client["name"]})
         return found
 
+    def _opening(self) -> Callable[[], Awaitable[None]] | None:
+        return None if self.opts.get("skipMetasUpdate") else self._write_meta
+
     async def _write_meta(self) -> None:
         events = (self.opts.get("streams") or {}).get("events") or {}
         limit = events.get("maxLen", DEFAULT_MAX_EVENTS)
         fields = ("opts.maxLenEvents", limit, "version", VERSION)
-        await self.connection.command("HMSET", self.keys.key(names.META), *fields)
+        # Node ignores a server that refuses this; the operation itself will say what is wrong.
+        with contextlib.suppress(ResponseError):
+            await self.connection.at_once("HMSET", self.keys.key(names.META), *fields)
 
     def _default_options(self) -> dict[str, Any]:
         """Defaults of every job of this queue; a job id is never one of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from conformance.protocol.keys import DEFAULT_PREFIX, QueueKeys
@@ -59,7 +59,7 @@ class QueueBase(EventEmitter):
         self.journal = Journal(sink_of(self._opts.get("logger")), name, self.worker_id)
         self.link = Link(self, self.policy.reconnect)
         observe_link(self, self._opts.get("metricsCollector"))
-        self.connection = Connection(self.address, watch=self.link)
+        self.connection = Connection(self.address, watch=self.link, opening=self._opening())
         self.scripts = Scripts(ScriptRunner(self.connection, script_texts(scripts)), self)
 
     @property
@@ -100,6 +100,10 @@ class QueueBase(EventEmitter):
         self._closing = True
         await self.connection.close()
         self.emit("closed")
+
+    def _opening(self) -> Callable[[], Awaitable[None]] | None:
+        """Return what is to be done on the connection before the first command."""
+        return None
 
     def unheard(self, error: Any) -> None:
         """Log an `error` that nobody listens to."""

@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conformance.reference_impl.connection.resp import encode_argument
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.js_values import (
+    LARGEST_EXACT,
     RawJson,
     iso_text,
     js_number,
@@ -23,8 +26,10 @@ from conformance.reference_impl.js_values import (
     parse,
     parse_int,
     stringify,
+    to_number,
     truthy,
 )
+from conformance.reference_impl.packing import pack
 from conformance.reference_impl.recurrence import is_over, next_count, refuse_past_end
 from conformance.upstream.node import find_node
 
@@ -43,9 +48,10 @@ KNOWN: list[tuple[Any, str]] = [
     (1e-7, "1e-7"),
     (0.1, "0.1"),
     (123.456, "123.456"),
-    (2**63, "9223372036854776000"),
-    (9007199254740993, "9007199254740992"),
-    (10**400, "null"),
+    (2.0**63, "9223372036854776000"),
+    (2**63, "9223372036854775808"),
+    (9007199254740993, "9007199254740993"),
+    (-(10**400), "-1" + "0" * 400),
     (math.nan, "null"),
     (-math.inf, "null"),
     (5e-324, "5e-324"),
@@ -90,12 +96,54 @@ def test_what_is_not_json_is_refused(text: str) -> None:
         parse(text)
 
 
-def test_parse_reads_numbers_beyond_doubles() -> None:
-    assert stringify(parse(f"[{'9' * 5000}, 1e400, 12345678901234567890]")) == "[null,null,12345678901234567000]"
+@pytest.mark.parametrize("text", ["9" * 5000, "-" + "9" * 4200, "1e400", "-1.5e400", "12345678901234567890"])
+def test_numbers_beyond_doubles_are_written_back_as_they_were_read(text: str) -> None:
+    assert stringify(parse(f'[{text},{{"a":{text}}}]')) == f'[{text},{{"a":{text}}}]'
+
+
+def test_integers_too_long_for_a_text_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="an integer of 16610 bits is too long"):
+        stringify({"a": 10**5000})
+
+
+def _containing_itself() -> list[Any]:
+    endless: list[Any] = []
+    endless.append(endless)
+    return endless
+
+
+def test_what_is_nested_too_deeply_is_refused() -> None:
+    for write in (stringify, pack):
+        with pytest.raises(InvalidArgument, match="nested too deeply, or contain"):
+            write(_containing_itself())
+    with pytest.raises(ValueError, match="the JSON is nested too deeply to be read"):
+        parse("[" * 200_000)
+
+
+@pytest.mark.parametrize("value", [2**53 + 1, -(2**53) - 1, 2**64, 10**5000], ids=hex)
+def test_integers_that_redis_would_change_are_refused(value: int) -> None:
+    for write in (pack, encode_argument):
+        with pytest.raises(InvalidArgument, match=r"the integer \S+ is beyond 2\*\*53"):
+            write(value)
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**53), 2.0**64, 1e300])
+def test_what_a_double_holds_is_not_refused(value: float) -> None:
+    assert msgpack.unpackb(pack(value)) == value
+    assert float(encode_argument(value)) == value
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("12", 12), (" -5x", -5), ("1e3", 1), ("0.9", 0), ("", None), ("x", None), (None, None)]
+    ("value", "number"), [(None, 0), (True, 1), (1.5, 1.5), (" 12 ", 12), ("", 0), ("x", None), ({}, None)]
+)
+def test_to_number(value: Any, number: float | None) -> None:
+    found = to_number(value)
+    assert found == number if number is not None else math.isnan(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), (" -5x", -5), ("1e3", 1), ("0.9", 0), ("", None), ("x", None), (None, None), ("9" * 5000, None)],
 )
 def test_parse_int(text: str | None, number: int | None) -> None:
     assert parse_int(text) == number
@@ -132,7 +180,8 @@ def node_echo() -> Iterator[Callable[[str], str]]:
 
 
 characters = st.text(st.characters(exclude_categories=()), max_size=8)
-scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), characters)
+integers = st.integers(-LARGEST_EXACT, LARGEST_EXACT)
+scalars = st.one_of(st.none(), st.booleans(), integers, st.floats(), characters)
 values = st.recursive(
     scalars,
     lambda inner: (
@@ -159,8 +208,13 @@ def test_numbers_like_node(node_echo: Callable[[str], str], number: float) -> No
 @settings(max_examples=300)
 @given(value=values)
 def test_reading_and_writing_again_like_node(node_echo: Callable[[str], str], value: Any) -> None:
-    text = json.dumps(value, allow_nan=True).replace("NaN", "1e999").replace("Infinity", "1e999")
+    text = json.dumps(value, allow_nan=True).replace("NaN", "null").replace("-Infinity", "0").replace("Infinity", "0")
     assert stringify(parse(text)) == node_echo(text)
+
+
+@given(number=st.integers())
+def test_integers_of_any_size_keep_their_digits(number: int) -> None:
+    assert stringify(parse(str(number))) == str(number)
 
 
 NOW = 1_700_000_000_000

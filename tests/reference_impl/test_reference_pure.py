@@ -102,6 +102,9 @@ def test_hash_fields_leave_out_what_is_missing() -> None:
         (7, b"7"),
         (b"\xff", b"\xff"),
         (1.7976931348623157e308, b"1.7976931348623157e+308"),
+        (math.inf, b"Infinity"),
+        (-math.inf, b"-Infinity"),
+        (math.nan, b"NaN"),
     ],
 )
 def test_arguments_go_out_like_from_ioredis(value: Any, sent: bytes) -> None:

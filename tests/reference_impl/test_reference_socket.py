@@ -275,7 +275,7 @@ def test_a_refused_login_is_told_to_whoever_asked(server: RedisInstance) -> None
         (("A", "\ud83d\ude00", 1), b"*3\r\n$1\r\nA\r\n$4\r\n\xf0\x9f\x98\x80\r\n$1\r\n1\r\n"),
         (("A", "\ud800", None), b"*3\r\n$1\r\nA\r\n$3\r\n\xef\xbf\xbd\r\n$0\r\n\r\n"),
         (
-            ("A", 2**53 + 1, -1, 1.5, True),
+            ("A", 2**53, -1, 1.5, True),
             b"*5\r\n$1\r\nA\r\n$16\r\n9007199254740992\r\n$2\r\n-1\r\n$3\r\n1.5\r\n$4\r\ntrue\r\n",
         ),
     ],

@@ -125,7 +125,7 @@ def meta_limit_ignored(damage: Damage) -> None:
     def broken(write: Function) -> Function:
         async def write_meta(queue: Queue) -> None:
             await write(queue)
-            await queue.connection.command("HSET", queue.keys.key("meta"), "opts.maxLenEvents", 10_000)
+            await queue.connection.at_once("HSET", queue.keys.key("meta"), "opts.maxLenEvents", 10_000)
 
         return write_meta
 

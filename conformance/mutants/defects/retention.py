@@ -156,7 +156,7 @@ def first_queue_wins(damage: Damage) -> None:
 
     def broken(write: Function) -> Function:
         async def write_meta(queue: Queue) -> None:
-            if not await queue.connection.command("HEXISTS", queue.keys.key(META), "opts.maxLenEvents"):
+            if not await queue.connection.at_once("HEXISTS", queue.keys.key(META), "opts.maxLenEvents"):
                 await write(queue)
 
         return write_meta

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from redis.exceptions import ClusterCrossSlotError, RedisClusterException, RedisError
@@ -63,16 +64,28 @@ class ConnectionWatch(Protocol):
 class Connection:
     """A client's way to Redis. `name` is set with CLIENT SETNAME, `watch` hears when Redis is lost and found.
 
+    `opening` is done once, before the first command whichever it is, after a look at the server; what it sends, it
+    sends with `at_once`.
+
     Commands are carried out in the order in which they were asked for. They are sent at most once: a lost connection is
     an error, and never a silent retry. Nothing waits for a reply with a timeout. Raises redis errors, and
     CrossSlot where the keys of a queue are spread over a cluster.
     """
 
-    def __init__(self, address: Address, *, name: str | None = None, watch: ConnectionWatch | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        name: str | None = None,
+        watch: ConnectionWatch | None = None,
+        opening: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.address = address
         self.version: tuple[int, ...] = MINIMUM_VERSION
         self.closed = False
         self._checked = False
+        self._opening = opening
+        self._preparing = asyncio.Lock()
         self._watch = watch
         is_cluster = address.mode == "cluster"
         accepted = name if name is not None and _NAME.fullmatch(name) else None
@@ -84,13 +97,22 @@ class Connection:
         return minimum_block_s(self.version)
 
     async def ready(self) -> None:
-        """Connect and look at the server's version once.
+        """Connect, look at the server's version once, and do the `opening`.
 
-        Raises BullMQError where it is too old, a redis error where there is none.
+        Raises BullMQError where the server is too old, a redis error where there is none.
         """
-        if self._checked:
+        if self._checked and self._opening is None:
             return
-        info = await self.command("INFO")
+        # Without the lock several first commands would each do the opening.
+        async with self._preparing:
+            if not self._checked:
+                await self._look_at_server()
+            if self._opening is not None:
+                await self._opening()
+                self._opening = None
+
+    async def _look_at_server(self) -> None:
+        info = await self.at_once("INFO")
         facts = parse_info(text(info))
         self.version = version_of(facts)
         for concern in concerns(facts):
@@ -99,12 +121,20 @@ class Connection:
 
     async def command(self, *arguments: Argument) -> Any:
         """Send one command; replies are bytes, ints, lists and None."""
+        if self._opening is not None:
+            await self.ready()
+        return await self.at_once(*arguments)
+
+    async def at_once(self, *arguments: Argument) -> Any:
+        """Send one command, even before the `opening`."""
         if self._watch is not None and self._watch.is_lost:
             await self._probe()
         return await self._watched(self._carrier.command(arguments))
 
     async def client_lines(self) -> list[str]:
         """CLIENT LIST, one line per connection; of all nodes in a cluster."""
+        if self._opening is not None:
+            await self.ready()
         if isinstance(self._carrier, ClusterNodes):
             replies = await self._carrier.on_all_nodes("CLIENT LIST")
         else:
@@ -126,10 +156,14 @@ class Connection:
 
         In a cluster all of them must be about one slot.
         """
+        if self._opening is not None:
+            await self.ready()
         return with_slots_explained(await self._watched(self._carrier.transaction(commands)))
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one write; an error stands in the place of its command's reply."""
+        if self._opening is not None:
+            await self.ready()
         return with_slots_explained(await self._watched(self._carrier.pipeline(commands)))
 
     def hang_up(self) -> bool:

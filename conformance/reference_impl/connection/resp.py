@@ -7,7 +7,7 @@ from typing import Any, Final, cast
 
 import hiredis
 
-from conformance.reference_impl.js_values import js_number, well_formed
+from conformance.reference_impl.js_values import exact, js_number, well_formed
 
 Argument = str | bytes | int | float | bool | None
 Command = tuple[Argument, ...]
@@ -15,8 +15,7 @@ Command = tuple[Argument, ...]
 _pack: Final[Callable[[tuple[str | bytes, ...]], bytes]] = cast("Any", hiredis).pack_command
 """Its published type is that of a tuple of one."""
 
-_LARGEST_EXACT: Final = 2**53
-"""Up to here JavaScript prints an integer as it is."""
+_NOT_FINITE: Final = {"inf": b"Infinity", "-inf": b"-Infinity", "nan": b"NaN"}
 
 
 def packed(command: Sequence[Argument]) -> bytes:
@@ -31,7 +30,10 @@ def packed(command: Sequence[Argument]) -> bytes:
 
 
 def encode_argument(value: Argument) -> bytes:
-    """Encode an argument as ioredis does: numbers as JavaScript prints them, nothing as an empty string."""
+    """Encode an argument as ioredis does: numbers as JavaScript prints them, nothing as an empty string.
+
+    Raises InvalidArgument for an integer that JavaScript and Lua would change.
+    """
     if isinstance(value, str):
         return well_formed(value).encode()
     if isinstance(value, bytes):
@@ -40,6 +42,6 @@ def encode_argument(value: Argument) -> bytes:
         return b""
     if isinstance(value, bool):
         return b"true" if value else b"false"
-    if isinstance(value, int) and -_LARGEST_EXACT <= value <= _LARGEST_EXACT:
-        return b"%d" % value
-    return js_number(value).encode()
+    if isinstance(value, int):
+        return b"%d" % exact(value)
+    return _NOT_FINITE.get(str(value)) or js_number(value).encode()

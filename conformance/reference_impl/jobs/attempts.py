@@ -19,8 +19,11 @@ from conformance.reference_impl.scripts.move import FetchReply, FinishArguments
 FAIL_NOW: Final = -1
 """A custom strategy returns this to end the retries."""
 
-BackoffStrategy = Callable[[int, str | None, BaseException, Any], float | Awaitable[float]]
-"""Worker setting `backoffStrategy(attempt, type, error, job)`: the delay in ms, 0 for none, -1 to fail now."""
+_LARGEST_EXPONENT: Final = 1023
+"""2 to a higher power is infinite as a double."""
+
+BackoffStrategy = Callable[[int, str | None, BaseException, Any], float | Awaitable[float | None] | None]
+"""Worker setting `backoffStrategy(attempt, type, error, job)`: the delay in ms, 0 or None for none, -1 to fail now."""
 
 
 async def fail_attempt(job: BoundJob, error: BaseException, token: str, *, fetch_next: bool) -> FetchReply | None:
@@ -60,7 +63,9 @@ async def _retry_delay(job: BoundJob, error: BaseException) -> float | None:
     delay = await delay_before_retry(backoff, job.attemptsMade + 1, error, job, strategy=strategy)
     if delay == FAIL_NOW:
         return None
-    return delay if policy.backoff is None else policy.backoff.limited(delay, backoff)
+    if not js_values.truthy(delay):  # NaN too: without a number in `backoff.delay` Node retries at once
+        return 0
+    return delay if policy.backoff is None else policy.backoff.limited(js_values.to_number(delay), backoff)
 
 
 def _remember_stack(job: BoundJob, error: BaseException) -> None:
@@ -80,10 +85,11 @@ async def delay_before_retry(
     *,
     strategy: BackoffStrategy | None = None,
     chance: Callable[[], float] = random.random,
-) -> float:
+) -> float | None:
     """Delay in ms after the failed attempt of this number (the first is 1); `FAIL_NOW` where the strategy says so.
 
-    Raises InvalidArgument for a type that neither BullMQ nor the strategy knows.
+    NaN where `delay` is missing or no number. Raises InvalidArgument for a type that neither BullMQ nor the strategy
+    knows.
     """
     if not backoff:
         return 0
@@ -91,7 +97,8 @@ async def delay_before_retry(
     if kind == "fixed":
         return spread(base, jitter, chance)
     if kind == "exponential":
-        return spread(round_half_up(2 ** (attempt - 1) * base), jitter, chance)
+        power = 2.0 ** (attempt - 1) if attempt - 1 <= _LARGEST_EXPONENT else math.inf
+        return spread(round_half_up(power * js_values.to_number(base)), jitter, chance)
     if strategy is None:
         raise InvalidArgument(
             f"Unknown backoff strategy {kind}.\n      "
@@ -105,16 +112,24 @@ def spread(delay: float, jitter: float, chance: Callable[[], float]) -> float:
     """Return a delay in `[delay * (1 - jitter), delay)`, in whole ms; the delay itself without jitter."""
     if jitter <= 0:
         return delay
-    return math.floor(chance() * delay * jitter + delay * (1 - jitter))
+    longest = js_values.to_number(delay)
+    shortest = longest * (1 - jitter)
+    return math.floor(chance() * longest * jitter + shortest) if math.isfinite(longest) else longest
 
 
 def message_of(error: BaseException) -> str:
-    """Return what JavaScript calls the message of an error."""
-    return str(error)
+    """Return what JavaScript calls the message of an error; its name where it has none, or is no Exception.
+
+    `CancelledError` and `SystemExit: 1` say more than an empty text and `1`.
+    """
+    name = type(error).__name__
+    if not error.args:
+        return str(error) or name
+    return str(error) if isinstance(error, Exception) else f"{name}: {error}"
 
 
 def stack_of(error: BaseException) -> str:
     """Return the stack trace in the form that other clients show: message first, then one indented line per frame."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"    at {frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames)]
-    return "\n".join([f"{type(error).__name__}: {message_of(error)}", *lines])
+    return "\n".join([f"{type(error).__name__}: {error}", *lines])

@@ -7,7 +7,7 @@ import contextlib
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from conformance.reference_impl.errors import (
     RATE_LIMIT_MESSAGE,
@@ -29,6 +29,21 @@ LONGEST_PAUSE_MS: Final = 30_000
 Processor = Callable[[Job, str], Any | Awaitable[Any]]
 """The user's function: it gets the job and its lock token; its result is the job's return value."""
 
+
+class JobSlots(Protocol):
+    """The loop that started a job, as its runner asks for it."""
+
+    @property
+    def has_room_for_next(self) -> bool:
+        """Whether the job that ends, and still counts itself, may fetch its successor."""
+        ...
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the jobs are being cancelled from outside, so that somebody else will have to run them again."""
+        ...
+
+
 JobTask = asyncio.Task[Job | None]
 _ALREADY_MOVED = (DelayedError, WaitingError, WaitingChildrenError)
 
@@ -48,9 +63,11 @@ class WorkerLoop:
         self._resting = False
         self._fetch_count = 0
         self._abandoned = False
+        self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
         """Work until the worker is paused or closes and all its jobs have ended."""
+        self._task = asyncio.current_task()
         while self._worker.is_open or self._in_hand:
             await self._fill()
             self._start_fetched()
@@ -98,17 +115,23 @@ class WorkerLoop:
 
     def _start_fetched(self) -> bool:
         """Start what was fetched; returns whether there was anything to start."""
-        if self._abandoned:
+        if self.is_abandoned:
             self._fetched.clear()
         has_any = bool(self._fetched)
         while self._fetched:
             job = self._fetched.popleft()
-            self._running.add(self._begin(self._job_runner.process(job, self._has_room_for_next)))
+            self._running.add(self._begin(self._job_runner.process(job, self)))
         return has_any
 
-    def _has_room_for_next(self) -> bool:
-        """Asked by a job that ends, and still counts itself."""
+    @property
+    def has_room_for_next(self) -> bool:
+        """Whether the job that ends, and still counts itself, may fetch its successor."""
         return self._in_hand <= self._worker.concurrency
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the running jobs are cancelled: by `abandon`, or together with the loop when the program ends."""
+        return self._abandoned or (self._task is not None and self._task.cancelling() > 0)
 
     async def _settle(self) -> None:
         """Wait until a job or the waiting fetch ends, the rate limit is over, or the worker is to stop."""
@@ -169,33 +192,38 @@ class JobRunner:
         self._locks = locks
         self._processor = processor
 
-    async def process(self, job: Job, may_fetch_next: Callable[[], bool]) -> Job | None:
+    async def process(self, job: Job, slots: JobSlots) -> Job | None:
         """Run one job to its end; returns the job that was fetched in the same call to Redis.
 
-        `may_fetch_next` is asked when the job has ended. Errors go to the `error` listeners.
+        `slots` is asked when the job has ended. Errors go to the `error` listeners.
         """
         self._worker.emit("active", job, "waiting")
         # `persist` has emitted the error; the loop goes on.
         with contextlib.suppress(Exception):
             reason = self._reason_to_fail_unseen(job)
             if reason is not None:
-                return await self._fail(job, UnrecoverableError(reason), may_fetch_next)
-            return await self._run(job, may_fetch_next)
+                return await self._fail(job, UnrecoverableError(reason), slots)
+            return await self._run(job, slots)
         return None
 
-    async def _run(self, job: Job, may_fetch_next: Callable[[], bool]) -> Job | None:
+    async def _run(self, job: Job, slots: JobSlots) -> Job | None:
         self._locks.hold(job)
         try:
             value = await self._call(job)
-        except Exception as error:  # noqa: BLE001 - whatever a processor throws fails its job
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and slots.is_abandoned:
+                raise
+            # Whatever a processor throws fails its job: a cancelled task of its own, or sys.exit, too.
             self._locks.release(job)
-            return await self._fail(job, error, may_fetch_next)
+            return await self._fail(job, error, slots)
         finally:
             self._locks.release(job)
         try:
-            return await self._complete(job, value, may_fetch_next)
+            return await self._complete(job, value, slots)
         except Exception as error:  # noqa: BLE001 - for example pending children: the attempt failed
-            return await self._fail(job, error, may_fetch_next)
+            return await self._fail(job, error, slots)
 
     async def _call(self, job: Job) -> Any:
         if self._processor is None:
@@ -210,22 +238,20 @@ class JobRunner:
         most = self._worker.opts.get("maxStartedAttempts")
         return "job started more than allowable limit" if most and most < job.attemptsStarted else None
 
-    async def _complete(self, job: Job, value: Any, may_fetch_next: Callable[[], bool]) -> Job | None:
+    async def _complete(self, job: Job, value: Any, slots: JobSlots) -> Job | None:
         token = job.token or ""
-        fetched = await self._worker.persist(
-            lambda: job.moveToCompleted(value, token, self._wants_more(may_fetch_next))
-        )
+        fetched = await self._worker.persist(lambda: job.moveToCompleted(value, token, self._wants_more(slots)))
         self._worker.emit("completed", job, value, "active")
         return await self._take(fetched, token)
 
-    async def _fail(self, job: Job, error: Exception, may_fetch_next: Callable[[], bool]) -> Job | None:
+    async def _fail(self, job: Job, error: BaseException, slots: JobSlots) -> Job | None:
         token = job.token or ""
         if message_of(error) == RATE_LIMIT_MESSAGE:
             self._fetcher.limit_for(await self._worker.persist(lambda: job.moveToWait(token)))
             return None
         if isinstance(error, _ALREADY_MOVED):
             return None
-        fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(may_fetch_next)))
+        fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(slots)))
         self._worker.emit("failed", job, error, "active")
         return await self._take(fetched, token) if job.retry_delay is None else None
 
@@ -237,5 +263,5 @@ class JobRunner:
             self._worker.report(error)
             return None
 
-    def _wants_more(self, may_fetch_next: Callable[[], bool]) -> bool:
-        return may_fetch_next() and self._worker.is_open
+    def _wants_more(self, slots: JobSlots) -> bool:
+        return slots.has_room_for_next and self._worker.is_open

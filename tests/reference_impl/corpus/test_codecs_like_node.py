@@ -14,7 +14,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from conformance.reference_impl.js_values import stringify
+from conformance.reference_impl.js_values import LARGEST_EXACT, stringify
 from conformance.reference_impl.packing import pack
 from conformance.upstream.node import find_node
 from conformance.upstream.package import ensure_package
@@ -64,9 +64,10 @@ class ValueGenerator:
     def _constant(self, _depth: int) -> Any:
         return self._random.choice([None, True, False, math.nan, math.inf, -math.inf, 0, -0.0])
 
-    def _integer(self, _depth: int) -> int:
+    def _integer(self, _depth: int) -> float:
         power: int = 2 ** self._random.choice([*range(70), 1100])
-        return self._random.choice([1, -1]) * (power + self._random.choice([-2, -1, 0, 1]))
+        value: int = self._random.choice([1, -1]) * (power + self._random.choice([-2, -1, 0, 1]))
+        return value if abs(value) <= LARGEST_EXACT else _double_of(value)
 
     def _double(self, _depth: int) -> float:
         bits: float = struct.unpack(">d", self._random.randbytes(8))[0]
@@ -86,6 +87,11 @@ class ValueGenerator:
 
     def _key(self, depth: int) -> str:
         return self._random.choice(KEYS) if self._random.random() < 0.5 else self._text(depth)
+
+
+def _double_of(value: int) -> float:
+    """Beyond 2**53 JavaScript has no integers, and Python's are refused or written with all their digits."""
+    return float(value) if value.bit_length() <= 1000 else math.inf if value > 0 else -math.inf
 
 
 def for_node(value: Any) -> Any:
