@@ -175,7 +175,7 @@ def test_good_ids(job_id: str | None) -> None:
     options.validate("n", {"jobId": job_id}, "{}")
 
 
-def delay_of(setting: Any, attempt: int, chance: float = 0.5, **more: Any) -> float:
+def delay_of(setting: Any, attempt: int, chance: float = 0.5, **more: Any) -> float | None:
     pending = attempts.delay_before_retry(
         options.normalize_backoff(setting), attempt, RuntimeError(), None, chance=lambda: chance, **more
     )
