@@ -24,10 +24,11 @@ class ChaosOptions:
     run for each. `crash_points`: also break every script at its three points. `duration_ms` is a least time: every
     fault gets its turn. `hold_ms`: how long each fault is kept on, and `rounds`: how often it comes, None for the
     fault's own. `mix`: the workload, None for that of the faults. `pause_ms`: between two calls of a producer.
-    `partner`: the client of the last worker, where it is another one: two clients, or two versions, share the queues.
-    `image`: run the workers in containers of this image instead of by the client's command. `redis`: as the user wrote
-    it, for the line that repeats a run; the environment has what it stands for. `out`: folder of history and results,
-    None for nowhere. `command`: the command line that asked for all this, for the results file.
+    `oracle`: its version, where it is not the pinned one. `partner`: the client of the last worker, where it is another
+    one: two clients, or two versions, share the queues. `image`: run the workers in containers of this image instead of
+    by the client's command. `redis`: as the user wrote it, for the line that repeats a run; the environment has what it
+    stands for. `out`: folder of history and results, None for nowhere. `command`: the command line that asked for all
+    this, for the results file.
     """
 
     client: Launch
@@ -41,6 +42,7 @@ class ChaosOptions:
     out: Path | None = None
     together: bool = False
     crash_points: bool = False
+    oracle: str = ""
     partner: Launch | None = None
     command: Sequence[str] = ()
     workers: int = 2
@@ -92,13 +94,16 @@ class ChaosOptions:
         words += ["--hold", f"{self.hold_ms / 1000:g}s"] if self.hold_ms is not None else []
         words += ["--redis", self.redis] if self.redis else []
         words += ["--partner", self.partner.name] if self.partner is not None else []
-        named = self.client.name in {"reference", "node"} or not self.client.command
-        return shlex.join([*words, "--client", self.client.name] if named else [*words, "--", *self.client.command])
+        return shlex.join([*words, *self._parties])
 
     @property
     def reproduce_crash_points(self) -> str:
         """The command that tries all crash points once more."""
-        return shlex.join(["bullmq-conformance", "chaos", "--crash-points", "--client", self.client.name])
+        return shlex.join(["bullmq-conformance", "chaos", "--crash-points", *self._parties])
+
+    @property
+    def _parties(self) -> list[str]:
+        return [*(["--oracle", self.oracle] if self.oracle else []), *self.client.words]
 
 
 def topology_for(wanted: TopologyName, faults: Sequence[Fault]) -> TopologyName:

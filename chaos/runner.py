@@ -27,6 +27,7 @@ from chaos.workload import LIMITED, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, SE
 from conformance.checkers.histories.history import HistoryBounds, HistoryHeader, RunPhase
 from conformance.checkers.histories.history_checks import check_history
 from conformance.environment.clients import Launch
+from conformance.environment.drivers import introduced
 from conformance.environment.prepare import Environment
 from conformance.observe.tables import Snapshot
 
@@ -73,6 +74,8 @@ def _results_header(options: ChaosOptions, environment: Environment) -> ResultsH
         environment={
             "node": environment.toolchain.node.version,
             "bullmq": environment.toolchain.package.version,
+            "client": introduced(options.client),
+            **({"partner": introduced(options.partner)} if options.partner else {}),
             "redis": environment.redis_program.binary.source,
             "python": platform.python_version(),
             "cpus": str(os.cpu_count()),

@@ -63,9 +63,8 @@ class Topology:
         return f"{{{prefix}}}" if self.cluster else prefix
 
     def new_tap(self, texts: Mapping[str, str]) -> Tap:
-        """A tap for one process. `texts`: the official scripts by name, to know changed ones by likeness."""
-        names = script_names_by_sha1()
-        return Tap(*self.nodes, scripts=names, texts=texts, cluster=self.cluster)
+        """A tap for one process. `texts`: the oracle's scripts by name, to know changed ones by likeness too."""
+        return Tap(*self.nodes, scripts=script_names_by_sha1(texts), texts=texts, cluster=self.cluster)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conformance.environment.prepare import announce
+from conformance.environment.prepare import announce, settled
 from conformance.gate.options import RunConfig, add_options, from_pytest
 from conformance.gate.plugin import GatePlugin, Listener, runner
 from conformance.gate.ratchet import known_writers
@@ -26,7 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if any(isinstance(plugin, GatePlugin) for plugin in config.pluginmanager.get_plugins()):
         return
     try:
-        run = from_pytest(config)
+        run = settled(from_pytest(config))
+        config.option.oracle = run.oracle  # what xdist's workers are given: they look no word up
         plugin = GatePlugin(run, _listeners(config, run), announce)
     except Problem as problem:
         pytest.exit(str(problem), returncode=problem.exit_code)

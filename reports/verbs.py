@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conformance.environment.clients import Launch
-from conformance.environment.prepare import EnvironmentOptions, announce, prepare
+from conformance.environment.prepare import Environment, EnvironmentOptions, announce, prepare
 from conformance.observe.canonical import ALL_RULES, without
 from conformance.problems import UsageProblem
 from reports.diff.plan import SnapshotComparison, differences
@@ -41,12 +41,16 @@ _WORKER_GROUP = re.compile(r"(?P<client>.+?)(?::(?P<processes>\d+))?")
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """What the user wrote. `changes`: fields of the workload given as options."""
+    """What the user wrote. `changes`: fields of the workload given as options.
+
+    `packages`: versions of what the clients stand on, of all that are not the reference.
+    """
 
     workload: Path | None
     changes: Mapping[str, Any]
     producer: str
     workers: tuple[str, ...]
+    packages: tuple[str, ...]
     concurrency: int
     partitions: int
     redis: str
@@ -64,8 +68,11 @@ def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> None:
         raise UsageProblem("--resume needs --redis and --prefix", hint="give those of the load that broke off")
     with prepare(EnvironmentOptions(redis=options.redis)) as environment:
         server = environment.server
-        workers = [worker_group(text, options.concurrency, environment.launch) for text in options.workers]
-        producer = None if options.producer == "reference" else environment.launch(options.producer)
+        launch = launcher(environment, options.packages)
+        workers = [worker_group(text, options.concurrency, launch) for text in options.workers]
+        producer = None if options.producer == "reference" else launch(options.producer)
+        if options.packages and not producer and all(group.client.name == "reference" for group in workers):
+            raise UsageProblem("--with is for clients other than the reference", hint="--worker python-official")
         # After the names are known to be right: a mistake leaves no folder behind.
         make_folder(options.out)
         prefix = options.prefix or server.fresh_prefix().strip("{}")
@@ -93,6 +100,11 @@ def workload_of(options: LoadOptions) -> Workload:
     """The description, with the options in place of its own numbers. Raises UsageProblem."""
     described = read_workload(options.workload) if options.workload else Workload()
     return checked_workload(msgspec.structs.replace(described, **options.changes))
+
+
+def launcher(environment: Environment, packages: Sequence[str]) -> Callable[[str], Launch]:
+    """How a client is started by its name: the reference, which stands on nothing to choose, or one on these."""
+    return lambda client: environment.launch(client, () if client == "reference" else packages)
 
 
 def worker_group(text: str, concurrency: int, launch: Callable[[str], Launch]) -> WorkerGroup:

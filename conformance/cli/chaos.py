@@ -19,7 +19,7 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 
 
 @click.command()
-@run_options_of("client", "node")
+@run_options_of("client", "packages", "oracle", "node")
 @click.option("--faults", default="", help="Names and globs, comma-separated; `none` for none; default: all.")
 @click.option("--topology", type=click.Choice(TOPOLOGIES), default="single", show_default=True)
 @click.option(
@@ -60,6 +60,8 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
     wanted = EnvironmentOptions(
         client=client_under_test(options["client"], command),
         command=command,
+        packages=options["packages"],
+        oracle=options["oracle"],
         redis=options["redis"],
         node=options["node"],
     )
@@ -76,6 +78,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
             out=Path(options["out"]) if options["out"] else None,
             together=options["together"],
             crash_points=options["crash_points"],
+            oracle=environment.toolchain.package.version if options["oracle"] else "",
             partner=environment.launch(options["partner"]) if options["partner"] else None,
             command=["bullmq-conformance", *sys.argv[1:]],
         )

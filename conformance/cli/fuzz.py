@@ -16,13 +16,14 @@ from conformance.fuzz.replay import Playback, PlayedStep, Replay, play_back, rea
 from conformance.fuzz.steps import MODES, Mode, step_line
 from conformance.fuzz.target import open_target
 from conformance.problems import EnvironmentProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 NOTHING, FINDINGS = 0, 1
 FIXED, FAILS = 0, 1
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@run_options_of("client", "node")
+@run_options_of("client", "packages", "oracle", "node")
 @click.option("--mode", type=click.Choice(MODES), default="differential", show_default=True, help="How to play.")
 @click.option(
     "--budget",
@@ -47,6 +48,8 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
     seed: int,
     out: str,
     redis: str,
+    packages: tuple[str, ...],
+    oracle: str,
     node: str,
     ignore: tuple[str, ...],
     without: tuple[str, ...],
@@ -60,7 +63,14 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
     # Only here: Hypothesis takes its time to load, and no other verb needs it.
     from conformance.fuzz.session import FuzzOptions, run_fuzz  # noqa: PLC0415
 
-    environment = EnvironmentOptions(client=client_under_test(client, command), command=command, redis=redis, node=node)
+    environment = EnvironmentOptions(
+        client=client_under_test(client, command),
+        command=command,
+        packages=packages,
+        oracle=oracle,
+        redis=redis,
+        node=node,
+    )
     options = FuzzOptions(mode, budget_ms / 1000, seed, Path(out), environment, ignore, without)
     return FINDINGS if run_fuzz(options, Console(highlight=False)) else NOTHING
 
@@ -69,21 +79,43 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--client", default="", help="Another client than the one in the file: reference, node, ...")
 @click.option("--redis", default="", help="URL, binary:PATH, bundled or container[:IMAGE]; default: local.")
-@run_options_of("node")
+@run_options_of("packages", "oracle", "node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def replay(file: Path, client: str, redis: str, node: str, command: tuple[str, ...]) -> int:
+def replay(  # noqa: PLR0917 - click passes every option by name
+    file: Path,
+    client: str,
+    redis: str,
+    packages: tuple[str, ...],
+    oracle: str,
+    node: str,
+    command: tuple[str, ...],
+) -> int:
     """Play FILE, step by step, and show what is different after each step.
 
-    COMMAND (after `--`) starts the driver of another client. Exit codes: 0 no difference, 1 it still differs, 2 wrong
-    usage or a bad file, 3 environment or driver broken.
+    Client, its packages and the oracle are those of the file unless they are given. COMMAND (after `--`) starts the
+    driver of another client. Exit codes: 0 no difference, 1 it still differs, 2 wrong usage or a bad file, 3
+    environment or driver broken.
     """
     content = read_replay(file)
-    if not client and not command:
-        client = content.header.client if content.header.client in client_names() else ""
+    header = content.header
+    if not client and not command and header.client.partition("@")[0] in client_names():
+        client, packages = header.client, packages or tuple(header.packages)
+    if not oracle and header.bullmq != BULLMQ_VERSION:
+        oracle = header.bullmq
     with ExitStack() as stack:
-        options = EnvironmentOptions(client=client_under_test(client, command), command=command, redis=redis, node=node)
-        played = play_back(open_target(options, stack, content.header.mode), content)
-    show(Console(highlight=False), content, played)
+        options = EnvironmentOptions(
+            client=client_under_test(client, command),
+            command=command,
+            packages=packages,
+            oracle=oracle,
+            redis=redis,
+            node=node,
+        )
+        console = Console(highlight=False)
+        target = open_target(options, stack, header.mode)
+        console.print(Text(target.parties), soft_wrap=True)
+        played = play_back(target, content)
+    show(console, content, played)
     if played.unplayed and not played.fails:
         raise EnvironmentProblem(f"{file} says nothing about this client: {played.unplayed}")
     return FAILS if played.fails else FIXED

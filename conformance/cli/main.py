@@ -25,7 +25,7 @@ INTERRUPTED = 130
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(KIT_VERSION, prog_name="bullmq-conformance")
 def cli() -> None:
-    """Decide whether a BullMQ client speaks the protocol of Node.js BullMQ 5.62.0.
+    """Decide whether a BullMQ client speaks the protocol of Node.js BullMQ: 5.62.0, or any version (--oracle).
 
     Exit codes: 0 what was asked for holds, 1 not conformant, 2 wrong usage, 3 environment, driver or kit broken,
     4 undecided, 5 nothing selected.

@@ -16,7 +16,7 @@ from _pytest.terminal import TerminalReporter
 from rich.console import Console
 
 from conformance.cli.options import run_options_of
-from conformance.environment.prepare import announce, client_under_test, prepare
+from conformance.environment.prepare import announce, client_under_test, prepare, settled
 from conformance.environment.prerequisites import insist, required_names
 from conformance.gate.options import RunConfig, words_of
 from conformance.gate.plugin import GatePlugin, Listener, nothing_selected
@@ -48,6 +48,7 @@ def run_gate(config: RunConfig, jobs: int) -> int:
 
     Raises a Problem for whatever is wrong with the options or the environment.
     """
+    config = settled(config)
     listeners: list[Listener] = listeners_for(Path(config.out) if config.out else None, config.format, live=True)
     listeners += known_writers(config, announce)
     plugin, quiet = GatePlugin(config, listeners, announce), QuietPytest()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from conformance.cli.options import run_options_of
 from conformance.environment.prepare import announce
 from reports.options import properties, require_spark, spark_options
 
@@ -21,6 +22,7 @@ from reports.options import properties, require_spark, spark_options
 @click.option("--rate", type=float, default=None, help="Jobs per second, on a fixed schedule; 0: as fast as possible.")
 @click.option("--producer", default="reference", show_default=True, help="Client that adds the jobs.")
 @click.option("--worker", "workers", multiple=True, metavar="CLIENT[:PROCESSES]", help="Workers; repeatable for a mix.")
+@run_options_of("packages")
 @click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Of each worker.")
 @click.option("--partitions", type=click.IntRange(1), default=2, show_default=True, help="Producers at the same time.")
 @click.option(
@@ -39,6 +41,7 @@ def load(  # noqa: PLR0917 - click passes options by name
     rate: float | None,
     producer: str,
     workers: tuple[str, ...],
+    packages: tuple[str, ...],
     concurrency: int,
     partitions: int,
     redis: str,
@@ -60,6 +63,7 @@ def load(  # noqa: PLR0917 - click passes options by name
         changes={name: value for name, value in changes.items() if value is not None},
         producer=producer,
         workers=workers,
+        packages=packages,
         concurrency=concurrency,
         partitions=partitions,
         redis=redis,

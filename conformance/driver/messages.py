@@ -8,7 +8,7 @@ so that a driver can be newer than the kit.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -43,6 +43,32 @@ class ClientInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     targets: str = "5.62.0"
     packages: dict[str, str] = {}
+
+
+class DescribedClient(Protocol):
+    """What a client says of itself, as far as people are told it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def language(self) -> str:
+        """The language that it is written in."""
+
+    @property
+    def version(self) -> str:
+        """Its own version."""
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Versions of what it stands on."""
+
+
+def client_text(client: DescribedClient) -> str:
+    """The client and what it stands on, with all versions, for people."""
+    packages = ", ".join(f"{name} {number}" for name, number in client.packages.items())
+    return f"{client.name} {client.version} ({client.language}{f'; {packages}' if packages else ''})"
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="hello"):

@@ -11,7 +11,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -19,8 +19,10 @@ import msgspec
 
 from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.problems import UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.upstream.node import NodeBinary, find_node
-from conformance.upstream.package import BullMQPackage, driver_command, ensure_package, ensure_version
+from conformance.upstream.package import BullMQPackage, driver_command, ensure_bullmq
+from conformance.upstream.registry import VERSION_HINT, exact_version, is_version
 
 _VERSION = re.compile(r"\d+\.\d+[\w.+-]*")
 _PACKAGE = re.compile(r"(?P<name>@?[\w./-]+)==(?P<version>[\w.+-]+)")
@@ -28,11 +30,24 @@ _PACKAGE = re.compile(r"(?P<name>@?[\w./-]+)==(?P<version>[\w.+-]+)")
 
 @dataclass(frozen=True)
 class Launch:
-    """How a driver is started: a command (never through a shell) and variables added to the environment."""
+    """How a driver is started: a command (never through a shell) and variables added to the environment.
+
+    `packages`: versions that were chosen for what the client stands on. `named`: whether it is one of the clients that
+    the kit knows by name, so that its name and these are enough to start it again.
+    """
 
     name: str
     command: list[str]
     environment: dict[str, str] = field(default_factory=dict)
+    packages: list[str] = field(default_factory=list)
+    named: bool = False
+
+    @property
+    def words(self) -> list[str]:
+        """The words of a command line that ask for this client."""
+        if not self.named:
+            return ["--", *self.command]
+        return [*(word for package in self.packages for word in ("--with", package)), "--client", self.name]
 
 
 NOBODY = Launch("nobody", [])
@@ -63,7 +78,7 @@ def client_names() -> list[str]:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """What drivers are started with: Node, the pinned package, and a way to say what takes long."""
+    """What drivers are started with: Node, the oracle's package, and a way to say what takes long."""
 
     node: NodeBinary
     package: BullMQPackage
@@ -71,41 +86,45 @@ class Toolchain:
 
     @property
     def oracle(self) -> Launch:
-        """The Node driver on the pinned package."""
+        """The Node driver on the oracle's package."""
         command, environment = driver_command(self.node, self.package)
-        return Launch("node", command, environment)
+        return Launch("node", command, environment, named=True)
 
     def launch(self, name: str, command: Sequence[str] = (), packages: Sequence[str] = ()) -> Launch:
         """The driver of a named client, in the version behind an `@`, or of a given command.
 
-        `packages`: versions of what the client stands on, such as `redis==7.4.1` or `ioredis==5.4.1`. Raises
-        UsageProblem for what no client is called or nobody can choose, EnvironmentProblem where something cannot be
-        installed.
+        `node` alone has the oracle's version. `packages`: versions of what the client stands on, such as `redis==7.4.1`
+        or `ioredis==5.4.1`. Raises UsageProblem for what no client is called or nobody can choose, EnvironmentProblem
+        where something cannot be installed.
         """
         chosen = dict(map(_name_and_version, packages))
         if command:
             _refuse(chosen, "a driver that was given by its command")
             return Launch(name, list(command))
         client, at, version = name.partition("@")
-        if at and client and not _VERSION.fullmatch(version):
-            raise UsageProblem(f"{name!r} names no version", hint="versions are written as in node@5.81.3")
+        known = is_version(version) if client == "node" else _VERSION.fullmatch(version)
+        if at and client and not known:
+            raise UsageProblem(f"{name!r} names no version", hint=VERSION_HINT)
+        return replace(self._named(client, version, chosen), packages=list(packages), named=True)
+
+    def _named(self, client: str, version: str, chosen: Mapping[str, str]) -> Launch:
         if client == "node":
-            return self._node(name, version, chosen)
+            return self._node(version, chosen)
         if client == "reference":
-            _refuse({**chosen, **({"reference": version} if at else {})}, "the reference, which is part of the kit")
+            versions = {"reference": version} if version else {}
+            _refuse({**chosen, **versions}, "the reference, which is part of the kit")
             environment = {"BULLMQ_CONFORMANCE_NODE": str(self.node.path)}
-            return Launch(name, [sys.executable, "-m", "conformance.reference_impl.driver"], environment)
-        return self._from_folder(name, client, version, chosen)
+            return Launch(client, [sys.executable, "-m", "conformance.reference_impl.driver"], environment)
+        return self._from_folder(client, version, chosen)
 
-    def _node(self, name: str, version: str, chosen: Mapping[str, str]) -> Launch:
-        if not version and not chosen:
+    def _node(self, asked: str, chosen: Mapping[str, str]) -> Launch:
+        if not asked and not chosen:
             return self.oracle
-        version = version or self.package.version
-        package = ensure_version(self.node, version, overrides=chosen, announce=self.announce)
-        package.verify()
-        return Launch(name, *driver_command(self.node, package))
+        version = exact_version(self.node, asked) if asked else self.package.version
+        package = ensure_bullmq(self.node, version, overrides=chosen, announce=self.announce)
+        return Launch(f"node@{version}" if asked else "node", *driver_command(self.node, package))
 
-    def _from_folder(self, name: str, client: str, version: str, chosen: Mapping[str, str]) -> Launch:
+    def _from_folder(self, client: str, version: str, chosen: Mapping[str, str]) -> Launch:
         folder = client_folders().get(client)
         if folder is None:
             raise UsageProblem(
@@ -117,7 +136,8 @@ class Toolchain:
         python = sys.executable
         if packages:
             python = str(ensure_python_environment(client, packages, announce=self.announce))
-        return Launch(name, [part.format(python=python, here=folder) for part in described.command])
+        command = [part.format(python=python, here=folder) for part in described.command]
+        return Launch(f"{client}@{version}" if version else client, command)
 
 
 def _python_packages(
@@ -158,12 +178,21 @@ def _refuse(chosen: Mapping[str, str], of: str) -> None:
         )
 
 
-def find_toolchain(node: str, announce: Callable[[str], None]) -> Toolchain:
-    """Find Node (`node`: a path or command, "" for what this machine has) and install the pinned package once.
+def find_toolchain(node: str, announce: Callable[[str], None], oracle: str = "") -> Toolchain:
+    """Find Node (`node`: a path or command, "" for what this machine has) and install the oracle's package once.
 
+    `oracle`: a version of bullmq, also written `node@VERSION`, or a word such as `newest-6`; "" is the pinned one.
     Raises a Problem that says what is missing, or which installed file is not as npm left it.
     """
     found = find_node(node or None)
-    package = ensure_package(found, announce=announce)
-    package.verify()
-    return Toolchain(found, package, announce)
+    return Toolchain(found, ensure_bullmq(found, oracle_version(found, oracle), announce=announce), announce)
+
+
+def oracle_version(node: NodeBinary, oracle: str) -> str:
+    """The exact version of an oracle as a user writes it. Raises UsageProblem for what names none."""
+    if not oracle:
+        return BULLMQ_VERSION
+    name, _, version = oracle.rpartition("@")
+    if name not in {"", "node"}:
+        raise UsageProblem(f"--oracle {oracle}: the oracle is a version of Node's BullMQ", hint=VERSION_HINT)
+    return exact_version(node, version)

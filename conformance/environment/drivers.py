@@ -15,7 +15,7 @@ from conformance.driver.errors import (
     OperationUnsupported,
 )
 from conformance.driver.hangs import Hangs
-from conformance.driver.messages import Ready
+from conformance.driver.messages import Ready, client_text
 from conformance.driver.ops import lifecycle
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.driver.transports import ChildProcess
@@ -80,6 +80,18 @@ class RestartableDriver:
             self.connection = None
 
 
+def introduced(launch: Launch) -> str:
+    """What a client says of itself and of what it stands on; its driver is started once to be asked.
+
+    Raises DriverBroken if that cannot be done.
+    """
+    driver = RestartableDriver(launch, seed=0)
+    try:
+        return client_text(driver.handshake().client)
+    finally:
+        driver.close()
+
+
 OVER_TLS = "Redis is reached over TLS: the client itself has to speak it, and what it says cannot be read in between"
 
 
@@ -127,13 +139,14 @@ class TapPoint:
 def place_tap(server: RedisInstance, texts: Mapping[str, str]) -> TapPoint:
     """Start a tap in front of this Redis, where one can be.
 
-    `texts`: the official scripts by name. Raises EnvironmentProblem if it cannot listen, redis errors of a cluster.
+    `texts`: the oracle's scripts by name; without them, the pinned ones are known by their digests. Raises
+    EnvironmentProblem if it cannot listen, redis errors of a cluster.
     """
     address = server.for_drivers
     reason = reason_for_none(server)
     if reason:
         return TapPoint(address, None, reason)
-    names = script_names_by_sha1()
+    names = script_names_by_sha1(texts)
     tap = Tap(*_every_node(server), scripts=names, texts=texts, cluster=server.mode == "cluster").start()
     return TapPoint(_at(address, tap), tap)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from rich.console import Console
@@ -18,16 +18,19 @@ from conformance.driver.connection import DriverConnection
 from conformance.driver.messages import Ready
 from conformance.driver.probe import probe_honesty
 from conformance.driver.transports import ChildProcess
-from conformance.environment.clients import NOBODY, Launch, Toolchain, find_toolchain
+from conformance.environment.clients import NOBODY, Launch, Toolchain, find_toolchain, oracle_version
 from conformance.environment.drivers import reason_for_none
 from conformance.problems import UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
 from conformance.servers.binary import ServerBinary, any_binary, binary_at
 from conformance.servers.opening import RedisInstance
 from conformance.servers.setting import AnyBinary, BinaryAt, ContainerImage, parse_setting
+from conformance.upstream.node import find_node
 from conformance.upstream.scripts import load_scripts
 
 Announce = Callable[[str], None]
+Options = TypeVar("Options", bound="EnvironmentOptions")
 
 
 def announce(text: str) -> None:
@@ -38,15 +41,30 @@ def announce(text: str) -> None:
 class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What a verb asks of the machine.
 
-    `client`: the client under test by name, "" for none; `command`: the command of its driver, in place of a name.
-    `redis` and `node` as the user wrote them, "" for what this machine has. `seed`: of everything random.
+    `client`: the client under test by name, "" for none; `command`: the command of its driver, in place of a name;
+    `packages`: versions of what the client stands on, such as `redis==7.4.1`, in place of those that it brings.
+    `oracle`: the version of bullmq that is right, "" for the pinned one. `redis` and `node` as the user wrote them, ""
+    for what this machine has. `seed`: of everything random.
     """
 
     client: str = ""
     command: Sequence[str] = ()
+    packages: Sequence[str] = ()
+    oracle: str = ""
     redis: str = ""
     node: str = ""
     seed: int = 0
+
+
+def settled(options: Options) -> Options:
+    """The same with the exact version in place of a word such as `newest-6`, and "" for the pinned one.
+
+    npm is asked for words only. Raises UsageProblem for what names no version.
+    """
+    if not options.oracle:
+        return options
+    version = oracle_version(find_node(options.node or None), options.oracle)
+    return msgspec.structs.replace(options, oracle="" if version == BULLMQ_VERSION else version)
 
 
 def client_under_test(client: str, command: Sequence[str]) -> str:
@@ -97,9 +115,9 @@ class Environment:
         assert isinstance(self.redis, RedisProgram)
         return self.redis
 
-    def launch(self, client: str) -> Launch:
+    def launch(self, client: str, packages: Sequence[str] = ()) -> Launch:
         """How the driver of another client is started, by its name. Raises UsageProblem for an unknown one."""
-        return self.toolchain.launch(client)
+        return self.toolchain.launch(client, (), packages)
 
     def facts(self) -> dict[str, str]:
         """What the run took place on, for its header."""
@@ -128,8 +146,8 @@ def prepare(
     Raises a Problem that says what is missing, or a DriverBroken problem for a driver that crashes, hangs or lies.
     """
     watch = _Stopwatch()
-    toolchain = find_toolchain(options.node, announce)
-    client = toolchain.launch(options.client, options.command) if options.client else NOBODY
+    toolchain = find_toolchain(options.node, announce, options.oracle)
+    client = toolchain.launch(options.client, options.command, options.packages) if options.client else NOBODY
     watch.lap("package")
     with _program(options.redis, announce) if redis == "program" else _server(options.redis, announce) as found:
         watch.lap("redis")

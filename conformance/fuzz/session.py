@@ -66,6 +66,7 @@ def run_fuzz(options: FuzzOptions, console: Console) -> bool:
             KnownDifferences(places=options.ignore),
             CampaignProgress(rounds=folder.rounds_done(options.seed)),
         )
+        console.print(Text(target.parties), soft_wrap=True)
         still_shown = _play_again(folder, campaign, console)
         stack.callback(view.stop)
         view.start()
@@ -173,6 +174,7 @@ def as_replay(finding: FuzzFinding, target: FuzzTarget) -> Replay:
         seed=finding.seed,
         client=shown_on.launch.name,
         version=shown_on.living().ready.client.version,
+        packages=shown_on.launch.packages,
         beside=list(finding.beside),
     )
     return Replay(header, finding.steps, finding.differences)

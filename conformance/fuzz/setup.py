@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -11,6 +12,7 @@ from conformance.driver.messages import Capability
 from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
 from conformance.environment.prepare import EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.opening import RedisInstance
 
 
@@ -18,12 +20,13 @@ from conformance.servers.opening import RedisInstance
 class FuzzedDrivers:
     """One Redis, the oracle, and the client at its tap. `client` is None where only the oracle takes part.
 
-    `close` at last. Raises UsageProblem for a Redis cluster.
+    `scripts`: the oracle's scripts by name, for the tap. `close` at last. Raises UsageProblem for a Redis cluster.
     """
 
     server: RedisInstance
     oracle: RestartableDriver
     client: RestartableDriver | None
+    scripts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.server.mode == "cluster":
@@ -32,7 +35,7 @@ class FuzzedDrivers:
             )
         self.redis = self.server.connect()
         self.address = self.server.for_drivers
-        self.client_point = place_tap(self.server, {}) if self.client else TapPoint(self.address, None)
+        self.client_point = place_tap(self.server, self.scripts) if self.client else TapPoint(self.address, None)
 
     @property
     def drivers(self) -> list[RestartableDriver]:
@@ -90,8 +93,12 @@ def prepare_drivers(options: EnvironmentOptions, stack: ExitStack, *, oracle_alo
     `oracle_alone`: no client takes part, whatever `options` say. Raises a Problem that says what is wrong with the
     options or the environment.
     """
+    if oracle_alone and options.oracle:
+        raise UsageProblem(
+            f"the model says what BullMQ {BULLMQ_VERSION} does", hint="leave --oracle away, or play another --mode"
+        )
     if oracle_alone:
         options = msgspec.structs.replace(options, client="node", command=())
     environment = stack.enter_context(prepare(options, prove=True))
     client = None if oracle_alone else RestartableDriver(environment.client, 0)
-    return FuzzedDrivers(environment.server, RestartableDriver(environment.oracle, 0), client)
+    return FuzzedDrivers(environment.server, RestartableDriver(environment.oracle, 0), client, environment.scripts)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.driver.messages import client_text
 from conformance.driver.ops import lifecycle
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.environment.drivers import RestartableDriver
@@ -146,6 +147,13 @@ class FuzzTarget:
     def __post_init__(self) -> None:
         self._keyspace = RedisKeyspace(self.drivers.redis)
         self._pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="fuzz")
+
+    @property
+    def parties(self) -> str:
+        """Who is compared with whom, with all versions."""
+        client = self.drivers.client
+        compared = client_text(client.handshake().client) if client else "the model"
+        return f"{compared}, compared with {client_text(self.drivers.oracle.handshake().client)}"
 
     def begin(self, known: KnownDifferences | None = None) -> SequencePlayer:
         """A new sequence on fresh prefixes."""

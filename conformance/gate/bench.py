@@ -21,6 +21,7 @@ from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.participants.patience import WaitHistory
 from conformance.participants.stand_in import StandIn
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.opening import RedisInstance
 
 ROLES: tuple[Role, ...] = ("oracle", "client")
@@ -33,7 +34,7 @@ class Bench:
     Each participant has a tap of its own in front of Redis. `stand_in`: another driver of the oracle, which does on the
     client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official
     scripts by name; with them the taps also know scripts that are only like official ones. `waits`: what became of the
-    waits of all its scenarios.
+    waits of all its scenarios. `oracle_version`: what the scenarios, and the checks of calls of scripts, have to fit.
     """
 
     server: RedisInstance
@@ -42,6 +43,7 @@ class Bench:
     scripts: Mapping[str, str] = field(default_factory=dict)
     stand_in: RestartableDriver | None = None
     waits: WaitHistory = field(default_factory=WaitHistory)
+    oracle_version: str = BULLMQ_VERSION
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()
@@ -171,6 +173,7 @@ class BenchPlan:
     seed: int
     scripts: dict[str, str]
     logs: str = ""
+    oracle_version: str = BULLMQ_VERSION
 
     @staticmethod
     def of(environment: Environment, logs: str = "") -> BenchPlan:
@@ -182,6 +185,7 @@ class BenchPlan:
             seed=environment.seed,
             scripts=dict(environment.scripts),
             logs=logs,
+            oracle_version=environment.toolchain.package.version,
         )
 
     def encode(self) -> str:
@@ -200,4 +204,4 @@ class BenchPlan:
         )
         oracle, stand_in = RestartableDriver(self.oracle, self.seed), RestartableDriver(self.oracle, self.seed)
         client = RestartableDriver(self.client, self.seed, log_file=log_file)
-        return Bench(self.server, oracle, client, self.scripts, stand_in)
+        return Bench(self.server, oracle, client, self.scripts, stand_in, oracle_version=self.oracle_version)

@@ -19,6 +19,7 @@ from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.records import Level, redacted
 from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 COMMAND_FLAG = "--client-command"
 """How `pytest conformance/` is given the command of a driver; `bullmq-conformance run` takes it after `--`."""
@@ -31,14 +32,26 @@ REPEATED = {"reproduce": True}
 class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     """Everything that a run was asked for.
 
-    A field with a description is an option: its name is the flag, its type says what the choices are and whether it may
-    be repeated. A new one is on every command line and in the run file's header without another line of code.
+    A field with a description is an option: its name is the flag (unless `extra` names another one, for a word that
+    Python keeps for itself), its type says what the choices are and whether it may be repeated. A new one is on every
+    command line and in the run file's header without another line of code.
     """
 
     client: Annotated[
         str, Meta(description="Client under test: reference, node, python-official or another by name.")
     ] = "reference"
     command: list[str] = msgspec.field(default_factory=list)
+    packages: Annotated[
+        list[str],
+        Meta(
+            description="PACKAGE==VERSION that the client stands on, such as redis==7.4.1; repeatable.",
+            extra={**REPEATED, "flag": "--with"},
+        ),
+    ] = msgspec.field(default_factory=list)
+    oracle: Annotated[
+        str,
+        Meta(description="Version of BullMQ that is right: 5.81.5, newest-5, newest; default: 5.62.0.", extra=REPEATED),
+    ] = ""
     redis: Annotated[
         str,
         Meta(
@@ -80,6 +93,11 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     """The words that the user typed."""
 
     @property
+    def oracle_version(self) -> str:
+        """The exact version of the oracle, once `settled` has put it in place of a word."""
+        return self.oracle or BULLMQ_VERSION
+
+    @property
     def known_path(self) -> Path | None:
         """The known.toml to use, None if there is none. Raises UsageProblem where it is asked for and refused."""
         if self.known and self.no_known:
@@ -104,22 +122,18 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
 class RunOption:
     """One option as a command line needs it.
 
-    `choices`: empty for any value. `kind`: str, int, float or bool (a flag); a repeatable one is a list of texts.
-    `reproduce`: whether a failure may depend on it.
+    `flag`: as it is typed. `choices`: empty for any value. `kind`: str, int, float or bool (a flag); a repeatable one
+    is a list of texts. `reproduce`: whether a failure may depend on it.
     """
 
     name: str
+    flag: str
     help: str
     default: Any
     choices: tuple[str, ...]
     repeatable: bool
     kind: type
     reproduce: bool
-
-    @property
-    def flag(self) -> str:
-        """As it is typed."""
-        return f"--{self.name.replace('_', '-')}"
 
     def words(self, config: RunConfig) -> Iterator[str]:
         """The words that give the option the value it has in `config`; none where that is the default."""
@@ -144,14 +158,16 @@ def _options() -> Iterator[RunOption]:
             continue
         declared, meta = get_args(field.type)
         repeatable = get_origin(declared) is list
+        extra = meta.extra or {}
         yield RunOption(
             name=field.name,
+            flag=extra.get("flag", f"--{field.name.replace('_', '-')}"),
             help=meta.description,
             default=[] if repeatable else field.default,
             choices=get_args(declared) if get_origin(declared) is Literal else (),
             repeatable=repeatable,
             kind=declared if declared in {int, float, bool} else str,
-            reproduce=bool((meta.extra or {}).get("reproduce")),
+            reproduce=bool(extra.get("reproduce")),
         )
 
 

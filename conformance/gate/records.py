@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from conformance.driver.messages import client_text
 from conformance.findings import Finding
 
 FORMAT = 1
@@ -55,6 +56,11 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lacks: list[str] = []
     packages: dict[str, str] = {}
     folder: str = ""
+
+    @property
+    def text(self) -> str:
+        """The client and what it stands on, with all versions, for people."""
+        return client_text(self)
 
 
 class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from conformance.report.causes import WHY, Cause
 from conformance.report.reproduction import (
     REPRODUCTION_PREFIX,
     Reproduction,
-    client_text,
     oracle_text,
     reproduction_of,
 )
@@ -44,7 +43,7 @@ def render_bug_report(cause: Cause, summary: Summary) -> str:
 def _parts(cause: Cause, summary: Summary) -> Iterator[str]:
     header, finding = summary.run.header, cause.finding
     yield f"# {_line(cause.title)}"
-    yield f"{_line(client_text(header.client))}, compared with {_line(oracle_text(header))}"
+    yield f"{_line(header.client.text)}, compared with {_line(oracle_text(header))}"
     versions = {**header.oracle.packages, **header.environment}
     around = ", ".join(_line(f"{name} {versions[name]}") for name in ("node", "ioredis", "os") if name in versions)
     kit = f"found by bullmq-conformance {header.kit}, {cause.met}"

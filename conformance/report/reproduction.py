@@ -20,7 +20,7 @@ import msgspec
 from jinja2 import Environment, StrictUndefined, UndefinedError
 
 from conformance.findings import PREFIX, Finding, RedisReading
-from conformance.gate.records import Party, RunHeader, StepRecord
+from conformance.gate.records import RunHeader, StepRecord
 from conformance.report.causes import Cause
 from conformance.report.steps import step_line, steps_of_client
 from conformance.report.text import visible
@@ -268,13 +268,7 @@ def in_words(cause: Cause, header: RunHeader) -> Reproduction:
 
 def remarks(cause: Cause, header: RunHeader) -> list[str]:
     """What a reader of the script has to know first."""
-    return [cause.title, f"{client_text(header.client)}, compared with {oracle_text(header)}"]
-
-
-def client_text(client: Party) -> str:
-    """The client and what it stands on."""
-    packages = ", ".join(f"{name} {number}" for name, number in client.packages.items())
-    return f"{client.name} {client.version} ({client.language}{f'; {packages}' if packages else ''})"
+    return [cause.title, f"{header.client.text}, compared with {oracle_text(header)}"]
 
 
 def oracle_text(header: RunHeader) -> str:

@@ -282,8 +282,8 @@ def run_facts(run: Run) -> list[LabelledValue]:
     header = run.header
     client, oracle, redis = header.client, header.oracle, header.redis
     facts = [
-        ("client", f"{client.name} {client.version} ({client.language}), targets BullMQ {client.targets}"),
-        ("oracle", f"{oracle.name} {oracle.version} ({oracle.language})"),
+        ("client", f"{client.text}, targets BullMQ {client.targets}"),
+        ("oracle", oracle.text),
         ("redis", f"{redis.version}, {redis.mode}, from {redis.source}"),
         ("run", f"{header.run}, tier {header.tier}, seed {header.seed}, kit {header.kit}"),
         ("requirements", f"set {header.requirement_set}"),

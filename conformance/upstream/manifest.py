@@ -59,8 +59,13 @@ def load_manifest(path: Path = MANIFEST) -> ScriptManifest:
         ) from error
 
 
-def script_names_by_sha1() -> dict[str, str]:
-    """Return the names of the pinned scripts by the digest under which EVALSHA calls them."""
+def script_names_by_sha1(texts: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the names of scripts by the digest under which EVALSHA calls them.
+
+    `texts`: the scripts of any version by name; without them, the pinned ones.
+    """
+    if texts:
+        return {sha1(text): name for name, text in texts.items()}
     return {entry.sha1: name for name, entry in load_manifest().scripts.items()}
 
 

@@ -156,7 +156,16 @@ def _npm_on_path() -> Path | None:
 
 def run_npm(node: NodeBinary, folder: Path, *words: str) -> None:
     """Run `npm WORDS` in a folder; packages run no scripts of their own. Raises EnvironmentProblem with npm's words."""
-    command = [str(node.path), str(find_npm(node)), *words, "--ignore-scripts", "--no-audit", "--no-fund"]
+    _npm(node, folder, *words, "--ignore-scripts", "--no-audit", "--no-fund")
+
+
+def npm_output(node: NodeBinary, *words: str) -> str:
+    """What `npm WORDS` prints on stdout. Raises EnvironmentProblem with npm's words."""
+    return _npm(node, None, *words)
+
+
+def _npm(node: NodeBinary, folder: Path | None, *words: str) -> str:
+    command = [str(node.path), str(find_npm(node)), *words]
     try:
         done = subprocess.run(
             command,
@@ -175,6 +184,7 @@ def run_npm(node: NodeBinary, folder: Path, *words: str) -> None:
         raise _npm_failed(f"npm could not be started: {error}") from error
     if done.returncode != 0:
         raise _npm_failed(f"npm {words[0]} failed: {error_summary(done.stderr or done.stdout)}")
+    return done.stdout
 
 
 def error_summary(output: str) -> str:

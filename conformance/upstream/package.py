@@ -66,6 +66,22 @@ def ensure_package(
     return BullMQPackage(target, pinned.ensure(announce), lock_sha256)
 
 
+def ensure_bullmq(
+    node: NodeBinary, version: str, *, announce: Callable[[str], None], overrides: Mapping[str, str] | None = None
+) -> BullMQPackage:
+    """Return this version of bullmq, every file verified; the pinned one is installed from the kit's own lock.
+
+    `overrides` as in `ensure_version`. Raises EnvironmentProblem where npm cannot get it, or where an installed file is
+    not as npm left it.
+    """
+    if version == _pinned_version("bullmq") and not overrides:
+        package = ensure_package(node, announce=announce)
+    else:
+        package = ensure_version(node, version, overrides=overrides, announce=announce)
+    package.verify()
+    return package
+
+
 def ensure_version(
     node: NodeBinary,
     version: str,

@@ -1,4 +1,4 @@
-"""The Lua scripts of the pinned bullmq for clients that run them: verified, and cached beside the package."""
+"""The Lua scripts of a bullmq for clients that run them and taps that know them: verified, cached beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from types import MappingProxyType
 import msgspec
 
 from conformance.problems import EnvironmentProblem
-from conformance.upstream.manifest import MANIFEST, RawScript, ScriptManifest, extract_scripts, load_manifest
+from conformance.upstream.manifest import (
+    MANIFEST,
+    RawScript,
+    ScriptManifest,
+    extract_scripts,
+    load_manifest,
+    sha1,
+)
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage
 
@@ -37,11 +44,19 @@ class _ScriptCache(msgspec.Struct, frozen=True, kw_only=True):
 def load_scripts(
     package: BullMQPackage, node: NodeBinary, *, manifest: Path = MANIFEST
 ) -> Mapping[str, OfficialScript]:
-    """Return all scripts of the package by name, each one verified against the manifest.
+    """Return all scripts of the package by name, those of the pinned one verified against the manifest.
 
-    Node is only needed the first time. Raises EnvironmentProblem that names the script if a text or key count is not
-    as pinned, or if a script is missing or too many.
+    Those of another version come out of files that `BullMQPackage.verify` has compared with npm's. Node is only needed
+    the first time. Raises EnvironmentProblem that names the script if a text or key count is not as pinned, or if a
+    script is missing or too many.
     """
+    if not package.lock_sha256:
+        return MappingProxyType(
+            {
+                name: OfficialScript(name, script.keys, script.text, sha1(script.text))
+                for name, script in _cached_or_extracted(package, node).items()
+            }
+        )
     expected = load_manifest(manifest)
     if expected.version != package.version:
         raise EnvironmentProblem(

@@ -252,7 +252,11 @@ class LoadPhase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One load. `late_ms`: how far the producers fell behind the schedule at most. `final`: members by container."""
+    """One load.
+
+    `clients`: who took part, with all versions. `late_ms`: how far the producers fell behind the schedule at most.
+    `final`: members by container.
+    """
 
     kit: str
     command: str
@@ -268,6 +272,7 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     final: dict[str, int]
     latencies: dict[str, Latency]
     series: list[BacklogSample]
+    clients: list[str] = []
 
 
 def write_result(folder: Path, result: LoadResult) -> None:

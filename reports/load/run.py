@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
+from conformance.driver.messages import client_text
 from conformance.driver.ops.lifecycle import Close, Open
 from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch
+from conformance.environment.drivers import introduced
 from conformance.gate.records import KIT_VERSION
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.states import UNFINISHED_CONTAINERS
@@ -84,6 +86,7 @@ def run_load(
             counts = produce(jobs, target).collect()
             produced = LoadPhase(jobs=sum(row["added"] for row in counts), seconds=_since(target))
             announce(f"added {produced.jobs} jobs in {produced.seconds:.1f} s ({produced.per_second:.0f} jobs/s)")
+            clients = sorted({client_text(driver.ready.client) for driver in drivers} | _producers(target))
             if drivers:
                 _work_off(target, drivers, plan, series, on_progress)
             finished = _finished(target, series)
@@ -105,9 +108,15 @@ def run_load(
         final=series.latest,
         latencies=_latencies(stored, jobs, target, listener),
         series=series.thinned(),
+        clients=clients,
     )
     write_result(plan.out, result)
     return result
+
+
+def _producers(target: LoadTarget) -> set[str]:
+    """Who adds the jobs, with all versions. The reference is part of the kit, whose version is told anyway."""
+    return {introduced(target.producer)} if target.producer else set()
 
 
 def _work_off(target: LoadTarget, drivers: Any, plan: LoadPlan, series: BacklogSeries, on_progress: OnProgress) -> None:

@@ -126,11 +126,21 @@ def test_a_fault_goes_to_a_topology_that_has_it() -> None:
 
 
 def test_the_command_that_repeats_a_run() -> None:
-    launch, faults = Launch("reference", ["x"]), chosen_faults("worker.kill")
+    launch, faults = Launch("reference", ["x"], named=True), chosen_faults("worker.kill")
     options = ChaosOptions(client=launch, faults=faults, seed=3)
     line = options.reproduce
     assert line == "bullmq-conformance chaos --faults worker.kill --topology single --seed 3 --client reference"
     assert replace(options, hold_ms=60_000).reproduce == line.replace("--seed 3", "--seed 3 --hold 60s")
+
+
+def test_the_command_that_repeats_a_run_has_the_versions_that_took_part() -> None:
+    launch = Launch("python-official@2.16.2", ["x"], packages=["redis==7.4.1"], named=True)
+    options = ChaosOptions(client=launch, faults=chosen_faults("worker.kill"), oracle="6.7.0")
+    versions = "--oracle 6.7.0 --with redis==7.4.1 --client python-official@2.16.2"
+    assert options.reproduce.endswith(f"--seed 0 {versions}")
+    assert options.reproduce_crash_points == f"bullmq-conformance chaos --crash-points {versions}"
+    by_command = replace(options, client=Launch("driver", ["./driver", "-v"]))
+    assert by_command.reproduce.endswith("--oracle 6.7.0 -- ./driver -v")
 
 
 def test_crash_points_are_exhaustive() -> None:

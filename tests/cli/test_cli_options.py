@@ -79,12 +79,19 @@ def test_every_declared_option_is_on_both_command_lines_and_in_the_run_file() ->
     [(bool, True, ["--some-thing"]), (bool, False, []), (float, 0.5, ["--some-thing", "0.5"]), (int, 0, [])],
 )
 def test_an_option_as_words(kind: type, value: object, words: list[str]) -> None:
-    option = RunOption("some_thing", "", kind(), (), repeatable=False, kind=kind, reproduce=False)
+    option = RunOption("some_thing", "--some-thing", "", kind(), (), repeatable=False, kind=kind, reproduce=False)
     assert list(option.words(cast("RunConfig", SimpleNamespace(some_thing=value)))) == words
 
 
 def test_the_line_that_repeats_a_failure_has_the_options_that_it_may_depend_on() -> None:
-    assert {option.name for option in run_options() if option.reproduce} == {"redis", "node", "seed", "no_rule"}
+    assert {option.name for option in run_options() if option.reproduce} == {
+        "packages",
+        "oracle",
+        "redis",
+        "node",
+        "seed",
+        "no_rule",
+    }
 
 
 def test_a_password_is_not_written_down() -> None:

@@ -19,9 +19,11 @@ from conformance.environment.clients import (
     Launch,
     Toolchain,
     client_names,
+    oracle_version,
 )
 from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.upstream import registry
 from conformance.upstream.installed_files import record_files
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import HARNESS, MODULES_VARIABLE, BullMQPackage
@@ -91,7 +93,7 @@ def test_another_version_of_bullmq_is_driven_by_the_oracles_driver(
     toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = recorded_package(tmp_path / "other", "5.81.3")
-    monkeypatch.setattr(clients, "ensure_version", lambda _node, version, **_: {"5.81.3": other}[version])
+    monkeypatch.setattr(clients, "ensure_bullmq", lambda _node, version, **_: {"5.81.3": other}[version])
     launch = toolchain.launch("node@5.81.3")
     assert (launch.name, launch.command) == ("node@5.81.3", toolchain.oracle.command)
     assert launch.environment == {MODULES_VARIABLE: str(other.root)}
@@ -101,7 +103,7 @@ def test_another_version_of_bullmq_is_driven_by_the_oracles_driver(
     ("name", "why"),
     [
         ("reference@1.0.0", "cannot be chosen for the reference"),
-        ("node@newest", "names no version"),
+        ("node@newest-x", "names no version"),
         ("node@", "names no version"),
         ("@5.81.3", "unknown client"),
     ],
@@ -109,6 +111,42 @@ def test_another_version_of_bullmq_is_driven_by_the_oracles_driver(
 def test_what_is_no_version_is_refused(toolchain: Toolchain, name: str, why: str) -> None:
     with pytest.raises(UsageProblem, match=why):
         toolchain.launch(name)
+
+
+def test_a_word_for_a_version_becomes_the_version_that_npm_has(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "npm_output", lambda *_: '["5.9.0", "5.81.5", "6.7.0-rc.1", "6.10.0", "6.9.1"]')
+    monkeypatch.setattr(
+        clients, "ensure_bullmq", lambda _node, version, **_: BullMQPackage(tmp_path / version, version, "")
+    )
+    named = {word: toolchain.launch(f"node@{word}").name for word in ("newest", "latest", "newest-5", "newest-6")}
+    assert named == {
+        "newest": "node@6.10.0",
+        "latest": "node@6.10.0",
+        "newest-5": "node@5.81.5",
+        "newest-6": "node@6.10.0",
+    }
+    with pytest.raises(UsageProblem, match="npm has no bullmq 7"):
+        toolchain.launch("node@newest-7")
+
+
+@pytest.mark.parametrize(
+    ("oracle", "version"), [("", "5.62.0"), ("6.7.0", "6.7.0"), ("node@6.7.0", "6.7.0"), ("5.62.0", "5.62.0")]
+)
+def test_the_version_of_an_oracle(toolchain: Toolchain, oracle: str, version: str) -> None:
+    assert oracle_version(toolchain.node, oracle) == version
+
+
+@pytest.mark.parametrize("oracle", ["python-official@2.16.2", "reference", "6", "node@"])
+def test_what_is_no_oracle_is_refused(toolchain: Toolchain, oracle: str) -> None:
+    with pytest.raises(UsageProblem, match=r"oracle|no version"):
+        oracle_version(toolchain.node, oracle)
+
+
+def test_the_words_that_ask_for_a_client_again(toolchain: Toolchain) -> None:
+    assert toolchain.launch("node").words == ["--client", "node"]
+    assert toolchain.launch("mine", ["./driver", "-v"]).words == ["--", "./driver", "-v"]
 
 
 def test_packages_below_bullmq_are_chosen_beside_its_version(
@@ -120,7 +158,7 @@ def test_packages_below_bullmq_are_chosen_beside_its_version(
         asked.append((version, more["overrides"]))
         return recorded_package(tmp_path / version, version)
 
-    monkeypatch.setattr(clients, "ensure_version", ensure)
+    monkeypatch.setattr(clients, "ensure_bullmq", ensure)
     toolchain.launch("node@6.7.0", packages=["ioredis==5.4.1"])
     toolchain.launch("node", packages=["ioredis==5.4.1"])
     assert asked == [("6.7.0", {"ioredis": "5.4.1"}), (toolchain.package.version, {"ioredis": "5.4.1"})]

@@ -20,6 +20,7 @@ from conformance.report.summary import (
     RequirementSummary,
     Summary,
     open_facts,
+    run_facts,
     scenario_verdict,
     summarise,
     verdict_facts,
@@ -248,3 +249,14 @@ def test_the_word_for_a_single_scenario(rows: RequirementRows) -> None:
     assert scenario_verdict(scenario("fail", known={MUST: "later"}), rows) == "expected-fail"
     assert scenario_verdict(scenario("unsupported", requirements={}), rows) == "unsupported"
     assert scenario_verdict(scenario("pass"), rows) == "pass"
+
+
+def test_a_run_names_all_versions_that_took_part() -> None:
+    parties: dict[str, Any] = {
+        "client": sample_runs.party(packages={"redis": "7.4.1", "msgpack": "1.1.2"}),
+        "oracle": sample_runs.party(name="node", language="javascript", version="6.7.0", packages={"ioredis": "5.9.0"}),
+    }
+    run = Run(header=sample_runs.header(**parties), scenarios=(), footer=None)
+    facts = dict(run_facts(run))
+    assert facts["client"] == "sample-client 1.4.0 (python; redis 7.4.1, msgpack 1.1.2), targets BullMQ 5.62.0"
+    assert facts["oracle"] == "node 6.7.0 (javascript; ioredis 5.9.0)"
