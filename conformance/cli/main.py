@@ -1,81 +1,85 @@
-"""`bullmq-conformance`: one click command per verb, and one way in which problems end the program."""
+"""The program's beginning and end: whatever ends it, it is one line on stderr and an exit code, never a traceback.
+
+Nothing but the standard library is imported before the first signal can be dealt with: the verbs take a second to load.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 
-import click
-from rich.console import Console
+from conformance import interruption
+from conformance.problems import EnvironmentProblem, Problem
 
-from conformance.cli.chaos import chaos
-from conformance.cli.driver import driver
-from conformance.cli.fuzz import fuzz, replay
-from conformance.cli.report import report
-from conformance.cli.requirements import explain, ledger, list_requirements
-from conformance.cli.run import run
-from conformance.cli.spark import diff, history, load, snapshot
-from conformance.driver.errors import DriverBroken
-from conformance.gate.records import KIT_VERSION
-from conformance.problems import Problem
-
-INTERRUPTED = 130
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(KIT_VERSION, prog_name="bullmq-conformance")
-def cli() -> None:
-    """Decide whether a BullMQ client speaks the protocol of Node.js BullMQ: 5.62.0, or any version (--oracle).
-
-    Exit codes: 0 what was asked for holds, 1 not conformant, 2 wrong usage, 3 environment, driver or kit broken,
-    4 undecided, 5 nothing selected.
-    """
-
-
-for command in (
-    run,
-    list_requirements,
-    explain,
-    ledger,
-    driver,
-    report,
-    fuzz,
-    replay,
-    load,
-    snapshot,
-    diff,
-    history,
-    chaos,
-):
-    cli.add_command(command)
+OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def main() -> None:
-    """Run the program; a Problem is one line on stderr and its exit code, never a traceback."""
+    """Run the program and end it with its exit code."""
+    code = run()
+    interruption.ignored()
+    sys.exit(code)
+
+
+def run() -> int:
+    """Run the verb on the command line to its end, whatever that is; returns the exit code."""
+    try:
+        with interruption.heeded():
+            return _carry_out()
+    except Problem as problem:
+        return _complain_about(problem)
+    except KeyboardInterrupt:
+        return _complain("interrupted", "", interruption.EXIT_CODE)
+    except OSError as error:
+        if error.errno not in OUT_OF_SPACE:
+            raise
+        return _complain_about(disk_is_full(error))
+
+
+def _carry_out() -> int:
+    import click  # noqa: PLC0415 - see above
+
+    from conformance.cli.verbs import cli  # noqa: PLC0415
+
     try:
         code = cli.main(standalone_mode=False)
-    except Problem as problem:
-        code = _complain(what_of(problem), problem.hint, problem.exit_code, log_of(problem))
+        sys.stdout.flush()  # here, where a full disk is still ours to explain
     except click.ClickException as error:
         error.show()
-        code = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        code = _complain("interrupted", "", INTERRUPTED)
-    sys.exit(code if isinstance(code, int) else 0)
+        return error.exit_code
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    return code if isinstance(code, int) else 0
 
 
-def what_of(problem: Problem) -> str:
-    """What is wrong; a broken driver is named by its command, because a run has two of them."""
-    driver_name = problem.driver if isinstance(problem, DriverBroken) else ""
-    return f"driver `{driver_name}`: {problem.what}" if driver_name else problem.what
+def disk_is_full(error: OSError) -> EnvironmentProblem:
+    """What a user can do about a write that had no room, also about one to stdout."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What could not be printed never will be, and Python would complain of it once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    where = f" {error.filename}" if error.filename else ""
+    return EnvironmentProblem(
+        f"cannot write{where}: {error.strerror}", hint="free some space on the disk, or choose another --out"
+    )
 
 
-def log_of(problem: Problem) -> list[str]:
-    """The last lines of a broken driver's stderr: mostly they tell why."""
-    return list(problem.log) if isinstance(problem, DriverBroken) else []
+def _complain_about(problem: Problem) -> int:
+    """Say what is wrong; a broken driver is named by its command, because a run has two of them."""
+    from conformance.driver.errors import DriverBroken  # noqa: PLC0415 - see above
+
+    broken = problem if isinstance(problem, DriverBroken) else DriverBroken("")
+    what = f"driver `{broken.driver}`: {problem.what}" if broken.driver else problem.what
+    return _complain(what, problem.hint, problem.exit_code, broken.log)
 
 
 def _complain(what: str, hint: str, code: int, log: Sequence[str] = ()) -> int:
+    """Print it on stderr. `log`: the last lines that a driver wrote, because mostly they tell why."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
     console.print(f"error: {what}", style="bold red")
     if hint:

@@ -58,6 +58,8 @@ def run_gate(config: RunConfig, jobs: int) -> int:
             code = pytest.main(_pytest_words(config, jobs), plugins=[plugin, quiet])
         finally:
             _show_cursor()
+    if plugin.problem is not None:
+        raise plugin.problem
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     if plugin.exit_code is not None:

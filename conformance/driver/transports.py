@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,14 @@ ENDING_SECONDS = 1.0
 
 STOP_SECONDS = 2.0
 
+_LIVING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
+
+
+def kill_all() -> None:
+    """End every driver that this process has started and that lives: nobody writes to Redis any more."""
+    for connection in list(_LIVING):
+        connection.kill()
+
 
 class ChildProcess(DriverSession):
     """Start with `ChildProcess.start`. The command is a list and never goes through a shell."""
@@ -56,6 +65,7 @@ class ChildProcess(DriverSession):
         self._outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._ended_by_kit = False
         self._stdout_ended = False
+        _LIVING.add(self)
         assert process.stdin is not None
         assert process.stdout is not None
         _in_background(self._read_lines, process.stdout)
@@ -120,6 +130,7 @@ class ChildProcess(DriverSession):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        _LIVING.discard(self)
         self._outbox.put(None)
         self._mailbox.break_with(self._broken(ConnectionClosed()))
 

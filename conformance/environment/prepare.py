@@ -17,7 +17,7 @@ from rich.console import Console
 from conformance.driver.connection import DriverConnection
 from conformance.driver.messages import Ready
 from conformance.driver.probe import probe_honesty
-from conformance.driver.transports import ChildProcess
+from conformance.driver.transports import ChildProcess, kill_all
 from conformance.environment.clients import NOBODY, Launch, Toolchain, find_toolchain, oracle_version
 from conformance.environment.drivers import reason_for_none
 from conformance.problems import UsageProblem
@@ -161,7 +161,11 @@ def prepare(
             seed=options.seed,
             startup_ms=watch.laps,
         )
-        yield _proven(environment, watch, announce) if prove else environment
+        try:
+            yield _proven(environment, watch, announce) if prove else environment
+        except KeyboardInterrupt:
+            kill_all()  # before what they have written is removed: they could write more
+            raise
 
 
 def _server(setting: str, announce: Announce) -> AbstractContextManager[RedisInstance]:

@@ -125,6 +125,8 @@ class GatePlugin:
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None
         """The run's exit code; None when it did not come to its end, or had nothing to do."""
+        self.problem: Problem | None = None
+        """Why the run could not be recorded any further; None where nothing of the kind happened."""
         self._stack = ExitStack()
         self._stopping = Stopping.after(
             config.budget_ms, fail_fast=config.fail_fast, folder=Path(self._turnstile_folder)
@@ -203,7 +205,7 @@ class GatePlugin:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the footer, give pytest our exit code, end Redis."""
         try:
-            if self._header is not None and exitstatus != pytest.ExitCode.INTERRUPTED:
+            if self._header is not None and exitstatus != pytest.ExitCode.INTERRUPTED and self.problem is None:
                 self._finish(session)
         finally:
             self._stack.close()
@@ -302,8 +304,13 @@ class GatePlugin:
         return {"known failures": facts}
 
     def _tell(self, record: Record) -> None:
-        for listener in self.listeners:
-            listener(record)
+        """Pass a record on; a listener that cannot take it, because the disk is full, ends the run."""
+        try:
+            for listener in self.listeners:
+                listener(record)
+        except Problem as problem:
+            self.problem = problem
+            pytest.exit(str(problem), returncode=problem.exit_code)
 
 
 GATE = pytest.StashKey[GatePlugin]()

@@ -8,12 +8,13 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import redis
 
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
-from conformance.servers import connection
+from conformance.servers import connection, prefixes
 from conformance.servers.binary import ServerBinary, any_binary, binary_at, bundled_binary
 from conformance.servers.connection import (
     CLUSTER_HINT,
@@ -76,6 +77,7 @@ class RedisInstance(RedisUrl):
         """
         number = secrets.randbits(32) if rng is None else rng.getrandbits(32)
         prefix = f"bc{number:08x}"
+        prefixes.note(prefix)
         return f"{{{prefix}}}" if self.mode == "cluster" else prefix
 
     def remove_prefix(self, prefix: str) -> int:
@@ -105,11 +107,13 @@ def open_server(setting: str | None, *, announce: Announce) -> Iterator[RedisIns
     """Provide Redis for the duration of the block; what the kit started is gone afterwards.
 
     `setting`: see `setting.FORMS`; None and "" take what this machine has. `announce` gets, in one line each, what the
-    user should know. Raises UsageProblem for a malformed setting, EnvironmentProblem when there is no usable Redis.
+    user should know. On a Redis of the user, an interrupted block leaves no key under any of the kit's prefixes.
+    Raises UsageProblem for a malformed setting, EnvironmentProblem when there is no usable Redis.
     """
     wanted = parse_setting(setting)
     if isinstance(wanted, RedisUrl):
-        yield examine(wanted, announce)
+        with prefixes.swept(partial(connection.connect, wanted), announce):
+            yield examine(wanted, announce)
     elif isinstance(wanted, ContainerImage):
         # Only here: the packages behind it are an extra of the kit.
         from conformance.servers.container import run_container  # noqa: PLC0415

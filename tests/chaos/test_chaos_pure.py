@@ -56,7 +56,7 @@ from conformance.proofs.proof import all_proofs
 from conformance.servers.connection import wait_until
 from tests.checkers.history_builders import completed_life, fault
 
-IMPORTED = "import sys, conformance.cli.main; sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))"
+IMPORTED = "import sys, conformance.cli.verbs; sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))"
 ISSUE_GROUPS = {"workers", "producers", "redis", "evictions", "network", "clocks", "topology", "containers"}
 
 

@@ -139,10 +139,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
     def run(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["bullmq-conformance", *words])
         capfd.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli_main.main()
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, *capfd.readouterr()
+        code = cli_main.run()
+        return code, *capfd.readouterr()
 
     return run
 

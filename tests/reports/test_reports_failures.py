@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from conformance.cli.main import cli
+from conformance.cli.verbs import cli
 from conformance.problems import EnvironmentProblem, UsageProblem
 from reports.options import properties
 from reports.snapshot.format import MANIFEST, SnapshotManifest, claim_folder, read_manifest, write_manifest
@@ -157,5 +157,5 @@ def test_mistakes_are_told_before_spark_starts(tmp_path: Path, words: tuple[str,
 
 def test_other_verbs_do_not_import_spark() -> None:
     heavy = "('pyspark', 'pyarrow', 'pandas', 'matplotlib', 'hdrh')"
-    code = f"import sys, conformance.cli.main; sys.exit(any(m in sys.modules for m in {heavy}))"
+    code = f"import sys, conformance.cli.verbs; sys.exit(any(m in sys.modules for m in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,82 @@
+"""Key prefixes that the kit uses on a Redis of the user, written down before they are used.
+
+So a run that is interrupted at any moment, in any of its processes, leaves no key. The list is a file, because
+processes that the kit starts (of xdist, of Spark) make prefixes too; they find it through their environment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import redis
+
+from conformance.servers.connection import Client
+
+VARIABLE = "BULLMQ_CONFORMANCE_PREFIXES"
+"""Names the file, for this process and for those that it starts."""
+SCAN_COUNT = 1000
+_PREFIX = re.compile(rb"bc[0-9a-f]{8}")
+
+
+def note(prefix: str) -> None:
+    """Write a prefix down before it is used; nothing where nobody will look."""
+    path = os.environ.get(VARIABLE)
+    if path:
+        with suppress(FileNotFoundError), Path(path).open("a", encoding="ascii") as file:
+            file.write(f"{prefix}\n")
+
+
+@contextmanager
+def swept(connect: Callable[[], Client], announce: Callable[[str], None]) -> Iterator[None]:
+    """Remove every key under a prefix that was noted in this block, where the block is interrupted.
+
+    A block that ends otherwise has cleaned up after itself. `announce` is told where Redis does not let the kit do it.
+    """
+    handle, path = tempfile.mkstemp(prefix="bullmq-conformance-prefixes-")
+    os.close(handle)
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = path
+    try:
+        yield
+    except KeyboardInterrupt:
+        _sweep(connect, set(Path(path).read_text("ascii").split()), announce)
+        raise
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
+        Path(path).unlink(missing_ok=True)
+
+
+def _sweep(connect: Callable[[], Client], prefixes: set[str], announce: Callable[[str], None]) -> None:
+    try:
+        with connect() as client:
+            remove_all(client, prefixes)
+    except (redis.RedisError, OSError) as error:
+        announce(f"keys may be left in Redis under {', '.join(sorted(prefixes)) or 'no prefix'}: {error}")
+
+
+def remove_all(client: Client, prefixes: set[str]) -> int:
+    """Unlink all keys under these prefixes, and those of queues that bear one in their name. Returns how many.
+
+    One SCAN for all of them: a run has thousands. Raises redis errors.
+    """
+    wanted = {prefix.strip("{}").encode() for prefix in prefixes}
+    if not wanted:
+        return 0
+    found = (key for key in client.scan_iter(match="*bc*", count=SCAN_COUNT) if _bears_one_of(key, wanted))
+    return sum(client.unlink(key) for key in found)
+
+
+def _bears_one_of(key: bytes, prefixes: set[bytes]) -> bool:
+    """Whether the key is `PREFIX:...`, with or without braces, or of a queue that is called `...-PREFIX`."""
+    first, _, rest = key.partition(b":")
+    if first.strip(b"{}") in prefixes:
+        return True
+    queue = rest.partition(b":")[0].strip(b"{}")
+    return any(queue.endswith(b"-" + found) and found in prefixes for found in _PREFIX.findall(queue))

@@ -1,0 +1,81 @@
+"""However the program is ended, it is one line and an exit code: Ctrl-C while it starts, and a disk that is full."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from conformance import interruption
+
+from .cli_program import PROGRAM, Program, clean_environment, run_command
+
+WHILE_IT_STARTS = """
+import builtins, os, signal
+load = builtins.__import__
+def interrupted(name, *rest, **more):
+    if name == "conformance.cli.verbs":
+        os.kill(os.getpid(), signal.{signal})
+    return load(name, *rest, **more)
+builtins.__import__ = interrupted
+from conformance.cli.main import main
+main()
+"""
+
+TWICE = """
+import os, signal
+from conformance import interruption
+with interruption.heeded():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGHUP)
+        print("cleaned up")
+"""
+
+
+def test_an_interruption_while_the_program_starts_is_130_in_one_line(tmp_path: Path) -> None:
+    for number in interruption.SIGNALS:
+        code = WHILE_IT_STARTS.replace("{signal}", number.name)
+        done = run_command([sys.executable, "-c", code, "list"], cwd=tmp_path)
+        assert (done.code, done.err) == (130, "error: interrupted\n"), number
+
+
+def test_the_second_signal_does_not_break_off_the_cleaning_up(tmp_path: Path) -> None:
+    done = run_command([sys.executable, "-c", TWICE], cwd=tmp_path)
+    assert done.out == "cleaned up\n"
+    assert "KeyboardInterrupt" in done.err
+
+
+def test_what_was_ignored_from_the_start_stays_ignored() -> None:
+    """`nohup bullmq-conformance run ... &` outlives its terminal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruption.heeded():
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            assert signal.getsignal(signal.SIGTERM) not in {signal.SIG_IGN, signal.SIG_DFL}
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_no_room_for_what_is_printed() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [PROGRAM, "list"], stdout=full, stderr=subprocess.PIPE, env=clean_environment(), check=False, timeout=60
+        )
+    assert done.returncode == 3
+    assert done.stderr.decode().splitlines() == [
+        "error: cannot write: No space left on device",
+        "hint: free some space on the disk, or choose another --out",
+    ]
+
+
+def test_no_room_for_the_run_file(program: Program, tmp_path: Path) -> None:
+    """The header may fit and a scenario not: whoever writes it, and whenever, it is the same line."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "run.jsonl").symlink_to("/dev/full")
+    done = program("run", "--client", "node", "--jobs", "1", "--select", "add.*", "--out", out)
+    assert done.complains(3, "cannot write to the run file", "No space left on device", "free some space")
