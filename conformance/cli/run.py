@@ -94,4 +94,15 @@ class QuietPytest:
         loud = manager.get_plugin("terminalreporter")
         if loud is not None:
             manager.unregister(loud)
-            manager.register(TerminalReporter(config, self.output), "terminalreporter")
+            manager.register(QuietReporter(config, self.output), "terminalreporter")
+
+
+class QuietReporter(TerminalReporter):
+    """Pytest's reporter, which does not look at where an interruption came from: nobody reads that."""
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        """Do nothing.
+
+        A signal may hit an instruction that has no line number, and then pytest's own words about it break the run off
+        (`TypeError: unsupported operand type(s) for -: 'NoneType' and 'int'`).
+        """

@@ -20,17 +20,22 @@ def everything(server: RedisInstance) -> dict[bytes, bytes]:
         return {key: client.dump(key) for key in client.scan_iter()}
 
 
+def interrupted_on(server: RedisInstance) -> None:
+    with open_server(server.text, announce=print) as users, server.connect() as client:
+        mine = users.fresh_prefix()
+        subprocess.run([sys.executable, "-c", ANOTHER_PROCESS], check=True)
+        for key in (f"{mine}:q:1", f"{mine}:q:meta", f"bull:q-{mine}:1", "bc12345678:q:1", f"{{{mine}}}:q:1"):
+            client.set(key, "ours")
+        raise KeyboardInterrupt
+
+
 def test_an_interrupted_block_leaves_nothing_but_what_was_there(server: RedisInstance) -> None:
     with server.connect() as client:
         for key, value in FOREIGN.items():
             client.set(key, value)
         before = everything(server)
-        with pytest.raises(KeyboardInterrupt), open_server(server.text, announce=print) as users:
-            mine = users.fresh_prefix()
-            subprocess.run([sys.executable, "-c", ANOTHER_PROCESS], check=True)
-            for key in (f"{mine}:q:1", f"{mine}:q:meta", f"bull:q-{mine}:1", "bc12345678:q:1", f"{{{mine}}}:q:1"):
-                client.set(key, "ours")
-            raise KeyboardInterrupt
+        with pytest.raises(KeyboardInterrupt):
+            interrupted_on(server)
         assert everything(server) == before
     assert "BULLMQ_CONFORMANCE_PREFIXES" not in os.environ
 
