@@ -97,7 +97,7 @@ class QuietPytest:
             manager.register(QuietReporter(config, self.output), "terminalreporter")
 
 
-class QuietReporter(TerminalReporter):
+class QuietReporter(TerminalReporter):  # type: ignore[misc]  # final, and hooks cannot be dropped otherwise
     """Pytest's reporter, which does not look at where an interruption came from: nobody reads that."""
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
