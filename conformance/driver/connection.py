@@ -11,8 +11,10 @@ from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
+from conformance.driver.breakdowns import Breakdowns
 from conformance.driver.errors import (
     DriverBroken,
+    DriverCrashed,
     DriverError,
     DriverHung,
     EventTimeout,
@@ -24,7 +26,6 @@ from conformance.driver.errors import (
     SchemaViolation,
     WrongId,
 )
-from conformance.driver.hangs import Hangs
 from conformance.driver.messages import (
     MAX_LINE_BYTES,
     PROTOCOL_VERSION,
@@ -79,7 +80,7 @@ class DriverConnection(Protocol):
         """Carry out one operation.
 
         `deadline_ms`: a driver that has not answered by then is killed; less is allowed once the operation has hung
-        (`driver.hangs`). `now_ms` (Unix ms) is sent to drivers with the
+        (`driver.breakdowns`). `now_ms` (Unix ms) is sent to drivers with the
         capability `clock` only. Raises OperationUnsupported (without sending anything when the driver does not declare
         the operation), OperationUnanswered (it is done), OperationFailed, OperationIndeterminate, OperationGivenUp or a
         DriverBroken.
@@ -124,10 +125,10 @@ class DriverSession(ABC):
     `ChildProcess` and `InProcess` (transports.py) are the two transports.
     """
 
-    def __init__(self, label: str, *, seed: int, hangs: Hangs | None = None) -> None:
+    def __init__(self, label: str, *, seed: int, breakdowns: Breakdowns | None = None) -> None:
         self.label = label
         """How messages name this driver."""
-        self.hangs = hangs or Hangs()
+        self.breakdowns = breakdowns or Breakdowns()
         """What is known of operations that do not come back, also from before this driver was started again."""
         self.seed = seed
         """What the driver is told to draw its random numbers from."""
@@ -218,24 +219,33 @@ class DriverSession(ABC):
     ) -> Result:
         if self._mailbox.broken is not None:
             raise self._mailbox.broken.with_traceback(None)
-        deadline_ms = self.hangs.deadline_ms(op, deadline_ms)
+        deadline_ms = self.breakdowns.deadline_ms(op, deadline_ms)
         # Open before it is sent: a driver that answers at once would otherwise be blamed for an unknown id.
         call_id = self._mailbox.open_call(op)
         line = encode(Call(id=call_id, op=op, args=args, handle=handle, deadline_ms=deadline_ms, now_ms=now_ms))
         if len(line) > MAX_LINE_BYTES:
             raise UsageProblem(f"a call of {op} takes {len(line)} bytes, the protocol allows {MAX_LINE_BYTES}")
-        with self.hangs.answering(op):
+        with self.breakdowns.answering(op):
             self._send(line)
-            result = self._mailbox.wait_result(call_id, deadline_ms)
+            try:
+                result = self._mailbox.wait_result(call_id, deadline_ms)
+            except DriverCrashed:
+                self._note_crash(op, call_id)
+                raise
             if result is None:
                 raise self._unanswered(op, deadline_ms)
         return result
+
+    def _note_crash(self, op: str, call_id: int) -> None:
+        """Of several calls that were under way, nobody can say which ended the driver."""
+        if self._mailbox.is_only_call(call_id):
+            self.breakdowns.crashed(op)
 
     def _unanswered(self, op: str, deadline_ms: int) -> DriverBroken:
         """End the driver that has not answered in time. Returns what to raise."""
         ending = self._ending()
         if ending is None:
-            self.hangs.hung(op)
+            self.breakdowns.hung(op)
         return self._give_up(ending or DriverHung(op, deadline_ms))
 
     def _answer(self, op: Op[Answer], result: Result) -> Answer:
@@ -336,6 +346,11 @@ class Mailbox:
             self._last_id += self._random.randint(1, LARGEST_ID_STEP)
             self._open[self._last_id] = op
             return self._last_id
+
+    def is_only_call(self, call_id: int) -> bool:
+        """Whether the driver has this call to answer and no other."""
+        with self._changed:
+            return list(self._open) == [call_id]
 
     def wait_ready(self, deadline_ms: int) -> Ready | None:
         """Return the driver's first line, or None when it did not come in time. Raises DriverBroken."""

@@ -76,10 +76,10 @@ class OperationIndeterminate(Exception):
 
 
 class OperationGivenUp(Exception):
-    """The operation has hung so many times in a row that it is not tried again: the driver is not asked."""
+    """The operation has hung or ended the driver so often that it is not tried again: the driver is not asked."""
 
-    def __init__(self, op: str, times: int) -> None:
-        super().__init__(f"{op} has hung {times} times in a row and is not tried again")
+    def __init__(self, op: str, what: str) -> None:
+        super().__init__(f"{op} {what}: it is not tried again")
         self.op = op
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, BinaryIO, Protocol, Self
 
+from conformance.driver.breakdowns import Breakdowns
 from conformance.driver.connection import HANDSHAKE_DEADLINE_MS, LOG_LINES, DriverSession
 from conformance.driver.errors import (
     ConnectionClosed,
@@ -25,7 +26,6 @@ from conformance.driver.errors import (
     OversizedLine,
     StdoutClosed,
 )
-from conformance.driver.hangs import Hangs
 from conformance.driver.messages import MAX_LINE_BYTES, excerpt
 
 CAPACITY_LINES = 200
@@ -56,9 +56,9 @@ class ChildProcess(DriverSession):
         log: DriverLog,
         *,
         seed: int,
-        hangs: Hangs | None = None,
+        breakdowns: Breakdowns | None = None,
     ) -> None:
-        super().__init__(shlex.join(command), seed=seed, hangs=hangs)
+        super().__init__(shlex.join(command), seed=seed, breakdowns=breakdowns)
         self.command = list(command)
         self._process = process
         self._log = log
@@ -81,16 +81,18 @@ class ChildProcess(DriverSession):
         cwd: Path | str | None = None,
         handshake_deadline_ms: int = HANDSHAKE_DEADLINE_MS,
         log_file: Path | None = None,
-        hangs: Hangs | None = None,
+        breakdowns: Breakdowns | None = None,
     ) -> Self:
         """Start a driver and shake hands with it.
 
-        `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. `hangs`: what is
-        known of this driver from before. Raises DriverBroken.
+        `env` is added to the kit's own environment. `log_file` gets a copy of the driver's stderr. `breakdowns`: what
+        is known of this driver from before. Raises DriverBroken.
         """
         process = _spawn(command, env, cwd)
         assert process.stderr is not None
-        connection = cls(command, process, DriverLog(process.stderr, copy_to=log_file), seed=seed, hangs=hangs)
+        connection = cls(
+            command, process, DriverLog(process.stderr, copy_to=log_file), seed=seed, breakdowns=breakdowns
+        )
         try:
             connection._shake_hands(handshake_deadline_ms)
         except BaseException:
@@ -272,8 +274,8 @@ class LineHandler(Protocol):
 class InProcess(DriverSession):
     """Start with `InProcess.start`."""
 
-    def __init__(self, handler: LineHandler, *, seed: int, label: str, hangs: Hangs | None = None) -> None:
-        super().__init__(label, seed=seed, hangs=hangs)
+    def __init__(self, handler: LineHandler, *, seed: int, label: str, breakdowns: Breakdowns | None = None) -> None:
+        super().__init__(label, seed=seed, breakdowns=breakdowns)
         self._handler = handler
         self._unfinished = b""
         # Handlers write from any thread: without the lock, the halves of two lines could be put together.
@@ -291,10 +293,10 @@ class InProcess(DriverSession):
         seed: int = 0,
         label: str = "in-process",
         handshake_deadline_ms: int = HANDSHAKE_DEADLINE_MS,
-        hangs: Hangs | None = None,
+        breakdowns: Breakdowns | None = None,
     ) -> Self:
         """Run the handler in an event loop of its own and shake hands with it. Raises DriverBroken."""
-        connection = cls(handler, seed=seed, label=label, hangs=hangs)
+        connection = cls(handler, seed=seed, label=label, breakdowns=breakdowns)
         try:
             connection._shake_hands(handshake_deadline_ms)
         except BaseException:

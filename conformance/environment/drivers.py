@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from conformance.driver.breakdowns import Breakdowns
 from conformance.driver.connection import DriverConnection
 from conformance.driver.errors import (
     DriverBroken,
@@ -14,7 +15,6 @@ from conformance.driver.errors import (
     OperationIndeterminate,
     OperationUnsupported,
 )
-from conformance.driver.hangs import Hangs
 from conformance.driver.messages import Ready, client_text
 from conformance.driver.ops import lifecycle
 from conformance.driver.ops.lifecycle import RedisAddress
@@ -37,7 +37,7 @@ class RestartableDriver:
     connection: DriverConnection | None = None
     log_file: Path | None = None
     """Where all that it writes to stderr is kept; None: nowhere."""
-    hangs: Hangs = field(default_factory=Hangs)
+    breakdowns: Breakdowns = field(default_factory=Breakdowns)
     """Which of its operations have hung: what was found out once is not found out again after every start."""
 
     def living(self) -> DriverConnection:
@@ -48,7 +48,7 @@ class RestartableDriver:
                 seed=self.seed,
                 env=self.launch.environment,
                 log_file=self.log_file,
-                hangs=self.hangs,
+                breakdowns=self.breakdowns,
             )
         return self.connection
 

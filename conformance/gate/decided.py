@@ -1,9 +1,13 @@
-"""Which requirements a scenario has decided: where the oracle did something in the client's place, not all of them."""
+"""What a scenario can say about a requirement: what the client did not do itself says nothing of it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from conformance.driver.messages import Ready
+from conformance.ledger.operations import WORKER_RUN
+from conformance.participants.marks import Scenario
+from conformance.participants.played_worker import PLAYED_BY_LOOPS
 from conformance.participants.stand_in import Deeds
 
 OperationsOf = Callable[[str], frozenset[str]]
@@ -14,19 +18,56 @@ OPENING_AND_CLOSING = frozenset({"open", "close", "reset"})
 
 
 def is_decided(requirement: str, deeds: Deeds, operations_of: OperationsOf) -> bool:
-    """Whether what the client did itself in the scenario says something about the requirement.
+    """Whether the client has shown in the scenario that it keeps to the requirement, if nothing speaks against it.
 
-    It does if nobody stood in for it, or if it did one of the operations that the requirement is about. To have opened
-    one object says nothing where another had to be opened by the oracle.
+    It has where it did one of the operations that the requirement is about, whoever did the others: the oracle in its
+    place, or the other side of a hand-over. To have opened one object says nothing where another had to be opened by
+    the oracle.
     """
-    if not deeds.stand_in:
-        return True
-    own = deeds.own - (deeds.stand_in & OPENING_AND_CLOSING)
     about = operations_of(requirement)
-    return bool(own & about) if about else bool(own - OPENING_AND_CLOSING)
+    return bool(_own(deeds) & about) if about else _did_something(deeds)
+
+
+def may_speak_against(requirement: str, deeds: Deeds, operations_of: OperationsOf) -> bool:
+    """Whether a finding about the requirement can be the client's doing: always, where nobody stood in for it."""
+    return not deeds.stand_in or is_decided(requirement, deeds, operations_of)
+
+
+def _own(deeds: Deeds) -> set[str]:
+    return deeds.own - (deeds.stand_in & OPENING_AND_CLOSING)
+
+
+def _did_something(deeds: Deeds) -> bool:
+    # A reader of events does nothing but open: it has shown something where it was alone in its place.
+    return not deeds.stand_in or bool(_own(deeds) - OPENING_AND_CLOSING)
 
 
 def why_undecided(deeds: Deeds) -> str:
     """The sentence that is printed with such requirements."""
+    if not deeds.stand_in:
+        return "the client does none of the operations that it is about in this part"
     done = sorted(deeds.stand_in - OPENING_AND_CLOSING) or sorted(deeds.stand_in)
     return f"the oracle did this in the client's place: {', '.join(done)}"
+
+
+def why_never_decided(scenario: Scenario, ready: Ready, operations_of: OperationsOf) -> str:
+    """Say before a scenario begins that it can decide nothing about this client; empty where it can."""
+    can = operations_within_reach(ready)
+    if any(_can_decide(scenario, operations_of(requirement), can) for requirement in scenario.requirements):
+        return ""
+    wanted = sorted({op for requirement in scenario.requirements for op in operations_of(requirement)})
+    return f"the driver declares none of the operations that it is about: {', '.join(wanted) or 'any'}"
+
+
+def _can_decide(scenario: Scenario, about: frozenset[str], can: frozenset[str]) -> bool:
+    if about:
+        return bool(about & can)
+    return scenario.style != "differential" or bool(can - OPENING_AND_CLOSING)
+
+
+def operations_within_reach(ready: Ready) -> frozenset[str]:
+    """The operations that a driver declares, and those that its loops do or can be brought to do."""
+    can = frozenset(ready.ops)
+    if "managed-worker" not in ready.capabilities:
+        return can
+    return can | {WORKER_RUN} | (PLAYED_BY_LOOPS if "resolve" in can else frozenset())

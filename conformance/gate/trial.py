@@ -19,7 +19,7 @@ from conformance.driver.errors import (
 )
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
-from conformance.gate.decided import is_decided, why_undecided
+from conformance.gate.decided import is_decided, may_speak_against, why_never_decided, why_undecided
 from conformance.gate.evidence import RedisLook, steps_of
 from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.gate.records import StepRecord
@@ -124,6 +124,9 @@ class _Trial:
         """Whether the client went on without telling, where the scenario could not, or broke in the middle."""
 
     def run(self) -> None:
+        if never := why_never_decided(self.scenario, self.bench.client.handshake(), load_operations().about):
+            self._leave_out(never)
+            return
         self.bench.begin()
         if self.scenario.style == "differential":
             self._side_by_side()
@@ -272,14 +275,23 @@ class _Trial:
         for driver in self.bench.every_driver:
             driver.reset()
 
+    def _leave_out(self, reason: str) -> None:
+        self.result.reached_end, self.result.unsupported = False, reason
+        self.result.undecided = frozenset(self.scenario.requirements)
+
     def _leave_out_undecided(self) -> None:
-        """What the oracle did in the client's place speaks neither for nor against the client."""
+        """What somebody else did speaks neither for nor against the client."""
         [deeds] = [participant.deeds for participant in self.participants if participant.role == "client"]
-        decided = partial(is_decided, deeds=deeds, operations_of=load_operations().about)
-        left_out = [finding for finding in self.result.findings if not decided(finding.requirement)]
-        self.result.findings = [finding for finding in self.result.findings if decided(finding.requirement)]
+        about = load_operations().about
+        decided = partial(is_decided, deeds=deeds, operations_of=about)
+        counts = partial(may_speak_against, deeds=deeds, operations_of=about)
+        left_out = [finding for finding in self.result.findings if not counts(finding.requirement)]
+        self.result.findings = [finding for finding in self.result.findings if counts(finding.requirement)]
         self.result.log += [f"left out, {why_undecided(deeds)}: {finding.message}" for finding in left_out]
-        self.result.undecided = frozenset(row for row in self.scenario.requirements if not decided(row))
+        # What the client would have done behind an abort is not known: such a row is unchecked.
+        shown = decided if self.result.reached_end else counts
+        failing = {finding.requirement for finding in self.result.findings}
+        self.result.undecided = frozenset(row for row in self.scenario.requirements if not shown(row)) - failing
         if self.result.undecided == {*self.scenario.requirements}:
             self.result.unsupported = self.result.unsupported or why_undecided(deeds)
 

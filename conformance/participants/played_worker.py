@@ -27,6 +27,19 @@ from conformance.participants.redis_view import RedisView
 
 Answer = TypeVar("Answer")
 
+PLAYED_BY_LOOPS = frozenset(
+    played.op
+    for played in (
+        worker.GetNextJob,
+        worker.MoveToCompleted,
+        worker.MoveToFailed,
+        worker.MoveToDelayed,
+        worker.MoveToWait,
+        worker.MoveToWaitingChildren,
+    )
+)
+"""The operations of a manual worker that a loop can be brought to do, by what its processor is told."""
+
 STEP_BY_STEP = {"concurrency": 1, "skipStalledCheck": True, "skipLockRenewal": True}
 """A manual worker checks nothing and renews nothing by itself."""
 

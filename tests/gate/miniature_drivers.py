@@ -95,5 +95,5 @@ class InProcessDriver(RestartableDriver):
     def living(self) -> DriverConnection:
         if self.connection is None or not self.connection.alive:
             self.starts += 1
-            self.connection = InProcess.start(self.mini.server(), hangs=self.hangs)
+            self.connection = InProcess.start(self.mini.server(), breakdowns=self.breakdowns)
         return self.connection

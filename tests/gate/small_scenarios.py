@@ -21,6 +21,9 @@ MiniatureDrivers = Callable[..., InProcessDriver]
 COUNTED = "getters.count-pending"
 """The requirement that these scenarios speak about: one that owns none of the locators in question."""
 
+HARMLESS = "script.harmless"
+"""A requirement that is about no operation in particular."""
+
 
 @scenario(COUNTED)
 def test_counts(client: Participant) -> None:

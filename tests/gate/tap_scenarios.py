@@ -8,13 +8,13 @@ from conformance.participants.expect import Mismatch, equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
-from .small_scenarios import COUNTED
+from .small_scenarios import HARMLESS
 
 LEFT_IN_FORCE: list[Any] = []
 """Keeps what a scenario has forgotten to leave alive, so that nothing is healed by the garbage collector."""
 
 
-@scenario(COUNTED)
+@scenario(HARMLESS)
 def is_held(client: Participant) -> None:
     """A call waits until it is let go, and others see that it waits."""
     queue = client.queue()
@@ -27,7 +27,7 @@ def is_held(client: Participant) -> None:
     equal(queue.redis.field("meta", "paused"), "1", "it arrives")
 
 
-@scenario(COUNTED)
+@scenario(HARMLESS)
 def forgets_to_release(client: Participant) -> None:
     """A failed scenario leaves everything in force."""
     for disturbance in (client.tap.hold("HSET"), client.tap.silence(), client.tap.slow(latency_ms=1000)):
@@ -37,7 +37,7 @@ def forgets_to_release(client: Participant) -> None:
     raise Mismatch("it fails", expected=1, actual=2)
 
 
-@scenario(COUNTED)
+@scenario(HARMLESS)
 def is_hurt_alone(client: Participant) -> None:
     """The client cannot reach Redis; the oracle can."""
     queue = client.queue()
@@ -47,7 +47,7 @@ def is_hurt_alone(client: Participant) -> None:
     queue.pause()
 
 
-@scenario(COUNTED)
+@scenario(HARMLESS)
 def waits_in_vain(client: Participant) -> None:
     """The client sends something else."""
     with client.tap.watch("LPUSH") as barrier:

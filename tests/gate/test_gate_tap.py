@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from conformance.driver.hangs import MOST_HANGS
+from conformance.driver.breakdowns import MOST_HANGS
 from conformance.driver.serve import Handler, Json
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
 from conformance.participants.caller import Pending, RecordedCall, Transcript
@@ -109,7 +109,7 @@ def test_a_redis_behind_tls_has_no_tap(server: RedisInstance) -> None:
 def test_a_barrier_does_not_wait_for_a_call_that_is_not_tried_again(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     client = mini()
     for _ in range(MOST_HANGS):
-        client.hangs.hung("queue.pause")
+        client.breakdowns.hung("queue.pause")
     evidence = tried(IS_HELD, bench_of(mini(), client))
     assert evidence.findings == []
     assert evidence.given_up.startswith("queue.pause has hung")

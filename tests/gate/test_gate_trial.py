@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.driver.hangs import MOST_HANGS
+from conformance.driver.breakdowns import MOST_HANGS
 from conformance.driver.ops.queue import CountPending
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate import trial, verdicts
@@ -145,10 +145,10 @@ def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
 def test_what_hung_three_times_is_not_tried_again(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     client = mini()
     for _ in range(MOST_HANGS):
-        client.hangs.hung("queue.count")
+        client.breakdowns.hung("queue.count")
     evidence = tried(COUNTS, bench_of(mini(), client))
     assert evidence.findings == [], "it was reported when it hung"
-    assert evidence.given_up == "queue.count has hung 3 times in a row and is not tried again"
+    assert evidence.given_up == "queue.count has hung 3 times in a row: it is not tried again"
     assert not evidence.reached_end
     assert verdicts.unblamed(evidence) == "unchecked"
 
@@ -166,7 +166,7 @@ def test_a_scenario_that_is_given_up_is_not_judged_by_what_it_has_only_half_done
     client = mini()
     assert summary(tried(halfway, bench_of(mini(), client))) == NOTHING_TO_SAY
     for _ in range(MOST_HANGS):
-        client.hangs.hung("queue.count")
+        client.breakdowns.hung("queue.count")
     evidence = tried(halfway, bench_of(mini(), client))
     assert evidence.given_up
     assert evidence.findings == []

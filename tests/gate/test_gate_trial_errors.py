@@ -16,6 +16,7 @@ from .small_scenarios import (
     COUNTED,
     COUNTS,
     HANDS_OVER,
+    HARMLESS,
     NOTHING_TO_SAY,
     PAUSES,
     SHARES,
@@ -129,7 +130,7 @@ def test_a_handover_casts_by_direction(mini: MiniatureDrivers, bench_of: BenchOf
         assert producer.prefix == consumer.prefix
         cast.append((producer.role, consumer.role) if size == 7 else ("", ""))
 
-    noting: Scenario = vars(handover(COUNTED)(test_notes))["scenario"]
+    noting: Scenario = vars(handover(HARMLESS)(test_notes))["scenario"]
     bench = bench_of(mini(), mini())
     for direction in ("client-to-oracle", "oracle-to-client"):
         assert summary(tried(noting, bench, direction=direction, size=7)) == NOTHING_TO_SAY
