@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from conformance.checkers import traffic
+from conformance.checkers.handovers import check_handover
 from conformance.checkers.snapshot_checks import check_snapshot
 from conformance.driver.errors import DriverBroken, OperationFailed
 from conformance.driver.messages import Ready
@@ -42,6 +43,14 @@ FIXED_PREFIX = "identity.prefix"
 
 WORKER_ERRORS = "worker-errors"
 """The name by which a scenario allows a worker to emit `error` where Node's does not."""
+
+REMOVALS = frozenset(
+    {
+        *("queue.drain", "queue.clean", "queue.obliterate", "queue.remove", "job.remove"),
+        *("job.removeUnprocessedChildren", "queue.upsertJobScheduler", "queue.removeJobScheduler"),
+    }
+)
+"""Operations after which jobs may rightly be gone."""
 
 TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_date", "end_date", "offset", "prevTS"})
 """Fields of answers that hold the client's own time: compared only when both clocks are frozen."""
@@ -148,6 +157,11 @@ class Judge:
         others = {ORACLE_HEALTH, WORKER_ERRORS, *TRAFFIC_CHECKS}
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
         return [self.attributed(finding) for finding in check_snapshot(snapshot, off)]
+
+    def handover(self, snapshot: Snapshot, *, who: str, calls: Sequence[RecordedCall]) -> list[Finding]:
+        """Which jobs were lost or run twice between the two clients (`who` says who played what)."""
+        removals = any(call.op in REMOVALS for call in calls)
+        return [self.attributed(finding) for finding in check_handover(snapshot, removals=removals, who=who)]
 
     def names(self, names: Names) -> list[Finding]:
         """What the client names otherwise than Node, if this is what the scenario is about: one row says each once."""

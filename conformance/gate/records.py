@@ -1,6 +1,7 @@
 """The lines of a run: what the gate writes down and every report is computed from.
 
-A run file is append-only JSONL: one `RunHeader`, one `ScenarioRecord` per scenario (and direction), one `RunFooter`.
+A run file is append-only JSONL: one `RunHeader`, one `ScenarioRecord` per scenario (and assignment of its roles), one
+`RunFooter`.
 A file without a footer is an incomplete run and every report says so.
 """
 

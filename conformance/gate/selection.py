@@ -14,7 +14,7 @@ from conformance.gate.options import RunConfig
 from conformance.gate.records import LEVELS
 from conformance.ledger.loader import Ledger
 from conformance.ledger.profiles import load_profiles
-from conformance.participants.marks import TIERS, Scenario
+from conformance.participants.marks import TIERS, Scenario, Tier, tier_of
 from conformance.servers.setting import NewCluster, RedisUrl, parse_setting
 
 SCENARIOS = "conformance.scenarios"
@@ -61,20 +61,30 @@ def scenario_id(item: pytest.Item) -> str:
 def is_selected(item: pytest.Item, config: RunConfig, ledger: Ledger) -> bool:
     """Whether tier, level, --profile and --select take this scenario, and Redis is what it needs."""
     scenario = scenario_of(item)
-    return scenario is None or not _objections(config, scenario, scenario_id(item), ledger)
+    if scenario is None:
+        return True
+    return not _objections(config, scenario, scenario_id(item), ledger, tier=tier_of_item(item, scenario))
+
+
+def tier_of_item(item: pytest.Item, scenario: Scenario) -> Tier:
+    """The least tier that plays the scenario with the parameters of this item."""
+    return tier_of(scenario, getattr(getattr(item, "callspec", None), "params", {}))
 
 
 NEEDS_A_CLUSTER = "need a Redis Cluster"
 
 
-def _objections(config: RunConfig, scenario: Scenario, name: str, ledger: Ledger) -> list[str]:
-    """Say what keeps a scenario out of a run; nothing for one that the run takes."""
+def _objections(
+    config: RunConfig, scenario: Scenario, name: str, ledger: Ledger, *, tier: Tier | None = None
+) -> list[str]:
+    """Say what keeps a scenario out of a run; nothing for one that the run takes. `tier`: another than its own."""
+    tier = tier or scenario.tier
     rows = [ledger.row(requirement) for requirement in scenario.requirements]
     areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
     names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)
     kept_out_by = {
         NEEDS_A_CLUSTER: not is_possible(scenario, config),
-        f"in tier {scenario.tier}": TIERS.index(scenario.tier) > TIERS.index(config.tier),
+        f"in tier {tier}": TIERS.index(tier) > TIERS.index(config.tier),
         f"below level {config.level}": all(LEVELS.index(row.level) > LEVELS.index(config.level) for row in rows),
         "outside --profile": bool(config.profile) and not _profiles_of(scenario) & set(config.profile),
         "outside --select": bool(config.select) and not any(_matches(names, pattern) for pattern in config.select),

@@ -31,11 +31,12 @@ from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation, Cancelled
 from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
-from conformance.participants.marks import Scenario
+from conformance.participants.marks import ASSIGNMENT, Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
 from conformance.participants.patience import Patience
 from conformance.participants.renamed_keys import equally_trimmed, read_named
+from conformance.participants.roles import Assignment, cannot_play
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
 
@@ -115,6 +116,8 @@ class _Trial:
         limit: TimeLimit,
     ) -> None:
         self.scenario, self.arguments, self.bench, self.limit = scenario, arguments, bench, limit
+        self.assignment: Assignment | None = self.arguments.pop(ASSIGNMENT, None)
+        """Who plays which roles, in a hand-over."""
         self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
         self.result = TrialResult()
         self.participants: list[Participant] = []
@@ -124,7 +127,9 @@ class _Trial:
         """Whether the client went on without telling, where the scenario could not, or broke in the middle."""
 
     def run(self) -> None:
-        if never := why_never_decided(self.scenario, self.bench.client.handshake(), load_operations().about):
+        client = self.bench.client.handshake()
+        never = self._cannot_be_cast() or why_never_decided(self.scenario, client, load_operations().about)
+        if never:
             self._leave_out(never)
             return
         self.bench.begin()
@@ -227,8 +232,20 @@ class _Trial:
         self._traffic()
         left, named = self._snapshots(client)
         self._judge_left_behind(left, named.queues, names)
+        self._judge_handover(left, client, oracle)
         self._keep_evidence(client, oracle, paired=False)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+
+    def _judge_handover(self, snapshot: Snapshot, client: Participant, partner: Participant) -> None:
+        """No job may be lost between the two, or run twice; what says less about a lost job is left out."""
+        if self.assignment is None or self.result.given_up or self.cut_short:
+            return
+        calls = [*client.transcript.everything, *partner.transcript.everything]
+        found = partial(self.judge.handover, who=self.assignment.sentence, calls=calls)
+        jobs = self._for_good(found, snapshot, client.names)
+        lost = {finding.key for finding in jobs if finding.severity == "lost-jobs"}
+        others = [other for other in self.result.findings if other.severity != "lost-jobs" or other.key not in lost]
+        self.result.findings = [*jobs, *others]
 
     def _play(self, oracle: Side | None, client: Side) -> None:
         play(oracle, client, self.limit, cancel=self.cancellation.cancel, kill=self._kill)
@@ -242,9 +259,18 @@ class _Trial:
     def _roles(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
         if self.scenario.style == "shared":
             return {"client": client, "oracle": oracle}
-        if self.arguments.pop("direction") == "client-to-oracle":
-            return {"producer": client, "consumer": oracle}
-        return {"producer": oracle, "consumer": client}
+        assert self.assignment is not None
+        return {**dict.fromkeys(self.assignment.client, client), **dict.fromkeys(self.assignment.partner, oracle)}
+
+    def _cannot_be_cast(self) -> str:
+        """Say which role of the assignment one of the two has no operation for; empty where both can play theirs."""
+        assignment = self.assignment
+        if assignment is None:
+            return ""
+        client, partner = self.bench.client.handshake(), self.bench.oracle.handshake()
+        return cannot_play(assignment.client, {*client.ops, *client.capabilities}, "the client") or cannot_play(
+            assignment.partner, {*partner.ops, *partner.capabilities}, "its partner"
+        )
 
     # Both.
 
@@ -316,23 +342,23 @@ class _Trial:
             return
         # The invariants of what is really there: an id that Node would give again is one, whatever the scenario says.
         if not self.cut_short:
-            self.result.findings += self._broken_for_good(snapshot, names)
+            self.result.findings += self._for_good(self.judge.invariants, snapshot, names)
         self.result.findings += self.judge.names(names)
         if ORACLE_HEALTH not in self.scenario.without:
             reader = self.bench.participant("oracle", names, RunningClock())
             self.result.findings += self.judge.health(reader, queues)
 
-    def _broken_for_good(self, snapshot: Snapshot, names: Names) -> list[Finding]:
-        """The invariants that the client breaks, also at a second look.
+    def _for_good(self, check: Callable[[Snapshot], list[Finding]], snapshot: Snapshot, names: Names) -> list[Finding]:
+        """What a check finds, also at a second look.
 
         What still runs may move a job while its keys are read, into a container that was not there when they were
         listed: then it seems to be nowhere.
         """
-        broken = self.judge.invariants(snapshot)
+        broken = check(snapshot)
         if not broken:
             return []
         again, _ = read_named(self.bench.redis, names)
-        still = {(finding.where, finding.key) for finding in self.judge.invariants(again)}
+        still = {(finding.where, finding.key) for finding in check(again)}
         return [finding for finding in broken if (finding.where, finding.key) in still]
 
     def _keep_evidence(self, client: Participant, oracle: Participant, *, paired: bool) -> None:

@@ -14,7 +14,7 @@ from conformance.findings import Finding
 from conformance.gate.known import KnownFailure, excuse
 from conformance.gate.options import RunConfig, run_options
 from conformance.gate.records import ScenarioRecord, Verdict, redacted, worst
-from conformance.gate.selection import area_of, scenario_id
+from conformance.gate.selection import area_of, scenario_id, tier_of_item
 from conformance.gate.trial import TrialResult
 from conformance.ledger.loader import Ledger
 from conformance.participants.marks import Scenario
@@ -66,7 +66,7 @@ def make_record(
         id=scenario_id(item),
         title=scenario.title,
         area=area_of(item),
-        tier=scenario.tier,
+        tier=tier_of_item(item, scenario),
         verdict=worst(
             verdict
             for name, verdict in verdicts.items()

@@ -3,7 +3,8 @@
 `@scenario("requirement.id", …)` on `def test_x(client: Participant)`: run on the oracle, then on the client under test,
 each on its own prefix, and compared. Plain assertions come from `conformance.participants.expect`.
 
-`@handover("requirement.id", …)` on `def test_x(producer, consumer)`: both on one prefix, run in both directions.
+`@handover("requirement.id", …)` on `def test_x(pauser, adder, resumer, worker)`: both on one prefix. The parameters are
+roles (`participants/roles.py`), and it is run with every assignment of them to the client and its partner.
 
 `@shared("requirement.id", …)` on `def test_x(client, oracle)`: both on one prefix, run once.
 """
@@ -11,23 +12,20 @@ each on its own prefix, and compared. Plain assertions come from `conformance.pa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pytest
 
+from conformance.participants.roles import ROLES, Assignment, assignments
+
 Tier = Literal["smoke", "core", "full"]
 TIERS: tuple[Tier, ...] = ("smoke", "core", "full")
 Style = Literal["differential", "handover", "shared"]
 Need = Literal["", "cluster"]
-DIRECTIONS = ("client-to-oracle", "oracle-to-client")
-"""The parameter of a hand-over: who produces, and who consumes."""
-PARTICIPANTS: dict[Style, tuple[str, ...]] = {
-    "differential": ("client",),
-    "handover": ("producer", "consumer"),
-    "shared": ("client", "oracle"),
-}
+ASSIGNMENT = "assignment"
+"""The parameter of a hand-over: who plays which roles."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +49,17 @@ class Scenario:
     without: dict[str, str] = field(default_factory=dict)
 
     @property
+    def participants(self) -> tuple[str, ...]:
+        """Its parameters that are participants, in their order."""
+        names = tuple(inspect.signature(self.function).parameters)
+        played: dict[Style, Collection[str]] = {
+            "differential": ("client",),
+            "handover": ROLES,
+            "shared": ("client", "oracle"),
+        }
+        return tuple(name for name in names if name in played[self.style])
+
+    @property
     def name(self) -> str:
         """The function's name without `test_`."""
         return self.function.__name__.removeprefix("test_")
@@ -69,6 +78,8 @@ def _mark(
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         made = Scenario(function=function, requirements=requirements, style=style, **settings)
+        if style == "handover" and len(made.participants) < len(("one side", "the other")):
+            raise TypeError(f"{function.__name__} hands nothing over: name two roles of {', '.join(ROLES)}")
         return _as_test(made)
 
     return decorate
@@ -91,7 +102,7 @@ def scenario(
 def handover(
     *requirements: str, tier: Tier = "core", slow: bool = False, without: dict[str, str] | None = None
 ) -> Callable[[Callable[..., None]], Any]:
-    """One produces and the other consumes on one queue, in both directions, on the real clock."""
+    """Roles on one queue, shared out between the two clients in every way, on the real clock."""
     return _mark("handover", requirements, {"tier": tier, "clock": "real", "slow": slow, "without": without or {}})
 
 
@@ -107,7 +118,7 @@ def _as_test(made: Scenario) -> Callable[..., None]:
     parameters = [
         parameter
         for name, parameter in inspect.signature(made.function).parameters.items()
-        if name not in PARTICIPANTS[made.style]
+        if name not in made.participants
     ]
 
     def test(runner: Any, request: pytest.FixtureRequest, **arguments: Any) -> None:
@@ -118,10 +129,17 @@ def _as_test(made: Scenario) -> Callable[..., None]:
     test.__module__ = made.function.__module__
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     fixtures = [inspect.Parameter("runner", kind), inspect.Parameter("request", kind)]
-    directed = [inspect.Parameter("direction", kind)] if made.style == "handover" else []
-    test.__signature__ = inspect.Signature([*fixtures, *directed, *parameters])  # type: ignore[attr-defined]
+    assigned = [inspect.Parameter(ASSIGNMENT, kind)] if made.style == "handover" else []
+    test.__signature__ = inspect.Signature([*fixtures, *assigned, *parameters])  # type: ignore[attr-defined]
     test.scenario = made  # type: ignore[attr-defined]
     test.pytestmark = list(getattr(made.function, "pytestmark", []))  # type: ignore[attr-defined]
     if made.style == "handover":
-        test.pytestmark.append(pytest.mark.parametrize("direction", DIRECTIONS).mark)  # type: ignore[attr-defined]
+        every = pytest.mark.parametrize(ASSIGNMENT, assignments(made.participants), ids=str)
+        test.pytestmark.append(every.mark)  # type: ignore[attr-defined]
     return test
+
+
+def tier_of(made: Scenario, arguments: Mapping[str, Any]) -> Tier:
+    """The least tier that plays a scenario with these arguments: `full` for assignments beyond those of `core`."""
+    assignment = arguments.get(ASSIGNMENT)
+    return "full" if isinstance(assignment, Assignment) and not assignment.in_core else made.tier

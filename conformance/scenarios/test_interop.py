@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import handover, scenario, shared
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import wait_for_finished
+from conformance.scenarios.support.steps import HOUR_MS, wait_for_finished
 
 
 @handover("interop.plain", tier="smoke")
@@ -104,15 +106,15 @@ def test_a_bulk_is_worked_off_by_the_other(producer: Participant, consumer: Part
 
 
 @handover("interop.events")
-def test_the_other_sees_the_events(producer: Participant, consumer: Participant) -> None:
-    """The producer's event reader follows the consumer's work."""
-    queue = producer.queue()
-    reader = producer.events()
+def test_everybody_sees_the_events(listener: Participant, worker: Participant, adder: Participant) -> None:
+    """An event reader follows the jobs and the work of others."""
+    queue = adder.queue()
+    reader = listener.events()
     job = queue.add("watched")
-    worker = consumer.worker("progress", processor_args={"values": [{"percent": 50}]})
+    running = worker.worker("progress", processor_args={"values": [{"percent": 50}]})
     equal(reader.wait_for("progress", job).fields.get("data"), {"percent": 50}, "the progress arrives")
     reader.wait_for("completed", job)
-    worker.close()
+    running.close()
 
 
 @handover("interop.pause")
@@ -133,31 +135,71 @@ def test_a_pause_stops_the_other(producer: Participant, consumer: Participant) -
     worker.wait_local("completed", "1")
 
 
-@handover("interop.pause.mixed")
-def test_pausing_in_turns_loses_no_job(producer: Participant, consumer: Participant) -> None:
-    """One side adds and pauses, the other adds and resumes: both jobs are run."""
-    ours, theirs = producer.queue(), consumer.queue()
-    ours.add("before the pause")
-    ours.pause()
-    theirs.add("during the pause")
-    theirs.resume()
-    states = [ours.redis.state(job) for job in ("1", "2")]
-    equal(states, [["wait"], ["wait"]], "both jobs wait after the resume")
-    worker = consumer.worker("noop")
-    wait_for_finished(consumer, 2)
-    worker.close()
+@handover("interop.pause.mixed", "interop.no-job-lost")
+def test_pausing_in_turns_loses_no_job(
+    pauser: Participant, resumer: Participant, adder: Participant, worker: Participant
+) -> None:
+    """Whoever pauses, adds before and meanwhile, and resumes: both jobs are run."""
+    queue, pausing, resuming = adder.queue(), pauser.queue(), resumer.queue()
+    queue.add("before the pause")
+    pausing.pause()
+    queue.add("during the pause")
+    resuming.resume()
+    running = worker.worker("noop")
+    wait_for_finished(worker, 2)
+    running.close()
 
 
-@handover("interop.stalled")
-def test_a_lost_job_is_finished_by_the_other(producer: Participant, consumer: Participant) -> None:
-    """One side claims a job and goes away; the other recovers it."""
-    queue, lost = producer.queue(), producer.worker(lockDuration=300)
+@handover("interop.stalled", "interop.run-once")
+def test_a_lost_job_is_finished_by_the_other(adder: Participant, holder: Participant, recoverer: Participant) -> None:
+    """Whoever added it, claimed it and went away: it is recovered once, and run once more."""
+    queue, lost = adder.queue(), holder.worker(lockDuration=300)
     queue.add("orphan")
     lost.claim_one("token-lost")
-    worker = consumer.worker("noop", stalledInterval=200, lockDuration=2000)
-    wait_for_finished(consumer, 1)
-    worker.close()
+    running = recoverer.worker("noop", stalledInterval=200, lockDuration=2000)
+    wait_for_finished(recoverer, 1)
+    queue.add("the next")
+    wait_for_finished(recoverer, 2)
+    running.close()
     equal(queue.redis.field("1", "stc"), "1", "it was counted as stalled")
+
+
+@handover("interop.retried.by-hand", "interop.no-job-lost", "interop.run-once")
+def test_a_failed_job_is_retried_by_hand(adder: Participant, worker: Participant, retrier: Participant) -> None:
+    """Whoever added it and failed in it: who retries it puts it back, and it is run again."""
+    queue, retrying = adder.queue(), retrier.queue()
+    job = queue.add("doomed")
+    running = worker.worker("ask")
+    equal(running.next_job().job.id, job, "the job is handed over")
+    running.resolve(job, "unrecoverable", message="boom")
+    wait_for_finished(worker, 1, state="failed")
+    retrying.retry(job)
+    equal(running.next_job().job.id, job, "the job that was retried is handed over again")
+    running.resolve(job)
+    wait_for_finished(worker, 1)
+    running.close()
+
+
+@handover("interop.scheduler", "interop.run-once")
+def test_a_schedule_is_changed_by_the_other(
+    scheduler: Participant, rescheduler: Participant, worker: Participant
+) -> None:
+    """Whoever made it: the job ahead is replaced, so that one job is run, and one is ahead."""
+    queue, changing = scheduler.queue(), rescheduler.queue()
+    queue.schedule("s", {"every": HOUR_MS}, name="before the change")
+    changing.schedule("s", {"every": HOUR_MS}, name="after the change")
+    equal([*_names_ahead(queue)], ["after the change"], "one job is ahead, by the changed schedule")
+    running = worker.worker("noop")
+    wait_for_finished(worker, 1)
+    running.close()
+    equal([*_names_ahead(queue)], ["after the change"], "one job is ahead again")
+
+
+def _names_ahead(queue: QueueHandle) -> Iterator[str | None]:
+    """Names of the jobs that wait or are delayed."""
+    view = queue.redis
+    for job in (*view.elements("wait"), *view.members("delayed")):
+        yield view.field(job, "name")
 
 
 @shared("interop.shared-work")

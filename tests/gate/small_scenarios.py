@@ -45,9 +45,9 @@ def test_pauses(client: Participant) -> None:
 
 
 @handover(COUNTED)
-def test_hands_over(producer: Participant, consumer: Participant) -> None:
+def test_hands_over(pauser: Participant, listener: Participant) -> None:
     """Both count."""
-    for one in (producer, consumer):
+    for one in (pauser, listener):
         one.queue().call(ops.CountPending(), deadline_ms=2000)
 
 

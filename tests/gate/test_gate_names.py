@@ -16,6 +16,7 @@ from conformance.gate.bench import Bench
 from conformance.participants.job_ids import JobIds
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
+from conformance.participants.roles import Assignment, assignments
 from conformance.participants.unanswered import Unsaid
 from conformance.servers import RedisInstance
 
@@ -70,9 +71,9 @@ def test_other_names_are_no_other_finding(bench_with: BenchWith, scenario: Scena
 
 
 @pytest.mark.parametrize("limits", EVERYWHERE, ids=" ".join)
-@pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
-def test_both_work_in_one_queue(bench_with: BenchWith, limits: tuple[str, ...], direction: str) -> None:
-    evidence = tried(HANDOVER, bench_with(*limits), direction=direction)
+@pytest.mark.parametrize("assignment", assignments(HANDOVER.participants), ids=str)
+def test_both_work_in_one_queue(bench_with: BenchWith, limits: tuple[str, ...], assignment: Assignment) -> None:
+    evidence = tried(HANDOVER, bench_with(*limits), assignment=assignment)
     assert summary(evidence) == NOTHING_TO_SAY, evidence.findings
 
 

@@ -20,7 +20,8 @@ from conformance.gate.selection import (
     scenario_of,
     scenarios_by_requirement,
 )
-from conformance.participants.marks import DIRECTIONS, TIERS, Scenario, Tier, handover, scenario, shared
+from conformance.participants.marks import TIERS, Scenario, Tier, handover, scenario, shared, tier_of
+from conformance.participants.roles import assignments
 from conformance.problems import UsageProblem
 
 from .gate_builders import item, levels, made
@@ -162,15 +163,34 @@ def test_parameters_become_fixtures_and_their_marks_stay() -> None:
         assert [mark.args for mark in marks(test)] == [("size", [1, 2])]
 
 
-def test_a_handover_runs_in_both_directions() -> None:
+def test_a_handover_runs_with_every_assignment() -> None:
     @handover("a.must")
     @pytest.mark.parametrize("size", [1, 2])
     def test_it(producer: Any, consumer: Any, size: int) -> None:
         """It is handed over."""
 
-    assert signature(test_it) == ["runner", "request", "direction", "size"]
-    assert [mark.args for mark in marks(test_it)] == [("size", [1, 2]), ("direction", DIRECTIONS)]
+    assert signature(test_it) == ["runner", "request", "assignment", "size"]
+    every = assignments(("producer", "consumer"))
+    assert [mark.args for mark in marks(test_it)] == [("size", [1, 2]), ("assignment", every)]
     assert (scenario_behind(test_it).style, scenario_behind(test_it).clock) == ("handover", "real")
+
+
+def test_a_handover_names_two_roles() -> None:
+    def test_it(worker: Any, somebody: Any) -> None:
+        """Nobody hands over."""
+
+    with pytest.raises(TypeError, match="name two roles of adder"):
+        handover("a.must")(test_it)
+
+
+def test_the_tier_of_an_assignment() -> None:
+    def test_it(adder: Any, holder: Any, recoverer: Any) -> None:
+        """Three roles."""
+
+    made = scenario_behind(handover("a.must", tier="smoke")(test_it))
+    tiers = [tier_of(made, {"assignment": assignment}) for assignment in assignments(made.participants)]
+    assert tiers == ["smoke", "smoke", "full", "full", "full", "full"]
+    assert tier_of(made, {}) == "smoke"
 
 
 def test_a_shared_scenario_runs_once_with_both() -> None:

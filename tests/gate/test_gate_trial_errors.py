@@ -9,6 +9,7 @@ from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
 from conformance.participants.marks import Scenario, handover, scenario
 from conformance.participants.participant import Participant
+from conformance.participants.roles import Assignment, assignments
 from conformance.servers import open_server
 
 from .miniature_drivers import BenchOf, ChildDriver, fails
@@ -50,20 +51,20 @@ def test_an_oracle_that_breaks_is_an_error(
     assert "the oracle itself" in evidence.error
 
 
-@pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
+@pytest.mark.parametrize("assignment", assignments(HANDS_OVER.participants), ids=str)
 def test_an_oracle_that_breaks_in_a_handover_is_an_error(
-    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, direction: str
+    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, assignment: Assignment
 ) -> None:
-    evidence = tried(HANDS_OVER, bench_of(child("op == 'queue.count' and die(3)"), mini()), direction=direction)
+    evidence = tried(HANDS_OVER, bench_of(child("op == 'queue.count' and die(3)"), mini()), assignment=assignment)
     assert evidence.findings == []
     assert "the oracle itself" in evidence.error
 
 
-@pytest.mark.parametrize("direction", ["client-to-oracle", "oracle-to-client"])
+@pytest.mark.parametrize("assignment", assignments(HANDS_OVER.participants), ids=str)
 def test_a_client_that_breaks_in_a_handover_fails(
-    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, direction: str
+    mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf, assignment: Assignment
 ) -> None:
-    evidence = tried(HANDS_OVER, bench_of(mini(), child("op == 'queue.count' and die(3)")), direction=direction)
+    evidence = tried(HANDS_OVER, bench_of(mini(), child("op == 'queue.count' and die(3)")), assignment=assignment)
     assert [found.kind for found in evidence.findings] == ["driver-broken"]
     assert not evidence.error
 
@@ -123,18 +124,33 @@ def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: Minia
 # Handing over and sharing.
 
 
-def test_a_handover_casts_by_direction(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+def test_a_handover_casts_by_its_assignment(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
     cast: list[tuple[str, str]] = []
 
-    def test_notes(producer: Participant, consumer: Participant, size: int) -> None:
-        assert producer.prefix == consumer.prefix
-        cast.append((producer.role, consumer.role) if size == 7 else ("", ""))
+    def test_notes(pauser: Participant, listener: Participant, size: int) -> None:
+        assert pauser.prefix == listener.prefix
+        cast.append((pauser.role, listener.role) if size == 7 else ("", ""))
 
     noting: Scenario = vars(handover(HARMLESS)(test_notes))["scenario"]
     bench = bench_of(mini(), mini())
-    for direction in ("client-to-oracle", "oracle-to-client"):
-        assert summary(tried(noting, bench, direction=direction, size=7)) == NOTHING_TO_SAY
+    for assignment in assignments(noting.participants):
+        assert summary(tried(noting, bench, assignment=assignment, size=7)) == NOTHING_TO_SAY
     assert cast == [("client", "oracle"), ("oracle", "client")]
+
+
+@pytest.mark.parametrize(("lacks", "who"), [("client", "the client"), ("oracle", "its partner")])
+def test_a_role_that_one_of_them_cannot_play_is_sorted_out_before_the_start(
+    mini: MiniatureDrivers, bench_of: BenchOf, lacks: str, who: str
+) -> None:
+    limited, able = mini(ops={"queue.pause": None}), mini()
+    bench = bench_of(able, limited) if lacks == "client" else bench_of(limited, able)
+    said = []
+    for assignment in assignments(HANDS_OVER.participants):
+        evidence = tried(HANDS_OVER, bench, assignment=assignment)
+        said.append(evidence.unsupported)
+        assert evidence.findings == []
+        assert not evidence.error
+    assert sorted(said) == ["", f"{who} cannot play the pauser: it declares no queue.pause"]
 
 
 def test_a_shared_scenario_judges_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:

@@ -18,7 +18,7 @@ from conformance.mutants.damage import Damage, FilteredScript, filtered
 from conformance.mutants.driver import main
 from conformance.mutants.matrix import all_cases
 from conformance.mutants.registry import all_mutants, find_mutant, killed_rows, mutant
-from conformance.participants.marks import DIRECTIONS
+from conformance.participants.roles import assignments
 from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
 
@@ -235,9 +235,8 @@ def test_cases_are_those_that_pytest_would_run() -> None:
     by_id = {case.id: [other.arguments for other in all_cases() if other.id == case.id] for case in all_cases()}
     assert by_id["add/a_plain_job_enters_wait_at_the_left"] == [{}]
     assert by_id["add/an_integer_id_is_refused"] == [{"job_id": "12"}, {"job_id": "-5"}]
-    assert [arguments["direction"] for arguments in by_id["interop/plain_jobs_are_completed_by_the_other"]] == list(
-        DIRECTIONS
-    )
+    cast = [arguments["assignment"] for arguments in by_id["interop/plain_jobs_are_completed_by_the_other"]]
+    assert cast == [*assignments(("producer", "consumer"))]
     assert len(by_id["getters/jobs_are_listed_in_order"]) == 8
     assert by_id["getters/changing_a_priority"][0] == {"before": 0, "after": 5}
 

@@ -1,0 +1,89 @@
+"""What became of the jobs that two clients passed to each other: none is lost, none runs twice for one reason. Pure.
+
+Both are judged by the queue that they leave, and by its event stream, whichever of the two did what.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+from conformance.checkers.base import SnapshotView
+from conformance.findings import NOBODY_BLAMED, Finding, Severity
+from conformance.observe.tables import Event, Snapshot
+from conformance.protocol.keys import PAUSED
+
+LOST = "handover.lost"
+"""Locator of a job that nobody will ever work on."""
+TWICE = "handover.twice"
+"""Locator of a job that was started again, and nothing says why."""
+
+_SAYS_WHY_AGAIN = frozenset({"waiting", "delayed", "stalled", "waiting-children", "added"})
+"""Events after which a job may rightly be started once more."""
+_IS_OVER = frozenset({"completed", "failed", "removed", "cleaned", "retries-exhausted"})
+"""Events after which a job may rightly be gone."""
+
+_Detail = Iterator[tuple[str, str, str]]
+"""Queue, id, and what is wrong."""
+
+
+def check_handover(snapshot: Snapshot, *, removals: bool, who: str) -> list[Finding]:
+    """Jobs that are lost or ran twice. `removals`: whether somebody was asked to remove jobs; `who` did what."""
+    view = SnapshotView(snapshot)
+    lost = [_finding(LOST, "lost-job", "lost-jobs", detail, who) for detail in _lost(view, removals=removals)]
+    twice = [_finding(TWICE, "ran-twice", "wrong-behaviour", detail, who) for detail in _twice(view)]
+    return [*lost, *twice]
+
+
+def _lost(view: SnapshotView, *, removals: bool) -> _Detail:
+    for queue, job in sorted(view.jobs):
+        states = view.states.get((queue, job), [])
+        if not states:
+            yield queue, job, "it is in no list and in no set from which a worker takes jobs"
+        elif states == [PAUSED] and "paused" not in view.snapshot.meta(queue):
+            yield queue, job, "it is left in `paused` although the queue runs"
+    for queue, job, told in [] if removals else _stories(view):
+        names = {event.name for event in told}
+        if "added" in names and not names & _IS_OVER and (queue, job) not in view.jobs:
+            yield queue, job, "it was added, never ended, and there is nothing left of it"
+
+
+def _twice(view: SnapshotView) -> _Detail:
+    for queue, job, told in _stories(view):
+        started = 0
+        for event in told:
+            started = started + 1 if event.name == "active" else 0 if event.name in _SAYS_WHY_AGAIN else started
+            if started > 1:
+                yield queue, job, "it was started again, and no event says why"
+                break
+
+
+def _stories(view: SnapshotView) -> Iterator[tuple[str, str, list[Event]]]:
+    """What the event stream tells of each job, oldest first."""
+    told: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    for event in view.snapshot.events:
+        if event.job:
+            told[event.queue, event.job].append(event)
+    yield from ((queue, job, events) for (queue, job), events in sorted(told.items()))
+
+
+_STATES: dict[str, Callable[[str], str]] = {
+    LOST: "job {} is lost".format,
+    TWICE: "job {} ran twice".format,
+}
+
+
+def _finding(where: str, kind: str, severity: Severity, detail: tuple[str, str, str], who: str) -> Finding:
+    queue, job, wrong = detail
+    return Finding(
+        requirement=NOBODY_BLAMED,
+        source="invariant",
+        kind=kind,
+        severity=severity,
+        where=where,
+        key=f"{queue}:{job}",
+        expected="every job is run once, or is where a worker will find it",
+        actual=f"{_STATES[where](job)}: {wrong}",
+        message=f"{_STATES[where](job)}: {wrong}; {who}",
+        place="membership.state" if where == LOST else "event.active",
+    )
