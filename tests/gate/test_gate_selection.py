@@ -176,7 +176,7 @@ def test_a_handover_runs_with_every_assignment() -> None:
 
 
 def test_a_handover_names_two_roles() -> None:
-    def test_it(worker: Any, somebody: Any) -> None:
+    def test_it(worker: Any) -> None:
         """Nobody hands over."""
 
     with pytest.raises(TypeError, match="name two roles of adder"):
