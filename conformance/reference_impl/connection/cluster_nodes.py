@@ -16,7 +16,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.resp import Argument, Command, encode_argument
-from conformance.reference_impl.connection.single_socket import HungUp, SingleSocket
+from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.connection.tls import redis_py_arguments
+from conformance.reference_impl.connection.wire import HungUp
 
 _UNPARSED_COMMANDS: Final = (
     *("INFO", "CLIENT LIST", "CLIENT SETNAME", "SET", "SCRIPT EXISTS", "SCRIPT LOAD"),
@@ -61,7 +63,7 @@ class ClusterNodes:
             startup_nodes=[ClusterNode(host, port) for host, port in address.nodes],
             username=address.username,
             password=address.password,
-            ssl=address.tls,
+            **redis_py_arguments(address.tls),
             client_name=name,
             retry=Retry(NoBackoff(), 0),
             socket_timeout=None,

@@ -17,7 +17,8 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
 from conformance.reference_impl.connection.resp import Argument, Command
-from conformance.reference_impl.connection.single_socket import HungUp, SingleSocket, first_error
+from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.connection.wire import HungUp, first_error
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.policy import ReconnectPolicy
 
@@ -188,7 +189,7 @@ class Connection:
 
         Not in a cluster, where one node says nothing about another.
         """
-        if self.address.mode == "standalone":
+        if self.address.mode != "cluster":
             await self._watched(self._carrier.command(("PING",)))
 
     async def _watched(self, sent: Awaitable[Any]) -> Any:

@@ -1,130 +1,19 @@
-"""One socket to Redis: commands go out in the order in which they were asked for, and replies come back in it."""
+"""A connection that is opened when it is needed, and again when it was lost; commands keep their order."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from collections.abc import Sequence
+from typing import Any
 
-import hiredis
-from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse
+from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.opening import Entrance
 from conformance.reference_impl.connection.resp import Command, packed
-
-Reply = asyncio.Future[Any]
-"""What Redis answers to one command; an error is a result too, because nobody may be left to look at it."""
-
-_CONNECT_WITHIN_S: Final = 10
-_error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).parse_error
-"""Makes of an error reply what redis-py would."""
-
-
-class HungUp(RedisConnectionError):
-    """This client has ended the connection, and Redis had not answered the command: it did not happen."""
-
-
-class Wire(asyncio.Protocol):
-    """One open socket: commands go out in the order of `send`, and replies come back in the same order.
-
-    redis-py gives each command a socket of its own until its reply is there. A worker that runs ten jobs at a time
-    would wait for nine round trips before its own; Node does not, because ioredis writes at once and matches replies by
-    order.
-
-    When the socket is lost, every reply that is still due becomes a redis ConnectionError. `gone` is set once nothing
-    is left of the socket.
-    """
-
-    def __init__(self) -> None:
-        self.is_open = False
-        self.gone = asyncio.Event()
-        self._transport: asyncio.Transport | None = None
-        self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
-        self._due: deque[Reply] = deque()
-        self._hung_up = False
-
-    def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
-        """Send packed commands in one write; their replies become the results of the futures.
-
-        At once, so that Redis works on the first command of a turn of the event loop while the next one is made.
-        """
-        unsent = []
-        for command, reply in commands:
-            unsent.append(command)
-            self._due.append(reply)
-        if self._transport is not None:
-            self._transport.write(b"".join(unsent))
-
-    def is_only_due(self, reply: Reply) -> bool:
-        """Whether this is the one reply that is still to come."""
-        return len(self._due) == 1 and self._due[0] is reply
-
-    def hang_up(self) -> bool:
-        """Send nothing more, unless nothing is due anyway; False where this socket cannot do that.
-
-        Redis gives up a command that blocks and ends the socket. What it has answered before still comes; what is due
-        then becomes HungUp.
-        """
-        if self._transport is None or not self.is_open or not self._transport.can_write_eof():
-            return False
-        if self._due:
-            self.is_open, self._hung_up = False, True
-            self._transport.write_eof()
-        return True
-
-    def drop(self) -> None:
-        """Close the socket at once."""
-        self._fail(RedisConnectionError("Connection closed by this client"))
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
-        self._transport = cast("asyncio.Transport", transport)
-        self.is_open = True
-
-    def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
-        self._parser.feed(data)
-        try:
-            while self._due and (value := self._parser.gets()) is not False:
-                self._settle(self._due.popleft(), value)
-        except InvalidResponse as error:
-            self._fail(error)
-            self.drop()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """See asyncio.Protocol."""
-        self.gone.set()
-        error = HungUp if self._hung_up and exc is None else RedisConnectionError
-        self._fail(error(f"Connection lost: {exc or 'closed by Redis'}"))
-
-    def _fail(self, error: Exception) -> None:
-        """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""
-        self.is_open = False
-        while self._due:
-            self._settle(self._due.popleft(), type(error)(*error.args))
-
-    def _settle(self, reply: Reply, value: Any) -> None:
-        if not reply.done():
-            reply.set_result(value)
-
-
-def raised(value: Any) -> Any:
-    """Return a reply. Raises it where it is an error."""
-    if isinstance(value, Exception):
-        raise value
-    return value
-
-
-def first_error(values: Sequence[Any]) -> Exception | None:
-    """Return the first error among replies."""
-    return next((value for value in values if isinstance(value, Exception)), None)
+from conformance.reference_impl.connection.wire import Reply, Wire, first_error, raised
 
 
 class SingleSocket:
@@ -135,8 +24,8 @@ class SingleSocket:
     """
 
     def __init__(self, address: Address, name: str | None) -> None:
-        self._address = address
-        self._name = name
+        self._entrance = Entrance(address, name)
+        self._follows_master = address.mode == "sentinel"
         self._wire: Wire | None = None
         self._opening: asyncio.Task[None] | None = None
         self._held_back: list[tuple[bytes, Reply]] = []
@@ -151,6 +40,8 @@ class SingleSocket:
         (reply,) = self._send([command])
         try:
             return raised(await reply)
+        except ReadOnlyError as error:
+            raise self._deposed(error) from error
         except asyncio.CancelledError:
             if self._wire is not None and self._wire.is_only_due(reply):
                 self._drop()
@@ -168,6 +59,8 @@ class SingleSocket:
         for value in values:
             if isinstance(value, (RedisConnectionError, RedisTimeoutError)):
                 raise value
+            if isinstance(value, ReadOnlyError) and self._follows_master:
+                raise self._deposed(value)
         return values
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any]:
@@ -197,6 +90,13 @@ class SingleSocket:
         if wire is not None:
             await wire.gone.wait()
 
+    def _deposed(self, error: ReadOnlyError) -> Exception:
+        """Return what to raise: where sentinels watch, a master that became a replica counts as a lost one."""
+        if not self._follows_master:
+            return error
+        self._drop()
+        return RedisConnectionError(f"the master has become a replica: {error}")
+
     def _drop(self) -> None:
         if self._opening is not None:
             self._opening.cancel()
@@ -221,7 +121,7 @@ class SingleSocket:
     async def _open(self) -> None:
         """Connect, introduce the client, and send what was held back meanwhile; or refuse all of it."""
         try:
-            wire = await self._connect()
+            wire = await self._entrance.open()
         except asyncio.CancelledError:
             self._refuse(RedisConnectionError("Connection closed by this client"))
         except Exception as error:  # noqa: BLE001 - raised where the commands were asked for
@@ -230,43 +130,6 @@ class SingleSocket:
             self._opening, self._wire = None, wire
             held_back, self._held_back = self._held_back, []
             wire.send((command, reply) for command, reply in held_back if not reply.cancelled())
-
-    async def _connect(self) -> Wire:
-        host, port = self._address.nodes[0]
-        context = ssl.create_default_context() if self._address.tls else None
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(_CONNECT_WITHIN_S):
-                _, wire = await loop.create_connection(Wire, host, port, ssl=context)
-                await self._introduce(wire)
-        except TimeoutError as error:
-            raise RedisTimeoutError(f"no connection to {host}:{port} within {_CONNECT_WITHIN_S} s") from error
-        except OSError as error:
-            raise RedisConnectionError(f"no connection to {host}:{port}: {error}") from error
-        return wire
-
-    async def _introduce(self, wire: Wire) -> None:
-        loop = asyncio.get_running_loop()
-        replies = []
-        for command in self._introduction():
-            reply = loop.create_future()
-            wire.send([(packed(command), reply)])
-            replies.append(reply)
-        try:
-            for reply in replies:
-                raised(await reply)
-        except BaseException:
-            wire.drop()
-            raise
-
-    def _introduction(self) -> Iterator[Command]:
-        address = self._address
-        if address.password is not None:
-            yield ("AUTH", *([address.username] if address.username else []), address.password)
-        if address.db:
-            yield ("SELECT", address.db)
-        if self._name is not None:
-            yield ("CLIENT SETNAME", self._name)
 
     def _refuse(self, error: Exception) -> None:
         self._opening = None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from conformance.protocol.keys import MARKER
 from conformance.reference_impl.connection.connection import is_connection_problem
-from conformance.reference_impl.connection.single_socket import HungUp
+from conformance.reference_impl.connection.wire import HungUp
 from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.jobs.job import Job
