@@ -6,37 +6,59 @@ import heapq
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from chaos.processes import CALL_DEADLINE_MS, ClientProcess
+from chaos.readers import ChaosReader
 from chaos.recorder import HistoryRecorder
 from chaos.workload import (
     EVENTS_KEPT,
     LIMITED,
-    NARROW,
-    NARROW_CONCURRENCY,
+    MAIN,
     QUEUES,
     RATE,
+    ChaosWorkload,
     PlannedCall,
     ProcessorBehaviour,
 )
-from conformance.checkers.histories.history import Fail, Info, Invoke, Ok, RunEnded, RunStarted
-from conformance.driver.errors import DriverBroken, EventTimeout, OperationFailed, OperationIndeterminate
+from conformance.checkers.histories.history import (
+    Fail,
+    HandleChange,
+    HandleChanged,
+    Info,
+    Invoke,
+    Ok,
+    RunEnded,
+    RunStarted,
+)
+from conformance.driver.errors import (
+    DriverBroken,
+    EventTimeout,
+    OperationFailed,
+    OperationIndeterminate,
+    OperationUnanswered,
+    OperationUnsupported,
+)
 from conformance.driver.messages import DriverEvent
 from conformance.driver.ops.base import Ids, JobRef, JobView
 from conformance.driver.ops.flow import FlowNode
-from conformance.driver.ops.queue import SetGlobalConcurrency
+from conformance.driver.ops.lifecycle import Close
+from conformance.driver.ops.queue import AddBulk
 from conformance.driver.ops.worker import Outcome, Resolve
 
 RETRY_S = 0.05
 ALL_EVENTS = {"job", "active", "completed", "failed", "stalled", "drained", "paused", "resumed", "closed", "error"}
 POLL_MS = 200
 ERRORS_KEPT = 200
+CLOSE_DEADLINE_MS = 15_000
+"""A graceful close waits for jobs that take a third of a second."""
 _BEHAVIOUR = msgspec.json.Decoder(ProcessorBehaviour)
 
 
@@ -46,34 +68,40 @@ class ChaosProducer:
     def __init__(
         self,
         process: ClientProcess,
-        calls: Iterator[PlannedCall],
+        workload: ChaosWorkload,
         recorder: HistoryRecorder,
         prefix: str,
         pause_s: float,
+        *,
+        reader: ChaosReader | None = None,
     ) -> None:
         self.process = process
-        self._calls = calls
+        self._workload = workload
         self._recorder = recorder
         self._prefix = prefix
         self._pause_s = pause_s
+        self._reader = reader
+        self._calm = threading.Event()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name=process.name)
         process.open_handles = self.open_handles
 
     def open_handles(self, process: ClientProcess) -> None:
-        """Open a queue handle for each queue, and a flow handle."""
+        """Open a queue handle for each queue, a flow handle and the reader."""
         for queue in QUEUES:
-            options = {"streams": {"events": {"maxLen": EVENTS_KEPT}}}
-            process.open(f"queue-{queue}", "queue", queue, self._prefix, options=options)
-        process.open("flow", "flow", "", self._prefix)
-
-    def set_limits(self) -> None:
-        """Set the global concurrency of the narrow queue."""
-        self.process.call(SetGlobalConcurrency(concurrency=NARROW_CONCURRENCY), f"queue-{NARROW}")
+            self._open_queue(process, queue)
+        with suppress(OperationUnsupported):
+            process.open("flow", "flow", "", self._prefix)
+        if self._reader is not None:
+            self._reader.open(process)
 
     def start(self) -> None:
         """Begin."""
         self._thread.start()
+
+    def calm(self) -> None:
+        """No fault will come any more: leave and join again, and then ask for what reaches every worker."""
+        self._calm.set()
 
     def stop(self) -> None:
         """Begin no further call."""
@@ -84,13 +112,29 @@ class ChaosProducer:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def _open_queue(self, process: ClientProcess, queue: str) -> None:
+        options = {"streams": {"events": {"maxLen": EVENTS_KEPT}}}
+        process.open(f"queue-{queue}", "queue", queue, self._prefix, options=options)
+
     def _run(self) -> None:
-        for call in self._calls:
+        is_calm = False
+        for call in self._workload:
+            if not is_calm and self._calm.is_set():
+                is_calm = True
+                self._turn_over()
+                for one in self._workload.calm():
+                    self._carry_out(one)
             if self._ended.is_set():
                 return
             if self._wait_for_life():
                 self._carry_out(call)
             self._ended.wait(self._pause_s)
+
+    def _turn_over(self) -> None:
+        """Close the handle of the main queue, as a producer that leaves, and open it anew, as one that joins."""
+        with suppress(DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
+            self.process.call(Close(), f"queue-{MAIN}")
+            self._open_queue(self.process, MAIN)
 
     def _wait_for_life(self) -> bool:
         while not self.process.alive:
@@ -99,16 +143,29 @@ class ChaosProducer:
         return True
 
     def _carry_out(self, call: PlannedCall) -> None:
-        number, who = self._recorder.number(), self.process.name
-        name = type(call.op).op
+        """One call; of a client that has no bulks one for each job."""
+        with suppress(DriverBroken):
+            if isinstance(call.op, AddBulk) and AddBulk.op not in self.process.connection.ready.ops:
+                for single in call.singles():
+                    self._call(single)
+                return
+        self._call(call)
+
+    def _call(self, call: PlannedCall) -> None:
+        number, who, now = self._recorder.number(), self.process.name, self._recorder.now_ms
         handle = "flow" if call.role == "flow" else f"queue-{call.queue}"
-        args = {"queue": call.queue}
-        now = self._recorder.now_ms
-        self._recorder.put(Invoke(at_ms=now(), process=who, call=number, op=name, jobs=list(call.jobs), args=args))
+        invocation = Invoke(
+            at_ms=now(), process=who, call=number, op=type(call.op).op, jobs=list(call.jobs), args=call.about
+        )
+        self._recorder.put(invocation)
         try:
             answer = self.process.call(call.op, handle)
         except OperationFailed as error:
             self._recorder.put(Fail(at_ms=now(), process=who, call=number, error=str(error)))
+        except OperationUnsupported as error:
+            self._recorder.put(Fail(at_ms=now(), process=who, call=number, error=str(error), unsupported=True))
+        except OperationUnanswered:
+            self._recorder.put(Ok(at_ms=now(), process=who, call=number))
         except (OperationIndeterminate, DriverBroken) as error:
             self._recorder.put(Info(at_ms=now(), process=who, call=number, error=str(error).splitlines()[0]))
         else:
@@ -171,6 +228,45 @@ class ProcessorTimer:
             self._pool.submit(action)
 
 
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """A run of a job: an id alone may be that of two jobs, one from before a loss and one from after it."""
+
+    queue: str
+    job: str
+    token: str
+    begun_ms: float
+
+
+class _Turn:
+    """A place in the row of those who run jobs of one id in one process."""
+
+    def __init__(self, before: _Turn | None) -> None:
+        self.ended = threading.Event()
+        self._before = before
+
+    def wait(self, timeout_s: float) -> None:
+        """Until those before have ended."""
+        if self._before is not None:
+            self._before.ended.wait(timeout_s)
+            self._before = None
+
+
+class _Turns:
+    """The last turn of each job's id, as long as anybody holds it."""
+
+    def __init__(self) -> None:
+        self._last: WeakValueDictionary[tuple[int, str, str], _Turn] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    def of(self, connection: object, queue: str, job: str) -> _Turn:
+        """A place behind all runs of this id that have begun."""
+        with self._lock:
+            key = (id(connection), queue, job)
+            turn = self._last[key] = _Turn(self._last.get(key))
+            return turn
+
+
 class ChaosWorker:
     """A process with the client's real loop on every queue, whose processors the kit plays and records."""
 
@@ -184,8 +280,10 @@ class ChaosWorker:
         *,
         queues: tuple[str, ...] = QUEUES,
         label: str = "worker",
+        reader: ChaosReader | None = None,
     ) -> None:
         self.process = process
+        self._reader = reader
         self.errors: list[str] = []
         """What error listeners were told last."""
         self._recorder = recorder
@@ -195,8 +293,9 @@ class ChaosWorker:
         self._queues = queues
         self._label = label
         self._ended = threading.Event()
-        self.running: dict[tuple[str, str], float] = {}
-        """Jobs (queue, id) whose processor has been called and has not ended, and when that was."""
+        self.running: dict[RunKey, float] = {}
+        """Runs whose processor has been called and has not ended, and when that was."""
+        self._turns = _Turns()
         process.open_handles = self.open_handles
 
     @property
@@ -218,11 +317,47 @@ class ChaosWorker:
         with ThreadPoolExecutor(len(self._queues)) as pool:
             for opened in [pool.submit(self._open, process, queue) for queue in self._queues]:
                 opened.result()
+        if self._reader is not None:
+            self._reader.open(process)
 
-    def _open(self, process: ClientProcess, queue: str) -> None:
+    def leave(self, queue: str) -> bool:
+        """Close the worker of a queue as its user would; whether it said that it has."""
+        self._note(queue, "closing")
+        try:
+            self.process.connection.call(Close(), handle=self.handle(queue), deadline_ms=CLOSE_DEADLINE_MS)
+        except OperationUnsupported as error:
+            self._note(queue, "absent", str(error))
+            return False
+        except (DriverBroken, OperationFailed, OperationIndeterminate) as error:
+            self._note(queue, "not-closed", str(error).splitlines()[0])
+            return False
+        self._note(queue, "closed")
+        return True
+
+    def join(self, queue: str) -> None:
+        """Open the worker of a queue that has left. Raises what `ClientProcess.open` raises."""
+        self._open_handle(self.process, queue)
+
+    def _note(self, queue: str, change: HandleChange, error: str = "") -> None:
+        line = HandleChanged(
+            at_ms=self._recorder.now_ms(),
+            process=self.process.name,
+            role="worker",
+            queue=queue,
+            change=change,
+            error=error,
+        )
+        self._recorder.put(line)
+
+    def _open_handle(self, process: ClientProcess, queue: str) -> None:
         limiter = {"limiter": {"max": RATE.most, "duration": RATE.duration_ms}} if queue == LIMITED else {}
         options = {**self._options, **limiter}
+        # Before the call: a worker may run a job before its opening is answered.
+        self._note(queue, "opened")
         process.open(self.handle(queue), "worker", queue, self._prefix, processor="ask", options=options)
+
+    def _open(self, process: ClientProcess, queue: str) -> None:
+        self._open_handle(process, queue)
         threading.Thread(target=self._listen, args=(queue,), daemon=True, name=f"{process.name} {queue}").start()
 
     def _listen(self, queue: str) -> None:
@@ -246,19 +381,24 @@ class ChaosWorker:
         about = {"process": self.process.name, "queue": queue, "job": job.id, "name": job.name, "token": token}
         begun_ms = self._recorder.now_ms()
         self._recorder.put(RunStarted(at_ms=begun_ms, **about))
-        self.running[queue, job.id] = begun_ms
+        run = RunKey(queue, job.id, token, begun_ms)
+        self.running[run] = begun_ms
         behaviour = _behaviour_of(job)
         outcome = _outcome_of(behaviour, job)
         # Of now: a process that takes this one's place runs the job anew, and knows nothing of this end.
         connection = self.process.connection
+        turn = self._turns.of(connection, queue, job.id)
 
         def end() -> None:
+            # Drivers know a run by its job's id: of two with the same id the older has to be told first.
+            turn.wait(CALL_DEADLINE_MS / 1000)
             self._recorder.put(RunEnded(at_ms=self._recorder.now_ms(), outcome=outcome, **about))
-            self.running.pop((queue, job.id), None)
+            self.running.pop(run, None)
             with suppress(DriverBroken, OperationFailed, OperationIndeterminate):
                 value = msgspec.json.encode({"token": token}).decode()
                 resolve = Resolve(job=job.id, outcome=outcome, value_raw=value, message="as ordered", ms=50)
                 connection.call(resolve, handle=self.handle(queue), deadline_ms=CALL_DEADLINE_MS)
+            turn.ended.set()
 
         self._timer.after(behaviour.work_ms, end)
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from redis.exceptions import RedisClusterException, RedisError
 
+from chaos.processes import ClientProcess
 from chaos.recorder import HistoryRecorder
 from chaos.topologies import Topology
+from chaos.workload import NARROW, NARROW_CONCURRENCY
 from conformance.checkers.histories.end_state import waiting_for_good
-from conformance.checkers.histories.history import History, MachineStarved, ResourceSample, StreamEventLine
+from conformance.checkers.histories.evidence import KIT, LATE
+from conformance.checkers.histories.history import MachineStarved, ResourceSample, StreamEventLine
 from conformance.environment.background import BackgroundThread
 from conformance.environment.starvation import STARVED_MS, TICK_S, RunQueue
 from conformance.observe.reader import read_snapshot
@@ -33,13 +35,10 @@ SAMPLE_MS = 250
 CATCH_UP_S = 10.0
 LOOK_S = 0.05
 PERIOD_S = 1.0
+LATE_MS = 100
+"""Who wakes up so much too late, of 50 ms, has not been let run, by the machine or by other threads."""
 STARVED_SHARE = 0.7
 """Who wanted to run for so much of a period, and was not let, may lose a lock by it."""
-KIT = "kit"
-MOST_GROWTH = 1.5
-LEAST_GROWTH_BYTES = 32 * 1024 * 1024
-"""Less than this is no growth: caches fill, heaps are not given back at once."""
-FEWEST_SAMPLES = 20
 
 
 class QueueObserver(BackgroundThread):
@@ -53,6 +52,10 @@ class QueueObserver(BackgroundThread):
         self._queues = queues
         self._last = dict.fromkeys(queues, "0-0")
         self._sampled_ms = 0.0
+
+    def last_entry(self, queue: str) -> str:
+        """The id of the entry of a queue's stream that was recorded last."""
+        return self._last[queue]
 
     def catch_up(self) -> bool:
         """Wait until everything that is in the streams now has been recorded; whether that worked in time."""
@@ -185,6 +188,9 @@ class StarvationMonitor(BackgroundThread):
         last = self._recorder.now_ms()
         while not self.ended.wait(TICK_S):
             now = self._recorder.now_ms()
+            late_ms = now - last - TICK_S * 1000
+            if late_ms > LATE_MS:
+                self._recorder.put(ResourceSample(at_ms=now, waited_ms={LATE: round(late_ms, 1)}))
             if now - last > STARVED_MS:
                 self._recorder.put(MachineStarved(at_ms=now, since_ms=last))
             last = now
@@ -216,31 +222,26 @@ class ProcessMonitor(BackgroundThread):
         last_ms = self._recorder.now_ms()
         while not self.ended.wait(PERIOD_S):
             pids, now_ms = self._pids(), self._recorder.now_ms()
-            share = max(map(self._run_queue.newly_waited_s, pids.values()), default=0.0) * 1000 / (now_ms - last_ms)
-            if share > STARVED_SHARE:
+            waited = {
+                name: round(self._run_queue.newly_waited_s(pid) * 1000, 1)
+                for name, pid in {KIT: os.getpid(), **pids}.items()
+            }
+            if max((waited[name] for name in pids), default=0.0) / (now_ms - last_ms) > STARVED_SHARE:
                 self._recorder.put(MachineStarved(at_ms=now_ms, since_ms=last_ms))
             last_ms = now_ms
             found = {name: resident_bytes(pid) for name, pid in {KIT: os.getpid(), **pids}.items()}
             memory = {name: size for name, size in found.items() if size is not None}
-            self._recorder.put(ResourceSample(at_ms=self._recorder.now_ms(), memory=memory))
+            self._recorder.put(ResourceSample(at_ms=self._recorder.now_ms(), memory=memory, waited_ms=waited))
 
 
-def growth(history: History) -> dict[str, str]:
-    """Processes of the client whose memory grew, with how much. The kit keeps the history, and is not judged.
+def set_limits(topology: Topology, prefix: str) -> None:
+    """Set the global concurrency of the narrow queue, as `Queue.setGlobalConcurrency` does: not every client can."""
+    with topology.connect() as client:
+        client.hset(f"{prefix}:{NARROW}:meta", "concurrency", str(NARROW_CONCURRENCY))
 
-    The median of the last fifth is compared with that of the second; a process with few samples is not judged.
-    """
-    sizes: dict[str, list[int]] = {}
-    for line in history.lines:
-        if isinstance(line, ResourceSample):
-            for name, size in line.memory.items():
-                sizes.setdefault(name, []).append(size)
-    found = {}
-    for name, series in sizes.items():
-        if name == KIT or len(series) < FEWEST_SAMPLES:
-            continue
-        fifth = len(series) // 5
-        before, after = median(series[fifth : 2 * fifth]), median(series[-fifth:])
-        if after > before * MOST_GROWTH and after - before > LEAST_GROWTH_BYTES:
-            found[name] = f"{before / 2**20:.0f} MiB to {after / 2**20:.0f} MiB"
+
+def sample_connections(recorder: HistoryRecorder, processes: Iterable[ClientProcess]) -> dict[str, int]:
+    """Record how many connections each process that lives has open, and return the numbers."""
+    found = {process.name: len(process.tap.connections()) for process in processes if process.alive}
+    recorder.put(ResourceSample(at_ms=recorder.now_ms(), connections=found))
     return found

@@ -14,6 +14,8 @@ from chaos.workload import WorkloadMix
 from conformance.environment.clients import Launch
 
 DRAIN_DEADLINE_S = 45.0
+ALONE_MS = 25_000
+"""How long the workload alone runs at least: memory is judged by 20 samples, one a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,14 +23,14 @@ class ChaosOptions:
     """What to run, and on what.
 
     `faults`: those of one run, or of a whole suite (see `runs`): `together` in one run, by the seed (a soak), else one
-    run for each. `crash_points`: also break every script at its three points. `duration_ms` is a least time: every
-    fault gets its turn. `hold_ms`: how long each fault is kept on, and `rounds`: how often it comes, None for the
-    fault's own. `mix`: the workload, None for that of the faults. `pause_ms`: between two calls of a producer.
-    `oracle`: its version, where it is not the pinned one. `partner`: the client of the last worker, where it is another
-    one: two clients, or two versions, share the queues. `image`: run the workers in containers of this image instead of
-    by the client's command. `redis`: as the user wrote it, for the line that repeats a run; the environment has what it
-    stands for. `out`: folder of history and results, None for nowhere. `command`: the command line that asked for all
-    this, for the results file.
+    run for each. `alone`: begin with the workload alone. `crash_points`: also break every script at its three points.
+    `duration_ms` is a least time: every fault gets its turn. `hold_ms`: how long each fault is kept on, and `rounds`:
+    how often it comes, None for the fault's own. `mix`: the workload, None for that of the faults. `pause_ms`: between
+    two calls of a producer. `oracle`: its version, where it is not the pinned one. `partner`: the client of the last
+    worker, where it is another one: two clients, or two versions, share the queues. `image`: run the workers in
+    containers of this image instead of by the client's command. `redis`: as the user wrote it, for the line that
+    repeats a run; the environment has what it stands for. `out`: folder of history and results, None for nowhere.
+    `command`: the command line that asked for all this, for the results file.
     """
 
     client: Launch
@@ -41,6 +43,7 @@ class ChaosOptions:
     redis: str = ""
     out: Path | None = None
     together: bool = False
+    alone: bool = False
     crash_points: bool = False
     oracle: str = ""
     partner: Launch | None = None
@@ -56,6 +59,9 @@ class ChaosOptions:
         """The options of each run of a suite; none where only crash points were asked for."""
         if self.crash_points and not self.faults:
             return
+        if self.alone:
+            out = self.out / "no-fault" if self.out is not None else None
+            yield replace(self, faults=[], duration_ms=max(self.duration_ms, ALONE_MS), out=out)
         for faults in [self.faults] if self.together or not self.faults else [[fault] for fault in self.faults]:
             name = "together" if len(faults) > 1 else faults[0].name if faults else "no-fault"
             out = self.out / name if self.out is not None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -36,6 +37,8 @@ class HistoryRecorder:
         self._numbers = itertools.count(1)
         self._file = _opened(path) if path is not None else None
         self.header = HistoryHeader()
+        self.listeners: list[Callable[[HistoryLine], None]] = []
+        """Told of every line, by whatever thread records it, and in no particular order."""
 
     def now_ms(self) -> float:
         """Ms since the run began."""
@@ -65,6 +68,8 @@ class HistoryRecorder:
             if self._file is None:
                 self._lines.append(line)
             self._write(encode(line))
+        for listener in self.listeners:
+            listener(line)
 
     def since(self, count: int) -> list[HistoryLine]:
         """The lines after the first `count`; none where they are in a file."""

@@ -120,6 +120,11 @@ class RedisProcess:
         """Whether the process is there (frozen or not)."""
         return self._guard is not None and self._guard.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the server as it was seen last; 0 before it has served."""
+        return self._pid
+
     def connect(self, *, timeout_s: float = 10.0) -> redis.Redis:
         """A client of this one node."""
         return connect_node(RedisUrl(mode="standalone", nodes=[self.node]), self.node, timeout_s=timeout_s)

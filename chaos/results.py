@@ -13,8 +13,8 @@ from typing import Literal
 import msgspec
 
 from chaos.crash_points import CrashResult
-from chaos.observers import growth
 from chaos.options import ChaosOptions
+from chaos.tested import invariants_tested_by
 from conformance.checkers.histories.base import CheckResult, HistoryFinding
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History, HistoryLine, ResourceSample, StreamEventLine, encode
@@ -154,13 +154,17 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvariantCell(msgspec.Struct, frozen=True, kw_only=True):
-    """What an invariant says of a run. `examined` 0: the run had nothing of the kind."""
+    """What an invariant says of a run. `examined` 0: the run had nothing of the kind.
+
+    `applicable`: False where the client lacks what the invariant is about.
+    """
 
     verdict: CellVerdict
     examined: int
     findings: list[FindingRow] = []
     reasons: list[str] = []
     facts: dict[str, float] = {}
+    applicable: bool = True
 
 
 class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,13 +203,21 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     timeline: Timeline | None = None
     errors: dict[str, list[str]] = {}
     growth: dict[str, str] = {}
-    """Processes of the client whose memory grew."""
+    """Processes of the client whose memory grew; in files of before `memory` was an invariant."""
+    tested: list[str] = []
+    """The invariants that the run was meant to test."""
 
     @property
     def failed(self) -> list[str]:
         """The invariants that do not hold, explanations aside; and `memory`."""
         broken = [name for name, cell in self.cells.items() if cell.verdict == "fail"]
         return [*broken, "memory"] if self.growth else broken
+
+    @property
+    def unproven(self) -> list[str]:
+        """The invariants that the run was meant to test, and about which it can say nothing for certain."""
+        unknown = (name for name in self.tested if name in self.cells and self.cells[name].verdict == "unknown")
+        return [name for name in unknown if self.cells[name].applicable]
 
 
 class ResultsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="chaos-results"):
@@ -259,7 +271,7 @@ def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
         reproduce=options.reproduce,
         cells={judgement.check: _cell(judgement, client, faults) for judgement in result.judgements},
         timeline=timeline_of(result.history),
-        growth=growth(result.history),
+        tested=sorted(invariants_tested_by(options.faults)),
         errors={name: errors[-5:] for name, errors in result.errors.items() if errors},
     )
 
@@ -288,6 +300,7 @@ def _cell(judgement: CheckResult, client: str, where: Sequence[str]) -> Invarian
         examined=judgement.examined,
         findings=(unexplained + [row for row in rows if row.explained])[:FINDINGS_SHOWN],
         reasons=list(judgement.reasons),
+        applicable=judgement.applicable,
         facts={name: round(number, 1) for name, number in judgement.facts.items()},
     )
 
@@ -390,5 +403,5 @@ def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
 
 
 def any_failed(results: Iterable[ResultRow]) -> bool:
-    """Whether anything speaks against a client."""
-    return any(result.failed or not result.reached for result in results)
+    """Whether anything speaks against a client, or was not proved although it was to be."""
+    return any(result.failed or result.unproven or not result.reached for result in results)

@@ -12,18 +12,29 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
+from chaos.calm import CalmWatch, keep_calm
 from chaos.clients import ChaosProducer, ChaosWorker, ProcessorTimer
 from chaos.crash_points import CrashBench, crash, points_of
 from chaos.faults.base import ChaosSystem, Fault
-from chaos.observers import ProcessMonitor, QueueObserver, StarvationMonitor, final_snapshot, wait_for_quiescence
+from chaos.observers import (
+    ProcessMonitor,
+    QueueObserver,
+    StarvationMonitor,
+    final_snapshot,
+    sample_connections,
+    set_limits,
+    wait_for_quiescence,
+)
 from chaos.options import ChaosOptions
 from chaos.processes import CALL_DEADLINE_MS, ClientProcess, ContainerProcess
+from chaos.readers import ChaosReader
 from chaos.recorder import HistoryRecorder
 from chaos.report import render_all
 from chaos.results import FILE, ChaosResult, ResultRow, ResultsFile, ResultsHeader, crash_result_row, result_row
 from chaos.script_calls import ScriptCallCollector
+from chaos.tested import invariants_tested_by
 from chaos.topologies import open_topology
-from chaos.workload import LIMITED, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, SEGMENTS, ChaosWorkload
+from chaos.workload import LIMITED, MAIN, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, SEGMENTS, ChaosWorkload
 from conformance.checkers.histories.history import HistoryBounds, HistoryHeader, RunPhase
 from conformance.checkers.histories.history_checks import check_history
 from conformance.environment.clients import Launch
@@ -117,13 +128,15 @@ def _carry_out(
     with ExitStack() as stack:
         system = stack.enter_context(_running_system(options, environment, recorder))
         observer = stack.enter_context(QueueObserver(system.topology, recorder, system.prefix, QUEUES))
+        watch = CalmWatch()
+        recorder.listeners.append(watch)
         stack.enter_context(StarvationMonitor(recorder))
-        stack.enter_context(ProcessMonitor(recorder, system.living_pids))
+        stack.enter_context(ProcessMonitor(recorder, system.measured_pids))
         collector = ScriptCallCollector(system.processes, recorder)
         if options.out is not None:
             stack.enter_context(collector)
-        _disturb(options, system)
-        snapshot = _settle(options, system, observer)
+        _disturb(options, system, watch)
+        snapshot = _settle(options, system, observer, watch)
         # First stop, then collect: two collectors at once would record a call twice.
         collector.stop()
         collector.collect(everything=True)
@@ -154,16 +167,22 @@ def _running_system(
         producers = [
             ChaosProducer(
                 new_process(f"producer-{number}", options.client),
-                iter(ChaosWorkload(options.seed * 1000 + number, options.workload_mix, label=f"p{number}-")),
+                ChaosWorkload(options.seed * 1000 + number, options.workload_mix, label=f"p{number}-"),
                 recorder,
                 prefix,
                 options.pause_ms / 1000,
+                reader=ChaosReader(recorder, prefix),
             )
             for number in range(1, options.producers + 1)
         ]
         workers = [
             ChaosWorker(
-                new_process(f"worker-{number}", client, options.image), recorder, timer, prefix, dict(WORKER_OPTIONS)
+                new_process(f"worker-{number}", client, options.image),
+                recorder,
+                timer,
+                prefix,
+                dict(WORKER_OPTIONS),
+                reader=ChaosReader(recorder, prefix),
             )
             for number, client in enumerate(options.worker_clients, 1)
         ]
@@ -171,7 +190,7 @@ def _running_system(
         # Before the processes are closed: a fault that still waits for something would hold up the end.
         stack.callback(system.aborted.set)
         _start_all([producer.process for producer in producers])
-        producers[0].set_limits()
+        set_limits(topology, prefix)
         _start_all([worker.process for worker in workers])
         yield system
 
@@ -195,24 +214,28 @@ def _history_header(options: ChaosOptions, recorder: HistoryRecorder, prefix: st
             lock_ms=LOCK_MS,
             limits={LIMITED: RATE},
             concurrency={NARROW: NARROW_CONCURRENCY},
+            worker_concurrency=WORKER_OPTIONS["concurrency"],
         ),
+        evidence="full",
         reproduce=options.reproduce,
     )
 
 
-def _disturb(options: ChaosOptions, system: ChaosSystem) -> None:
+def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch) -> None:
     """The workload, and the nemesis: one fault after the other, in the order of the seed."""
     system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="workload"))
     begun = system.recorder.now_ms()
     for producer in system.producers:
         producer.start()
     system.pause(LEAD_MS)
+    sample_connections(system.recorder, system.processes)
     for fault in _faults_in_turn(options, system):
         with fault.inject_into(system):
             system.pause(fault.hold_ms if options.hold_ms is None else options.hold_ms)
         system.pause(GAP_MS)
     while (left := begun + options.duration_ms - system.recorder.now_ms()) > 0:
         system.pause(left)
+    keep_calm(system, watch, invariants_tested_by(options.faults))
     for producer in system.producers:
         producer.stop()
 
@@ -228,7 +251,7 @@ def _faults_in_turn(options: ChaosOptions, system: ChaosSystem) -> Iterator[Faul
         yield system.random.choice(list(options.faults))
 
 
-def _settle(options: ChaosOptions, system: ChaosSystem, observer: QueueObserver) -> Snapshot:
+def _settle(options: ChaosOptions, system: ChaosSystem, observer: QueueObserver, watch: CalmWatch) -> Snapshot:
     """Heal, drain, come to rest, and read everything."""
     put, now = system.recorder.put, system.recorder.now_ms
     for process in system.processes:
@@ -247,4 +270,6 @@ def _settle(options: ChaosOptions, system: ChaosSystem, observer: QueueObserver)
     )
     put(RunPhase(at_ms=now(), name="quiescent" if rest.reached else "stuck", seen=rest.seen))
     observer.catch_up()
+    watch.wait_for_readers(observer.last_entry(MAIN))
+    sample_connections(system.recorder, system.processes)
     return final_snapshot(system.topology, system.prefix)

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.crash_points import CrashBench, CrashPoint, crash
 from chaos.faults.base import all_faults
-from chaos.mutants.defects import ChaosMutant, all_mutants
+from chaos.mutants.catalogue import ChaosMutant, all_mutants
 from chaos.options import ChaosOptions
 from chaos.runner import run_chaos
 from conformance.checkers.histories.base import CheckResult
@@ -34,7 +34,6 @@ def judgements_of(mutant: ChaosMutant, environment: Environment, seed: int) -> S
         faults=faults,
         duration_ms=0 if faults else 4000,
         seed=seed,
-        mix=mutant.mix,
         drain_s=drain_s,
     )
     return run_chaos(options, environment).judgements

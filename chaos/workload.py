@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -12,18 +12,31 @@ import msgspec
 from conformance.checkers.histories.history import PlannedJob, StartLimit
 from conformance.driver.ops import flow, job, queue
 from conformance.driver.ops.base import Op
-from conformance.driver.ops.flow import AddFlow, FlowJob
+from conformance.driver.ops.flow import AddFlow, FlowJob, UpsertJobScheduler
 from conformance.driver.ops.queue import Add, AddBulk, NewJob
 
-MAIN, LIMITED, NARROW = "main", "limited", "narrow"
-"""Queues: one for everything, one with a rate limit, one with a global concurrency."""
-QUEUES = (MAIN, LIMITED, NARROW)
+MAIN, LIMITED, NARROW, LONG = "main", "limited", "narrow", "long"
+"""Queues: one for everything, one with a rate limit, one with a global concurrency, one whose jobs outlast locks."""
+QUEUES = (MAIN, LIMITED, NARROW, LONG)
 RATE = StartLimit(most=5, duration_ms=200)
 NARROW_CONCURRENCY = 2
 EVENTS_KEPT = 1_000_000
 """The streams must not be trimmed while they are read."""
 FAR_MS = 60_000
 """A delay that nobody waits for: the segment itself brings the job on."""
+LONG_MS = 4300
+"""Longer than two locks live: such a job is done only by who renews its lock."""
+BACKOFF_MS = 100
+TICK_MS, TICKS = 300, 5
+"""A scheduler: how far apart, and how many times."""
+SAME_MS = 200
+"""How long a deduplicated job runs: others of its id are asked for meanwhile."""
+OPENING = ("schedule", "longs", "rush", "crowd", "squeeze", "deep", "same", "same", "same")
+"""The kinds of call with which a producer begins: every limit is reached at once, and not by chance."""
+WITHOUT_DUE_TIMES = ("longs", "rush", "crowd", "squeeze")
+"""Those of them in which nothing is due at some time."""
+CALM = ("crowd", "rush", "deep", "same", "same", "same")
+"""The kinds of call that come when the last fault is healed: enough for every worker."""
 
 
 class ProcessorBehaviour(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,12 +49,33 @@ class ProcessorBehaviour(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call of a producer: the operation, on which kind of handle of which queue, and the jobs that it adds."""
+    """A call of a producer: the operation, on which kind of handle of which queue, and the jobs that it adds.
+
+    `deduplication`: the id under which it adds a job, unless one of that id is there; then nobody knows the job's name.
+    """
 
     op: Op[Any]
     role: str
     queue: str
     jobs: tuple[PlannedJob, ...]
+    deduplication: str = ""
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the history says of it beside its jobs."""
+        found: dict[str, Any] = {"queue": self.queue}
+        if self.deduplication:
+            found["deduplication"] = self.deduplication
+        if isinstance(self.op, UpsertJobScheduler):
+            found |= {"scheduler": self.op.id, "times": self.op.repeat["limit"]}
+        return found
+
+    def singles(self) -> Iterator[PlannedCall]:
+        """The same as calls for one job each; only of a bulk."""
+        if isinstance(self.op, AddBulk):
+            for new, planned in zip(self.op.jobs, self.jobs, strict=True):
+                op = Add(name=new.name, data_raw=new.data_raw, opts=new.opts)
+                yield PlannedCall(op, self.role, self.queue, (planned,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +83,7 @@ class WorkloadMix:
     """How the workload is made up.
 
     `weights`: of the kinds of call. `slow_ms`: how long slow jobs work; `narrow_ms`: how long those of the narrow queue
-    do at most.
+    do at most. `opening`: the kinds of call that come first.
     """
 
     weights: Mapping[str, int] = field(
@@ -65,18 +99,22 @@ class WorkloadMix:
             "delays": 3,
             "unkept": 5,
             "slow": 2,
-            "bulk": 6,
-            "flow": 5,
-            "limited": 6,
+            "bulk": 5,
+            "deep": 5,
+            "limited": 4,
+            "rush": 2,
             "narrow": 8,
+            "same": 5,
+            "long": 1,
         }
     )
     slow_ms: float = 300
     narrow_ms: float = 30
+    opening: tuple[str, ...] = OPENING
 
 
 class ChaosWorkload:
-    """An endless series of calls."""
+    """An endless series of calls: the opening of the mix, then kinds by their weights."""
 
     def __init__(self, seed: int, mix: WorkloadMix, *, label: str = "j") -> None:
         self._random = random.Random(seed)
@@ -85,14 +123,30 @@ class ChaosWorkload:
         self._made = 0
         self._kinds: Mapping[str, Callable[[], PlannedCall]] = {
             "bulk": self._bulk,
+            "deep": self._flow,
             "flow": self._flow,
+            "schedule": self._schedule,
+            "same": self._same,
+            "longs": lambda: self._burst("long", 6),
+            "rush": lambda: self._burst(LIMITED, 4 * RATE.most),
+            "crowd": lambda: self._burst("slow", 24),
+            "squeeze": lambda: self._burst(NARROW, 4 * NARROW_CONCURRENCY),
         }
 
     def __iter__(self) -> Iterator[PlannedCall]:
+        yield from map(self._call, self._mix.opening)
         kinds, weights = zip(*self._mix.weights.items(), strict=True)
         while True:
-            kind = self._random.choices(kinds, weights)[0]
-            yield self._kinds[kind]() if kind in self._kinds else self._single(kind)
+            yield self._call(self._random.choices(kinds, weights)[0])
+
+    def calm(self) -> Iterator[PlannedCall]:
+        """What is asked for when the last fault is healed."""
+        for kind in CALM:
+            if self._mix.opening == OPENING or kind in self._mix.opening:
+                yield self._call(kind)
+
+    def _call(self, kind: str) -> PlannedCall:
+        return self._kinds[kind]() if kind in self._kinds else self._single(kind)
 
     def _single(self, kind: str) -> PlannedCall:
         planned, opts, behaviour = self._job(kind)
@@ -100,20 +154,50 @@ class ChaosWorkload:
         return PlannedCall(op, "queue", planned.queue, (planned,))
 
     def _bulk(self) -> PlannedCall:
-        bulk = [self._job(self._random.choice(("plain", "delayed", "prioritized"))) for _ in range(5)]
+        return self._together(self._random.choice(("plain", "delayed", "prioritized")) for _ in range(5))
+
+    def _burst(self, kind: str, size: int) -> PlannedCall:
+        """So many of one kind that a limit is reached."""
+        return self._together(kind for _ in range(size))
+
+    def _together(self, kinds: Iterable[str]) -> PlannedCall:
+        bulk = [self._job(kind) for kind in kinds]
         jobs = [NewJob(name=planned.name, data_raw=_data(behaviour), opts=opts) for planned, opts, behaviour in bulk]
-        return PlannedCall(AddBulk(jobs=jobs), "queue", MAIN, tuple(planned for planned, _, _ in bulk))
+        return PlannedCall(AddBulk(jobs=jobs), "queue", bulk[0][0].queue, tuple(planned for planned, _, _ in bulk))
 
     def _flow(self) -> PlannedCall:
-        parent, _, behaviour = self._job("plain")
-        children = [self._job(kind, parent=parent.name) for kind in ("plain", "delayed", "narrow")]
-        nodes = [
-            FlowJob(name=child.name, queue=child.queue, data_raw=_data(child_behaviour), opts=opts)
-            for child, opts, child_behaviour in children
-        ]
-        root = FlowJob(name=parent.name, queue=parent.queue, data_raw=_data(behaviour), children=nodes)
-        planned = (parent, *(child for child, _, _ in children))
-        return PlannedCall(AddFlow(flow=root), "flow", parent.queue, planned)
+        """Three levels over two queues: the middle one is a child and a parent."""
+        planned: list[PlannedJob] = []
+
+        def node(kind: str, parent: str, *below: tuple[str, tuple[str, ...]]) -> FlowJob:
+            job_planned, opts, behaviour = self._job(kind, parent=parent)
+            planned.append(job_planned)
+            children = [node(child, job_planned.name, *((leaf, ()) for leaf in leaves)) for child, leaves in below]
+            return FlowJob(
+                name=job_planned.name,
+                queue=job_planned.queue,
+                data_raw=_data(behaviour),
+                opts=opts,
+                children=children,
+            )
+
+        root = node("plain", "", ("plain", ("plain", "narrow")), ("delayed", ()), ("narrow", ()))
+        return PlannedCall(AddFlow(flow=root), "flow", planned[0].queue, tuple(planned))
+
+    def _schedule(self) -> PlannedCall:
+        """Some iterations of a scheduler, which ends by itself."""
+        self._made += 1
+        name = f"{self._label}{self._made}"
+        repeat = {"every": TICK_MS, "limit": TICKS}
+        op = UpsertJobScheduler(id=name, repeat=repeat, name=name, data_raw=_data(ProcessorBehaviour()))
+        return PlannedCall(op, "queue", MAIN, ())
+
+    def _same(self) -> PlannedCall:
+        """A job that is there only once at a time: the same id is asked for several times in a row."""
+        name = f"{self._label}same-{self._made // 40}"
+        behaviour = ProcessorBehaviour(work_ms=SAME_MS)
+        op = Add(name=name, data_raw=_data(behaviour), opts={"deduplication": {"id": name}})
+        return PlannedCall(op, "queue", MAIN, (), deduplication=name)
 
     def _job(self, kind: str, *, parent: str = "") -> tuple[PlannedJob, dict[str, Any], ProcessorBehaviour]:
         """A job of a kind: how it is planned, its options, and what its processor is told."""
@@ -121,7 +205,7 @@ class ChaosWorkload:
         work_ms = round(self._random.uniform(2, 10), 1)
         planned, opts = self._planned_and_opts(kind)
         behaviour = self._behaviour(kind, work_ms)
-        queue_name = kind if kind in {LIMITED, NARROW} else MAIN
+        queue_name = kind if kind in QUEUES else MAIN
         name = f"{self._label}{self._made}"
         return PlannedJob(name=name, queue=queue_name, parent=parent, **planned), opts, behaviour
 
@@ -135,9 +219,11 @@ class ChaosWorkload:
         if kind == "delayed":
             delay_ms = self._random.randint(50, 800)
             return {"delay_ms": delay_ms}, {"delay": delay_ms}
-        if kind in {"retries", "backs-off"}:
-            backoff = {"backoff": {"type": "fixed", "delay": 100}} if kind == "backs-off" else {}
-            return {"attempts": 4}, {"attempts": 4, **backoff}
+        if kind == "retries":
+            return {"attempts": 4}, {"attempts": 4}
+        if kind == "backs-off":
+            backoff = {"type": "fixed", "delay": BACKOFF_MS}
+            return {"attempts": 4, "backoff_ms": BACKOFF_MS}, {"attempts": 4, "backoff": backoff}
         if kind == "unkept":
             return {"kept": False}, {"removeOnComplete": True}
         return {"kind": kind} if kind in {"waits", "delays"} else {}, {}
@@ -149,6 +235,8 @@ class ChaosWorkload:
             return ProcessorBehaviour(kind=kind, work_ms=work_ms)
         if kind == "slow":
             return ProcessorBehaviour(work_ms=self._mix.slow_ms)
+        if kind == LONG:
+            return ProcessorBehaviour(work_ms=LONG_MS)
         if kind == NARROW:
             return ProcessorBehaviour(work_ms=round(self._random.uniform(5, self._mix.narrow_ms), 1))
         return ProcessorBehaviour(work_ms=work_ms)

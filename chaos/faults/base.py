@@ -16,7 +16,7 @@ import pkgutil
 import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
@@ -24,11 +24,12 @@ from functools import cache
 from chaos.clients import ChaosProducer, ChaosWorker
 from chaos.processes import ClientProcess
 from chaos.recorder import HistoryRecorder
-from chaos.redis_servers import Persistence, RedisServer
+from chaos.redis_servers import Persistence, RedisProcess, RedisServer
 from chaos.topologies import Topology, TopologyName
 from chaos.workload import WorkloadMix
+from conformance.checkers.histories.evidence import REDIS
 from conformance.checkers.histories.history import FaultBegan, FaultEnded
-from conformance.problems import UsageProblem
+from conformance.problems import EnvironmentProblem, UsageProblem
 
 EVERYTHING = 0.0
 """The start of the run: all that was written since then may be gone."""
@@ -68,6 +69,13 @@ class ChaosSystem:
     def living_pids(self) -> dict[str, int]:
         """The process ids of the client's processes that live, by name."""
         return {process.name: process.pid for process in self.processes if process.alive}
+
+    def measured_pids(self) -> dict[str, int]:
+        """Those, and the server's that has the data, where it is a process of this machine."""
+        with suppress(EnvironmentProblem):
+            if isinstance(self.primary, RedisProcess) and self.primary.running and self.primary.pid:
+                return {**self.living_pids(), REDIS: self.primary.pid}
+        return self.living_pids()
 
     @property
     def primary(self) -> RedisServer:

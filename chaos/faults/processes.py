@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 
 from chaos.faults.base import ChaosSystem, fault
 from chaos.processes import ClientProcess
-from chaos.workload import MAIN, WorkloadMix
+from chaos.workload import MAIN, WITHOUT_DUE_TIMES, WorkloadMix
 from conformance.driver.ops.queue import IsPaused
 from conformance.driver.ops.worker import IsWorkerRunning
 from conformance.observe.tap.recording import NotSeen
@@ -19,7 +19,10 @@ REACH_MS = 3000
 A_WHILE_MS = 100
 WORKER_AWAY_MS = 300
 HOUR_MS = 3_600_000
-NO_DUE_TIMES = WorkloadMix(weights={"plain": 20, "prioritized": 6, "retries": 6, "fails": 3, "slow": 2, "narrow": 6})
+NO_DUE_TIMES = WorkloadMix(
+    weights={"plain": 20, "prioritized": 6, "retries": 6, "fails": 3, "slow": 2, "narrow": 6},
+    opening=WITHOUT_DUE_TIMES,
+)
 """A clock that is an hour ahead would delay a job by an hour, which is right and takes too long."""
 BULKS = WorkloadMix(weights={"bulk": 5, "plain": 1})
 FLOWS = WorkloadMix(weights={"flow": 5, "plain": 1})

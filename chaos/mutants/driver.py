@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from chaos.mutants.defects import find_mutant
+from chaos.mutants.catalogue import find_mutant
 from conformance.mutants.damage import Damage
 from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant

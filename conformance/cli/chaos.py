@@ -20,7 +20,11 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 
 @click.command()
 @run_options_of("client", "packages", "oracle", "node")
-@click.option("--faults", default="", help="Names and globs, comma-separated; `none` for none; default: all.")
+@click.option(
+    "--faults",
+    default="",
+    help="Names and globs, comma-separated; `none` for none; default: all, and the crash points.",
+)
 @click.option("--topology", type=click.Choice(TOPOLOGIES), default="single", show_default=True)
 @click.option(
     "--duration",
@@ -38,7 +42,11 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
     help="How long each fault is kept on, such as 60s; default: its own time.",
 )
 @click.option("--together", is_flag=True, help="All faults in one run, chosen by the seed (a soak).")
-@click.option("--crash-points", is_flag=True, help="Break every script at its three points; alone, only that.")
+@click.option(
+    "--crash-points",
+    is_flag=True,
+    help="Break every script at its three points; alone, only that; part of the default.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of workload and nemesis.")
 @click.option("--redis", default="", help="binary:PATH or container[:IMAGE]; default: redis-server on PATH.")
 @click.option("--partner", default="", help="Client of the last worker, by name; node@5.81.3 is another version.")
@@ -65,6 +73,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
         redis=options["redis"],
         node=options["node"],
     )
+    everything = not (options["faults"] or options["crash_points"] or options["together"])
     faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
     with prepare(wanted, redis="program") as environment:
         chosen = ChaosOptions(
@@ -77,7 +86,8 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
             redis=options["redis"],
             out=Path(options["out"]) if options["out"] else None,
             together=options["together"],
-            crash_points=options["crash_points"],
+            alone=everything,
+            crash_points=options["crash_points"] or everything,
             oracle=environment.toolchain.package.version if options["oracle"] else "",
             partner=environment.launch(options["partner"]) if options["partner"] else None,
             command=["bullmq-conformance", *sys.argv[1:]],
@@ -96,15 +106,18 @@ def _possible(faults: list[Any], redis: str) -> list[Any]:
 
 def _show(result: ResultRow) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    wrong = result.failed or ([] if result.reached else ["never reached"])
+    wrong = result.failed or result.unproven or ([] if result.reached else ["never reached"])
     explained = [name for name, cell in result.cells.items() if cell.verdict == "explained"]
     as_node = f" (as Node: {', '.join(explained)})" if explained else ""
-    line = f"{'✗' if wrong else '✓'} {result.client} {result.name} [{result.topology}] {result.seconds:.1f} s{as_node}"
+    mark = "✗" if result.failed else "?" if wrong else "✓"
+    line = f"{mark} {result.client} {result.name} [{result.topology}] {result.seconds:.1f} s{as_node}"
     console.print(line, style="bold red" if wrong else None)
     for process, much in result.growth.items():
         console.print(f"    memory: {process} grew from {much}")
     for name in filter(result.cells.get, result.failed):
         for found in result.cells[name].findings[:3]:
             console.print(f"    {name}: {found.job} {found.message}")
+    for name in result.unproven:
+        console.print(f"    {name}: unknown: {'; '.join(result.cells[name].reasons[:3])}")
     if wrong and result.reproduce:
         console.print(f"    reproduce: {result.reproduce}")

@@ -20,8 +20,7 @@ import pytest
 from chaos import observers
 from chaos.crash_points import points_of
 from chaos.faults.base import ChaosSystem, Fault, all_faults, chosen_faults
-from chaos.mutants.defects import all_mutants
-from chaos.observers import growth
+from chaos.mutants.catalogue import all_mutants
 from chaos.options import ChaosOptions, topology_for
 from chaos.recorder import HistoryRecorder, both_clocks
 from chaos.report import render_all
@@ -48,6 +47,7 @@ from conformance.checkers.histories.history import (
     in_order,
 )
 from conformance.checkers.histories.history_checks import ALL_CHECKS
+from conformance.checkers.histories.recovery import growth
 from conformance.driver.ops.queue import Add
 from conformance.environment import starvation
 from conformance.environment.clients import Launch
@@ -79,7 +79,7 @@ def test_the_workload_has_every_kind_and_names_are_unique() -> None:
     ]
     assert {behaviour.kind for behaviour in behaviours} == {"plain", "retries", "fails", "waits", "delays"}
     jobs = [job for call in calls for job in call.jobs]
-    assert {job.queue for job in jobs} == {"main", "limited", "narrow"}
+    assert {job.queue for job in jobs} == {"main", "limited", "narrow", "long"}
     assert any(job.parent for job in jobs)
     assert any(job.lifo for job in jobs)
     assert any(job.priority for job in jobs)
@@ -199,7 +199,7 @@ def test_a_client_that_is_not_let_run_is_noticed(share: float, starved: bool, mo
     """A second passes between two looks: each asks for the time, and once more for its sample."""
     recorder, clock, waited_s = HistoryRecorder(), itertools.count(step=500), itertools.count(step=share)
     monkeypatch.setattr(observers, "PERIOD_S", 0.001)
-    monkeypatch.setattr(starvation, "thread_waits_s", lambda _pid: {"1": next(waited_s)})
+    monkeypatch.setattr(starvation, "thread_waits_s", lambda pid: {"1": next(waited_s) if pid == 1 else 0.0})
     monkeypatch.setattr(recorder, "now_ms", lambda: next(clock))
     with observers.ProcessMonitor(recorder, lambda: {"worker-1": 1}):
         assert wait_until(lambda: len(recorder.since(0)) > 12, deadline_s=20)

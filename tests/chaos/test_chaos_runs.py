@@ -15,7 +15,7 @@ import pytest
 from chaos.conftest import complaint
 from chaos.crash_points import CrashBench, CrashPoint, crash
 from chaos.faults.base import all_faults
-from chaos.mutants.defects import all_mutants
+from chaos.mutants.catalogue import all_mutants
 from chaos.options import ChaosOptions
 from chaos.results import result_row
 from chaos.runner import run_chaos

@@ -62,7 +62,7 @@ def test_without_a_snapshot_the_end_is_unknown() -> None:
 
 def test_every_check_says_what_it_is_about() -> None:
     assert all(check.doc.endswith(".") for check in ALL_CHECKS)
-    assert len({check.name for check in ALL_CHECKS}) == len(ALL_CHECKS) == 15
+    assert len({check.name for check in ALL_CHECKS}) == len(ALL_CHECKS) == 25
 
 
 def test_a_history_survives_its_file() -> None:
@@ -138,7 +138,7 @@ def test_indeterminate() -> None:
     assert judged("indeterminate", completed_life(), end_state("1=a", "2=a")).verdict == "fail"
 
 
-def test_after_eviction_key_by_key_only_progress_is_judged() -> None:
+def test_after_eviction_key_by_key_only_progress_and_the_client_itself_are_judged() -> None:
     """The counter of ids is gone, and job 1 is still there: a new job gets its id and runs in its place."""
     both = snapshot_builders.snapshot(
         {"q:1": snapshot_builders.job(name="a"), "q:failed": Zset({"1": 1.0}), "q:completed": Zset({"1": 2.0})}
@@ -148,7 +148,7 @@ def test_after_eviction_key_by_key_only_progress_is_judged() -> None:
     verdicts = {
         result.check: result.verdict for result in check_history(History(HistoryHeader(), in_order(lines)), both)
     }
-    assert verdicts.pop("progress") == "ok"
+    assert {verdicts.pop(check) for check in ("progress", "recovery", "connections", "memory")} == {"ok"}
     assert set(verdicts.values()) == {"unknown"}
     stands_still = [*added(30), event(31, "waiting"), *fault(40, 50, "evict.allkeys-lru", lost_since_ms=0, torn=True)]
     assert judged("progress", [*stands_still, quiescent()], both).verdict == "fail"

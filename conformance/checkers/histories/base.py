@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -28,12 +29,20 @@ class Undecided:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Inapplicable:
+    """Why there is nothing to judge: the client has nothing of the kind, and says so."""
+
+    reason: str
+
+
 @dataclass
 class CheckStatistics:
-    """How much a check has looked at, and what it has measured (for the report)."""
+    """How much a check has looked at, what it has measured (for the report), and what it has seen how often."""
 
     examined: int = 0
     facts: dict[str, float] = field(default_factory=dict)
+    seen: Counter[str] = field(default_factory=Counter)
 
     def count(self) -> None:
         """Count one thing that was looked at."""
@@ -48,8 +57,8 @@ class CheckStatistics:
 class CheckResult:
     """The result of a check over a history.
 
-    `unknown`: nothing speaks against the invariant, but not everything could be judged (`reasons`). `examined` 0: the
-    run had nothing that the invariant is about.
+    `unknown`: nothing speaks against the invariant, but not everything could be judged, or too little was seen to say
+    that it holds (`reasons`). `applicable`: False where that is so because the client lacks what it is about.
     """
 
     check: str
@@ -58,6 +67,7 @@ class CheckResult:
     reasons: tuple[str, ...] = ()
     examined: int = 0
     facts: dict[str, float] = field(default_factory=dict)
+    applicable: bool = True
 
 
 NO_SNAPSHOT = Undecided("there is no snapshot of the end")
@@ -65,21 +75,34 @@ NO_REST = Undecided("the queues never came to rest, so that events and snapshot 
 TORN = Undecided("keys were evicted one by one, so that what is left need not fit together")
 """Even the counter of ids may be gone while jobs are still there: a new job may get the id of an old one."""
 
-Predicate: TypeAlias = Callable[[Evidence, CheckStatistics], Iterator[HistoryFinding | Undecided]]
+Judged: TypeAlias = HistoryFinding | Undecided | Inapplicable
+Predicate: TypeAlias = Callable[[Evidence, CheckStatistics], Iterator[HistoryFinding | Undecided | Inapplicable]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCheck:
-    """A named invariant over a history. `even_torn`: also judged where keys went away one by one."""
+    """A named invariant over a history. `even_torn`: also judged where keys went away one by one.
+
+    `least`: how much it must have examined, and `least_seen`: what it must have seen how often, to say `ok` of a
+    history that is to be full evidence.
+    """
 
     name: str
     predicate: Predicate
     even_torn: bool = False
+    least: int = 1
+    least_seen: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def doc(self) -> str:
         """The rule in words."""
         return (self.predicate.__doc__ or "").strip()
+
+    @property
+    def demands(self) -> str:
+        """What it must have seen, in words."""
+        seen = [f"{least} {what}" for what, least in self.least_seen.items()]
+        return ", ".join([f"{self.least} examined", *seen])
 
     def run(self, evidence: Evidence) -> CheckResult:
         """Judge."""
@@ -88,13 +111,24 @@ class HistoryCheck:
         statistics = CheckStatistics()
         found = list(self.predicate(evidence, statistics))
         findings = tuple(item for item in found if isinstance(item, HistoryFinding))
-        reasons = tuple(dict.fromkeys(item.reason for item in found if isinstance(item, Undecided)))
-        verdict: Verdict = "fail" if findings else "unknown" if reasons else "ok"
+        inapplicable = [item.reason for item in found if isinstance(item, Inapplicable)]
+        undecided = [item.reason for item in found if isinstance(item, Undecided)]
+        if not inapplicable and evidence.is_full:
+            undecided += self._too_little(statistics)
+        verdict: Verdict = "fail" if findings else "unknown" if undecided or inapplicable else "ok"
         return CheckResult(
             check=self.name,
             verdict=verdict,
             findings=findings,
-            reasons=reasons,
+            reasons=tuple(dict.fromkeys([*inapplicable, *undecided])),
             examined=statistics.examined,
             facts=statistics.facts,
+            applicable=bool(findings or undecided or not inapplicable),
         )
+
+    def _too_little(self, statistics: CheckStatistics) -> Iterator[str]:
+        if statistics.examined < self.least:
+            yield f"only {statistics.examined} examined, {self.least} are needed"
+        for what, least in self.least_seen.items():
+            if statistics.seen[what] < least:
+                yield f"only {statistics.seen[what]} {what}, {least} are needed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,6 +19,8 @@ ABOUT_THE_PAST = {"event-jobs": "a loss took the beginning of the stream", "id-c
 """Snapshot checks that speak about what came before, and so not after a loss."""
 ABOUT_CLOCKS = {"times-in-order": "a clock was off"}
 TIMES = ("timestamp", "processedOn", "finishedOn")
+NOT_OF_REDIS = ("crash.", "worker.", "producer.", "network.", "clock.", "machine.")
+"""Beginnings of the names of faults that leave Redis itself alone."""
 HELD = frozenset({"active", "stalled", "waiting-children"})
 """Containers that a queue at rest has no jobs in."""
 
@@ -68,10 +71,13 @@ def _durability(evidence: Evidence, statistics: CheckStatistics) -> Iterator[His
 def _indeterminate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """A call that was answered happened once, one that failed never, and one that nobody knows about at most once.
 
-    addBulk is a pipeline and no transaction: when it fails, some of its jobs may be there.
+    addBulk is a pipeline and no transaction: when it fails, some of its jobs may be there. Of a flow all jobs are
+    there, or none.
     """
     kept = _names_kept(evidence)
     for call in evidence.calls.values():
+        if call.invocation.op == "flow.add":
+            yield from _halves(evidence, call, kept)
         for planned in call.invocation.jobs:
             jobs = evidence.by_name.get(planned.name, [])
             if any(evidence.may_be_lost(job) for job in jobs):
@@ -86,6 +92,27 @@ def _indeterminate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
                     job=f"{planned.queue}:{planned.name}",
                     lines=(call.invocation, *answer, *lines),
                 )
+
+
+def _halves(evidence: Evidence, call: CallHistory, kept: Counter[tuple[str, str]]) -> Iterator[HistoryFinding]:
+    """A flow of which only a part was added, while Redis itself was well: it refuses scripts of an EXEC one by one."""
+    jobs = call.invocation.jobs
+    histories = [job for planned in jobs for job in evidence.by_name.get(planned.name, [])]
+    until = call.completion.at_ms if call.completion is not None else math.inf
+    hurt = any(
+        window.touches(call.invocation.at_ms, until) and not window.fault.startswith(NOT_OF_REDIS)
+        for window in evidence.windows
+    )
+    if hurt or any(evidence.may_be_lost(job) or evidence.may_be_removed(job) for job in histories):
+        return
+    there = [
+        planned.name
+        for planned in jobs
+        if kept[planned.queue, planned.name] or any(_was_added(job) for job in evidence.by_name.get(planned.name, []))
+    ]
+    if there and len(there) < len(jobs):
+        message = f"of the {len(jobs)} jobs of a flow {len(there)} were added: {', '.join(there)}"
+        yield HistoryFinding(message=message, job=jobs[0].name, lines=(call.invocation,))
 
 
 def _names_kept(evidence: Evidence) -> Counter[tuple[str, str]]:
@@ -121,9 +148,9 @@ def _answered(call: CallHistory) -> str:
 
 
 KEEPING_CHECKS = (
-    HistoryCheck(name="conservation", predicate=_conservation),
-    HistoryCheck(name="durability", predicate=_durability),
-    HistoryCheck(name="indeterminate", predicate=_indeterminate),
+    HistoryCheck(name="conservation", predicate=_conservation, least=20),
+    HistoryCheck(name="durability", predicate=_durability, least=20),
+    HistoryCheck(name="indeterminate", predicate=_indeterminate, least=20),
 )
 
 

@@ -10,9 +10,11 @@ from functools import cached_property
 
 from conformance.checkers.histories.history import (
     Completion,
+    EntryTold,
     Fail,
     FaultBegan,
     FaultEnded,
+    HandleChanged,
     History,
     HistoryLine,
     Info,
@@ -20,6 +22,7 @@ from conformance.checkers.histories.history import (
     MachineStarved,
     Ok,
     PlannedJob,
+    ResourceSample,
     RunEnded,
     RunPhase,
     RunStarted,
@@ -30,6 +33,20 @@ from conformance.observe.tables import Snapshot
 
 REMOVING = frozenset({"queue.drain", "queue.obliterate", "queue.clean", "queue.remove", "job.remove"})
 """Operations after which jobs may rightly be gone."""
+KIT = "kit"
+"""The name of the kit's own process in samples."""
+REDIS = "redis"
+"""The name of the server that has the data, in samples."""
+LATE = "kit, late"
+"""In samples: by how much threads of the kit woke up too late, whoever kept them."""
+SAMPLED_MS = 1000
+"""How far apart samples are: one speaks of what was before it."""
+STARVED = "machine.starved"
+"""The name of windows in which the machine let nobody run: no fault of anybody."""
+CALLS_AFTER_HEALING = 10
+"""So many calls of a producer have to succeed when the last fault is healed."""
+ENTRIES_AFTER_HEALING = 20
+"""So many entries has a reader to tell of when the last fault is healed."""
 
 
 @dataclass
@@ -65,6 +82,19 @@ class JobHistory:
     def label(self) -> str:
         """For messages."""
         return f"{self.queue}:{self.id}" + (f" ({self.name})" if self.name else "")
+
+
+@dataclass
+class RunHistory:
+    """A run of a job: the call of its processor, and its end, if it came."""
+
+    started: RunStarted
+    ended: RunEnded | None = None
+
+    @property
+    def ended_ms(self) -> float:
+        """When the processor ended; infinite where it did not."""
+        return self.ended.at_ms if self.ended is not None else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +156,11 @@ class Evidence:
         """When the call began that wants a job, by the job's name."""
         self.removals: dict[str, float] = {}
         """When somebody last asked to remove jobs of a queue, by queue."""
+        self.runs: list[RunHistory] = []
+        self.handles: list[HandleChanged] = []
+        self.told: list[EntryTold] = []
+        self.samples: list[ResourceSample] = []
+        self._running: dict[tuple[str, str, str, str], RunHistory] = {}
         self._current: dict[tuple[str, str], JobHistory] = {}
         self._named: dict[tuple[str, str, str], JobHistory] = {}
         self._open_faults: dict[int, FaultBegan] = {}
@@ -169,6 +204,56 @@ class Evidence:
         return [(window.lost_since_ms, window.ended_ms) for window in self.windows if window.lost_since_ms is not None]
 
     @property
+    def is_full(self) -> bool:
+        """Whether the run was to show as much as the invariants ask for."""
+        return self.history.header.evidence == "full"
+
+    @property
+    def faults(self) -> list[FaultWindow]:
+        """The windows of faults, without those in which the machine starved."""
+        return [window for window in self.windows if window.fault != STARVED]
+
+    @property
+    def healed_ms(self) -> float:
+        """When the last fault was healed; infinite where one never was, 0 without any."""
+        return max((window.ended_ms for window in self.faults), default=0.0)
+
+    @property
+    def resumed_ms(self) -> float:
+        """Until when, after the last fault, whoever it touched may still be on the way back."""
+        ends = (window.ended_ms + self.patience_ms(window) for window in self.faults)
+        return max(ends, default=0.0)
+
+    def patience_ms(self, window: FaultWindow) -> float:
+        """How long work may stand still after the healing of a fault."""
+        return self.bounds.resume_ms if window.resume_ms is None else window.resume_ms
+
+    def starved(self, since_ms: float, until_ms: float) -> bool:
+        """Whether the machine let nobody run at some time of the interval."""
+        return any(window.fault == STARVED and window.touches(since_ms, until_ms) for window in self.windows)
+
+    def starved_ms(self, since_ms: float, until_ms: float) -> float:
+        """For how long, at most, the machine let nobody run in an interval."""
+        return sum(
+            min(window.ended_ms, until_ms) - max(window.began_ms, since_ms)
+            for window in self.windows
+            if window.fault == STARVED and window.touches(since_ms, until_ms)
+        )
+
+    def hurt(self, since_ms: float, until_ms: float) -> bool:
+        """Whether a fault was on at some time of the interval; starvation is none."""
+        return any(window.touches(since_ms, until_ms) for window in self.faults)
+
+    def waited_ms(self, process: str, since_ms: float, until_ms: float) -> float:
+        """For how long, at most, a process, Redis or the kit was ready in an interval and not let run, added up."""
+        return sum(
+            sample.waited_ms.get(who, 0.0)
+            for sample in self.samples
+            if sample.waited_ms and since_ms <= sample.at_ms <= until_ms + SAMPLED_MS
+            for who in (process, KIT, REDIS, LATE)
+        )
+
+    @property
     def at_rest(self) -> bool:
         """Whether nothing moved any more when the snapshot was taken; otherwise it cannot be compared with events."""
         return not any(phase.name == "stuck" for phase in self.phases)
@@ -204,27 +289,38 @@ class Evidence:
         return at_ms + self.history.header.unix_offset_ms
 
     def _add(self, line: HistoryLine) -> None:
+        """What is about calls and jobs."""
         if isinstance(line, Ok | Fail | Info):
             self._add_completion(line)
         elif isinstance(line, RunStarted | RunEnded):
             self._assign(line.queue, line.job, line, line.name)
+            self._add_run(line)
         elif isinstance(line, StreamEventLine):
             self._add_event(line)
         elif isinstance(line, ScriptLine):
             for job_id in {line.job, line.claimed, *line.jobs} - {""}:
                 self._assign(line.queue, job_id, line)
+        else:
+            self._add_surroundings(line)
+
+    def _add_surroundings(self, line: HistoryLine) -> None:
+        """What goes on around them: faults and phases, handles and readers, and what was measured."""
+        if isinstance(line, HandleChanged):
+            self.handles.append(line)
+        elif isinstance(line, EntryTold):
+            self.told.append(line)
+        elif isinstance(line, ResourceSample):
+            self.samples.append(line)
+        elif isinstance(line, RunPhase):
+            self.phases.append(line)
         elif isinstance(line, FaultBegan):
             self._open_faults[line.number] = line
         elif isinstance(line, FaultEnded):
             self.windows.append(window_of(self._open_faults.pop(line.number), line))
         elif isinstance(line, MachineStarved):
             self.windows.append(
-                FaultWindow(
-                    fault="machine.starved", target="", began_ms=line.since_ms, ended_ms=line.at_ms, resume_ms=0
-                )
+                FaultWindow(fault=STARVED, target="", began_ms=line.since_ms, ended_ms=line.at_ms, resume_ms=0)
             )
-        elif isinstance(line, RunPhase):
-            self.phases.append(line)
 
     def _add_invocation(self, line: Invoke) -> None:
         """Before everything else: times of events are whole ms, so an event may seem to come before its cause."""
@@ -233,6 +329,14 @@ class Evidence:
         self.invoked_ms.update({job.name: line.at_ms for job in line.jobs})
         if line.op in REMOVING:
             self.removals[str(line.args.get("queue", ""))] = line.at_ms
+
+    def _add_run(self, line: RunStarted | RunEnded) -> None:
+        key = (line.process, line.queue, line.job, line.token)
+        if isinstance(line, RunStarted):
+            self._running[key] = RunHistory(line)
+            self.runs.append(self._running[key])
+        elif key in self._running:
+            self._running.pop(key).ended = line
 
     def _add_completion(self, line: Completion) -> None:
         call = self.calls.get(line.call)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -19,12 +19,14 @@ from conformance.problems import UsageProblem
 
 FORMAT = 1
 
+HandleChange: TypeAlias = Literal["opened", "closing", "closed", "not-closed", "absent"]
+
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job that a call wants to exist. `name` is unique in the run; `kind` says what its processor has to do.
 
-    `delay_ms`, `priority`, `lifo`, `attempts` as in BullMQ's job options. `parent`: name of the parent in its flow.
-    `kept`: False where the options remove the job when it completes.
+    `delay_ms`, `priority`, `lifo`, `attempts` as in BullMQ's job options; `backoff_ms`: of a fixed back-off. `parent`:
+    name of the parent in its flow. `kept`: False where the options remove the job when it completes.
     """
 
     name: str
@@ -34,6 +36,7 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     lifo: bool = False
     attempts: int = 1
+    backoff_ms: float = 0
     parent: str = ""
     kept: bool = True
 
@@ -50,7 +53,7 @@ class HistoryBounds(msgspec.Struct, frozen=True, kw_only=True):
 
     `lock_ms`: lockDuration of the workers. `late_ms`: how late a delayed job may be promoted. `resume_ms`: how long
     after the healing of a fault work may stand still; a fault may name another. `limits`, `concurrency` (jobs): by
-    queue.
+    queue. `worker_concurrency`: how many jobs of a queue a worker may run at a time, 0: nobody said.
     """
 
     lock_ms: float = 30_000
@@ -58,10 +61,15 @@ class HistoryBounds(msgspec.Struct, frozen=True, kw_only=True):
     resume_ms: float = 5_000
     limits: dict[str, StartLimit] = {}
     concurrency: dict[str, int] = {}
+    worker_concurrency: int = 0
 
 
 class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
-    """Who was examined, and how."""
+    """Who was examined, and how.
+
+    `evidence`: whether an invariant has to have seen as much as it says itself (`full`), or whatever there was (`some`:
+    crash points, whose pieces of work are small).
+    """
 
     format: int = FORMAT
     client: str = ""
@@ -72,6 +80,7 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     unix_offset_ms: float = 0
     bounds: HistoryBounds = HistoryBounds()
     reproduce: str = ""
+    evidence: Literal["full", "some"] = "some"
 
 
 class Invoke(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="invoke", omit_defaults=True):
@@ -95,12 +104,13 @@ class Ok(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ok", 
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fail", omit_defaults=True):
-    """A call certainly has not happened."""
+    """A call certainly has not happened. `unsupported`: the client has nothing of the kind."""
 
     at_ms: float
     process: str
     call: int
     error: str = ""
+    unsupported: bool = False
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="info", omit_defaults=True):
@@ -172,6 +182,30 @@ class StreamEventLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
     fields: dict[str, str] = {}
 
 
+class HandleChanged(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="handle", omit_defaults=True):
+    """A client object of a process: `opened`, `closing` (as its user would), `closed`, or `not-closed` (`error`).
+
+    `absent`: the client has nothing of the kind. `role` and `queue` as in the driver's `open`.
+    """
+
+    at_ms: float
+    process: str
+    role: str
+    queue: str
+    change: HandleChange
+    error: str = ""
+
+
+class EntryTold(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="told"):
+    """A reader of the client has told of an entry of a queue's event stream; `name`: the event's."""
+
+    at_ms: float
+    process: str
+    queue: str
+    entry: str
+    name: str
+
+
 class FaultBegan(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fault-began", omit_defaults=True):
     """A fault is on. `skew_ms`: how far the target's clock is off. `resume_ms`: see `Bounds`."""
 
@@ -197,7 +231,7 @@ class FaultEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
 
 class RunPhase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="phase", omit_defaults=True):
-    """The run enters a phase: `workload`, `drain`, `quiescent` (or `stuck`, with what was seen)."""
+    """The run enters a phase: `workload`, `calm` (no fault will come), `drain`, `quiescent` (or `stuck`, `seen`)."""
 
     at_ms: float
     name: str
@@ -205,11 +239,17 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class ResourceSample(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="sample", omit_defaults=True):
-    """Measured once in a while: jobs that wait or run, by state; resident memory (bytes) by process."""
+    """Measured once in a while: jobs that wait or run, by state; the others by process.
+
+    `memory`: resident, bytes. `waited_ms`: for how long, since the last sample, the process was ready and not let run.
+    `connections`: how many are open to Redis.
+    """
 
     at_ms: float
     backlog: dict[str, int] = {}
     memory: dict[str, int] = {}
+    waited_ms: dict[str, float] = {}
+    connections: dict[str, int] = {}
 
 
 class MachineStarved(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="starved"):
@@ -237,6 +277,8 @@ HistoryLine: TypeAlias = (
     | RunEnded
     | ScriptLine
     | StreamEventLine
+    | HandleChanged
+    | EntryTold
     | FaultBegan
     | FaultEnded
     | RunPhase

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.checkers.histories import end_state, job_lives, timing
+from conformance.checkers.histories import end_state, job_lives, promises, recovery, run_outcomes, timing
 from conformance.checkers.histories.base import CheckResult, HistoryCheck
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History
@@ -11,10 +11,13 @@ from conformance.observe.tables import Snapshot
 ALL_CHECKS: tuple[HistoryCheck, ...] = (
     *end_state.KEEPING_CHECKS,
     *job_lives.RUN_CHECKS,
+    *run_outcomes.OUTCOME_CHECKS,
     *timing.ORDER_CHECKS,
     *timing.TIMING_CHECKS,
     *timing.LIMIT_CHECKS,
     *job_lives.TRANSITION_CHECKS,
+    *promises.PROMISE_CHECKS,
+    *recovery.RECOVERY_CHECKS,
     *end_state.REST_CHECKS,
 )
 """Every check, in the order in which they are reported."""

@@ -45,7 +45,10 @@ CONTAINERS: Mapping[str, frozenset[str]] = {
 
 
 def _duplicate_runs(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """A job runs again only after its run has failed, or after it has stalled while some fault could explain that."""
+    """A job runs again only after its run has failed, or after it has stalled while some fault could explain that.
+
+    Or a machine that let its worker, Redis or the kit not run for a quarter of the lock's life.
+    """
     for job in evidence.certain():
         statistics.count()
         yield from _unreasonable_runs(evidence, job)
@@ -63,7 +66,9 @@ def _unreasonable_runs(evidence: Evidence, job: JobHistory) -> Iterator[HistoryF
         if isinstance(line, RunEnded) and line.outcome != "complete":
             reason = line.outcome
         elif isinstance(line, StreamEventLine) and line.name == "stalled" and claimed is not None:
-            if not evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS):
+            if not evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS) and not _was_held_up(
+                evidence, job, line
+            ):
                 message = "stalled, although no fault has touched its worker"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
             reason = "stalled"
@@ -76,6 +81,13 @@ def _unreasonable_runs(evidence: Evidence, job: JobHistory) -> Iterator[HistoryF
                 message = "claimed again, although its run had neither failed nor stalled"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
             claimed, reason = line, ""
+
+
+def _was_held_up(evidence: Evidence, job: JobHistory, stalled: StreamEventLine) -> bool:
+    """Whether renewals may have come too late because the machine did not let run who was ready to."""
+    lock_ms = evidence.bounds.lock_ms
+    worker = next((start.process for start in reversed(job.starts) if start.at_ms <= stalled.at_ms), "")
+    return evidence.waited_ms(worker, stalled.at_ms - 2 * lock_ms, stalled.at_ms) >= lock_ms / 4
 
 
 def _tokens(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
@@ -166,9 +178,9 @@ def _is_return(event: StreamEventLine, before: StreamEventLine) -> bool:
 
 
 RUN_CHECKS = (
-    HistoryCheck(name="duplicate-runs", predicate=_duplicate_runs),
-    HistoryCheck(name="tokens", predicate=_tokens),
-    HistoryCheck(name="counters", predicate=_counters),
+    HistoryCheck(name="duplicate-runs", predicate=_duplicate_runs, least=20),
+    HistoryCheck(name="tokens", predicate=_tokens, least=20),
+    HistoryCheck(name="counters", predicate=_counters, least=20),
 )
 
 
@@ -271,4 +283,7 @@ def _processed(evidence: Evidence, parent: JobHistory, children: list[str]) -> I
         yield HistoryFinding(message=message, job=parent.label, lines=tuple(parent.events))
 
 
-TRANSITION_CHECKS = (HistoryCheck(name="events", predicate=_events), HistoryCheck(name="parents", predicate=_parents))
+TRANSITION_CHECKS = (
+    HistoryCheck(name="events", predicate=_events, least=20),
+    HistoryCheck(name="parents", predicate=_parents, least=2),
+)

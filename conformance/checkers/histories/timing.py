@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Undecided
 from conformance.checkers.histories.evidence import Evidence, FaultWindow, JobHistory, server_ms
-from conformance.checkers.histories.history import StreamEventLine
+from conformance.checkers.histories.history import RunEnded, RunStarted, StreamEventLine
 from conformance.observe.tables import as_number
 
 ELSEWHERE = frozenset({"waits", "delays", "moved"})
@@ -126,17 +126,19 @@ def _heads(waiting: _WaitingJobs) -> str:
     return ", ".join(list(waiting.wait)[:3]) or "another priority"
 
 
-ORDER_CHECKS = (HistoryCheck(name="order", predicate=_order),)
+ORDER_CHECKS = (HistoryCheck(name="order", predicate=_order, least=20),)
 
 
 def _timing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """A delayed job is not promoted before it is due, and not much later; it is not due before its delay has passed.
 
+    A failed attempt is not followed by the next before its back-off has passed.
     Where a clock is off by so much, times may be off by as much. While a fault is on, and until work goes on after it,
     jobs may be late.
     """
     for job in evidence.certain():
         yield from _due_time(evidence, job)
+        yield from _back_offs(evidence, job, statistics)
         delayed: StreamEventLine | None = None
         for event in job.events:
             if event.name == "delayed":
@@ -158,6 +160,24 @@ def _due_time(evidence: Evidence, job: JobHistory) -> Iterator[HistoryFinding]:
     if due is not None and due < earliest - skew - ROUNDING_MS:
         message = f"due {earliest - due:.0f} ms before its delay of {job.planned.delay_ms:g} ms has passed"
         yield HistoryFinding(message=message, job=job.label, lines=(first,))
+
+
+def _back_offs(evidence: Evidence, job: JobHistory, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
+    """Whether each attempt came late enough after the failed one; a job that has stalled is recovered at once."""
+    planned = job.planned
+    if planned is None or not planned.backoff_ms or any(event.name == "stalled" for event in job.events):
+        return
+    failed: RunEnded | None = None
+    for line in job.lines:
+        if isinstance(line, RunEnded) and line.outcome == "fail":
+            failed = line
+        elif isinstance(line, RunStarted) and failed is not None:
+            statistics.seen["back-offs"] += 1
+            early = failed.at_ms + planned.backoff_ms - line.at_ms
+            if early > evidence.skew_ms(failed.at_ms, line.at_ms) + ROUNDING_MS:
+                message = f"tried again {early:.0f} ms before its back-off of {planned.backoff_ms:g} ms had passed"
+                yield HistoryFinding(message=message, job=job.label, lines=(failed, line))
+            failed = None
 
 
 def _promotion(
@@ -193,7 +213,7 @@ def _held_up_ms(evidence: Evidence, since_ms: float, until_ms: float) -> float:
 
 
 def _resume_ms(evidence: Evidence, window: FaultWindow) -> float:
-    return evidence.bounds.resume_ms if window.resume_ms is None else window.resume_ms
+    return evidence.patience_ms(window)
 
 
 def _progress(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
@@ -203,6 +223,7 @@ def _progress(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Histo
     """
     yield from _work_left_undone(evidence, statistics)
     work = _WorkTimes(evidence)
+    statistics.seen["jobs done"] = work.done
     for window in evidence.windows:
         if _is_judged(evidence, window) and work.waiting_at(window.ended_ms) > 0:
             statistics.count()
@@ -235,6 +256,11 @@ class _WorkTimes:
             for event in job.events
             if event.name in {"active", "completed", "failed"}
         )
+
+    @property
+    def done(self) -> int:
+        """How many jobs were done in the end."""
+        return bisect_left(self._done, math.inf)
 
     def waiting_at(self, at_ms: float) -> int:
         """How many jobs were ready then, and not done yet."""
@@ -290,8 +316,8 @@ def _around(evidence: Evidence, window: FaultWindow) -> Iterator[StreamEventLine
 
 
 TIMING_CHECKS = (
-    HistoryCheck(name="timing", predicate=_timing),
-    HistoryCheck(name="progress", predicate=_progress, even_torn=True),
+    HistoryCheck(name="timing", predicate=_timing, least=3, least_seen={"back-offs": 1}),
+    HistoryCheck(name="progress", predicate=_progress, even_torn=True, least_seen={"jobs done": 20}),
 )
 
 
@@ -310,6 +336,7 @@ def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFi
             if started and (_is_over(started[0], event, limit.duration_ms) or _counter_lost(evidence, started, event)):
                 started.clear()
             started.append(event)
+            statistics.seen["windows at the limit"] += len(started) == limit.most
             if len(started) > limit.most:
                 within = event.at_ms - started[0].at_ms
                 message = f"{len(started)} starts within {within:.0f} ms, allowed are {limit.most}"
@@ -343,9 +370,13 @@ def _concurrency(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Hi
             elif event.name in LEAVING:
                 active.pop(event.job, None)
             statistics.keep_maximum("most at a time", len(active))
+            statistics.seen["moments at the limit"] += event.name == "active" and len(active) == most
             if event.name == "active" and len(active) > most:
                 message = f"{len(active)} jobs are active, allowed are {most}"
                 yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=tuple(active.values()))
 
 
-LIMIT_CHECKS = (HistoryCheck(name="rate", predicate=_rate), HistoryCheck(name="concurrency", predicate=_concurrency))
+LIMIT_CHECKS = (
+    HistoryCheck(name="rate", predicate=_rate, least=10, least_seen={"windows at the limit": 2}),
+    HistoryCheck(name="concurrency", predicate=_concurrency, least=4, least_seen={"moments at the limit": 1}),
+)

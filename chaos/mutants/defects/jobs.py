@@ -1,98 +1,25 @@
-"""Clients broken on purpose, each with the invariant that gives it away and the fault (if any) that brings it to light.
-
-@chaos_mutant("pop.two-steps", kills="conservation", under="worker.kill")
-def pop_in_two_steps(damage: Damage) -> None:
-    \"\"\"A job is taken off its queue in one command and claimed in another.\"\"\"
-"""
+"""Defects of scripts and of the worker's loop: who claims, moves and ends jobs, and what is left of them."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from chaos.crash_points import CrashPoint
-from chaos.workload import WorkloadMix
-from conformance.checkers.histories.history_checks import ALL_CHECKS
-from conformance.environment.clients import Launch
+from chaos.mutants.catalogue import chaos_mutant
 from conformance.mutants.damage import Damage, Function
-from conformance.problems import UsageProblem
 from conformance.protocol.keys import WAIT
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.scripts.move import MoveScripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
 from conformance.reference_impl.workers.fetching import JobFetcher
-from conformance.reference_impl.workers.locks import LockKeeper
 from conformance.reference_impl.workers.worker import Worker
 
-Inflict = Callable[[Damage], None]
-
-_MUTANTS: dict[str, ChaosMutant] = {}
-
-
-@dataclass(frozen=True)
-class ChaosMutant:
-    """A broken client. `kills`: the invariant that must be found violated; `under`: the fault, or the crash point."""
-
-    name: str
-    what: str
-    kills: str
-    inflict: Inflict
-    under: str | CrashPoint = ""
-    mix: WorkloadMix | None = None
-
-    @property
-    def launch(self) -> Launch:
-        """The command of its driver."""
-        return Launch(f"mutant {self.name}", [sys.executable, "-m", "chaos.mutants.driver", self.name])
-
-
-def chaos_mutant(
-    name: str, *, kills: str, under: str | CrashPoint = "", mix: WorkloadMix | None = None
-) -> Callable[[Inflict], Inflict]:
-    """Declare a mutant. Raises ValueError for a name that is taken, an unknown invariant, or without docstring."""
-
-    def declare(inflict: Inflict) -> Inflict:
-        what = inspect.getdoc(inflict) or ""
-        if name in _MUTANTS or not what or kills not in {check.name for check in ALL_CHECKS}:
-            raise ValueError(f"mutant {name}: the name must be new, the invariant known, and it needs a docstring")
-        _MUTANTS[name] = ChaosMutant(name, what, kills, inflict, under, mix)
-        return inflict
-
-    return declare
-
-
-def all_mutants() -> Mapping[str, ChaosMutant]:
-    """Every mutant by name."""
-    return dict(_MUTANTS)
-
-
-def find_mutant(name: str) -> ChaosMutant:
-    """One mutant. Raises UsageProblem for an unknown name."""
-    found = all_mutants().get(name)
-    if found is None:
-        raise UsageProblem(f"there is no mutant {name!r}", hint=f"use one of {', '.join(sorted(all_mutants()))}")
-    return found
-
-
-LONG_JOBS = WorkloadMix(weights={"slow": 1, "plain": 40}, slow_ms=4500)
-"""Longer than two locks live."""
-LATE_CHILDREN = WorkloadMix(weights={"flow": 1, "limited": 2}, narrow_ms=300)
-"""The last child of a flow ends long after everything else, in another queue than that of its parent."""
 AHEAD_MS = 5000
 LONG_S = 3600.0
 
 
-@chaos_mutant("lock.never-renewed", kills="duplicate-runs", mix=LONG_JOBS)
-def never_renewed(damage: Damage) -> None:
-    """A worker does not renew the locks of its running jobs."""
-    damage.replace(LockKeeper, "start", lambda _keeper: None)
-
-
-@chaos_mutant("lock.foreign-accepted", kills="tokens", under="worker.freeze", mix=LONG_JOBS)
+@chaos_mutant("lock.foreign-accepted", kills="tokens", under="worker.freeze")
 def foreign_accepted(damage: Damage) -> None:
     """Whoever finishes a job may do so, whatever its lock says."""
     damage.commands(
@@ -101,26 +28,26 @@ def foreign_accepted(damage: Damage) -> None:
     )
 
 
-@chaos_mutant("stalled.dropped", kills="conservation", under="worker.kill", mix=LONG_JOBS)
+@chaos_mutant("stalled.dropped", kills="conservation", under="worker.kill")
 def dropped(damage: Damage) -> None:
     """The stalled check takes a job out of active and puts it nowhere."""
     damage.commands("moveStalledJobsToWait", 'if command[1] == "RPUSH" then return 1 end')
 
 
-@chaos_mutant("stalled.locks-ignored", kills="duplicate-runs", mix=LONG_JOBS)
+@chaos_mutant("stalled.locks-ignored", kills="duplicate-runs")
 def locks_ignored(damage: Damage) -> None:
     """The stalled check recovers jobs whose workers are well: neither renewals nor locks count."""
     damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
     damage.commands("moveStalledJobsToWait", 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')
 
 
-@chaos_mutant("stalled.uncounted", kills="counters", under="worker.kill", mix=LONG_JOBS)
+@chaos_mutant("stalled.uncounted", kills="counters", under="worker.kill")
 def uncounted(damage: Damage) -> None:
     """A recovery is not counted."""
     damage.commands("moveStalledJobsToWait", 'if command[1] == "HINCRBY" then return 1 end')
 
 
-@chaos_mutant("stalled.silent", kills="events", under="worker.kill", mix=LONG_JOBS)
+@chaos_mutant("stalled.silent", kills="events", under="worker.kill")
 def silent(damage: Damage) -> None:
     """A recovery is not told: the job just runs again."""
     damage.commands("moveStalledJobsToWait", 'if event(command) then return "0-0" end')
@@ -201,27 +128,25 @@ def last_first(damage: Damage) -> None:
     )
 
 
-@chaos_mutant("rate.ignored", kills="rate", mix=WorkloadMix(weights={"limited": 10, "plain": 3}))
+@chaos_mutant("rate.ignored", kills="rate")
 def rate_ignored(damage: Damage) -> None:
     """The rate limit's counter is not looked at."""
     damage.commands("moveTo*", 'if command[1] == "GET" and on(command, "limiter") then return false end')
 
 
-@chaos_mutant(
-    "concurrency.ignored", kills="concurrency", mix=WorkloadMix(weights={"narrow": 10, "plain": 3}, narrow_ms=200)
-)
+@chaos_mutant("concurrency.ignored", kills="concurrency")
 def concurrency_ignored(damage: Damage) -> None:
     """The global concurrency is not looked at."""
     damage.commands("moveTo*", 'if command[1] == "LLEN" and on(command, "active") then return 0 end')
 
 
-@chaos_mutant("parent.first-child", kills="parents", mix=WorkloadMix(weights={"flow": 5, "plain": 5}))
+@chaos_mutant("parent.first-child", kills="parents")
 def released_early(damage: Damage) -> None:
     """A parent goes on when its first child has completed."""
     damage.commands("moveToFinished", 'if command[1] == "SCARD" and on(command, "dependencies") then return 0 end')
 
 
-@chaos_mutant("marker.not-set", kills="markers", mix=LATE_CHILDREN)
+@chaos_mutant("marker.not-set", kills="markers")
 def marker_not_set(damage: Damage) -> None:
     """A parent is released without a marker, and workers look for jobs only when one wakes them."""
     damage.commands("moveToFinished", 'if command[1] == "ZADD" and on(command, "marker") then return 1 end')

@@ -1,0 +1,143 @@
+"""The calm after the last fault: workers and producers leave and join, and work goes on until enough has been seen.
+
+A run that ends as soon as its fault is healed proves nothing about what the fault has left behind. How much is enough,
+the invariants say themselves (`conformance.checkers.histories`); here the run only waits for it, for a bounded time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from chaos.clients import ChaosWorker
+from chaos.faults.base import ChaosSystem
+from chaos.workload import LIMITED, LONG, LONG_MS, MAIN, RATE
+from conformance.checkers.histories.evidence import CALLS_AFTER_HEALING, ENTRIES_AFTER_HEALING, entry_number
+from conformance.checkers.histories.history import (
+    EntryTold,
+    HandleChanged,
+    HistoryLine,
+    Ok,
+    RunEnded,
+    RunPhase,
+    RunStarted,
+)
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
+from conformance.servers.connection import wait_until
+
+BUSY_S = 3.0
+"""How long a worker that is to leave is waited for until it has a job in hand."""
+AWAY_S = 2.0
+AWAY_RUNS = 8
+"""So many jobs have to begin elsewhere while a worker is away: it could have taken some of them."""
+ENOUGH_S = 20.0
+READERS_S = 5.0
+
+
+class CalmWatch:
+    """Counts what is recorded since the calm began. A listener of the recorder; safe to use from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_calm = False
+        self.calls: Counter[str] = Counter()
+        """Calls that succeeded, by producer."""
+        self.runs: Counter[tuple[str, str]] = Counter()
+        """Runs that began, by process and queue."""
+        self.told: Counter[str] = Counter()
+        """Entries that readers told of, by process."""
+        self._readers: set[str] = set()
+        self._last_told: dict[str, tuple[int, int]] = {}
+        self._long_since: dict[str, float] = {}
+        self.long_runs = 0
+        """Runs of long jobs that have ended, in the calm or before it."""
+
+    def __call__(self, line: HistoryLine) -> None:
+        """Take notice of a line."""
+        with self._lock:
+            self._notice_always(line)
+            if self._is_calm:
+                self._notice_calm(line)
+
+    def _notice_always(self, line: HistoryLine) -> None:
+        if isinstance(line, RunPhase) and line.name == "calm":
+            self._is_calm = True
+        elif isinstance(line, HandleChanged) and line.role == "events":
+            (self._readers.add if line.change == "opened" else self._readers.discard)(line.process)
+        elif isinstance(line, EntryTold):
+            self._last_told[line.process] = max(self._last_told.get(line.process, (0, 0)), entry_number(line.entry))
+        elif isinstance(line, RunStarted) and line.queue == LONG:
+            self._long_since[line.token] = line.at_ms
+        elif isinstance(line, RunEnded) and line.queue == LONG:
+            self.long_runs += line.at_ms - self._long_since.pop(line.token, line.at_ms) >= LONG_MS
+
+    def _notice_calm(self, line: HistoryLine) -> None:
+        if isinstance(line, Ok):
+            self.calls[line.process] += 1
+        elif isinstance(line, RunStarted):
+            self.runs[line.process, line.queue] += 1
+        elif isinstance(line, EntryTold):
+            self.told[line.process] += 1
+
+    def missing(self, system: ChaosSystem, tested: frozenset[str]) -> list[str]:
+        """What has not been seen yet, in words; empty when it is enough."""
+        with self._lock:
+            return list(self._missing(system, tested))
+
+    def _missing(self, system: ChaosSystem, tested: frozenset[str]) -> Iterator[str]:
+        for producer in system.producers:
+            if self.calls[producer.process.name] < CALLS_AFTER_HEALING:
+                yield f"calls of {producer.process.name}"
+        for worker in system.workers:
+            if not self.runs[worker.process.name, MAIN]:
+                yield f"jobs of {worker.process.name}"
+        if "event-readers" in tested:
+            yield from (f"entries of {name}" for name in self._readers if self.told[name] < ENTRIES_AFTER_HEALING)
+        if "rate" in tested and sum(self._runs_of(LIMITED)) < 2 * RATE.most:
+            yield "limited jobs"
+        if "renewals" in tested and not self.long_runs:
+            yield "a long job"
+
+    def _runs_of(self, queue: str) -> list[int]:
+        return [count for (_, of), count in self.runs.items() if of == queue]
+
+    def wait_for_readers(self, entry: str) -> bool:
+        """Wait until every reader has told of an entry or a later one; whether that came in time."""
+
+        def have_told() -> bool:
+            with self._lock:
+                return all(self._last_told.get(who, (0, 0)) >= entry_number(entry) for who in self._readers)
+
+        return wait_until(have_told, deadline_s=READERS_S)
+
+    def began_elsewhere(self, process: str) -> int:
+        """How many runs on the main queue began in other processes."""
+        with self._lock:
+            return sum(count for (who, queue), count in self.runs.items() if who != process and queue == MAIN)
+
+
+def keep_calm(system: ChaosSystem, watch: CalmWatch, tested: frozenset[str]) -> None:
+    """Let one worker and all producers leave and join, and work go on until enough was seen (or for a bounded time)."""
+    system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="calm"))
+    for producer in system.producers:
+        producer.calm()
+    _leave_and_join(system.workers[0], watch)
+    wait_until(lambda: system.aborted.is_set() or not watch.missing(system, tested), deadline_s=ENOUGH_S)
+
+
+def _leave_and_join(worker: ChaosWorker, watch: CalmWatch) -> None:
+    """Close its worker of the main queue in the middle of jobs, let others work, and open it again."""
+    process = worker.process
+    wait_until(lambda: any(run.queue == MAIN for run in list(worker.running)), deadline_s=BUSY_S)
+    worker.leave(MAIN)
+    before = watch.began_elsewhere(process.name)
+    wait_until(lambda: watch.began_elsewhere(process.name) >= before + AWAY_RUNS, deadline_s=AWAY_S)
+    try:
+        if process.alive:
+            worker.join(MAIN)
+        else:
+            process.restart_if_dead()
+    except (DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
+        process.kill()  # nobody knows what is open: as after a crash
+        process.restart_if_dead()

@@ -1,0 +1,1 @@
+"""One module for each part of a client that may be broken."""

@@ -1,0 +1,148 @@
+"""Defects of connections, of closing, and of reading events after a connection was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from chaos.mutants.catalogue import chaos_mutant
+from chaos.mutants.reconnections import Reconnections
+from conformance.mutants.damage import Damage, Function
+from conformance.reference_impl.connection.connection import is_connection_problem
+from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.policy import ReconnectPolicy
+from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.workers.worker import Worker
+
+FEW_ATTEMPTS = 3
+
+
+@chaos_mutant("connections.leak", kills="connections", under="redis.client-kill")
+def leak(damage: Damage) -> None:
+    """Whoever connects again leaves one more socket open, which nobody uses."""
+    connected: set[int] = set()
+    leaked: list[asyncio.StreamWriter] = []
+
+    def broken(connect: Function) -> Function:
+        async def connect_twice(socket: SingleSocket) -> Any:
+            if id(socket) in connected:
+                host, port = vars(socket)["_address"].nodes[0]
+                leaked.append((await asyncio.open_connection(host, port))[1])
+            connected.add(id(socket))
+            return await connect(socket)
+
+        return connect_twice
+
+    damage.around(SingleSocket, "_connect", broken)
+
+
+@chaos_mutant("connection.given-up", kills="recovery", under="redis.away-20s")
+def connection_given_up(damage: Damage) -> None:
+    """A worker tries three times to reach Redis again, and then closes without a word."""
+
+    def broken(make: Function) -> Function:
+        def make_impatient(worker: Worker, *arguments: Any, **options: Any) -> None:
+            make(worker, *arguments, **options)
+            vars(worker.link)["_policy"] = ReconnectPolicy(max_attempts=FEW_ATTEMPTS)
+
+        return make_impatient
+
+    damage.around(Worker, "__init__", broken)
+
+
+@chaos_mutant("close.does-not-wait", kills="closing")
+def does_not_wait(damage: Damage) -> None:
+    """`close()` returns at once; the jobs in hand go on behind its back."""
+    behind: set[asyncio.Task[None]] = set()
+
+    def broken(close: Function) -> Function:
+        async def close_behind(worker: Worker, force: bool = False) -> None:
+            behind.add(asyncio.create_task(close(worker, force)))
+
+        return close_behind
+
+    damage.around(Worker, "close", broken)
+
+
+@chaos_mutant("close.takes-more", kills="closing")
+def takes_more(damage: Damage) -> None:
+    """`close()` returns, and the loop takes jobs as before."""
+
+    def broken(close: Function) -> Function:
+        async def close_by_force_only(worker: Worker, force: bool = False) -> None:
+            if force:
+                await close(worker, force)
+
+        return close_by_force_only
+
+    damage.around(Worker, "close", broken)
+
+
+@chaos_mutant("close.hangs", kills="closing", under="redis.client-kill")
+def hangs(damage: Damage) -> None:
+    """`close()` of a worker that had to connect again never returns."""
+    reconnections = Reconnections(damage)
+
+    def broken(close: Function) -> Function:
+        async def close_or_hang(worker: Worker, force: bool = False) -> None:
+            await close(worker, force)
+            if reconnections.happened and not force:
+                await asyncio.Event().wait()
+
+        return close_or_hang
+
+    damage.around(Worker, "close", broken)
+
+
+@chaos_mutant("events.again-at-dollar", kills="event-readers", under="network.outage-all")
+def again_at_dollar(damage: Damage) -> None:
+    """A reader that had to connect again goes on with what is new then, and not where it was."""
+
+    def broken(read: Function) -> Function:
+        async def read_or_skip(reader: QueueEvents) -> None:
+            try:
+                await read(reader)
+            except Exception as error:
+                if is_connection_problem(error):
+                    vars(reader)["_last_id"] = "$"
+                raise
+
+        return read_or_skip
+
+    damage.around(QueueEvents, "_read", broken)
+
+
+@chaos_mutant("events.repeated", kills="event-readers", under="redis.client-kill")
+def repeated(damage: Damage) -> None:
+    """A reader that had to connect again begins once more where it had begun."""
+
+    def broken(read: Function) -> Function:
+        async def read_or_begin_again(reader: QueueEvents) -> None:
+            fields = vars(reader)
+            begun = fields.setdefault("_begun_id", fields["_last_id"])
+            try:
+                await read(reader)
+            except Exception as error:
+                if is_connection_problem(error):
+                    fields["_last_id"] = begun
+                raise
+
+        return read_or_begin_again
+
+    damage.around(QueueEvents, "_read", broken)
+
+
+@chaos_mutant("events.same-ms", kills="event-readers")
+def same_ms(damage: Damage) -> None:
+    """Of the entries of one millisecond a reader tells only the first: it takes the time for the whole id."""
+
+    def broken(emit: Function) -> Function:
+        def emit_the_first(reader: QueueEvents, fields: dict[str, Any], entry_id: str) -> None:
+            told_ms, fresh_ms = vars(reader).get("_told_ms"), entry_id.partition("-")[0]
+            vars(reader)["_told_ms"] = fresh_ms
+            if fresh_ms != told_ms:
+                emit(reader, fields, entry_id)
+
+        return emit_the_first
+
+    damage.around(QueueEvents, "_emit_entry", broken)

@@ -1,0 +1,182 @@
+"""Defects of running jobs: what a processor has said, and what Redis is told of it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from chaos.mutants.catalogue import chaos_mutant
+from chaos.mutants.reconnections import Reconnections
+from conformance.mutants.damage import Damage, Function
+from conformance.reference_impl.errors import RATE_LIMIT_MESSAGE, UnrecoverableError
+from conformance.reference_impl.jobs import attempts
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.workers.fetching import ScheduleContinuation
+from conformance.reference_impl.workers.loop import JobRunner, WorkerLoop
+from conformance.reference_impl.workers.worker import Worker
+
+KEPT_BYTES = 400_000
+
+
+@chaos_mutant("finish.before-run", kills="outcomes")
+def finished_before_run(damage: Damage) -> None:
+    """A job without further attempts is completed first and processed then."""
+
+    def broken(run: Function) -> Function:
+        async def complete_and_run(runner: JobRunner, job: Job, may_fetch_next: Function) -> Any:
+            if job.opts.get("attempts"):
+                return await run(runner, job, may_fetch_next)
+            complete, call = vars(JobRunner)["_complete"], vars(JobRunner)["_call"]
+            fetched = await complete(runner, job, {"token": job.token}, lambda: False)
+            with suppress(Exception):
+                await call(runner, job)
+            return fetched
+
+        return complete_and_run
+
+    damage.around(JobRunner, "_run", broken)
+
+
+@chaos_mutant("failure.completed", kills="outcomes")
+def failure_completed(damage: Damage) -> None:
+    """A processor that throws has its job completed, without a value."""
+
+    def broken(fail: Function) -> Function:
+        async def complete(runner: JobRunner, job: Job, error: Exception, may_fetch_next: Function) -> Any:
+            if str(error) != "as ordered" or str(error) == RATE_LIMIT_MESSAGE:
+                return await fail(runner, job, error, may_fetch_next)
+            return await vars(JobRunner)["_complete"](runner, job, None, may_fetch_next)
+
+        return complete
+
+    damage.around(JobRunner, "_fail", broken)
+
+
+@chaos_mutant("retries.given-up", kills="outcomes", under="redis.client-kill")
+def given_up(damage: Damage) -> None:
+    """After a reconnect a failed attempt is the last one, however many the job has left."""
+    reconnections = Reconnections(damage)
+
+    def broken(fail: Function) -> Function:
+        async def fail_for_good(job: Job, error: BaseException, token: str, *, fetch_next: bool) -> Any:
+            last = UnrecoverableError(str(error)) if reconnections.happened else error
+            return await fail(job, last, token, fetch_next=fetch_next)
+
+        return fail_for_good
+
+    damage.around(attempts, "fail_attempt", broken)
+
+
+@chaos_mutant("backoff.forgotten", kills="timing")
+def backoff_forgotten(damage: Damage) -> None:
+    """A failed attempt is tried again at once, whatever back-off the job asked for."""
+
+    async def at_once(
+        _backoff: Any, _attempt: int, _error: BaseException, _job: Any, *, strategy: Any = None, chance: Any = None
+    ) -> float:
+        del strategy, chance
+        return 0
+
+    damage.replace(attempts, "delay_before_retry", at_once)
+
+
+@chaos_mutant("outcome.by-id", kills="tokens", under="redis.flushall")
+def outcome_by_id(damage: Damage) -> None:
+    """A worker knows a running job by its id: a job of before a loss ends with the token of the new one of its id."""
+    tokens: dict[tuple[str, str], str] = {}
+
+    def remembering(call: Function) -> Function:
+        async def remember_and_call(runner: JobRunner, job: Job) -> Any:
+            tokens[job.owner.keys.base, job.known_id] = job.token or ""
+            return await call(runner, job)
+
+        return remember_and_call
+
+    def mistaking(finish: Function) -> Function:
+        async def finish_with_newest(scripts: MoveScripts, arguments: Any) -> Any:
+            place = vars(scripts)["_owner"].keys.base, arguments.job_id
+            newest = tokens.get(place, arguments.token)
+            return await finish(scripts, type(arguments)(**{**vars(arguments), "token": newest}))
+
+        return finish_with_newest
+
+    damage.around(JobRunner, "_call", remembering)
+    damage.around(MoveScripts, "move_to_finished", mistaking)
+
+
+@chaos_mutant("concurrency.doubled", kills="worker-concurrency", under="redis.client-kill")
+def concurrency_doubled(damage: Damage) -> None:
+    """A worker that had to connect again takes twice as many jobs at a time as it was told to."""
+    reconnections = Reconnections(damage)
+    doubled: set[int] = set()
+
+    def broken(may_fetch: Function) -> Function:
+        def may_fetch_double(loop: WorkerLoop) -> bool:
+            worker: Worker = vars(loop)["_worker"]
+            if reconnections.happened and id(worker) not in doubled:
+                doubled.add(id(worker))
+                worker.concurrency *= 2
+            return bool(may_fetch(loop))
+
+        return may_fetch_double
+
+    damage.around(WorkerLoop, "_may_fetch", broken)
+
+
+@chaos_mutant("loop.ends-on-error", kills="recovery", under="redis.oom")
+def loop_ends_on_error(damage: Damage) -> None:
+    """The first error that Redis answers ends the worker's loop for good, without a word."""
+
+    def broken(persist: Function) -> Function:
+        async def persist_or_rest(worker: Worker, act: Function) -> Any:
+            try:
+                return await persist(worker, act)
+            except ResponseError:
+                await worker.close_called.wait()
+                raise
+
+        return persist_or_rest
+
+    damage.around(Worker, "persist", broken)
+
+
+@chaos_mutant("schedule.ends", kills="schedules", under="redis.client-kill")
+def schedule_ends(damage: Damage) -> None:
+    """A worker that had to connect again makes no next iteration of what repeats."""
+    reconnections = Reconnections(damage)
+
+    def broken(continue_from: Function) -> Function:
+        async def end(continuation: ScheduleContinuation, job: Job) -> bool:
+            return True if reconnections.happened else bool(await continue_from(continuation, job))
+
+        return end
+
+    damage.around(ScheduleContinuation, "continue_from", broken)
+
+
+@chaos_mutant("memory.grows", kills="memory")
+def memory_grows(damage: Damage) -> None:
+    """A worker keeps something of every job that it has processed."""
+    kept: list[bytes] = []
+
+    def broken(call: Function) -> Function:
+        async def call_and_keep(runner: JobRunner, job: Job) -> Any:
+            kept.append(b"x" * KEPT_BYTES)
+            return await call(runner, job)
+
+        return call_and_keep
+
+    damage.around(JobRunner, "_call", broken)
+
+
+@chaos_mutant("flow.no-grandparent", kills="parents")
+def no_grandparent(damage: Damage) -> None:
+    """The end of a job that had children itself is not told to its parent."""
+    damage.commands(
+        "moveToFinished",
+        'if command[1] == "SREM" and on(command, "dependencies") and send("EXISTS", KEYS[12] .. ":processed") == 1'
+        " then return 0 end",
+    )

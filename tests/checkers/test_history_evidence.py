@@ -1,0 +1,372 @@
+"""Invariants about what a fault leaves behind, and about how much must have been seen: ok, violated, unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conformance.checkers.histories.base import CheckResult
+from conformance.checkers.histories.evidence import CALLS_AFTER_HEALING, ENTRIES_AFTER_HEALING
+from conformance.checkers.histories.history import (
+    EntryTold,
+    Fail,
+    HandleChange,
+    HandleChanged,
+    History,
+    HistoryBounds,
+    HistoryHeader,
+    HistoryLine,
+    Invoke,
+    MachineStarved,
+    Ok,
+    ResourceSample,
+    RunEnded,
+    RunStarted,
+    ScriptLine,
+    StartLimit,
+    in_order,
+)
+from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
+from tests.checkers.history_builders import END, added, completed_life, event, fault, judged, quiescent, ran
+
+BOUNDS: dict[str, Any] = {"lock_ms": 2000, "worker_concurrency": 2}
+MIB = 2**20
+
+
+def fully_judged(check: str, lines: list[HistoryLine], **bounds: Any) -> CheckResult:
+    """What a check says of a history that is to be full evidence."""
+    header = HistoryHeader(bounds=HistoryBounds(**{**BOUNDS, **bounds}), evidence="full")
+    found = check_history(History(header, in_order(lines)), None)
+    return next(result for result in found if result.check == check)
+
+
+def messages(result: CheckResult) -> str:
+    return "; ".join(finding.message for finding in result.findings)
+
+
+def run(start: float, end: float | None, job: str = "1", queue: str = "q", process: str = "w") -> list[HistoryLine]:
+    """A processor that was called, and ended unless `end` is None."""
+    about = {"process": process, "queue": queue, "job": job, "name": f"n{job}", "token": f"t{job}-{start:g}"}
+    lines: list[HistoryLine] = [RunStarted(at_ms=start, **about)]
+    return lines if end is None else [*lines, RunEnded(at_ms=end, outcome="complete", **about)]
+
+
+def handle(at: float, change: HandleChange, role: str = "worker", process: str = "w") -> HandleChanged:
+    return HandleChanged(at_ms=at, process=process, role=role, queue="q", change=change, error="why")
+
+
+def renewal(at: float, job: str = "1", process: str = "w") -> ScriptLine:
+    return ScriptLine(at_ms=at + 1, sent_ms=at, process=process, script="extendLocks", queue="q", jobs=[job])
+
+
+def call(at: float, number: int, *, fails: bool = False, process: str = "p", **args: Any) -> list[HistoryLine]:
+    invoke = Invoke(at_ms=at, process=process, call=number, op="queue.add", args={"queue": "q", **args})
+    if fails:
+        return [invoke, Fail(at_ms=at + 1, process=process, call=number, error="no")]
+    return [invoke, Ok(at_ms=at + 1, process=process, call=number)]
+
+
+# How much has to be seen.
+
+
+@pytest.mark.parametrize("check", [check.name for check in ALL_CHECKS])
+def test_who_has_seen_nothing_never_says_ok(check: str) -> None:
+    assert fully_judged(check, [quiescent()]).verdict == "unknown"
+
+
+def test_too_little_is_unknown_and_says_how_much_was_needed() -> None:
+    result = fully_judged("rate", completed_life(), limits={"q": StartLimit(most=5, duration_ms=200)})
+    assert result.verdict == "unknown"
+    assert result.reasons == ("only 1 examined, 10 are needed", "only 0 windows at the limit, 2 are needed")
+    assert judged("rate", completed_life(), limits={"q": StartLimit(most=5, duration_ms=200)}).verdict == "ok"
+
+
+def test_a_limit_that_was_reached_is_evidence() -> None:
+    starts = [event(at, "active", str(at), order=at) for window in (100, 500) for at in range(window, window + 5)]
+    assert fully_judged("rate", [*starts], limits={"q": StartLimit(most=5, duration_ms=200)}).verdict == "ok"
+
+
+def test_the_page_says_what_each_invariant_must_have_seen() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "chaos.md").read_text("utf-8")
+    rows = {row.split("`")[1]: row.rsplit("|", 2)[1].strip() for row in page.splitlines() if row.startswith("| `")}
+    assert {check.name: rows.get(check.name) for check in ALL_CHECKS} == {
+        check.name: check.demands for check in ALL_CHECKS
+    }
+
+
+# Outcomes.
+
+
+def test_a_job_is_completed_after_a_run_that_ended_so() -> None:
+    assert judged("outcomes", completed_life()).verdict == "ok"
+
+
+def test_a_job_that_is_completed_before_its_run_has_ended() -> None:
+    life = [*added(10), event(20, "active", prev="waiting"), event(21, "completed"), *ran(22, 30)]
+    assert "no run had ended" in messages(judged("outcomes", life))
+
+
+def test_a_job_that_is_completed_although_its_run_failed() -> None:
+    life = [*added(10), event(20, "active"), *ran(21, 25, "fail"), event(30, "completed")]
+    assert "its runs had ended as: fail" in messages(judged("outcomes", life))
+
+
+def test_a_job_that_fails_for_good_with_attempts_left() -> None:
+    life = [*added(10, attempts=3), event(20, "active"), *ran(21, 25, "fail"), event(30, "failed")]
+    assert "after 1 of 3 attempts" in messages(judged("outcomes", life))
+    assert judged("outcomes", [*added(10), *life[3:]]).verdict == "ok"
+
+
+def test_a_result_that_redis_refused_is_a_failure() -> None:
+    life = [*added(10), event(20, "active"), *ran(21, 25), event(30, "failed")]
+    assert "its run had ended well" in messages(judged("outcomes", life))
+    assert judged("outcomes", [*life, *fault(24, 28, "redis.oom")]).verdict == "ok"
+
+
+# Real concurrency.
+
+
+def test_a_worker_runs_as_many_jobs_as_it_was_told_to() -> None:
+    full = [*run(10, 100, "1"), *run(20, 90, "2"), *run(100, 120, "3")]
+    assert judged("worker-concurrency", full, **BOUNDS).verdict == "ok"
+    assert judged("worker-concurrency", full, **BOUNDS).facts == {"most at a time": 2}
+
+
+def test_a_worker_that_runs_more_jobs_than_it_was_told_to() -> None:
+    crowd = [*run(10, 100, "1"), *run(20, 90, "2"), *run(30, 40, "3")]
+    assert "runs 3 jobs at a time, allowed are 2" in messages(judged("worker-concurrency", crowd, **BOUNDS))
+    assert judged("worker-concurrency", [*crowd, handle(25, "opened")], **BOUNDS).verdict == "ok"
+
+
+def test_a_worker_that_was_never_at_its_limit_proves_nothing() -> None:
+    alone = [line for number in range(30) for line in run(number * 10, number * 10 + 5, str(number))]
+    assert "moments at the limit" in fully_judged("worker-concurrency", alone).reasons[0]
+
+
+# Renewals.
+
+
+def test_a_lock_that_is_renewed_every_half_of_its_life() -> None:
+    lines = [*run(0, 4000), *(renewal(at) for at in (1000, 2000, 3000))]
+    assert fully_judged("renewals", lines).verdict == "ok"
+    assert fully_judged("renewals", lines[:-1]).verdict == "unknown"
+
+
+@pytest.mark.parametrize("renewed", [(), (1000, 2000), (1800, 3600)])
+def test_a_lock_that_is_left_alone_for_too_long(renewed: tuple[float, ...]) -> None:
+    lines = [*run(0, 4000), renewal(3999, process="other"), *(renewal(at) for at in renewed)]
+    assert "did not renew the lock" in messages(judged("renewals", lines, **BOUNDS))
+
+
+def test_renewals_are_not_asked_of_who_was_cut_off_or_not_let_run() -> None:
+    late = [*run(0, 4000), *(renewal(at) for at in (1000, 2900, 3500))]
+    assert judged("renewals", late, **BOUNDS).verdict == "fail"
+    assert judged("renewals", [*late, *fault(1500, 2800, "network.outage-all")], **BOUNDS).verdict == "ok"
+    assert judged("renewals", [*late, MachineStarved(since_ms=1500, at_ms=2500)], **BOUNDS).verdict == "ok"
+    waited = ResourceSample(at_ms=2500, waited_ms={"w": 600.0})
+    assert judged("renewals", [*late, waited], **BOUNDS).verdict == "ok"
+
+
+def test_renewals_that_stop_after_a_reconnect() -> None:
+    """The process is heard of soon after the healing, and its lock is not renewed although others are."""
+    heard = ScriptLine(at_ms=1700, sent_ms=1699, process="w", script="moveToActive", queue="q")
+    end = ScriptLine(at_ms=4000, sent_ms=3999, process="w", script="moveToFinished", queue="q", job="1")
+    lines = [*run(0, 4000), renewal(1000), *fault(1500, 1600, "redis.client-kill"), heard, end]
+    assert "2300 ms" in messages(judged("renewals", lines, **BOUNDS))
+
+
+# Recovery.
+
+
+def test_producers_and_workers_are_heard_of_after_the_last_fault() -> None:
+    calls = [line for number in range(CALLS_AFTER_HEALING) for line in call(7000 + number, number)]
+    opened = [handle(0, "opened"), handle(0, "opened", process="v")]
+    healed = fault(100, 200, "redis.client-kill")
+    alive = [*run(7000, 7010), *run(7000, 7010, "2", process="v")]
+    assert fully_judged("recovery", [*healed, *calls, *opened, *alive]).verdict == "ok"
+    assert fully_judged("recovery", [*healed, *calls[:6], *opened, *alive]).verdict == "unknown"
+
+
+def test_a_producer_whose_every_call_fails() -> None:
+    refused = [line for number in range(20) for line in call(number * 10, number, fails=True)]
+    assert "none of 20 calls succeeded: no" in messages(judged("recovery", refused))
+
+
+def test_a_producer_that_is_dead_after_its_first_lost_connection() -> None:
+    before = call(10, 99)
+    dead = [line for number in range(20) for line in call(7000 + number, number, fails=True)]
+    assert judged("recovery", [*before, *fault(100, 200, "redis.client-kill"), *dead]).verdict == "fail"
+
+
+def test_what_a_client_does_not_have_it_need_not_recover() -> None:
+    absent: list[HistoryLine] = [
+        line
+        for number in range(20)
+        for line in (
+            Invoke(at_ms=number, process="p", call=number, op="flow.add"),
+            Fail(at_ms=number, process="p", call=number, unsupported=True),
+        )
+    ]
+    assert judged("recovery", absent).verdict == "ok"
+
+
+def test_a_worker_that_gets_nothing_while_the_others_get_everything() -> None:
+    opened = [handle(0, "opened"), handle(0, "opened", process="v")]
+    others = [line for number in range(80) for line in run(7000 + number, 7001 + number, str(number), process="v")]
+    assert "w got no job of q after the last fault, the others got 80" in messages(
+        judged("recovery", [*opened, *others])
+    )
+    starved = MachineStarved(since_ms=7000, at_ms=7500)
+    assert judged("recovery", [*opened, *others, starved]).verdict == "unknown"
+
+
+# Closing.
+
+
+def test_a_worker_that_ends_its_jobs_and_takes_no_more() -> None:
+    lines = [*run(90, 150), handle(100, "closing"), handle(160, "closed"), handle(200, "opened"), *run(210, 220, "2")]
+    assert fully_judged("closing", lines).verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([*run(90, 250), handle(160, "closed")], "still ran 1"),
+        ([*run(90, 150), handle(160, "closed"), *run(170, 180, "2")], "took 1 jobs afterwards"),
+        ([*run(90, 150), handle(9000, "not-closed")], "did not end within 8900 ms: why"),
+    ],
+)
+def test_a_close_that_is_none(lines: list[HistoryLine], said: str) -> None:
+    assert said in messages(judged("closing", [handle(100, "closing"), *lines]))
+
+
+def test_a_worker_that_goes_on_claiming_while_it_closes() -> None:
+    claim = ScriptLine(at_ms=1500, sent_ms=1400, process="w", script="moveToActive", queue="q", claimed="2")
+    lines: list[HistoryLine] = [handle(100, "closing"), claim, handle(2000, "closed")]
+    assert "more than a second later" in messages(judged("closing", lines))
+
+
+def test_a_close_during_a_fault_or_with_empty_hands_proves_nothing() -> None:
+    hanging: list[HistoryLine] = [handle(100, "closing"), handle(9000, "not-closed")]
+    assert judged("closing", [*hanging, *fault(50, 8000)]).verdict == "unknown"
+    idle: list[HistoryLine] = [handle(100, "closing"), handle(110, "closed")]
+    assert fully_judged("closing", idle).reasons == ("only 0 closes with jobs in hand, 1 are needed",)
+
+
+# Event readers.
+
+
+def stream(*entries: int, told_by: str = "w", leave_out: tuple[int, ...] = ()) -> list[HistoryLine]:
+    """Entries of the stream, and what a reader told of them a little later."""
+    told = [entry for entry in entries if entry not in leave_out]
+    return [
+        *(event(entry, "waiting", str(entry)) for entry in entries),
+        *(EntryTold(at_ms=entry + 5, process=told_by, queue="q", entry=f"{entry}-0", name="waiting") for entry in told),
+    ]
+
+
+READER = handle(0, "opened", role="events")
+
+
+def test_a_reader_that_tells_of_everything() -> None:
+    everything = stream(*range(100, 100 + 10 * ENTRIES_AFTER_HEALING, 10))
+    assert fully_judged("event-readers", [READER, *everything]).verdict == "ok"
+    assert fully_judged("event-readers", [READER, *everything[:-5]]).verdict == "unknown"
+
+
+def test_a_reader_that_leaves_out_what_came_while_it_was_away() -> None:
+    lines = [READER, *stream(100, 110, 120, 130, leave_out=(110, 120))]
+    assert "left out 2 entries, first waiting of job 110" in messages(judged("event-readers", lines))
+
+
+def test_a_reader_that_has_fallen_silent() -> None:
+    lines = [READER, *stream(100, 110, 120, leave_out=(120,)), quiescent(9000)]
+    assert judged("event-readers", lines).verdict == "fail"
+    starved = MachineStarved(since_ms=5000, at_ms=6000)
+    assert judged("event-readers", [*lines, starved]).verdict == "unknown"
+
+
+def test_a_reader_that_begins_again_or_goes_back() -> None:
+    again = EntryTold(at_ms=400, process="w", queue="q", entry="100-0", name="waiting")
+    assert "told twice" in messages(judged("event-readers", [READER, *stream(100, 110), again]))
+    early = EntryTold(at_ms=400, process="w", queue="q", entry="105-0", name="waiting")
+    assert "after a later entry" in messages(judged("event-readers", [READER, *stream(100, 110), early]))
+
+
+def test_what_a_fault_may_have_lost_a_reader_need_not_tell() -> None:
+    lost = fault(105, 125, "redis.flushall", lost_since_ms=0)
+    assert judged("event-readers", [READER, *stream(100, 110, 130, leave_out=(110,)), *lost]).verdict == "ok"
+
+
+def test_a_client_without_event_readers_is_not_asked() -> None:
+    result = fully_judged("event-readers", [handle(0, "absent", role="events")])
+    assert (result.verdict, result.applicable) == ("unknown", False)
+
+
+# Connections and memory.
+
+
+def test_connections_before_and_after() -> None:
+    before, window = ResourceSample(at_ms=1, connections={"w": 10, "v": 9}), fault(10, 20)
+    same, leaked = ({"w": 12, "v": 9}, {"w": 17, "v": 9})
+    assert fully_judged("connections", [before, *window, ResourceSample(at_ms=99, connections=same)]).verdict == "ok"
+    found = judged("connections", [before, *window, ResourceSample(at_ms=99, connections=leaked)])
+    assert messages(found) == "w has 17 connections open, before the first fault it had 10"
+    assert fully_judged("connections", [before, *window]).verdict == "unknown"
+
+
+def test_memory_that_grows_all_the_time() -> None:
+    def samples(count: int, step: int) -> list[HistoryLine]:
+        return [ResourceSample(at_ms=at, memory={"w": (50 + step * at) * MIB}) for at in range(count)]
+
+    assert fully_judged("memory", samples(30, 0)).verdict == "ok"
+    assert fully_judged("memory", samples(10, 0)).verdict == "unknown"
+    assert "MiB to" in messages(judged("memory", samples(30, 10)))
+
+
+# Deduplication, schedulers, flows, back-offs.
+
+
+def test_one_job_of_an_id_at_a_time() -> None:
+    asked = [line for number in (1, 2, 3) for line in call(number * 10, number, deduplication="d")]
+    first = [event(11, "added", "1", name="d"), event(50, "completed", "1"), event(60, "added", "2", name="d")]
+    assert fully_judged("deduplication", [*asked, *first]).verdict == "ok"
+    both = [event(11, "added", "1", name="d"), event(21, "added", "2", name="d")]
+    assert "job 1 of the same id (d) was not done" in messages(judged("deduplication", [*asked, *both]))
+    assert fully_judged("deduplication", asked[:2]).verdict == "unknown"
+
+
+def test_a_scheduler_runs_as_often_as_it_was_told_to() -> None:
+    asked = call(10, 1, scheduler="s", times=2)
+    ticks = [
+        line
+        for number in ("1", "2")
+        for line in (
+            event(20, "added", f"repeat:s:{number}", name="s"),
+            event(30, "completed", f"repeat:s:{number}"),
+        )
+    ]
+    assert fully_judged("schedules", [*asked, *ticks, quiescent()]).verdict == "ok"
+    assert "has run 1 times, and was to run 2" in messages(judged("schedules", [*asked, *ticks[:2], quiescent()]))
+    lost = fault(40, 50, "redis.flushall", lost_since_ms=0)
+    assert judged("schedules", [*asked, *ticks[:2], *lost, quiescent()]).verdict == "ok"
+
+
+def test_half_a_flow() -> None:
+    parent, child = added(10, "1", "a"), added(10, "2", "b")
+    wanted = [planned for line in (parent[0], child[0]) if isinstance(line, Invoke) for planned in line.jobs]
+    flow = Invoke(at_ms=5, process="p", call=9, op="flow.add", jobs=wanted)
+    whole: list[HistoryLine] = [flow, Ok(at_ms=15, process="p", call=9, ids={"a": "1", "b": "2"}), parent[1], child[1]]
+    assert judged("indeterminate", whole, END).verdict == "ok"
+    assert "of the 2 jobs of a flow 1 were added: a" in messages(judged("indeterminate", [flow, parent[1]]))
+    refused = fault(1, 20, "redis.oom")
+    assert judged("indeterminate", [flow, parent[1], *refused]).verdict == "ok"
+
+
+def test_a_retry_before_its_back_off_has_passed() -> None:
+    options: dict[str, Any] = {"attempts": 3, "backoff_ms": 100}
+    tried = [*added(10, **options), event(11, "waiting"), event(20, "active"), *ran(21, 30, "fail")]
+    assert "tried again 80 ms before its back-off of 100 ms" in messages(judged("timing", [*tried, *ran(50, 60)]))
+    assert judged("timing", [*tried, *ran(131, 140)]).verdict == "ok"
