@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 from conformance.protocol.keys import DEFAULT_PREFIX, QueueKeys
@@ -121,7 +122,11 @@ class FlowProducer(EventEmitter):
     """
 
     def __init__(
-        self, opts: Mapping[str, Any] | None = None, *, scripts: ScriptTexts | None = None, clock: Clock | None = None
+        self,
+        opts: Mapping[str, Any] | None = None,
+        *,
+        scripts: ScriptTexts | str | Path | None = None,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__()
         self.opts: Mapping[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from conformance.protocol.keys import DEFAULT_PREFIX, QueueKeys
@@ -28,7 +29,8 @@ class QueueBase(EventEmitter):
     """Base of everything that belongs to one queue.
 
     `opts["connection"]` is an Address, a URL or a dict (see `Address.of`), `opts["prefix"]` the key prefix. `scripts`
-    are the official Lua scripts by default, `clock` the machine's. Options of this library alone, none of them stored:
+    are the official Lua scripts by default (see `official_scripts`), or a folder that has them; `clock` is the
+    machine's by default. Options of this library alone, none of them stored:
     `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector` (see `metrics`).
     Local events: error, warning, disconnected, reconnecting, reconnected, unreachable, closed.
 
@@ -40,7 +42,7 @@ class QueueBase(EventEmitter):
         name: str,
         opts: Mapping[str, Any] | None = None,
         *,
-        scripts: ScriptTexts | None = None,
+        scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()

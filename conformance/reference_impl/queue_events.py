@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from conformance.protocol.keys import EVENT_READER_SUFFIX, EVENTS
@@ -33,7 +34,7 @@ class QueueEvents(QueueBase):
         name: str,
         opts: Mapping[str, Any] | None = None,
         *,
-        scripts: ScriptTexts | None = None,
+        scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(

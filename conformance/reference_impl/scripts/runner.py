@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from redis.exceptions import NoScriptError
 
+from conformance.problems import Problem
 from conformance.protocol.keys import QueueKeys
 from conformance.protocol.scripts import ErrorCode
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import Argument, Command
-from conformance.reference_impl.errors import script_error
+from conformance.reference_impl.errors import BullMQError, script_error
 
 logger = logging.getLogger("bullmq")
 
@@ -48,25 +51,57 @@ ScriptTexts = Mapping[str, ScriptText]
 """Scripts by name."""
 
 
-@cache
+class OfficialTexts:
+    """The official scripts, found once per process and shared by all its clients."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.found: ScriptTexts | None = None
+
+    def get(self) -> ScriptTexts:
+        """Return them; the first time they are looked for, and fetched if need be. Blocks meanwhile."""
+        with self._lock:
+            if self.found is None:
+                from conformance.upstream.lua_download import (  # noqa: PLC0415 - who passes scripts needs none
+                    scripts_without_node,
+                )
+
+                self.found = scripts_without_node(announce=logger.info)
+            return self.found
+
+
+_OFFICIAL: Final = OfficialTexts()
+
+
 def official_scripts() -> ScriptTexts:
-    """Return the scripts of the pinned npm package by name, found once per process.
+    """Return the scripts of the pinned npm package by name, found once per process; neither Node nor npm is needed.
 
-    The package goes into the user's cache if it is not there yet. Raises conformance.problems.EnvironmentProblem
-    where there is no Node, no network for the first installation, or the texts are not those of the manifest.
+    They come from the folder that `BULLMQ_SCRIPTS` names, the user's cache, or else from the npm registry. Blocks the
+    first time: a client calls it in a thread. Raises conformance.problems.EnvironmentProblem where there is no network
+    for the first time, or the texts are not those of the manifest.
     """
-    from conformance.upstream.node import find_node  # noqa: PLC0415 - who passes scripts needs no package
-    from conformance.upstream.package import ensure_package  # noqa: PLC0415 - same
-    from conformance.upstream.scripts import load_scripts  # noqa: PLC0415 - same
-
-    node = find_node(None)
-    package = ensure_package(node, announce=logger.info)
-    return load_scripts(package, node)
+    return _OFFICIAL.get()
 
 
-def script_texts(scripts: ScriptTexts | None) -> ScriptTexts:
-    """Return the scripts that a client was given, or the official ones."""
-    return official_scripts() if scripts is None else scripts
+def texts_in_folder(folder: str | Path) -> ScriptTexts:
+    """Return the scripts that a folder has: an unpacked package of bullmq, or files `NAME-KEYS.lua`.
+
+    Raises BullMQError where they are not the pinned ones.
+    """
+    from conformance.upstream.lua_download import scripts_in_folder  # noqa: PLC0415 - who passes scripts needs none
+
+    try:
+        return scripts_in_folder(Path(folder).expanduser())
+    except Problem as problem:
+        raise BullMQError(str(problem)) from problem
+
+
+def script_texts(scripts: ScriptTexts | str | Path | None) -> ScriptTexts | None:
+    """Return the scripts that a client was given, itself or in a folder; None for the official ones.
+
+    Those are looked for when the first of them is called.
+    """
+    return texts_in_folder(scripts) if isinstance(scripts, (str, Path)) else scripts
 
 
 _ATTEMPTS: Final = 3
@@ -83,14 +118,21 @@ class EvalCommand:
 
 
 class ScriptRunner:
-    """Calls scripts over one connection."""
+    """Calls scripts over one connection; without `scripts` the official ones.
 
-    def __init__(self, connection: Connection, scripts: ScriptTexts) -> None:
+    Raises BullMQError where these cannot be had.
+    """
+
+    def __init__(self, connection: Connection, scripts: ScriptTexts | None) -> None:
         self.connection = connection
-        self._scripts = scripts
+        self._scripts: ScriptTexts = {} if scripts is None else scripts
+        self._has_texts = scripts is not None
+        self._finding: asyncio.Task[ScriptTexts] | None = None
 
     async def run(self, call: EvalCommand) -> Any:
         """Run one script and return its raw reply. After NOSCRIPT the same call is sent with the full text."""
+        if not self._has_texts:
+            await self._find_texts()
         try:
             return await self.connection.command(*self._by_digest(call))
         except NoScriptError:
@@ -127,6 +169,8 @@ class ScriptRunner:
 
     async def _load_missing(self, calls: Sequence[EvalCommand]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
+        if not self._has_texts:
+            await self._find_texts()
         needed = {call.name: self._scripts[call.name] for call in calls}
         if not needed:
             return
@@ -134,6 +178,19 @@ class ScriptRunner:
         for script, is_known in zip(needed.values(), known, strict=True):
             if not is_known:
                 await self.connection.command("SCRIPT LOAD", script.text)
+
+    async def _find_texts(self) -> None:
+        """Look for the official scripts in a thread; all calls wait for the same look, and go on in their order."""
+        if _OFFICIAL.found is None:
+            if self._finding is None:
+                self._finding = asyncio.create_task(asyncio.to_thread(official_scripts))
+            try:
+                # Shielded: one call that is cancelled must not take the others along.
+                await asyncio.shield(self._finding)
+            except Problem as problem:
+                self._finding = None
+                raise BullMQError(str(problem)) from problem
+        self._scripts, self._has_texts = official_scripts(), True
 
     def _by_digest(self, call: EvalCommand) -> Command:
         return ("EVALSHA", self._script(call).sha1, len(call.keys), *call.keys, *call.arguments)

@@ -7,6 +7,7 @@ import contextlib
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from conformance.protocol.keys import LIMITER, NAMED_WORKER_INFIX
@@ -43,7 +44,7 @@ class Worker(QueueBase):
         processor: Processor | None = None,
         opts: Mapping[str, Any] | None = None,
         *,
-        scripts: ScriptTexts | None = None,
+        scripts: ScriptTexts | str | Path | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(name, {**DEFAULT_OPTIONS, **(opts or {})}, scripts=scripts, clock=clock)
