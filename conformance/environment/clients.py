@@ -8,6 +8,7 @@ on are chosen like `redis==7.4.1`. Any other client is given by its command.
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -106,6 +107,21 @@ class Toolchain:
         if at and client and not known:
             raise UsageProblem(f"{name!r} names no version", hint=VERSION_HINT)
         return replace(self._named(client, version, chosen), packages=list(packages), named=True)
+
+    def partner(self, text: str) -> Launch:
+        """The driver of a named client (`NAME[@VERSION]`), or of a command that is written as one text.
+
+        A word without a slash is a name. Raises what `launch` raises, and UsageProblem for quotes that do not end.
+        """
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise UsageProblem(
+                f"the driver command {text!r} cannot be read: {error}", hint="quote it like a shell"
+            ) from error
+        if len(words) <= 1 and "/" not in text:
+            return self.launch(text)
+        return self.launch(Path(words[0]).name, words)
 
     def _named(self, client: str, version: str, chosen: Mapping[str, str]) -> Launch:
         if client == "node":

@@ -43,7 +43,8 @@ class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `client`: the client under test by name, "" for none; `command`: the command of its driver, in place of a name;
     `packages`: versions of what the client stands on, such as `redis==7.4.1`, in place of those that it brings.
-    `oracle`: the version of bullmq that is right, "" for the pinned one. `redis` and `node` as the user wrote them, ""
+    `oracle`: the version of bullmq that is right, "" for the pinned one. `partner`: the second client of hand-overs, by
+    name or by the command of its driver, "" for the oracle. `redis` and `node` as the user wrote them, ""
     for what this machine has. `seed`: of everything random.
     """
 
@@ -51,6 +52,7 @@ class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
     command: Sequence[str] = ()
     packages: Sequence[str] = ()
     oracle: str = ""
+    partner: str = ""
     redis: str = ""
     node: str = ""
     seed: int = 0
@@ -91,7 +93,8 @@ class Environment:
 
     `scripts`: texts of the official scripts by name. `redis`: a Redis that answers or, for a verb that starts its own
     ones, the program. `handshakes`: what the drivers said of themselves, by `oracle` and `client`, where they had to
-    prove themselves. `startup_ms`: how long each part took.
+    prove themselves, and by `partner` if there is one, who takes the oracle's place in hand-overs. `startup_ms`: how
+    long each part took.
     """
 
     toolchain: Toolchain
@@ -99,6 +102,7 @@ class Environment:
     oracle: Launch
     client: Launch
     redis: RedisInstance | RedisProgram
+    partner: Launch | None = None
     seed: int = 0
     handshakes: Mapping[str, Ready] = field(default_factory=dict)
     startup_ms: Mapping[str, float] = field(default_factory=dict)
@@ -158,6 +162,7 @@ def prepare(
             oracle=toolchain.oracle,
             client=client,
             redis=found,
+            partner=toolchain.partner(options.partner) if options.partner else None,
             seed=options.seed,
             startup_ms=watch.laps,
         )
@@ -190,14 +195,18 @@ def _proven(environment: Environment, watch: _Stopwatch, announce: Announce) -> 
         announce(f"no tap, so scenarios that need one are not run: {no_tap}")
     oracle = _handshake(environment.oracle, environment)
     watch.lap("oracle")
-    client = _handshake(environment.client, environment)
-    if server.mode == "cluster" and "cluster" not in client.capabilities:
-        raise UsageProblem(
-            f"client {environment.client.name!r} does not declare the capability cluster",
-            hint="declare it if the client can do it, or run on a single Redis",
-        )
-    watch.lap("client")
-    return replace(environment, handshakes={"oracle": oracle, "client": client})
+    handshakes = {"oracle": oracle}
+    for who, launch in (("client", environment.client), ("partner", environment.partner)):
+        if launch is None:
+            continue
+        ready = handshakes[who] = _handshake(launch, environment)
+        if server.mode == "cluster" and "cluster" not in ready.capabilities:
+            raise UsageProblem(
+                f"{who} {launch.name!r} does not declare the capability cluster",
+                hint="declare it if the client can do it, or run on a single Redis",
+            )
+        watch.lap(who)
+    return replace(environment, handshakes=handshakes)
 
 
 def _handshake(launch: Launch, environment: Environment) -> Ready:

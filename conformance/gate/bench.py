@@ -24,8 +24,6 @@ from conformance.participants.stand_in import StandIn
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.opening import RedisInstance
 
-ROLES: tuple[Role, ...] = ("oracle", "client")
-
 
 @dataclass
 class Bench:
@@ -35,6 +33,7 @@ class Bench:
     client's keys what the client's driver cannot do; started when that is needed. `scripts`: texts of the official
     scripts by name; with them the taps also know scripts that are only like official ones. `waits`: what became of the
     waits of all its scenarios. `oracle_version`: what the scenarios, and the checks of calls of scripts, have to fit.
+    `partner`: who takes the oracle's place in hand-overs, if somebody does.
     """
 
     server: RedisInstance
@@ -44,29 +43,44 @@ class Bench:
     stand_in: RestartableDriver | None = None
     waits: WaitHistory = field(default_factory=WaitHistory)
     oracle_version: str = BULLMQ_VERSION
+    partner: RestartableDriver | None = None
 
     def __post_init__(self) -> None:
         self.redis = self.server.connect()
-        self.taps = {role: place_tap(self.server, self.scripts) for role in ROLES}
+        self.taps = {role: place_tap(self.server, self.scripts) for role in self._by_role}
 
     @property
-    def drivers(self) -> tuple[RestartableDriver, RestartableDriver]:
-        """The oracle's and the client's."""
-        return self.oracle, self.client
+    def _by_role(self) -> dict[Role, RestartableDriver]:
+        found: dict[Role, RestartableDriver] = {"oracle": self.oracle, "client": self.client}
+        return {**found, **({"partner": self.partner} if self.partner else {})}
+
+    @property
+    def second(self) -> Role:
+        """Who is the other client where two share a queue."""
+        return "partner" if self.partner else "oracle"
+
+    def driver_of(self, role: Role) -> RestartableDriver:
+        """The driver of a participant."""
+        return self._by_role[role]
+
+    @property
+    def drivers(self) -> tuple[RestartableDriver, ...]:
+        """The oracle's, the client's, and that of a partner."""
+        return tuple(self._by_role.values())
 
     @property
     def every_driver(self) -> tuple[RestartableDriver, ...]:
-        """These two, and that of the stand-in."""
+        """These, and that of the stand-in."""
         return (*self.drivers, *([self.stand_in] if self.stand_in else []))
 
     def processes(self) -> dict[str, int]:
         """The ids of the drivers that run, by whose they are."""
-        pids = {f"the {role}'s driver": driver.pid() for role, driver in zip(ROLES, self.drivers, strict=True)}
+        pids = {f"the {role}'s driver": driver.pid() for role, driver in self._by_role.items()}
         return {name: pid for name, pid in pids.items() if pid is not None}
 
     def both_have_clock(self) -> bool:
-        """Whether time can stand still for both."""
-        return all("clock" in driver.living().ready.capabilities for driver in self.drivers)
+        """Whether time can stand still for the oracle and the client."""
+        return all("clock" in driver.living().ready.capabilities for driver in (self.oracle, self.client))
 
     def clock(self, *, frozen: bool, cancellation: Cancellation | None = None) -> ParticipantClock:
         """A new clock for one participant."""
@@ -77,9 +91,10 @@ class Bench:
         return self.server.fresh_prefix()
 
     def names(self, role: Role | None = None) -> Names:
-        """A fresh prefix for one participant; without a role, for both of them on one."""
-        fixed = self.client.handshake().fixed_prefix if role != "oracle" else None
-        return Names(self.prefix(), fixed_prefix=fixed)
+        """A fresh prefix for one participant; without a role, for the client and whoever shares its queue."""
+        there: tuple[Role, ...] = (role,) if role else ("client", self.second)
+        fixed = [self.driver_of(each).handshake().fixed_prefix for each in there if each != "oracle"]
+        return Names(self.prefix(), fixed_prefix=next(filter(None, fixed), None))
 
     def participant(
         self,
@@ -91,10 +106,9 @@ class Bench:
         plays_workers: bool = False,
     ) -> Participant:
         """A client on a prefix, behind the tap of its role. `plays_workers`: loops play its manual workers."""
-        driver = self.oracle if role == "oracle" else self.client
         made = Participant(
             role,
-            driver.living(),
+            self.driver_of(role).living(),
             redis=self.redis,
             point=self.taps[role],
             names=names,
@@ -114,10 +128,10 @@ class Bench:
         return can and "manual-worker" not in ready.capabilities
 
     def _in_place_of(self, role: Role, *, plays_workers: bool) -> StandIn | None:
-        """Who does what this client cannot do. For the oracle, only what a loop cannot play is done so."""
-        if self.stand_in is None or (role == "oracle" and not plays_workers):
+        """Who does what this client cannot do. For the second one, only what a loop cannot play is done so."""
+        if self.stand_in is None or (role != "client" and not plays_workers):
             return None
-        if role == "oracle":
+        if role != "client":
             return StandIn(self.oracle.living, self.taps[role].address)
         if lacks_a_worker(self.client.handshake()):
             # Needed in most scenarios: started inside of the first, it would let the other side run ahead.
@@ -174,6 +188,7 @@ class BenchPlan:
     scripts: dict[str, str]
     logs: str = ""
     oracle_version: str = BULLMQ_VERSION
+    partner: Launch | None = None
 
     @staticmethod
     def of(environment: Environment, logs: str = "") -> BenchPlan:
@@ -186,6 +201,7 @@ class BenchPlan:
             scripts=dict(environment.scripts),
             logs=logs,
             oracle_version=environment.toolchain.package.version,
+            partner=environment.partner,
         )
 
     def encode(self) -> str:
@@ -204,4 +220,13 @@ class BenchPlan:
         )
         oracle, stand_in = RestartableDriver(self.oracle, self.seed), RestartableDriver(self.oracle, self.seed)
         client = RestartableDriver(self.client, self.seed, log_file=log_file)
-        return Bench(self.server, oracle, client, self.scripts, stand_in, oracle_version=self.oracle_version)
+        partner = RestartableDriver(self.partner, self.seed) if self.partner else None
+        return Bench(
+            self.server,
+            oracle,
+            client,
+            self.scripts,
+            stand_in,
+            oracle_version=self.oracle_version,
+            partner=partner,
+        )

@@ -122,7 +122,8 @@ class RunEvidence:
     @property
     def is_narrowed(self) -> bool:
         """Whether the run was asked to look at a part only: it then says nothing about profiles."""
-        return bool(self.header.options.get("select")) or self.header.tier == "smoke"
+        options = self.header.options
+        return bool(options.get("select") or options.get("handovers")) or self.header.tier == "smoke"
 
     @property
     def least_percent(self) -> float | None:
@@ -156,6 +157,8 @@ class Conclusion:
     profiles: tuple[ProfileStatus, ...]
     open: Mapping[str, str]
     narrowed: bool
+    partner: str = ""
+    """The second client of hand-overs with its version, where it was not the oracle."""
 
     @property
     def conformant(self) -> bool:
@@ -167,7 +170,8 @@ class Conclusion:
         """The conclusion for people."""
         reasons = f" ({'; '.join(self.reasons)})" if self.reasons else ""
         advice = f" {self.advice}" if self.advice else ""
-        return f"{self.statement}{reasons}. {self.share.sentence}.{advice}"
+        partner = f" Its partner in hand-overs was {self.partner}." if self.partner else ""
+        return f"{self.statement}{reasons}. {self.share.sentence}.{partner}{advice}"
 
 
 def draw_conclusion(evidence: RunEvidence) -> Conclusion:
@@ -277,6 +281,7 @@ def _conclusion(
         profiles=evidence.statuses,
         open=open_requirements(tuple(evidence.levels), evidence.outcomes, evidence.header),
         narrowed=evidence.is_narrowed or bool(evidence.demanded),
+        partner=evidence.header.partner.text if evidence.header.partner else "",
     )
 
 

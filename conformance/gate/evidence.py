@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 from conformance.findings import PREFIX, Finding, RedisReading
 from conformance.gate.records import StepRecord
 from conformance.observe.tables import DEPENDENCY_KINDS
-from conformance.participants.caller import KitAct, RecordedCall, Transcript
+from conformance.participants.caller import KitAct, RecordedCall, Role, Transcript
 from conformance.protocol import keys
 from conformance.protocol.states import STATE_CONTAINERS
 
@@ -28,45 +28,41 @@ OWN_ARGUMENTS = frozenset({"prefix", "redis"})
 # Steps.
 
 
-def steps_of(
-    oracle: Transcript, client: Transcript, oracle_prefix: str, client_prefix: str, *, paired: bool
+def steps_side_by_side(
+    oracle: Transcript, client: Transcript, oracle_prefix: str, client_prefix: str
 ) -> list[StepRecord]:
-    """What was done, in order: side by side where both took the same steps (`paired`), else one after the other."""
-    if paired:
-        pairs = zip_longest(oracle.steps, client.steps)
-        steps = [_paired(theirs, ours, oracle_prefix, client_prefix) for theirs, ours in pairs]
-    else:
-        in_order = sorted(
-            [("oracle", step) for step in oracle.steps] + [("client", step) for step in client.steps],
-            key=lambda step: step[1].ended,
-        )
-        steps = [_alone(side, step, client_prefix) for side, step in in_order]
+    """What was done where both took the same steps, each on its own prefix."""
+    pairs = zip_longest(oracle.steps, client.steps)
     # The last steps are those that a finding is about.
-    return steps[-MOST_STEPS:]
+    return [_paired(theirs, ours, oracle_prefix, client_prefix) for theirs, ours in pairs][-MOST_STEPS:]
+
+
+def steps_in_order(transcripts: Mapping[Role, Transcript], prefix: str) -> list[StepRecord]:
+    """What was done on one prefix, by whom, one step after the other."""
+    taken = [(role, step) for role, transcript in transcripts.items() for step in transcript.steps]
+    return [_alone(role, step, prefix) for role, step in sorted(taken, key=lambda each: each[1].ended)][-MOST_STEPS:]
 
 
 def _paired(
     theirs: RecordedCall | KitAct | None, ours: RecordedCall | KitAct | None, oracle_prefix: str, client_prefix: str
 ) -> StepRecord:
     if ours is None or theirs is None:
-        side, step, prefix = ("client", ours, client_prefix) if ours else ("oracle", theirs, oracle_prefix)
-        assert step is not None
-        return _alone(side, step, prefix)
+        if ours is not None:
+            return _alone("client", ours, client_prefix)
+        assert theirs is not None
+        return _alone("oracle", theirs, oracle_prefix)
     mine = _alone("client", ours, client_prefix)
     if isinstance(theirs, RecordedCall) and isinstance(ours, RecordedCall):
         return msgspec.structs.replace(mine, by="both", oracle=_ending(theirs, oracle_prefix))
     return mine
 
 
-def _alone(side: str, step: RecordedCall | KitAct, prefix: str) -> StepRecord:
+def _alone(side: Role, step: RecordedCall | KitAct, prefix: str) -> StepRecord:
     if isinstance(step, KitAct):
         return _done_by_kit(step, prefix)
     args = {name: value for name, value in step.args.items() if step.op != "open" or name not in OWN_ARGUMENTS}
-    record = StepRecord(by="client", do=step.op, on=step.handle, args=without_prefix(args, prefix))
-    ending = _ending(step, prefix)
-    if side == "oracle":
-        return msgspec.structs.replace(record, by="oracle", oracle=ending)
-    return msgspec.structs.replace(record, client=ending)
+    record = StepRecord(by=side, do=step.op, on=step.handle, args=without_prefix(args, prefix))
+    return msgspec.structs.replace(record, **{side: _ending(step, prefix)})
 
 
 def _done_by_kit(act: KitAct, prefix: str) -> StepRecord:

@@ -52,6 +52,13 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
         str,
         Meta(description="Version of BullMQ that is right: 5.81.5, newest-5, newest; default: 5.62.0.", extra=REPEATED),
     ] = ""
+    partner: Annotated[
+        str,
+        Meta(
+            description="Second client of hand-overs: NAME[@VERSION] or a driver's command; default: the oracle.",
+            extra=REPEATED,
+        ),
+    ] = ""
     redis: Annotated[
         str,
         Meta(
@@ -65,6 +72,9 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     select: Annotated[list[str], Meta(description="Glob over requirement ids, areas or scenario ids; repeatable.")] = (
         msgspec.field(default_factory=list)
     )
+    handovers: Annotated[
+        bool, Meta(description="Only the hand-overs: what two clients do on one queue, in every assignment of roles.")
+    ] = False
     profile: Annotated[
         list[str],
         Meta(description="What the client must be conformant as (`list --profiles` names them); repeatable."),
@@ -110,7 +120,7 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
     @property
     def is_narrowed(self) -> bool:
         """Whether scenarios of the tier are left out."""
-        return bool(self.select or self.profile) or self.level != "MAY"
+        return bool(self.select or self.profile or self.handovers) or self.level != "MAY"
 
     @property
     def budget_ms(self) -> float | None:

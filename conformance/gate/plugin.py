@@ -281,6 +281,7 @@ class GatePlugin:
             planned=planned,
             options=recorded(self.config),
             not_run=requirements_not_run(self.config, load_ledger()),
+            partner=_partner_in(environment),
         )
         self._tell(self._header)
 
@@ -341,6 +342,11 @@ def party_of(launch: Launch, ready: Ready, *, by_name: bool) -> Party:
         packages=ready.client.packages,
         folder=launch.name if by_name else "",
     )
+
+
+def _partner_in(environment: Environment) -> Party | None:
+    launch = environment.partner
+    return party_of(launch, environment.handshakes["partner"], by_name=launch.named) if launch else None
 
 
 def check_demands(config: RunConfig) -> None:

@@ -76,7 +76,8 @@ class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):
 class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="header"):
     """First line of a run. Times are Unix ms. `options`: those that differ from their defaults.
 
-    `not_run`: examined requirements that no scenario of this run speaks about, with the reason.
+    `not_run`: examined requirements that no scenario of this run speaks about, with the reason. `partner`: who took the
+    oracle's place as the second client on one queue; None where that was the oracle itself.
     """
 
     format: int
@@ -94,6 +95,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     planned: int
     options: dict[str, Any] = {}
     not_run: dict[str, str] = {}
+    partner: Party | None = None
 
 
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,16 +103,17 @@ class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `do`: the operation; `clock` (`args.ms` pass), `wait` (for what `args.what` says) or `redis` (`args.words`, a
     command) where it is the kit. `on`: the handle. `args`: of the call, without what each side has for itself (its
-    Redis), and PREFIX where its prefix stood. `oracle`, `client`: how it ended on that side, as text; empty where that
-    side took no part.
+    Redis), and PREFIX where its prefix stood. `oracle`, `client`, `partner`: how it ended on that side, as text; empty
+    where that side took no part.
     """
 
-    by: Literal["both", "oracle", "client", "kit"]
+    by: Literal["both", "oracle", "client", "partner", "kit"]
     do: str
     on: str = ""
     args: dict[str, Any] = {}
     oracle: str = ""
     client: str = ""
+    partner: str = ""
 
 
 class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="scenario"):

@@ -87,6 +87,7 @@ def _objections(
         f"in tier {tier}": TIERS.index(tier) > TIERS.index(config.tier),
         f"below level {config.level}": all(LEVELS.index(row.level) > LEVELS.index(config.level) for row in rows),
         "outside --profile": bool(config.profile) and not _profiles_of(scenario) & set(config.profile),
+        "no hand-over": config.handovers and scenario.style != "handover",
         "outside --select": bool(config.select) and not any(_matches(names, pattern) for pattern in config.select),
     }
     return [reason for reason, applies in kept_out_by.items() if applies]

@@ -20,7 +20,7 @@ from conformance.driver.errors import (
 from conformance.findings import Finding
 from conformance.gate.bench import Bench
 from conformance.gate.decided import is_decided, may_speak_against, why_never_decided, why_undecided
-from conformance.gate.evidence import RedisLook, steps_of
+from conformance.gate.evidence import RedisLook, steps_in_order, steps_side_by_side
 from conformance.gate.judge import ORACLE_HEALTH, Judge
 from conformance.gate.records import StepRecord
 from conformance.gate.time_limit import Side, TimeLimit, TimeLimitExceeded, play
@@ -211,10 +211,10 @@ class _Trial:
         names = self.bench.names()
         client = self._participant("client", names, frozen=False)
         self.judge = self._judge_of(client)
-        oracle = self._participant("oracle", names, frozen=False)
+        other = self._participant(self.bench.second, names, frozen=False)
         both = Side(
-            lambda: self._steps(self._roles(client, oracle)),
-            lambda: f"{client.transcript.step} (client), {oracle.transcript.step} (oracle)",
+            lambda: self._steps(self._roles(client, other)),
+            lambda: f"{client.transcript.step} (client), {other.transcript.step} ({other.role})",
         )
         self._play(None, both)
         failure = both.failure
@@ -223,8 +223,8 @@ class _Trial:
             # Nobody has shown that loops can play it: only a scenario on two prefixes is first played by the oracle.
             self._cannot_be_played(failure)
             return
-        if isinstance(failure, DriverBroken) and self.bench.oracle.is_dead():
-            self._judge_oracle(failure)
+        if isinstance(failure, DriverBroken) and self.bench.driver_of(other.role).is_dead():
+            self._judge_oracle(failure, who=other.role)
         else:
             self._judge_client(failure)
         started = time.perf_counter()
@@ -232,8 +232,8 @@ class _Trial:
         self._traffic()
         left, named = self._snapshots(client)
         self._judge_left_behind(left, named.queues, names)
-        self._judge_handover(left, client, oracle)
-        self._keep_evidence(client, oracle, paired=False)
+        self._judge_handover(left, client, other)
+        self._keep_evidence(client, other, paired=False)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
     def _judge_handover(self, snapshot: Snapshot, client: Participant, partner: Participant) -> None:
@@ -256,18 +256,20 @@ class _Trial:
             if driver.connection is not None:
                 driver.connection.kill()
 
-    def _roles(self, client: Participant, oracle: Participant) -> dict[str, Participant]:
+    def _roles(self, client: Participant, other: Participant) -> dict[str, Participant]:
         if self.scenario.style == "shared":
-            return {"client": client, "oracle": oracle}
+            return {"client": client, "oracle": other}
         assert self.assignment is not None
-        return {**dict.fromkeys(self.assignment.client, client), **dict.fromkeys(self.assignment.partner, oracle)}
+        return {**dict.fromkeys(self.assignment.client, client), **dict.fromkeys(self.assignment.partner, other)}
 
     def _cannot_be_cast(self) -> str:
         """Say which role of the assignment one of the two has no operation for; empty where both can play theirs."""
         assignment = self.assignment
         if assignment is None:
             return ""
-        client, partner = self.bench.client.handshake(), self.bench.oracle.handshake()
+        client, partner = self.bench.client.handshake(), self.bench.driver_of(self.bench.second).handshake()
+        if client.fixed_prefix and partner.fixed_prefix and client.fixed_prefix != partner.fixed_prefix:
+            return f"they cannot share a queue: {client.fixed_prefix!r} and {partner.fixed_prefix!r} are their prefixes"
         return cannot_play(assignment.client, {*client.ops, *client.capabilities}, "the client") or cannot_play(
             assignment.partner, {*partner.ops, *partner.capabilities}, "its partner"
         )
@@ -361,24 +363,24 @@ class _Trial:
         still = {(finding.where, finding.key) for finding in check(again)}
         return [finding for finding in broken if (finding.where, finding.key) in still]
 
-    def _keep_evidence(self, client: Participant, oracle: Participant, *, paired: bool) -> None:
+    def _keep_evidence(self, client: Participant, other: Participant, *, paired: bool) -> None:
         """What people need to understand the findings, while it is still in Redis."""
         if self.result.findings:
-            self.result.steps = steps_of(
-                oracle.transcript, client.transcript, oracle.prefix, client.prefix, paired=paired
+            self.result.steps = (
+                steps_side_by_side(other.transcript, client.transcript, other.prefix, client.prefix)
+                if paired
+                else steps_in_order({other.role: other.transcript, "client": client.transcript}, client.prefix)
             )
             # Where the client stopped on its way, Node went on: what it left then is no longer the same moment.
-            expected_prefix = oracle.prefix if paired and self.result.reached_end else ""
+            expected_prefix = other.prefix if paired and self.result.reached_end else ""
             look = RedisLook(self.bench.redis, expected_prefix, client.prefix)
             self.result.findings = look.with_readings(self.result.findings)
 
-    def _judge_oracle(self, failure: BaseException | None) -> None:
+    def _judge_oracle(self, failure: BaseException | None, *, who: Role = "oracle") -> None:
         if isinstance(failure, (TapMissing, Cancelled)):
             return  # the client has none either, or it is what the other side ended: both will be said
         if failure is not None:
-            self.result.error = (
-                f"the oracle itself did not do as the scenario says: {type(failure).__name__}: {failure}"
-            )
+            self.result.error = f"the {who} itself did not do as the scenario says: {type(failure).__name__}: {failure}"
 
     def _judge_client(self, failure: BaseException | None) -> None:
         self.result.reached_end = failure is None

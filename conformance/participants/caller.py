@@ -221,7 +221,7 @@ class Pending(Generic[Value]):
 
 Answer = TypeVar("Answer")
 
-Role = Literal["oracle", "client"]
+Role = Literal["oracle", "client", "partner"]
 
 
 def json_text(value: Any) -> str:
@@ -285,7 +285,8 @@ class Caller:
     def waiting(self, what: str, within_ms: int) -> AbstractContextManager[Wait]:
         """A wait that the scenario states with this sentence."""
         self.transcript.step = f"waiting until {what}"
-        return self.patience.wait(self.role, what, within_ms)
+        # Of a partner no more is known than of the oracle: it is not what is under test.
+        return self.patience.wait("client" if self.role == "client" else "oracle", what, within_ms)
 
     @property
     def prefix(self) -> str:

@@ -121,7 +121,7 @@ def _difficulty(met: Met) -> tuple[bool, bool, int]:
     """How hard a finding is to show again: without steps nobody can, with a second client only together with it."""
     _, scenario = met
     steps = steps_of_client(scenario)
-    return (not steps, any(step.by == "oracle" for step in steps), len(steps))
+    return (not steps, any(step.by in ("oracle", "partner") for step in steps), len(steps))
 
 
 # Titles.

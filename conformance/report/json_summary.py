@@ -37,6 +37,7 @@ class JsonRun(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     client: Party
     oracle: Party
+    partner: Party | None
     redis: RedisInfo
     environment: dict[str, str]
 
@@ -241,6 +242,7 @@ def _run(summary: Summary) -> JsonRun:
         exit_code=footer.exit_code if footer else None,
         client=header.client,
         oracle=header.oracle,
+        partner=header.partner,
         redis=header.redis,
         environment=header.environment,
     )

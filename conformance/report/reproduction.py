@@ -149,7 +149,7 @@ class _Writer:
 
     def lines(self, number: int, step: StepRecord) -> Iterator[str]:
         """The lines of one step. Raises NotWritable."""
-        if step.by == "oracle":
+        if step.by in ("oracle", "partner"):
             raise NotWritable("Node takes part")
         if step.by == "kit":
             yield self._of_kit(step)

@@ -10,7 +10,7 @@ from typing import Any
 from conformance.gate.records import ScenarioRecord, StepRecord
 from conformance.report.text import clip, visible
 
-WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "kit": ""}
+WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "partner": " (its partner)", "kit": ""}
 ANSWER = 160
 """Characters of an answer that are shown."""
 
@@ -46,8 +46,8 @@ def _lines(number: int, step: StepRecord) -> Iterator[str]:
     if step.by == "both" and step.oracle != step.client:
         yield visible(f"      Node    {clip(step.oracle, ANSWER)}", keep_newlines=False)
         yield visible(f"      client  {clip(step.client, ANSWER)}", keep_newlines=False)
-    elif _says_something(step.client or step.oracle):
-        yield visible(f"      answer  {clip(step.client or step.oracle, ANSWER)}", keep_newlines=False)
+    elif _says_something(answer := step.client or step.oracle or step.partner):
+        yield visible(f"      answer  {clip(answer, ANSWER)}", keep_newlines=False)
 
 
 def _says_something(answer: str) -> bool:

@@ -284,6 +284,7 @@ def run_facts(run: Run) -> list[LabelledValue]:
     facts = [
         ("client", f"{client.text}, targets BullMQ {client.targets}"),
         ("oracle", oracle.text),
+        *([("partner", header.partner.text)] if header.partner else []),
         ("redis", f"{redis.version}, {redis.mode}, from {redis.source}"),
         ("run", f"{header.run}, tier {header.tier}, seed {header.seed}, kit {header.kit}"),
         ("requirements", f"set {header.requirement_set}"),

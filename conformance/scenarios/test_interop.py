@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from conformance.participants.expect import equal, holds
+from conformance.participants.expect import equal, holds, one_of
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import handover, scenario, shared
 from conformance.participants.participant import Participant
@@ -124,7 +124,8 @@ def test_a_pause_stops_the_other(producer: Participant, consumer: Participant) -
     queue.pause()
     worker = consumer.worker("ask")
     queue.add("held")
-    equal(queue.redis.elements("paused"), ["1"], "the job is parked")
+    # Where it is parked is the affair of a version (`paused.everything-parks`), and these two may be of different ones.
+    one_of(queue.redis.state("1"), [["paused"], ["wait"]], "the job is not started")
     queue.resume()
     handed = worker.next_job()
     equal(handed.job.id, "1", "the resumed job is run")

@@ -87,6 +87,7 @@ def test_the_line_that_repeats_a_failure_has_the_options_that_it_may_depend_on()
     assert {option.name for option in run_options() if option.reproduce} == {
         "packages",
         "oracle",
+        "partner",
         "redis",
         "node",
         "seed",

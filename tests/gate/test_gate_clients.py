@@ -75,6 +75,19 @@ def test_a_command_is_taken_as_it_is(toolchain: Toolchain) -> None:
     assert toolchain.launch("mine", command) == Launch("mine", command)
 
 
+def test_a_partner_is_a_name_or_a_command_in_one_text(toolchain: Toolchain) -> None:
+    assert toolchain.partner("reference") == toolchain.launch("reference")
+    assert toolchain.partner("bin/driver") == Launch("driver", ["bin/driver"])
+    assert toolchain.partner("python 'my driver.py' -v") == Launch("python", ["python", "my driver.py", "-v"])
+    for text, why in (
+        ("nobody", "unknown client 'nobody'"),
+        ("driver 'open", "cannot be read"),
+        ("", "unknown client"),
+    ):
+        with pytest.raises(UsageProblem, match=why):
+            toolchain.partner(text)
+
+
 def test_an_unknown_name_lists_what_there_is(toolchain: Toolchain) -> None:
     with pytest.raises(UsageProblem, match="unknown client 'nobody'") as caught:
         toolchain.launch("nobody")

@@ -43,6 +43,7 @@ def evidence(
     tier: str = "core",
     planned: int | None = None,
     not_run: dict[str, str] | None = None,
+    partner: Party | None = None,
     footer: RunFooter | None = None,
     **options: Any,
 ) -> RunEvidence:
@@ -64,6 +65,7 @@ def evidence(
         planned=len(scenarios) if planned is None else planned,
         options=options,
         not_run=not_run or {},
+        partner=partner,
     )
     end = footer or RunFooter(finished_ms=1, exit_code=0, verdicts={})
     return RunEvidence(header=header, scenarios=scenarios, footer=end, levels=LEVELS, profiles=PROFILES)
@@ -297,3 +299,14 @@ def test_percentages_are_read(text: str, percent: float) -> None:
 def test_what_is_no_percentage_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         percentage(text)
+
+
+def test_a_partner_is_named_in_the_sentence() -> None:
+    partner = Party(name="other", language="go", version="2", targets="5", command=[], capabilities=[], ops=[])
+    found = concluded(one("pass", "add.waits", "add.kept"), partner=partner)
+    assert found.sentence.endswith("Its partner in hand-overs was other 2 (go).")
+    assert "partner" not in concluded(one("pass", "add.waits", "add.kept")).sentence
+
+
+def test_hand_overs_alone_say_nothing_of_profiles() -> None:
+    assert concluded(one("pass", "add.waits", "add.kept"), handovers=True).statement.startswith("SELECTION HOLDS")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.findings import Finding
-from conformance.gate.evidence import MOST_STEPS, RedisLook, places_of, reply_text, steps_of
+from conformance.gate.evidence import MOST_STEPS, RedisLook, places_of, reply_text, steps_in_order, steps_side_by_side
 from conformance.gate.options import RunConfig
 from conformance.gate.verdicts import reproduce_line
 from conformance.participants.caller import RecordedCall, Transcript
@@ -45,7 +45,7 @@ def test_steps_of_both_sides_stand_beside_each_other() -> None:
         transcript.act("clock", "50")
         transcript.act("DEL", f"{prefix}:q:wait")
     oracle.note(RecordedCall("queue.pause", "ok", {}, handle="queue-1"))
-    added, passed, deleted, paused = steps_of(oracle, client, "bc1", "bc2", paired=True)
+    added, passed, deleted, paused = steps_side_by_side(oracle, client, "bc1", "bc2")
     assert (added.by, added.oracle, added.client) == ("both", '{"key": "<prefix>:q:1"}', '{"key": "<prefix>:q:2"}')
     assert added.args == {"name": "<prefix>"}
     assert (passed.do, passed.args) == ("clock", {"ms": 50})
@@ -58,7 +58,7 @@ def test_steps_on_one_queue_are_in_the_order_of_their_ends() -> None:
     client.note(RecordedCall("queue.add", "ok", {"id": "1"}))
     oracle.note(RecordedCall("queue.pause", "ok", {}))
     client.note(RecordedCall("queue.resume", "missing-job", None, message="no job bc1:q:9"))
-    steps = steps_of(oracle, client, "bc1", "bc1", paired=False)
+    steps = steps_in_order({"oracle": oracle, "client": client}, "bc1")
     assert [(step.by, step.do) for step in steps] == [
         ("client", "queue.add"),
         ("oracle", "queue.pause"),
@@ -71,7 +71,7 @@ def test_the_last_of_very_many_steps_are_kept() -> None:
     transcript = Transcript()
     for number in range(MOST_STEPS + 20):
         transcript.note(RecordedCall("queue.add", "ok", {"id": str(number)}))
-    steps = steps_of(Transcript(), transcript, "", "bc1", paired=False)
+    steps = steps_in_order({"client": transcript}, "bc1")
     assert (len(steps), steps[-1].client) == (MOST_STEPS, f'{{"id": "{MOST_STEPS + 19}"}}')
 
 

@@ -68,6 +68,14 @@ def test_a_level_takes_itself_and_what_is_above(level: Literal["MUST", "SHOULD",
     assert {name for name in ("a.must", "a.should", "a.may") if selects(made(name), level=level)} == taken
 
 
+def test_hand_overs_alone() -> None:
+    def test_it(adder: Any, worker: Any) -> None:
+        """Two roles."""
+
+    assert selects(scenario_behind(handover("a.must")(test_it)), handovers=True)
+    assert not selects(made("a.must"), handovers=True)
+
+
 def test_one_requirement_of_the_level_is_enough() -> None:
     assert selects(made("a.may", "a.must"), level="MUST")
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from conformance.driver.ops.queue import CountPending
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
+from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario
 from conformance.participants.participant import Participant
 from conformance.participants.roles import Assignment, assignments
-from conformance.servers import open_server
+from conformance.servers import RedisInstance, open_server
 
 from .miniature_drivers import BenchOf, ChildDriver, fails
 from .small_scenarios import (
@@ -151,6 +153,40 @@ def test_a_role_that_one_of_them_cannot_play_is_sorted_out_before_the_start(
         assert evidence.findings == []
         assert not evidence.error
     assert sorted(said) == ["", f"{who} cannot play the pauser: it declares no queue.pause"]
+
+
+def test_a_partner_takes_the_oracles_place(mini: MiniatureDrivers, server: RedisInstance) -> None:
+    cast: list[tuple[str, str]] = []
+
+    def test_notes(pauser: Participant, listener: Participant) -> None:
+        cast.append((pauser.role, listener.role))
+        pauser.queue().pause()
+        equal(listener.queue().call(CountPending()).count, 1, "there is one job")
+
+    noting: Scenario = vars(handover(COUNTED)(test_notes))["scenario"]
+    oracle = mini()
+    bench = Bench(server, oracle, mini(count=5), partner=mini())
+    try:
+        first, second = [tried(noting, bench, assignment=each) for each in assignments(noting.participants)]
+    finally:
+        bench.close()
+    assert cast == [("client", "partner"), ("partner", "client")]
+    assert [finding.message for finding in first.findings if finding.source == "assertion"] == []
+    [found] = [finding for finding in second.findings if finding.source == "assertion"]
+    assert found.message == "there is one job"
+    assert [(step.by, step.do) for step in second.steps if step.do == "queue.pause"] == [("partner", "queue.pause")]
+
+
+def test_a_partner_that_breaks_is_no_failure_of_the_client(
+    mini: MiniatureDrivers, child: ChildDriver, server: RedisInstance
+) -> None:
+    bench = Bench(server, mini(), mini(), partner=child("op == 'queue.count' and die(3)"))
+    try:
+        evidence = tried(HANDS_OVER, bench, assignment=assignments(HANDS_OVER.participants)[0])
+    finally:
+        bench.close()
+    assert evidence.findings == []
+    assert "the partner itself" in evidence.error
 
 
 def test_a_shared_scenario_judges_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:

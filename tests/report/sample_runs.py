@@ -210,7 +210,7 @@ def _full() -> Run:
     """A run with every verdict, a known and a stale failure, and a problem of the run as a whole."""
     scenarios = (*_additions(), *_locks_and_events(), *_flows_and_retries())
     return Run(
-        header=header("full", planned=12),
+        header=header("full", planned=12, partner=party(name="go-bull", language="go", version="0.3.1")),
         scenarios=scenarios,
         footer=footer(
             finished_ms=STARTED_MS + 65_000,
