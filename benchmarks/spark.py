@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -187,8 +187,9 @@ def measure_load(spark: SparkSession, session: Session, jobs: int) -> tuple[floa
     with session.place() as place:
         workload = Workload(jobs=jobs, name=QUEUE)
         target = LoadTarget(address=session.server, prefix=place.prefix, workload=workload)
-        counts = produce(jobs_of(spark, workload, target.partitions), target).collect()
-        mine = jobs / max(row["seconds"] for row in counts)
+        counts = produce(jobs_of(spark, workload, target.partitions), replace(target, barrier="benchmark"))
+        first, last = min(each.first_ms for each in counts), max(each.last_ms for each in counts)
+        mine = jobs * 1000 / (last - first)
         forget_progress(target)
     with session.place() as place:
         theirs = jobs / float(node.do("addBulk", place, QUEUE, jobs=jobs))

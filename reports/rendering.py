@@ -11,32 +11,35 @@ from rich.console import Console
 from rich.table import Table
 
 from conformance.protocol.states import UNFINISHED_CONTAINERS
-from reports.diff.summary import DiffSummary
-from reports.diff.values import DIFFERENCE_CLASSES
-from reports.documents import (
-    JunitCase,
+from reports.charts import (
     backlog_chart,
     class_chart,
-    html_page,
-    junit_text,
     latency_chart,
-    markdown_text,
+    over_time_chart,
+    rate_chart,
     throughput_chart,
-    write_index,
 )
+from reports.diff.summary import DiffSummary
+from reports.diff.values import DIFFERENCE_CLASSES
+from reports.documents import JunitCase, html_page, junit_text, markdown_text, write_index
 from reports.history import HistoryResult
-from reports.load.measurements import MEANINGS, PERCENTILES, LoadResult
+from reports.load.histograms import SHOWN, Latency
+from reports.load.latencies import MEANINGS, OVER_TIME
+from reports.load.result import LoadResult
+from reports.load.run import SEEN, SERVICE
 
 LOAD_PAGE = "load.html"
-_SEEN = "from the event's entry in the stream to the moment at which a reader of the stream had it"
+_OTHER_MEANINGS = {
+    SERVICE: "how long the client took for one call that adds a batch of at most 1,000 jobs",
+    SEEN: "from the event of the end to the moment at which a reader of the stream had it",
+}
 
 
 def write_load_reports(folder: Path, result: LoadResult) -> list[Path]:
     """Write `load.html`, `load.md`, `junit.xml` and the index of the folder above; returns their paths."""
-    names = [f"{percentile:g}" for percentile in PERCENTILES]
     html, markdown, junit = folder / LOAD_PAGE, folder / "load.md", folder / "junit.xml"
-    html.write_text(load_page(result, names), "utf-8")
-    markdown.write_text(markdown_text("load.md", result=result, percentiles=names), "utf-8")
+    html.write_text(load_page(result), "utf-8")
+    markdown.write_text(markdown_text("load.md", result=result, percentiles=SHOWN, notes=load_notes(result)), "utf-8")
     junit.write_text(junit_text("load", load_cases(result)), "utf-8")
     return [html, markdown, junit, write_index(folder.parent)]
 
@@ -52,6 +55,11 @@ def load_cases(result: LoadResult) -> list[JunitCase]:
             seconds=result.produced.seconds,
         ),
         *([_finished(result, left)] if result.workers else []),
+        *(
+            [JunitCase(name="the harness was on time", failure=result.spoilt_by_harness)]
+            if result.workload.rate
+            else []
+        ),
     ]
 
 
@@ -65,17 +73,56 @@ def _finished(result: LoadResult, left: Mapping[str, int]) -> JunitCase:
     )
 
 
-def load_page(result: LoadResult, names: list[str]) -> str:
+def load_page(result: LoadResult) -> str:
     """The page about one load."""
     return html_page(
         "load.html",
         result=result,
-        percentiles=names,
-        meanings={**MEANINGS, "finished-to-seen": _SEEN},
-        throughput=throughput_chart(result.series),
+        percentiles=SHOWN,
+        groups=_groups(result),
+        meanings={name: text for name, text in {**MEANINGS, **_OTHER_MEANINGS}.items() if name in result.latencies},
+        notes=load_notes(result),
+        rate=rate_chart(result.slices) if result.slices else throughput_chart(result.series),
         backlog=backlog_chart(result.series),
+        over_time={name: over_time_chart(result.slices, name) for name in OVER_TIME if _has(result, name)},
         latency=latency_chart(result.latencies),
     )
+
+
+def _groups(result: LoadResult) -> dict[str, dict[str, dict[str, Latency]]]:
+    """The latencies of each group, where there is more than one."""
+    found = {"kind of job": result.by_kind, "queue": result.by_queue}
+    return {title: groups for title, groups in found.items() if len(groups) > 1}
+
+
+def _has(result: LoadResult, name: str) -> bool:
+    return any(name in part.latencies for part in result.slices)
+
+
+def load_notes(result: LoadResult) -> list[str]:
+    """What a reader has to know before believing the numbers."""
+    notes = []
+    if result.schedule:
+        notes.append(
+            f"All producers were connected after {result.waited_s:.1f} s, the last one {result.apart_s:.1f} s behind "
+            "the first; the schedule began then, and no latency includes this."
+        )
+    if len(result.schedule) > 1:
+        notes.append(
+            f"The load was resumed ({len(result.schedule) - 1} times): the schedule went on where it had broken off, "
+            "and the time between is in no latency and in no rate."
+        )
+    if result.timed < result.produced.jobs:
+        notes.append(
+            f"Redis has trimmed older events: latencies are those of the {result.timed:,} of {result.produced.jobs:,} "
+            "jobs whose events are left, and nothing is said over time. A larger --events keeps all."
+        )
+    if not result.workload.rate:
+        notes.append(
+            "The load had no rate: jobs were added as fast as possible, so only service times are given. How long a "
+            "job waited would tell its place in the run, and no more."
+        )
+    return notes
 
 
 DIFF_PAGE = "diff.html"

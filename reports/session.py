@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -36,6 +36,15 @@ class SparkSettings:
     master: str = "local[*]"
     memory: str = "2g"
     properties: dict[str, str] = field(default_factory=dict)
+
+    def with_threads(self, least: int) -> SparkSettings:
+        """The same, with so many tasks at a time at least where the number is left to Spark (`local[*]`).
+
+        Producers of a load wait for each other: each needs a place, also on a machine with one core.
+        """
+        if self.master != "local[*]":
+            return self
+        return replace(self, master=f"local[{max(least, os.cpu_count() or 1)}]")
 
 
 @contextmanager

@@ -26,8 +26,9 @@ from conformance.problems import UsageProblem
 from reports.diff.plan import SnapshotComparison, differences
 from reports.diff.summary import DiffSummary, summarise
 from reports.history import check_jobs, header_of, result_of
+from reports.load.result import LoadResult
 from reports.load.run import LoadPlan, OnProgress, WorkerGroup, run_load
-from reports.load.target import LoadTarget
+from reports.load.target import KEEP_ALL_EVENTS, LoadTarget
 from reports.load.workload import Workload, checked_workload, read_workload
 from reports.rendering import print_diff, print_history, write_diff_reports, write_history_reports, write_load_reports
 from reports.session import SparkSettings, spark_session
@@ -55,7 +56,7 @@ class LoadOptions:
     partitions: int
     redis: str
     prefix: str
-    events: int
+    events: int | None
     resume: bool
     out: Path
     command: str
@@ -84,16 +85,24 @@ def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> None:
             prefix=prefix,
             workload=workload,
             producer=producer,
-            event_limit=options.events,
-            partitions=options.partitions,
+            event_limit=options.events or KEEP_ALL_EVENTS,
+            partitions=min(options.partitions, workload.jobs),
             resume=options.resume,
         )
         plan = LoadPlan(target=target, workers=workers, out=options.out, command=options.command)
-        with spark_session(settings_of(spark)) as session, _progress(workload) as on_progress:
+        settings = settings_of(spark).with_threads(target.partitions)
+        with spark_session(settings) as session, _progress(workload) as on_progress:
             result = run_load(session, plan, announce=announce, on_progress=on_progress)
-    announce(f"finished {result.finished.jobs} jobs in {result.finished.seconds:.1f} s")
+    _say_what_came_of(result)
     for path in write_load_reports(options.out, result):
         announce(str(path))
+
+
+def _say_what_came_of(result: LoadResult) -> None:
+    for did, phase in (("added", result.produced), ("finished", result.finished)):
+        announce(f"{did} {phase.jobs} jobs in {phase.seconds:.1f} s ({phase.per_second:.0f} jobs/s)")
+    if result.spoilt_by_harness:
+        announce(f"warning: {result.spoilt_by_harness}")
 
 
 def workload_of(options: LoadOptions) -> Workload:

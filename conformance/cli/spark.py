@@ -29,7 +29,7 @@ from reports.options import properties, require_spark, spark_options
     "--redis", default="", help="URL, binary:PATH, bundled, container[:IMAGE] or cluster[:N]; default: local."
 )
 @click.option("--prefix", default="", help="Key prefix; default: a fresh one.")
-@click.option("--events", type=click.IntRange(1), default=10_000, show_default=True, help="Events that a queue keeps.")
+@click.option("--events", type=click.IntRange(1), default=None, help="Events that a queue keeps; default: all.")
 @click.option("--resume", is_flag=True, help="Go on with a load that broke off.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the snapshot and the reports.")
 @spark_options
@@ -46,7 +46,7 @@ def load(  # noqa: PLR0917 - click passes options by name
     partitions: int,
     redis: str,
     prefix: str,
-    events: int,
+    events: int | None,
     resume: bool,
     out: Path,
     master: str,

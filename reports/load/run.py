@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +23,20 @@ from conformance.gate.records import KIT_VERSION
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.states import UNFINISHED_CONTAINERS
 from conformance.servers.connection import connect, explained
-from reports.load.measurements import (
-    BacklogSeries,
-    FinishListener,
-    Latency,
-    LoadPhase,
-    LoadResult,
-    job_latencies,
-    observing,
-    write_result,
-)
-from reports.load.producing import produce, warm_up
+from reports.load.barrier import StartBarrier, start_barrier
+from reports.load.histograms import Histogram, Latency
+from reports.load.latencies import LoadTimes, measure
+from reports.load.observing import BacklogSeries, observing
+from reports.load.producing import MICROSECONDS, ProducerCounts, produce
+from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.target import LoadTarget, forget_progress, require_unused_queues
 from reports.load.workload import jobs_of
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, save
 
 SNAPSHOT = "snapshot"
-LEAD_MS = 500
-"""Between the moment the workers are ready and the first scheduled job."""
+EXPORTS = "histograms"
+"""Folder of the `.hgrm` files."""
 
 CLOSE_DEADLINE_MS = 30_000
 WAIT_SAMPLE_EVERY_S = 0.2
@@ -77,23 +74,59 @@ def run_load(
     """Carry out a load; leaves `load.json` and the snapshot of the final state in `plan.out`. Raises Problems."""
     with explained(plan.target.address):
         require_unused_queues(plan.target)
-    with load_workers(plan.target, plan.workers) as drivers:
-        # Last of all: Spark ends Python workers that have had nothing to do for a minute.
-        warm_up(spark, plan.target)
-        target = replace(plan.target, start_ms=int(time.time() * 1000) + LEAD_MS)
-        jobs = jobs_of(spark, target.workload, target.partitions)
-        with observing(target) as (series, listener):
-            counts = produce(jobs, target).collect()
-            produced = LoadPhase(jobs=sum(row["added"] for row in counts), seconds=_since(target))
-            announce(f"added {produced.jobs} jobs in {produced.seconds:.1f} s ({produced.per_second:.0f} jobs/s)")
-            clients = sorted({client_text(driver.ready.client) for driver in drivers} | _producers(target))
-            if drivers:
-                _work_off(target, drivers, plan, series, on_progress)
-            finished = _finished(target, series)
+    target = replace(plan.target, barrier=secrets.token_hex(6))
+    jobs = jobs_of(spark, target.workload, target.partitions)
+    with load_workers(target, plan.workers) as drivers, observing(target) as (series, listener):
+        clients = sorted({client_text(driver.ready.client) for driver in drivers} | _producers(target))
+        with start_barrier(target) as barrier:
+            counts = produce(jobs, target)
+        announce(_said_of_start(barrier, target))
+        if drivers:
+            _work_off(target, drivers, plan, series, on_progress)
+        _last_sample(target, series)
     with explained(target.address):
         forget_progress(target)
     stored = _keep(spark, plan, target, announce)
-    result = LoadResult(
+    times = measure(stored.table("events"), jobs, target.workload, barrier.segments)
+    seen = _Seen(barrier=barrier, counts=counts, series=series, finishes=listener.histogram, clients=clients)
+    result = _result(plan, seen, times)
+    _export(plan.out / EXPORTS, seen, times)
+    write_result(plan.out, result)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """What was seen of a load while it ran."""
+
+    barrier: StartBarrier
+    counts: Sequence[ProducerCounts]
+    series: BacklogSeries
+    finishes: Histogram
+    clients: Sequence[str]
+
+    @property
+    def jobs(self) -> int:
+        """Jobs that are added for certain, those before a load was resumed included."""
+        return sum(each.before + each.added for each in self.counts)
+
+    @property
+    def service(self) -> Histogram:
+        """How long calls that add a batch took, in microseconds."""
+        return _summed(each.service for each in self.counts)
+
+
+def _said_of_start(barrier: StartBarrier, target: LoadTarget) -> str:
+    return (
+        f"the schedule began when all {target.partitions} producers were connected, after {barrier.waited_s:.1f} s "
+        f"(the last one {barrier.apart_s:.1f} s behind the first); no latency includes this"
+    )
+
+
+def _result(plan: LoadPlan, seen: _Seen, times: LoadTimes) -> LoadResult:
+    target, start_ms = plan.target, seen.barrier.segments[0].start_ms
+    is_complete, has_schedule = times.timed >= seen.jobs, bool(target.workload.rate)
+    return LoadResult(
         kit=KIT_VERSION,
         command=plan.command,
         workload=target.workload,
@@ -101,17 +134,66 @@ def run_load(
         workers=[f"{group.processes} x {group.client.name}, concurrency {group.concurrency}" for group in plan.workers],
         redis=target.address.text,
         prefix=target.prefix,
-        start_ms=target.start_ms,
-        produced=produced,
-        finished=finished,
-        late_ms=max((row["late_ms"] for row in counts), default=0) if target.workload.rate else 0,
-        final=series.latest,
-        latencies=_latencies(stored, jobs, target, listener),
-        series=series.thinned(),
-        clients=clients,
+        start_ms=start_ms,
+        produced=times.produced if is_complete else _produced(seen),
+        finished=times.finished if is_complete else _finished(seen.series),
+        late_ms=max((each.late_ms for each in seen.counts), default=0) if has_schedule else 0,
+        final=seen.series.latest,
+        latencies=_latencies(seen, times),
+        series=seen.series.since(start_ms),
+        schedule=seen.barrier.segments,
+        waited_s=round(seen.barrier.waited_s, 3),
+        apart_s=round(seen.barrier.apart_s, 3),
+        harness=_summed(each.harness for each in seen.counts).latency() if has_schedule else None,
+        by_kind=times.by_kind,
+        by_queue=times.by_queue,
+        slices=times.slices if is_complete else [],
+        timed=times.timed,
+        taken_at=datetime.fromtimestamp(start_ms / 1000, UTC).isoformat(timespec="seconds"),
+        clients=list(seen.clients),
     )
-    write_result(plan.out, result)
-    return result
+
+
+def _produced(seen: _Seen) -> LoadPhase:
+    """What the producers say, where Redis has trimmed the events; without what was added before a load was resumed."""
+    first, last = min(each.first_ms for each in seen.counts), max(each.last_ms for each in seen.counts)
+    return LoadPhase(jobs=seen.jobs, seconds=(last - first) / 1000)
+
+
+def _finished(series: BacklogSeries) -> LoadPhase:
+    """What the samples say, where Redis has trimmed the events: jobs that are kept, until their number was reached."""
+    done = [sample.counts.get("completed", 0) + sample.counts.get("failed", 0) for sample in series.samples]
+    changed = [number for number in range(1, len(done)) if done[number] != done[number - 1]]
+    if not changed:
+        return LoadPhase(jobs=done[-1], seconds=0.0)
+    first, last = series.samples[changed[0] - 1], series.samples[changed[-1]]
+    return LoadPhase(jobs=done[-1], seconds=(last.at_ms - first.at_ms) / 1000)
+
+
+SERVICE = "add-service"
+"""Latency of one call that adds a batch."""
+
+SEEN = "finished-to-seen"
+
+
+def _latencies(seen: _Seen, times: LoadTimes) -> dict[str, Latency]:
+    measured = {SERVICE: seen.service.latency(), SEEN: seen.finishes.latency()}
+    return {**times.latencies, **{name: latency for name, latency in measured.items() if latency.count}}
+
+
+def _summed(encoded: Iterable[bytes]) -> Histogram:
+    whole = Histogram(MICROSECONDS)
+    for part in encoded:
+        whole.add(bytes(part))
+    return whole
+
+
+def _export(folder: Path, seen: _Seen, times: LoadTimes) -> None:
+    """Write every histogram as a file that HdrHistogram's plotter reads. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = {**times.exports, SERVICE: seen.service.hgrm(), SEEN: seen.finishes.hgrm()}
+    for name in _latencies(seen, times):
+        (folder / f"{name}.hgrm").write_text(texts[name], "utf-8")
 
 
 def _producers(target: LoadTarget) -> set[str]:
@@ -202,12 +284,9 @@ def wait_for_end(
         time.sleep(WAIT_SAMPLE_EVERY_S)
 
 
-def _finished(target: LoadTarget, series: BacklogSeries) -> LoadPhase:
-    """Jobs that are finished, from the start of the schedule to the last sample."""
+def _last_sample(target: LoadTarget, series: BacklogSeries) -> None:
     with explained(target.address), connect(target.address) as client:
         series.sample(client)
-    done = series.latest.get("completed", 0) + series.latest.get("failed", 0)
-    return LoadPhase(jobs=done, seconds=_since(target))
 
 
 def _keep(spark: SparkSession, plan: LoadPlan, target: LoadTarget, announce: Callable[[str], None]) -> StoredSnapshot:
@@ -215,13 +294,3 @@ def _keep(spark: SparkSession, plan: LoadPlan, target: LoadTarget, announce: Cal
     workload: dict[str, Any] = msgspec.to_builtins(target.workload)
     seed = target.workload.seed
     return save(spark, source, plan.out / SNAPSHOT, seed=seed, workload=workload, announce=announce)
-
-
-def _latencies(stored: StoredSnapshot, jobs: Any, target: LoadTarget, listener: FinishListener) -> dict[str, Latency]:
-    found = job_latencies(stored.table("jobs"), jobs, target.start_ms)
-    seen = listener.histogram.latency()
-    return {**found, **({"finished-to-seen": seen} if seen.count else {})}
-
-
-def _since(target: LoadTarget) -> float:
-    return max(time.time() - target.start_ms / 1000, 0.001)

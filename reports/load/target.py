@@ -19,17 +19,26 @@ BATCH = 1000
 """Jobs per addBulk."""
 
 
+KEEP_ALL_EVENTS = 1_000_000_000
+"""Events that a queue keeps: more than there will ever be, so that every job can be timed by them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadTarget:
-    """A load on its way to executors. `start_ms`: when the schedule begins, Unix ms."""
+    """A load on its way to executors.
+
+    `barrier`: name of the barrier behind which the schedule begins (`reports.load.barrier`), new for each attempt.
+    Empty: there is none, and the schedule begins at `start_ms`, Unix ms of Redis' clock.
+    """
 
     address: RedisUrl
     prefix: str
     workload: Workload
     start_ms: int = 0
+    barrier: str = ""
     producer: Launch | None = None
     """None: the reference, inside the executor."""
-    event_limit: int = 10_000
+    event_limit: int = KEEP_ALL_EVENTS
     partitions: int = 2
     resume: bool = False
 
@@ -40,7 +49,32 @@ class LoadTarget:
 
     def progress_key(self, partition: int) -> str:
         """The key that holds how many jobs of a partition are added for certain."""
-        return f"{PROGRESS}:{self.prefix}:{self.workload.digest}:{self.partitions}:{partition}"
+        return f"{self._keys}:{partition}"
+
+    @property
+    def schedule_key(self) -> str:
+        """The key that holds when the schedule began, for a load that is resumed."""
+        return f"{self._keys}:schedule"
+
+    @property
+    def barrier_key(self) -> str:
+        """The key of the set of producers that are connected."""
+        return f"{self._keys}:ready:{self.barrier}"
+
+    @property
+    def start_key(self) -> str:
+        """The key that says to all of them when the schedule begins."""
+        return f"{self._keys}:start:{self.barrier}"
+
+    @property
+    def own_keys(self) -> list[str]:
+        """Every key that the load keeps beside its queues."""
+        progress = [self.progress_key(partition) for partition in range(self.partitions)]
+        return [*progress, self.schedule_key, self.barrier_key, self.start_key]
+
+    @property
+    def _keys(self) -> str:
+        return f"{PROGRESS}:{self.prefix}:{self.workload.digest}:{self.partitions}"
 
     def connection(self) -> dict[str, Any]:
         """The address as the reference takes it."""
@@ -71,8 +105,8 @@ def require_unused_queues(target: LoadTarget) -> None:
 def forget_progress(target: LoadTarget) -> None:
     """Remove the keys that only a load that broke off needs. Raises redis errors."""
     with connect(target.address) as client:
-        for partition in range(target.partitions):
-            client.delete(target.progress_key(partition))
+        for key in target.own_keys:
+            client.delete(key)
 
 
 def _is_used(client: Client, base: str) -> bool:

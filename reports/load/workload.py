@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -64,6 +65,13 @@ class FlowShare(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=T
     children: int = 3
 
 
+class RampUp(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rate grows evenly from `first` jobs per second to the workload's `rate`, within so many `seconds`."""
+
+    first: float = 0.0
+    seconds: float = 0.0
+
+
 class Retention(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many finished jobs a queue keeps; None keeps all."""
 
@@ -75,6 +83,7 @@ class Workload(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A load. Everything about job number i follows from this description, `seed` and i.
 
     `rate`: jobs per second in an open loop, on a schedule that does not wait for the system; 0: as fast as possible.
+    `ramp`: how the rate comes to be what it is.
     `arrival`: `regular`, or `jittered` within each job's own slot. `lifo`: share of jobs added to the other end.
     `attempts`: for all jobs. `queues`: they are called `name-0`, `name-1`, ...; `tagged`: `{name-0}`, `{name-1}`, ...,
     which lets a cluster spread them.
@@ -86,6 +95,7 @@ class Workload(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str = "load"
     tagged: bool = False
     rate: float = 0.0
+    ramp: RampUp = RampUp()
     arrival: Literal["regular", "jittered"] = "regular"
     payload: PayloadSize = PayloadSize()
     priority: PriorityShare = PriorityShare()
@@ -107,6 +117,22 @@ class Workload(WorkloadPart, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def around_number(self) -> tuple[str, str]:
         """What stands before and after the number in the name of a queue."""
         return (f"{{{self.name}-", "}") if self.tagged else (f"{self.name}-", "")
+
+    @property
+    def ramp_jobs(self) -> float:
+        """How many jobs are due before the rate is reached."""
+        return (self.ramp.first + self.rate) / 2 * self.ramp.seconds
+
+    def due_ms(self, index: int) -> int:
+        """When job number `index` is due, ms since the start of the schedule; jitter may add its own slot to it."""
+        if not self.rate:
+            return 0
+        over = index - self.ramp_jobs
+        if over >= 0:
+            return int((self.ramp.seconds + over / self.rate) * 1000)
+        first, growth = self.ramp.first, (self.rate - self.ramp.first) / self.ramp.seconds
+        # The number of jobs due is first * t + growth * t² / 2; this is its root, in a form that bears growth 0.
+        return int(2 * index / (first + math.sqrt(first * first + 2 * growth * index)) * 1000) if index else 0
 
     @property
     def digest(self) -> str:
@@ -168,6 +194,10 @@ def _check_ranges(workload: Workload) -> None:
             raise UsageProblem(f"workload: {name} goes from {least} to {most}", hint="0 <= least <= most")
     if workload.payload.most > MOST_PAYLOAD or workload.rate < 0:
         raise UsageProblem("workload: payload.most is too large, or rate is negative", hint=f"most: {MOST_PAYLOAD}")
+    if workload.ramp.first < 0 or workload.ramp.seconds < 0:
+        raise UsageProblem("workload: ramp.first or ramp.seconds is negative", hint="both are 0 or more")
+    if workload.ramp.seconds and not workload.rate:
+        raise UsageProblem("workload: a ramp needs a rate to which it leads", hint="set rate, in jobs per second")
 
 
 _FILLING = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -177,6 +207,9 @@ _STEPS = 2**53
 
 def jobs_of(spark: SparkSession, workload: Workload, partitions: int) -> DataFrame:
     """One row per job to add, in the order of the schedule within each partition.
+
+    The partitions take turns: job number i is the next one of partition i modulo `partitions`. So all producers work at
+    any time of the schedule, each at its share of the rate.
 
     Each follows from the seed and its own number, and from nothing else: any partition on any machine gives the same
     job, so that a producer that is started again, or on another executor, adds what the first one would have added.
@@ -188,7 +221,7 @@ def jobs_of(spark: SparkSession, workload: Workload, partitions: int) -> DataFra
     draws = _Draws(workload.seed)
     before, after = workload.around_number
     number = sql.pmod(index, sql.lit(workload.queues))
-    frame = spark.range(0, workload.jobs, 1, partitions).withColumnRenamed("id", "index")
+    frame = _numbers_in_turns(spark, workload.jobs, partitions)
     children = sql.when(draws.chance("flow", workload.flows.share), workload.flows.children).otherwise(0)
     return frame.select(
         index,
@@ -199,6 +232,16 @@ def jobs_of(spark: SparkSession, workload: Workload, partitions: int) -> DataFra
         _options(workload, draws, is_flow=children > 0).alias("opts"),
         _scheduled(workload, draws).alias("scheduled_ms"),
         children.cast("int").alias("children"),
+    )
+
+
+def _numbers_in_turns(spark: SparkSession, jobs: int, partitions: int) -> DataFrame:
+    """The column `index`, from 0. Each partition of a range is one piece of it, all equally long."""
+    longest = -(-jobs // partitions)
+    position, partition = sql.pmod(sql.col("id"), sql.lit(longest)), sql.floor(sql.col("id") / sql.lit(longest))
+    frame = spark.range(0, longest * partitions, 1, partitions)
+    return frame.select((position * partitions + partition).cast("bigint").alias("index")).where(
+        sql.col("index") < jobs
     )
 
 
@@ -226,7 +269,20 @@ def _scheduled(workload: Workload, draws: _Draws) -> Column:
     if not workload.rate:
         return sql.lit(0).cast("bigint")
     offset = draws.uniform("arrival") if workload.arrival == "jittered" else sql.lit(0.0)
-    return ((sql.col("index") + offset) * sql.lit(1000.0 / workload.rate)).cast("bigint")
+    number = (sql.col("index") + offset).cast("double")
+    steady = workload.ramp.seconds + (number - workload.ramp_jobs) / workload.rate
+    return (_in_ramp(workload, number, steady) * 1000).cast("bigint")
+
+
+def _in_ramp(workload: Workload, number: Column, steady: Column) -> Column:
+    """Seconds at which a job is due; the same as `Workload.due_ms`."""
+    ramp = workload.ramp
+    if not ramp.seconds:
+        return steady
+    growth = (workload.rate - ramp.first) / ramp.seconds
+    root = sql.sqrt(sql.lit(ramp.first * ramp.first) + 2 * growth * number)
+    rising = sql.when(number > 0, 2 * number / (sql.lit(ramp.first) + root)).otherwise(0.0)
+    return sql.when(number < workload.ramp_jobs, rising).otherwise(steady)
 
 
 def _data(workload: Workload, draws: _Draws) -> Column:

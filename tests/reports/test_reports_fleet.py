@@ -13,8 +13,9 @@ from conformance.environment.clients import find_toolchain
 from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance
 from reports.load import run as load_run
-from reports.load.measurements import BacklogSeries, FinishListener, counts_of
+from reports.load.observing import BacklogSeries, FinishListener, counts_of
 from reports.load.producing import add_partition
+from reports.load.redis_clock import RedisClock
 from reports.load.run import WorkerGroup, load_workers, wait_for_end
 from reports.load.target import LoadTarget
 from reports.load.workload import Workload
@@ -100,16 +101,16 @@ def test_a_sample_counts_all_queues(server: RedisInstance, prefix: str) -> None:
     target = LoadTarget(address=server, prefix=prefix, workload=Workload(queues=2))
     with server.connect() as client:
         counts, added = counts_of(client, target)
-        series = BacklogSeries(target)
+        series = BacklogSeries(target, RedisClock(ahead_s=0.0))
         for _ in range(900):
             series.samples.append(series.samples[-1]) if series.samples else series.sample(client)
     assert (counts["wait"], counts["completed"], counts["failed"], added) == (2, 1, 0, 2)
-    assert 300 <= len(series.thinned()) <= 400
+    assert 300 <= len(series.since(0)) <= 400
 
 
 def test_a_listener_measures_finished_jobs_only(server: RedisInstance, prefix: str) -> None:
     target = LoadTarget(address=server, prefix=prefix, workload=Workload())
-    listener = FinishListener(target)
+    listener = FinishListener(target, RedisClock(ahead_s=0.0))
     with server.connect() as client:
         client.xadd(f"{prefix}:load-0:events", {"event": "active", "jobId": "1"})
         client.xadd(f"{prefix}:load-0:events", {"event": "completed", "jobId": "1"})

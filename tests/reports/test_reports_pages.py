@@ -11,9 +11,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from reports.charts import rates
 from reports.diff.summary import DiffExample, DiffSummary, RollupLine, in_tree_order, look_closer
-from reports.documents import rates
-from reports.load.measurements import BacklogSample, Histogram, LoadPhase, LoadResult, merged, write_result
+from reports.load.histograms import Histogram, merged
+from reports.load.observing import BacklogSample
+from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.workload import Workload
 from reports.rendering import print_diff, write_diff_reports, write_load_reports
 

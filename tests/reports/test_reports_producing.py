@@ -19,7 +19,9 @@ from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance
 from reports.load import producing
-from reports.load.producing import PlannedJob, add_partition, producer_for, runs_of
+from reports.load.producers import PlannedJob, producer_for, runs_of
+from reports.load.producing import add_partition, on_schedule
+from reports.load.redis_clock import RedisClock
 from reports.load.target import LoadTarget, forget_progress, missing_of, require_unused_queues
 from reports.load.workload import Workload, checked_workload, read_workload
 from reports.verbs import worker_group
@@ -118,7 +120,7 @@ def test_the_reference_and_node_leave_the_same(server: RedisInstance, prefix: st
         add_partition(batches(rows(60)), target_on(server, prefix), 0)
         node = launch("node")
         counts = add_partition(batches(rows(60)), target_on(server, other, producer=node), 0)
-        assert counts["added"] == 60
+        assert counts.added == 60
         assert len(state(server, prefix).jobs) == 60 + 6 * 2
         assert diff(state(server, prefix), state(server, other)) == []
     finally:
@@ -131,6 +133,9 @@ class Flaky:
     def __init__(self, inner: Any) -> None:
         self.inner = inner
         self.failures = 1
+
+    def connect(self) -> None:
+        """Nothing is lost here."""
 
     def add(self, added: Sequence[PlannedJob]) -> None:
         if self.failures:
@@ -161,7 +166,7 @@ def test_a_load_goes_on_where_it_broke_off(server: RedisInstance, prefix: str, m
         assert missing_of(client, first, wanted) == []
         names = [fields[b"event"] for queue in "01" for _, fields in client.xrange(f"{prefix}:load-{queue}:events")]
         assert client.get(first.progress_key(0)) == b"40"
-    assert counts["added"] == 20
+    assert counts.added == 20
     assert b"duplicated" not in names
     forget_progress(first)
 
@@ -173,6 +178,9 @@ def test_a_redis_that_stays_away_ends_the_load_with_a_hint(
     target = target_on(server, prefix)
 
     class Dead:
+        def connect(self) -> None:
+            """Nothing is lost here."""
+
         def add(self, _: Sequence[PlannedJob]) -> None:
             raise RedisConnectionError("gone")
 
@@ -201,12 +209,12 @@ def test_rows_of_each_queue_keep_their_order() -> None:
         assert order == sorted(order)
 
 
-def test_a_batch_waits_for_its_schedule(monkeypatch: pytest.MonkeyPatch, server: RedisInstance, prefix: str) -> None:
-    waited: list[int] = []
-    monkeypatch.setattr(producing, "_wait_until", waited.append)
+def test_a_batch_waits_for_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr(RedisClock, "sleep_until", lambda _, unix_ms: waited.append(unix_ms))
     wanted = [{**row, "scheduled_ms": row["index"] * 1000} for row in rows(3)]
-    target = LoadTarget(address=server, prefix=prefix, workload=Workload(rate=1), start_ms=10**15)
-    assert [len(batch) for batch in producing._on_schedule(iter(wanted), target)] == [1, 1, 1]
+    batches_of = on_schedule(iter(wanted), Workload(rate=1), 10**15, RedisClock(ahead_s=0.0))
+    assert [len(batch) for batch in batches_of] == [1, 1, 1]
     assert waited == [10**15, 10**15 + 1000, 10**15 + 2000]
 
 

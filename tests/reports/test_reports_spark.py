@@ -26,10 +26,10 @@ from reports.diff.plan import SnapshotComparison, differences
 from reports.diff.summary import DiffSummary, rollup_of, summarise
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.history import HistoryResult, check_jobs, result_of
-from reports.load.measurements import LoadResult
+from reports.load.result import LoadResult
 from reports.load.workload import DelayShare, FailureShares, FlowShare, PayloadSize, PriorityShare, Workload, jobs_of
 from reports.rendering import write_history_reports
-from reports.session import SparkSettings, explained_spark, spark_session
+from reports.session import explained_spark
 from reports.snapshot.format import MANIFEST, file_name, write_file, write_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
@@ -40,13 +40,6 @@ from tests.reports.test_reports_failures import manifest
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
 
 pytestmark = pytest.mark.xdist_group("spark")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    with spark_session(SparkSettings(master="local[2]", memory="1g", properties=settings)) as session:
-        yield session
 
 
 def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str, Any], folder: Path) -> StoredSnapshot:

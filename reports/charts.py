@@ -1,0 +1,165 @@
+"""The charts of the reports: SVG elements that stand in a page, without a script and without a file of their own."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from reports.load.histograms import Latency
+from reports.load.observing import BacklogSample
+from reports.load.result import TimeSlice
+
+_STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "bullmq-conformance",
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "lines.linewidth": 1.6,
+    "legend.frameon": False,
+}
+_SIZE = (7.2, 3.4)
+_COLOURS = ("#0b6e99", "#c05621", "#2f855a", "#805ad5", "#b83280", "#718096", "#975a16", "#2b6cb0")
+_SINCE_START = "time since the start of the schedule (s)"
+_TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
+
+
+class _Chart:
+    """Axes to draw on, and what has come of them when all is drawn."""
+
+    def __init__(self, axes: Any) -> None:
+        self.axes = axes
+        self.svg = Markup("")
+
+
+@contextmanager
+def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> Iterator[_Chart]:
+    """Draw inside the block. The style holds for axes and lines only where these are made under it."""
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        chart = _Chart(figure.subplots())
+        yield chart
+        chart.axes.set(**labels)
+        if chart.axes.get_legend_handles_labels()[0]:
+            chart.axes.legend(fontsize=9)
+        chart.svg = _svg(figure, title)
+
+
+def rate_chart(slices: Sequence[TimeSlice]) -> Markup:
+    """Jobs offered by the schedule, added and finished per second over time."""
+    seconds, width = _times(slices)
+    labels: dict[str, Any] = {"xlabel": _SINCE_START, "ylabel": "jobs per second", "ylim": (0, None)}
+    with _chart("Jobs offered, added and finished per second over time", **labels) as chart:
+        for name, colour in (("offered", _COLOURS[5]), ("added", _COLOURS[0]), ("finished", _COLOURS[2])):
+            values = [getattr(part, name) / width for part in slices]
+            if any(values):
+                chart.axes.step(seconds, values, where="post", label=name, color=colour)
+    return chart.svg
+
+
+def throughput_chart(points: Sequence[BacklogSample]) -> Markup:
+    """Jobs added and finished per second over time, as sampled: for loads whose events were trimmed."""
+    seconds = [point.at_ms / 1000 for point in points]
+    added = [point.added for point in points]
+    finished = [point.counts.get("completed", 0) + point.counts.get("failed", 0) for point in points]
+    labels: dict[str, Any] = {"xlabel": _SINCE_START, "ylabel": "jobs per second", "ylim": (0, None)}
+    with _chart("Jobs added and finished per second over time", **labels) as chart:
+        for name, totals, colour in (("added", added, _COLOURS[0]), ("finished", finished, _COLOURS[2])):
+            chart.axes.plot(seconds[1:], rates(seconds, totals), label=name, color=colour)
+    return chart.svg
+
+
+def backlog_chart(points: Sequence[BacklogSample]) -> Markup:
+    """Members of each container that jobs pass through, over time."""
+    seconds = [point.at_ms / 1000 for point in points]
+    names = [name for name in (points[0].counts if points else {}) if name not in {"completed", "failed"}]
+    labels: dict[str, Any] = {"xlabel": _SINCE_START, "ylabel": "backlog (jobs)", "ylim": (0, None)}
+    with _chart("Backlog by state over time", **labels) as chart:
+        for name, colour in zip(names, _COLOURS, strict=False):
+            values = [point.counts.get(name, 0) for point in points]
+            if any(values):
+                chart.axes.plot(seconds, values, label=name, color=colour)
+    return chart.svg
+
+
+def over_time_chart(slices: Sequence[TimeSlice], name: str) -> Markup:
+    """Percentiles of one latency over time, by when the jobs were scheduled."""
+    having = [part for part in slices if name in part.latencies]
+    seconds, _ = _times(having)
+    labels: dict[str, Any] = {"xlabel": "scheduled at (s since the start)", "ylabel": "latency (ms)", "yscale": "log"}
+    with _chart(f"{name} over time, in milliseconds", **labels) as chart:
+        for percentile, colour in zip(("50", "99", "100"), _COLOURS, strict=False):
+            values = [max(part.latencies[name][percentile], 1.0) for part in having]
+            chart.axes.plot(
+                seconds, values, label=f"p{percentile}", color=colour, marker="." if len(values) < 3 else ""
+            )
+    return chart.svg
+
+
+def latency_chart(latencies: Mapping[str, Latency]) -> Markup:
+    """Every latency by percentile; both axes are logarithmic, that of percentiles in jobs of which one is slower."""
+    labels: dict[str, Any] = {"xlabel": "percentile", "ylabel": "latency (ms)", "yscale": "log", "xscale": "log"}
+    with _chart("Latency percentiles in milliseconds", **labels) as chart:
+        rarest = 1.0
+        for (name, latency), colour in zip(latencies.items(), _COLOURS, strict=False):
+            points = [(_one_of(float(p), latency.count), value) for p, value in latency.percentiles.items()]
+            chart.axes.plot(
+                [rank for rank, _ in points],
+                [max(value, 0.01) for _, value in points],
+                marker=".",
+                label=name,
+                color=colour,
+            )
+            rarest = max(rarest, *(rank for rank, _ in points))
+        shown = [tick for tick in _TICKS if _one_of(tick, 10**9) <= rarest * 1.5]
+        chart.axes.set_xscale("log")
+        chart.axes.set_xticks([_one_of(tick, 10**9) for tick in shown], [f"p{tick:g}" for tick in shown])
+        chart.axes.minorticks_off()
+    return chart.svg
+
+
+def _one_of(percentile: float, count: int) -> float:
+    """One of how many jobs is slower than this percentile; of the slowest one there is one among all."""
+    return min(100.0 / (100.0 - percentile), float(max(count, 1))) if percentile < 100 else float(max(count, 1))
+
+
+def class_chart(by_class: Mapping[str, int]) -> Markup:
+    """Differences by class."""
+    names = list(by_class)[::-1]
+    size = (7.2, 0.9 + 0.4 * max(1, len(by_class)))
+    with _chart("Differences by class", size=size, xlabel="differences (number)") as chart:
+        chart.axes.bar_label(chart.axes.barh(names, [by_class[name] for name in names], color=_COLOURS[1]), padding=3)
+    return chart.svg
+
+
+def rates(seconds: Sequence[float], totals: Sequence[int]) -> list[float]:
+    """Growth per second from each point to the next."""
+    steps = zip(seconds, seconds[1:], totals, totals[1:], strict=False)
+    return [max(0.0, (after - before) / max(end - start, 1e-3)) for start, end, before, after in steps]
+
+
+def _times(slices: Sequence[TimeSlice]) -> tuple[list[float], float]:
+    """When each slice begins, and how long it lasts, in s."""
+    seconds = [part.at_ms / 1000 for part in slices]
+    return seconds, (seconds[1] - seconds[0] if len(seconds) > 1 else 1.0)
+
+
+def _svg(figure: Figure, title: str) -> Markup:
+    """A figure as an SVG element with a title for those who do not see it; it is as wide as its place."""
+    written = io.StringIO()
+    figure.savefig(written, format="svg", metadata={"Date": None, "Creator": None})
+    text = written.getvalue()
+    element = text[text.index("<svg") :]
+    head, _, rest = element.partition(">")
+    attributes = head.split(" viewBox=")[1].split('"')[1]
+    opening = '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img"'
+    return Markup(f'{opening} viewBox="{attributes}" aria-label="{title}"><title>{title}</title>{rest}')  # noqa: S704
