@@ -130,7 +130,7 @@ def test_a_report_agrees_with_redis_and_late_executors_change_no_latency(
 
     late_ms = float((tmp_path / "late" / "started").read_text())
     assert result.start_ms > late_ms, "the schedule began before the last executor was there"
-    assert result.apart_s > LATE_S / 2
+    assert result.waited_s >= LATE_S
     assert any("producers were connected" in line for line in said)
     assert "no latency includes this" in load_notes(result)[0]
     assert read_result(plan.out) == result
