@@ -53,13 +53,13 @@ class TimeSlice(msgspec.Struct, frozen=True, kw_only=True):
 class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     """One load.
 
-    `clients`: who took part, with all versions; `taken_at`: the start as a date. `start_ms`: when its schedule began, Unix ms of Redis' clock; `schedule`: its segments, more than one where it was
-    resumed. `waited_s`, `apart_s`: how long it took until all producers were connected, and how long the last one was
-    behind the first; no latency includes it. `late_ms`: how far a producer fell behind the schedule at most, whoever
-    was to blame; `harness`: the part of that which the kit itself is to blame for. `final`: members by container.
-    `latencies`: of all jobs, by name; `by_kind`, `by_queue`: the same for each kind of job and each queue.
-    `timed`: how many of the jobs still had the event of having been added; where it is less than all, older events were
-    trimmed, and there are no `slices`.
+    `clients`: who took part, with all versions; `taken_at`: the start as a date. `start_ms`: when its schedule began,
+    Unix ms of Redis' clock; `schedule`: its segments, more than one where it was resumed. `waited_s`, `apart_s`: how
+    long it took until all producers were connected, and how long the last one was behind the first; no latency
+    includes it. `late_ms`: how far a producer fell behind the schedule at most, whoever was to blame; `harness`: the
+    part of that which the kit itself is to blame for. `final`: members by container. `latencies`: of all jobs, by
+    name; `by_kind`, `by_queue`: the same for each kind of job and each queue. `timed`: how many of the jobs still had
+    the event of having been added; where it is less than all, older events were trimmed, and there are no `slices`.
     """
 
     kit: str
