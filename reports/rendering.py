@@ -39,7 +39,12 @@ def write_load_reports(folder: Path, result: LoadResult) -> list[Path]:
     """Write `load.html`, `load.md`, `junit.xml` and the index of the folder above; returns their paths."""
     html, markdown, junit = folder / LOAD_PAGE, folder / "load.md", folder / "junit.xml"
     html.write_text(load_page(result), "utf-8")
-    markdown.write_text(markdown_text("load.md", result=result, percentiles=SHOWN, notes=load_notes(result)), "utf-8")
+    markdown.write_text(
+        markdown_text(
+            "load.md", result=result, percentiles=SHOWN, offered=result.offered_per_second, notes=load_notes(result)
+        ),
+        "utf-8",
+    )
     junit.write_text(junit_text("load", load_cases(result)), "utf-8")
     return [html, markdown, junit, write_index(folder.parent)]
 
@@ -79,6 +84,8 @@ def load_page(result: LoadResult) -> str:
         "load.html",
         result=result,
         percentiles=SHOWN,
+        taken_at=result.taken_at,
+        offered=result.offered_per_second,
         groups=_groups(result),
         meanings={name: text for name, text in {**MEANINGS, **_OTHER_MEANINGS}.items() if name in result.latencies},
         notes=load_notes(result),
