@@ -119,6 +119,25 @@ class Bench:
         made.plays_workers = plays_workers
         return made
 
+    def oracle_in_place_of_client(
+        self, names: Names, clock: ParticipantClock, cancellation: Cancellation
+    ) -> Participant:
+        """The oracle in the client's role, with loops that play its manual workers: shows what such a client can do."""
+        assert self.stand_in is not None
+        address = self.taps["client"].address
+        made = Participant(
+            "client",
+            self.stand_in.living(),
+            redis=self.redis,
+            point=self.taps["client"],
+            names=names,
+            clock=clock,
+            cancellation=cancellation,
+            stand_in=StandIn(self.stand_in.living, address),
+        )
+        made.plays_workers = True
+        return made
+
     def plays_workers(self) -> bool:
         """Whether loops have to play the manual workers of both sides, because the client has no others."""
         if self.stand_in is None:

@@ -316,8 +316,7 @@ def _was_missed(outcome: RequirementOutcome, evidence: RunEvidence) -> bool:
     if outcome.reported != "unchecked" or outcome.level not in (None, "MUST"):
         return False
     profile = evidence.profiles.profile_of(outcome.requirement)
-    declared = {*evidence.header.client.ops, *evidence.header.client.capabilities}
-    return profile is None or not profile.missing(declared)
+    return profile is None or not profile.missing(evidence.header.client.declared)
 
 
 def _beside_profiles(evidence: RunEvidence, failing: Sequence[ReportedVerdict]) -> bool:

@@ -60,7 +60,7 @@ from conformance.gate.trial import run_trial
 from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
 from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
-from conformance.ledger.profiles import load_profiles
+from conformance.ledger.profiles import declared_names, load_profiles
 from conformance.participants.marks import Scenario
 from conformance.problems import NothingSelected, Problem, Undecidable, UsageProblem
 
@@ -366,7 +366,7 @@ def insist_on_profiles(config: RunConfig, environment: Environment) -> None:
     """Raise Undecidable where a profile that must hold lacks operations, or another Redis than the run has."""
     ready = environment.handshakes["client"]
     for profile in (load_profiles()[name] for name in config.profile):
-        missing = profile.missing({*ready.ops, *ready.capabilities})
+        missing = profile.missing(declared_names(ready.ops, ready.capabilities, ready.lacks))
         if missing:
             raise Undecidable(
                 f"the driver does not declare the profile {profile.name}: {', '.join(missing)} missing",

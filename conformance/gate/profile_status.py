@@ -135,7 +135,7 @@ def _status(
 ) -> ProfileStatus:
     touched = [outcomes[requirement] for requirement in requirements if requirement in outcomes]
     excused = tuple(outcome.requirement for outcome in touched if outcome.excused)
-    missing = profile.missing({*header.client.ops, *header.client.capabilities})
+    missing = profile.missing(header.client.declared)
     still_open = [requirement for requirement in requirements if requirement in reasons and requirement not in excused]
     return ProfileStatus(
         name=profile.name,

@@ -16,6 +16,7 @@ import msgspec
 
 from conformance.driver.messages import client_text
 from conformance.findings import Finding
+from conformance.ledger.profiles import declared_names
 
 FORMAT = 1
 
@@ -62,6 +63,11 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def text(self) -> str:
         """The client and what it stands on, with all versions, for people."""
         return client_text(self)
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """What profiles can ask for, and the client has."""
+        return declared_names(self.ops, self.capabilities, self.lacks)
 
 
 class RedisInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -219,9 +219,8 @@ class _Trial:
         self._play(None, both)
         failure = both.failure
         self._settle(failed=failure is not None)
-        if client.played and failure is not None:
-            # Nobody has shown that loops can play it: only a scenario on two prefixes is first played by the oracle.
-            self._cannot_be_played(failure)
+        if client.played and failure is not None and (control := self._failure_of_control()):
+            self._cannot_be_played(control)
             return
         if isinstance(failure, DriverBroken) and self.bench.driver_of(other.role).is_dead():
             self._judge_oracle(failure, who=other.role)
@@ -235,6 +234,25 @@ class _Trial:
         self._judge_handover(left, client, other)
         self._keep_evidence(client, other, paired=False)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
+
+    def _failure_of_control(self) -> BaseException | None:
+        """What goes wrong as well where the oracle's loops play the client's part: then it is no fault of the client.
+
+        Only a scenario on two prefixes is played by the oracle anyway.
+        """
+        self._close_handles()
+        names, cancellation = Names(self.bench.prefix()), Cancellation()
+        clock = self.bench.clock(frozen=False, cancellation=cancellation)
+        client = self.bench.oracle_in_place_of_client(names, clock, cancellation)
+        partner = self.bench.participant("oracle", names, clock, cancellation, plays_workers=True)
+        side = Side(lambda: self._steps(self._roles(client, partner)), lambda: client.transcript.step)
+        play(None, side, self.limit, cancel=cancellation.cancel, kill=self._kill)
+        self.bench.heal()
+        for participant in (client, partner):
+            participant.settle(within_ms=SETTLE_FAILED_MS)
+        self._close_handles()
+        self.bench.clear(place for participant in (client, partner) for place in participant.places)
+        return side.failure
 
     def _judge_handover(self, snapshot: Snapshot, client: Participant, partner: Participant) -> None:
         """No job may be lost between the two, or run twice; what says less about a lost job is left out."""

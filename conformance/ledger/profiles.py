@@ -15,6 +15,13 @@ import msgspec
 import yaml
 
 FILE = "profiles.yaml"
+WORKER_EVENTS = "worker-events"
+"""Counts as declared, unless a driver says that its client lacks it."""
+
+
+def declared_names(ops: Iterable[str], capabilities: Iterable[str], lacks: Collection[str]) -> frozenset[str]:
+    """Collect what profiles can ask of a driver: its operations and capabilities, and what it does not lack."""
+    return frozenset((*ops, *capabilities)) | ({WORKER_EVENTS} - set(lacks))
 
 
 class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -252,6 +252,11 @@ class WorkerHandle(ParticipantHandle):
             (lambda event: event.args.get("job") == job_id) if job_id else None,
         )
 
+    def wait_for_error(self) -> None:
+        """The worker's `error` event. A client whose workers report nothing goes on at once: what follows decides."""
+        if self.caller.reports_by_itself(self.handle):
+            self.wait_local("error")
+
     def _wait_in_redis(self, name: str, job_id: str | None, within_ms: int) -> DriverEvent:
         if job_id is None or name not in IN_STREAM:
             raise OperationUnsupported(f"event {name}", "this client's workers report nothing, and Redis does not tell")

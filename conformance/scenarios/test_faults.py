@@ -68,7 +68,7 @@ def test_a_worker_that_is_cut_off_loses_its_job(client: Participant, oracle: Par
         mine.resolve("1", value_raw='"too late"')
         other.resolve("1", value_raw='"in time"')
         other.wait_local("completed", "1")
-    mine.wait_local("error")
+    mine.wait_for_error()
     mine.close()
     equal(queue.redis.field("1", "returnvalue"), '"in time"', "the result of the second worker is stored")
     equal(queue.redis.event_names().count("completed"), 1, "the job was completed once")

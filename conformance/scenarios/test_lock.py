@@ -178,7 +178,7 @@ def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
     queue.add("unlucky")
     token = worker.next_job().token
     queue.redis.delete("1:lock")
-    worker.wait_local("error")
+    worker.wait_for_error()
     holds(not queue.redis.exists("1:lock"), "the renewal does not make the lock anew")
     for other in ("2", "3"):
         queue.add("other")

@@ -77,6 +77,13 @@ CASES = {
         sentence="CONFORMANT as limits. ",
         least=23,
     ),
+    "silent workers that are judged as workers": Case(
+        limits=("--no-worker-events",),
+        asked=("--profile", "worker"),
+        exit_code=0,
+        sentence="CONFORMANT as worker. ",
+        least=120,
+    ),
     "a fixed prefix": Case(
         limits=("--fixed-prefix", "fixed"),
         asked=("--select", "order", "--select", "pause"),

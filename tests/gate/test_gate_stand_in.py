@@ -17,8 +17,9 @@ from conformance.gate.decided import is_decided, may_speak_against, why_never_de
 from conformance.gate.trial import TrialResult
 from conformance.ledger.operations import WORKER_RUN
 from conformance.participants.expect import equal
-from conformance.participants.marks import Scenario, scenario
+from conformance.participants.marks import ASSIGNMENT, Scenario, handover, scenario
 from conformance.participants.participant import Participant
+from conformance.participants.roles import Assignment
 from conformance.participants.stand_in import Deeds
 from conformance.servers import RedisInstance
 
@@ -135,6 +136,24 @@ def waits_for_an_error(client: Participant) -> None:
     client.worker("noop").wait_local("paused", within_ms=60_000)
 
 
+@handover("interop.plain")
+def hands_over_to_a_loop(adder: Participant, worker: Participant) -> None:
+    """One client spoils what loops can play."""
+    adder.queue().add("work")
+    by_hand = worker.worker()
+    by_hand.complete(by_hand.claim_one("token").id, "done", "token")
+    equal(worker.driver.ready.client.name, "bullmq", "the client that works is right")
+
+
+@handover("interop.plain")
+def hands_over_what_no_loop_can_play(adder: Participant, worker: Participant) -> None:
+    """No loop holds two jobs under one lock."""
+    adder.queue().add("work")
+    by_hand = worker.worker()
+    by_hand.claim_one("token")
+    equal(by_hand.handle, "worker-0", "this does not hold of any worker")
+
+
 # Who does what.
 
 
@@ -180,6 +199,22 @@ def test_a_command_of_the_oracles_worker_is_not_waited_for(limited: LimitedBench
 
 
 # Loops that play a manual worker.
+
+WORKS_FOR_THE_OTHER = {ASSIGNMENT: Assignment(client=("worker",), partner=("adder",))}
+
+
+def test_what_the_oracle_can_play_by_loops_is_the_clients_failure(limited: LimitedBench) -> None:
+    evidence = tried(vars(hands_over_to_a_loop)["scenario"], limited(*WORKS), **WORKS_FOR_THE_OTHER)
+    assert said(evidence)[0] == ["the client that works is right"]
+    assert not evidence.unsupported
+
+
+def test_what_the_oracle_cannot_play_by_loops_is_nobodys_failure(limited: LimitedBench) -> None:
+    bench = limited(*WORKS)
+    evidence = tried(vars(hands_over_what_no_loop_can_play)["scenario"], bench, **WORKS_FOR_THE_OTHER)
+    assert said(evidence)[:2] == ([], "")
+    assert "cannot be played without a manual worker: this does not hold of any worker" in evidence.unsupported
+    assert not bench.redis.keys(), "the control leaves nothing"
 
 
 def test_a_loop_plays_the_manual_worker(limited: LimitedBench) -> None:

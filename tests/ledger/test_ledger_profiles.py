@@ -9,7 +9,7 @@ import pytest
 from conformance.driver.messages import Capability
 from conformance.driver.ops import REGISTRY
 from conformance.ledger.loader import load_ledger
-from conformance.ledger.profiles import Profile, ProfileTable, load_profiles
+from conformance.ledger.profiles import WORKER_EVENTS, Profile, ProfileTable, declared_names, load_profiles
 
 EXAMINED = [row.id for row in load_ledger().values() if row.examined]
 
@@ -36,7 +36,12 @@ def test_no_profile_is_empty_and_no_pattern_is_idle(name: str) -> None:
 def test_what_a_profile_needs_can_be_declared(name: str) -> None:
     profile = load_profiles()[name]
     assert set(profile.operations) <= set(REGISTRY)
-    assert set(profile.capabilities) <= set(get_args(Capability))
+    assert set(profile.capabilities) <= {*get_args(Capability), WORKER_EVENTS}
+
+
+def test_what_a_client_lacks_is_not_declared() -> None:
+    assert declared_names(["a.op"], ["clock"], []) == {"a.op", "clock", WORKER_EVENTS}
+    assert declared_names(["a.op"], ["clock"], [WORKER_EVENTS]) == {"a.op", "clock"}
 
 
 def test_only_what_needs_nothing_is_common() -> None:
