@@ -12,15 +12,13 @@ import msgpack
 from conformance.checkers.base import ViolationDetail, is_plausible_ms
 from conformance.findings import Severity
 from conformance.observe.tap.recording import CommandRecord, short_text
-from conformance.protocol.scripts import SCRIPT_SIGNATURES, ScriptSignature
+from conformance.protocol.script_versions import ScriptSet
+from conformance.protocol.scripts import ScriptSignature
 
 MAX_EXACT = 2**53
 """Lua's numbers are doubles: above this, neighbours become equal."""
 LONGEST_BLOCK_S = 3600.0
 """A blocking call for longer than this holds up the end of a client; BullMQ waits at most 10 s."""
-MOST_SLOTS = 9
-"""Entries of the first argument of the add scripts."""
-
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _ADDS = frozenset({"addStandardJob", "addDelayedJob", "addPrioritizedJob", "addParentJob"})
 _OPTIONAL_SLOTS = {4: "parent key", 5: "parent dependencies key", 6: "parent", 7: "repeat job key", 8: "dedup key"}
@@ -39,25 +37,25 @@ def located(command: CommandRecord, part: str, message: str, *, severity: Severi
     return ViolationDetail(where=f"call.{what}.{part}", key=key, message=said, severity=severity)
 
 
-def layout_of(call: CommandRecord) -> ScriptSignature:
+def layout_of(call: CommandRecord, scripts: ScriptSet) -> ScriptSignature:
     """How this official script is called."""
-    return SCRIPT_SIGNATURES[call.script or ""]
+    return scripts.signatures[call.script or ""]
 
 
 # Keys
 
 
-def base_of(call: CommandRecord) -> bytes | None:
+def base_of(call: CommandRecord, scripts: ScriptSet) -> bytes | None:
     """`PREFIX:QUEUE:` as most of the KEYS with a fixed name say; None where there is no such key."""
     bases = [
         key.removesuffix(name.encode())
-        for key, names in zip(call.keys, layout_of(call).keys, strict=True)
+        for key, names in zip(call.keys, layout_of(call, scripts).keys, strict=True)
         for name in names.split("|")
         if name and "<" not in name and key.endswith(b":" + name.encode())
     ]
     bases += [
         key
-        for key, names in zip(call.keys, layout_of(call).keys, strict=True)
+        for key, names in zip(call.keys, layout_of(call, scripts).keys, strict=True)
         if names == "<base>" and key[-1:] == b":"
     ]
     return max(bases, key=bases.count) if bases else None
@@ -87,9 +85,9 @@ def _fits_one(key: bytes, name: str, base: bytes | None) -> bool:
     return rest.endswith(suffix) and len(rest) > len(suffix) if "<job>" in name else rest == name.encode()
 
 
-def bases_in_arguments(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
+def bases_in_arguments(call: CommandRecord, scripts: ScriptSet) -> Iterator[tuple[str, bytes]]:
     """Every `PREFIX:QUEUE:` among the arguments, and where it stands."""
-    for index, (kind, word) in enumerate(kinds(call), 1):
+    for index, (kind, word) in enumerate(kinds(call, scripts), 1):
         if kind == "base":
             yield f"argv[{index}]", word
     if call.script in _ADDS and call.argv:
@@ -101,34 +99,34 @@ def bases_in_arguments(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
 # Arguments
 
 
-def kinds(call: CommandRecord) -> Iterator[tuple[str, bytes]]:
+def kinds(call: CommandRecord, scripts: ScriptSet) -> Iterator[tuple[str, bytes]]:
     """Arguments with their kinds; those that there should not be have none."""
-    layout = layout_of(call)
+    layout = layout_of(call, scripts)
     expected = [*layout.args, *(layout.more for _ in call.argv[len(layout.args) :])]
     return zip(expected, call.argv, strict=False)
 
 
-def too_few(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+def too_few(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[ViolationDetail]:
     """Calls with too few arguments; nothing breaks where those are missing that the script can do without."""
     for call in calls:
-        layout, given = layout_of(call), len(call.argv)
+        layout, given = layout_of(call, scripts), len(call.argv)
         if given < len(layout.args):
             severity: Severity | None = None if given < layout.needed else "cosmetic"
             yield located(call, "argv", f"{given} arguments instead of {len(layout.args)}", severity=severity)
 
 
-def surplus(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+def surplus(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[ViolationDetail]:
     """Calls with arguments that the script does not read."""
     for call in calls:
-        layout = layout_of(call)
+        layout = layout_of(call, scripts)
         if len(call.argv) > len(layout.args) and not layout.more:
             yield located(call, "argv", f"{len(call.argv)} arguments instead of {len(layout.args)}")
 
 
-def out_of_range(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+def out_of_range(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[ViolationDetail]:
     """Arguments, and numbers in packed arguments, that are not what their kind allows."""
     for call in calls:
-        for index, (kind, word) in enumerate(kinds(call), 1):
+        for index, (kind, word) in enumerate(kinds(call, scripts), 1):
             problem = _problem(kind, word)
             if problem:
                 yield located(call, f"argv[{index}]", f"{short_text(word)} {problem}")
@@ -210,23 +208,23 @@ def unpacked(word: bytes) -> Any:
         return None
 
 
-def badly_packed(calls: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
+def badly_packed(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[ViolationDetail]:
     """Packed arguments that are no msgpack, and slots of added jobs that must not be empty texts."""
     for call in calls:
-        for index, (kind, word) in enumerate(kinds(call), 1):
+        for index, (kind, word) in enumerate(kinds(call, scripts), 1):
             if kind.startswith("packed") and not (kind.endswith("?") and not word):
                 clipped = call.clipped  # what was not kept cannot be judged
                 if not clipped and not isinstance(unpacked(word), list | dict):
                     yield located(call, f"argv[{index}]", f"{short_text(word)} is no msgpack array or map")
         if call.script in _ADDS and call.argv:
-            yield from _bad_slots(call, unpacked(call.argv[0]))
+            yield from _bad_slots(call, unpacked(call.argv[0]), scripts.slots)
 
 
-def _bad_slots(call: CommandRecord, slots: Any) -> Iterator[ViolationDetail]:
+def _bad_slots(call: CommandRecord, slots: Any, most: int) -> Iterator[ViolationDetail]:
     if not isinstance(slots, list):
         return
-    if not 4 <= len(slots) <= MOST_SLOTS:
-        yield located(call, "argv[1]", f"{len(slots)} entries instead of {MOST_SLOTS}")
+    if not 4 <= len(slots) <= most:
+        yield located(call, "argv[1]", f"{len(slots)} entries instead of {most}")
     for index, name in _OPTIONAL_SLOTS.items():
         if index < len(slots) and slots[index] == "":
             yield located(call, f"argv[1][{index + 1}]", f"the {name} is an empty text instead of nil")

@@ -21,7 +21,7 @@ from conformance.findings import Finding
 from conformance.observe.tap.commands import BY_DIGEST, BY_TEXT
 from conformance.observe.tap.recording import CommandRecord, short_text
 from conformance.protocol.keys import slot_of
-from conformance.protocol.scripts import SCRIPT_SIGNATURES
+from conformance.protocol.script_versions import PINNED_SCRIPTS, ScriptSet
 
 WRITES = frozenset(
     {
@@ -57,21 +57,27 @@ DANGEROUS_PARTS = frozenset({("CONFIG", b"SET"), ("SCRIPT", b"FLUSH"), ("SCRIPT"
 
 
 class Traffic:
-    """Commands in the order of their arrival, and the lookups that checks need. `cluster`: sent to a Redis cluster."""
+    """Commands in the order of their arrival, and the lookups that checks need.
 
-    def __init__(self, commands: Sequence[CommandRecord], *, cluster: bool) -> None:
+    `cluster`: sent to a Redis cluster. `scripts`: how the scripts of the oracle's version are called.
+    """
+
+    def __init__(
+        self, commands: Sequence[CommandRecord], *, cluster: bool, scripts: ScriptSet = PINNED_SCRIPTS
+    ) -> None:
+        self.scripts = scripts
         self.commands = sorted(commands, key=lambda command: command.sequence)
         self.cluster = cluster
 
     @cached_property
     def calls(self) -> list[CommandRecord]:
         """Calls of official scripts."""
-        return [command for command in self.commands if command.script in SCRIPT_SIGNATURES]
+        return [command for command in self.commands if command.script in self.scripts.signatures]
 
     @cached_property
     def sound_calls(self) -> list[CommandRecord]:
         """Those with the right number of keys: only there each key has its place."""
-        return [call for call in self.calls if len(call.keys) == len(layout_of(call).keys)]
+        return [call for call in self.calls if len(call.keys) == len(layout_of(call, self.scripts).keys)]
 
 
 def _key_count(traffic: Traffic) -> Iterator[ViolationDetail]:
@@ -84,15 +90,19 @@ def _key_count(traffic: Traffic) -> Iterator[ViolationDetail]:
             yield located(
                 command, "keys", f"{short_text(announced)} keys announced, {len(command.args) - 3} words follow"
             )
-        elif command.script in SCRIPT_SIGNATURES and int(announced) != len(layout_of(command).keys):
-            yield located(command, "keys", f"{int(announced)} keys instead of {len(layout_of(command).keys)}")
+        elif command.script in traffic.scripts.signatures and int(announced) != len(
+            layout_of(command, traffic.scripts).keys
+        ):
+            yield located(
+                command, "keys", f"{int(announced)} keys instead of {len(layout_of(command, traffic.scripts).keys)}"
+            )
 
 
 def _key_names(traffic: Traffic) -> Iterator[ViolationDetail]:
     """Every KEYS entry of an official script is the key that belongs there, and all are of one queue."""
     for call in traffic.sound_calls:
-        base = base_of(call)
-        for index, (key, names) in enumerate(zip(call.keys, layout_of(call).keys, strict=True), 1):
+        base = base_of(call, traffic.scripts)
+        for index, (key, names) in enumerate(zip(call.keys, layout_of(call, traffic.scripts).keys, strict=True), 1):
             if not fits(key, names, base):
                 queue = f" of queue {short_text(base)}" if base is not None else ""
                 yield located(call, f"keys[{index}]", f"{short_text(key)} is not {names.replace('|', ' or ')}{queue}")
@@ -105,8 +115,8 @@ def _undeclared_keys(traffic: Traffic) -> Iterator[ViolationDetail]:
     its own queue, which the job itself names.
     """
     for call in traffic.sound_calls:
-        base = base_of(call)
-        for place, given in script_arguments.bases_in_arguments(call):
+        base = base_of(call, traffic.scripts)
+        for place, given in script_arguments.bases_in_arguments(call, traffic.scripts):
             if base is not None and given != base:
                 yield located(
                     call, place, f"the script builds keys of {short_text(given)}, KEYS are of {short_text(base)}"
@@ -118,12 +128,12 @@ def _argument_count(traffic: Traffic) -> Iterator[ViolationDetail]:
 
     The script does the same without some of the last ones; then this only looks odd.
     """
-    yield from script_arguments.too_few(traffic.sound_calls)
+    yield from script_arguments.too_few(traffic.sound_calls, traffic.scripts)
 
 
 def _surplus_arguments(traffic: Traffic) -> Iterator[ViolationDetail]:
     """An official script gets no arguments that it does not read: they do no harm, and are a misunderstanding."""
-    yield from script_arguments.surplus(traffic.sound_calls)
+    yield from script_arguments.surplus(traffic.sound_calls, traffic.scripts)
 
 
 def _numeric_range(traffic: Traffic) -> Iterator[ViolationDetail]:
@@ -131,7 +141,7 @@ def _numeric_range(traffic: Traffic) -> Iterator[ViolationDetail]:
 
     Also the numbers inside packed arguments, and how long a blocking command blocks.
     """
-    yield from script_arguments.out_of_range(traffic.sound_calls)
+    yield from script_arguments.out_of_range(traffic.sound_calls, traffic.scripts)
     yield from script_arguments.blocking_badly(traffic.commands)
 
 
@@ -140,7 +150,7 @@ def _packed_arguments(traffic: Traffic) -> Iterator[ViolationDetail]:
 
     An empty text there would be taken for a key: the script adds the job to the children in a key named "".
     """
-    yield from script_arguments.badly_packed(traffic.sound_calls)
+    yield from script_arguments.badly_packed(traffic.sound_calls, traffic.scripts)
 
 
 def _one_slot(traffic: Traffic) -> Iterator[ViolationDetail]:
@@ -269,13 +279,19 @@ ALL_CHECKS: tuple[TrafficCheck, ...] = (
 
 
 def check_traffic(
-    commands: Sequence[CommandRecord], *, cluster: bool = False, switched_off: Mapping[str, str] | None = None
+    commands: Sequence[CommandRecord],
+    *,
+    cluster: bool = False,
+    switched_off: Mapping[str, str] | None = None,
+    scripts: ScriptSet = PINNED_SCRIPTS,
 ) -> list[Finding]:
     """Run all checks but those switched off (names and reasons).
 
+    `scripts`: how the scripts of the oracle's version are called.
+
     Raises UsageProblem for an unknown name or an empty reason.
     """
-    traffic = Traffic(commands, cluster=cluster)
+    traffic = Traffic(commands, cluster=cluster, scripts=scripts)
     return [finding for check in without_switched_off(ALL_CHECKS, switched_off) for finding in check.run(traffic)]
 
 

@@ -137,6 +137,8 @@ def _print_requirement(row: Requirement, console: Console) -> None:
         "stated in": row.source,
         "the paper": row.paper,
         "the oracle": row.oracle,
+        "holds for": f"BullMQ {row.versions}" if row.versions else "",
+        **{f"from {text.since} on": text.statement or text.oracle for text in row.later},
         "claims": ", ".join(f"{claim} ({load_claims().get(claim, 'unknown')})" for claim in row.claims),
         "differences at": ", ".join(row.owns),
         "scenarios": "\n           ".join(scenarios),

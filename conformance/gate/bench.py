@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,6 +157,18 @@ class Bench:
             # Needed in most scenarios: started inside of the first, it would let the other side run ahead.
             self.stand_in.living()
         return StandIn(self.stand_in.living, self.server.for_drivers)
+
+    @contextmanager
+    def oracle_in_place_of_the_client(self) -> Iterator[None]:
+        """Inside the block another driver of the oracle plays the client: it shows what the oracle's version does."""
+        client = self.client
+        if self.stand_in is None:
+            raise AssertionError("a bench without a stand-in has one version of the oracle, which is prepared")
+        self.client = self.stand_in
+        try:
+            yield
+        finally:
+            self.client = client
 
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""

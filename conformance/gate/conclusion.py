@@ -329,6 +329,7 @@ _PHRASES: dict[ReportedVerdict, tuple[str, str]] = {
     "error": ("error of the kit or the set-up", "errors of the kit or the set-up"),
     "stale": ("stale entry in known.toml", "stale entries in known.toml"),
     "inconclusive": ("open question", "open questions"),
+    "changed": ("requirement that this BullMQ has changed", "requirements that this BullMQ has changed"),
     "expected-fail": ("known failure", "known failures"),
     "warn": ("warning", "warnings"),
     "unchecked": ("requirement not reached", "requirements not reached"),
@@ -343,7 +344,7 @@ def _phrases(words: Sequence[ReportedVerdict]) -> tuple[str, ...]:
 def _reservations(evidence: RunEvidence) -> tuple[str, ...]:
     """Say what one should know of a client although the run ended well."""
     words = [outcome.reported for outcome in evidence.outcomes.values()]
-    kept = [word for word in words if word in ("warn", "expected-fail", "inconclusive", "unchecked")]
+    kept = [word for word in words if word in ("changed", "warn", "expected-fail", "inconclusive", "unchecked")]
     level = evidence.header.options.get("level")
     return (*_phrases(kept), *([f"level {level} only"] if level else ()))
 

@@ -31,6 +31,8 @@ from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
+from conformance.protocol.script_versions import scripts_of
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.states import JOB_CONTAINERS
 
 TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
@@ -76,6 +78,8 @@ class Judge:
     """Whose doing it is. What Node cannot read of the client's queue is the client's doing, too."""
     rules_off: tuple[str, ...] = ()
     """Canonical rules that the user switched off, by name."""
+    oracle_version: str = BULLMQ_VERSION
+    """Whose scripts' calls are right."""
 
     @property
     def blame(self) -> Blame:
@@ -172,7 +176,8 @@ class Judge:
     def traffic(self, commands: Sequence[CommandRecord], *, cluster: bool) -> list[Finding]:
         """Which checks the commands break that a participant has sent, except those that the scenario switches off."""
         off = {name: reason for name, reason in self.scenario.without.items() if name in TRAFFIC_CHECKS}
-        findings = traffic.check_traffic(commands, cluster=cluster, switched_off=off)
+        scripts = scripts_of(self.oracle_version)
+        findings = traffic.check_traffic(commands, cluster=cluster, switched_off=off, scripts=scripts)
         return [self.attributed(finding) for finding in findings]
 
     def health(self, oracle: Participant, queues: list[str]) -> list[Finding]:

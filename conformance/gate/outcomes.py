@@ -9,7 +9,17 @@ from typing import Literal, get_args
 from conformance.gate.records import Level, ScenarioRecord, Verdict, worst
 
 ReportedVerdict = Literal[
-    "fail", "error", "stale", "inconclusive", "warn", "info", "expected-fail", "unchecked", "pass", "unsupported"
+    "fail",
+    "error",
+    "stale",
+    "inconclusive",
+    "changed",
+    "warn",
+    "info",
+    "expected-fail",
+    "unchecked",
+    "pass",
+    "unsupported",
 ]
 """The one word that every report prints for a requirement or a scenario, worst first: one scenario that passes is
 enough for a requirement not to be reported as unsupported.

@@ -59,7 +59,7 @@ from conformance.gate.stopping import Stopping
 from conformance.gate.trial import run_trial
 from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
-from conformance.ledger.loader import REQUIREMENT_SET, load_ledger
+from conformance.ledger.loader import load_ledger
 from conformance.ledger.profiles import declared_names, load_profiles
 from conformance.participants.marks import Scenario
 from conformance.problems import NothingSelected, Problem, Undecidable, UsageProblem
@@ -95,7 +95,7 @@ class ScenarioRunner:
         """
         if reason := self.stopping.reason:
             pytest.skip(f"not run: {reason}")
-        ledger = load_ledger()
+        ledger = load_ledger(self.config.oracle_version)
 
         def attempt() -> tuple[ScenarioRecord, bool]:
             result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
@@ -144,7 +144,7 @@ class GatePlugin:
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Take what was selected; slow scenarios first."""
-        ledger = load_ledger()
+        ledger = load_ledger(self.config.oracle_version)
         dropped = [item for item in items if not is_selected(item, self.config, ledger)]
         if dropped:
             config.hook.pytest_deselected(items=dropped)
@@ -231,7 +231,7 @@ class GatePlugin:
 
     def _concluded(self, footer: RunFooter) -> Conclusion:
         assert self._header is not None
-        levels = {row.id: row.level for row in load_ledger().values() if row.examined}
+        levels = {row.id: row.level for row in load_ledger(self.config.oracle_version).values() if row.examined}
         return draw_conclusion(
             RunEvidence(
                 header=self._header, scenarios=self.records, footer=footer, levels=levels, profiles=load_profiles()
@@ -273,21 +273,21 @@ class GatePlugin:
             seed=self.config.seed,
             tier=self.config.tier,
             command=redacted(self.config.invocation),
-            requirement_set=REQUIREMENT_SET,
+            requirement_set=self.config.oracle_version,
             client=party_of(environment.client, environment.handshakes["client"], by_name=not self.config.command),
             oracle=party_of(environment.oracle, environment.handshakes["oracle"], by_name=True),
             redis=RedisInfo(source=server.source, version=server.version, mode=server.mode, settings=server.settings),
             environment={**environment.facts(), **self._not_run(), **self._known_in_use()},
             planned=planned,
             options=recorded(self.config),
-            not_run=requirements_not_run(self.config, load_ledger()),
+            not_run=requirements_not_run(self.config, load_ledger(self.config.oracle_version)),
             partner=_partner_in(environment),
         )
         self._tell(self._header)
 
     def _not_run(self) -> dict[str, str]:
         """Scenarios for which Redis is not what they need: said at once, and kept in the header."""
-        names = left_out(self.config, load_ledger())
+        names = left_out(self.config, load_ledger(self.config.oracle_version))
         if not names:
             return {}
         reason = f"{', '.join(names)} {NEED_A_CLUSTER}"
@@ -379,7 +379,7 @@ def insist_on_profiles(config: RunConfig, environment: Environment) -> None:
 def nothing_selected(config: RunConfig) -> NothingSelected:
     """The problem of a selection that takes nothing."""
     chosen = ", ".join(config.select) or f"tier {config.tier}, level {config.level}"
-    impossible = left_out(config, load_ledger())
+    impossible = left_out(config, load_ledger(config.oracle_version))
     if impossible:
         return NothingSelected(f"nothing of {chosen} can run", hint=f"{', '.join(impossible)} {NEED_A_CLUSTER}")
     return NothingSelected(f"nothing matches {chosen}", hint="`bullmq-conformance list` prints what there is")

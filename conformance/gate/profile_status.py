@@ -108,7 +108,8 @@ def _why_open(requirement: str, outcome: RequirementOutcome | None, header: RunH
         return header.not_run.get(requirement, NOT_REACHED_BY_RUN)
     if outcome.verdict == "unsupported":
         return NOT_DECLARED
-    return "behind another failure" if outcome.verdict == "unchecked" else outcome.verdict
+    reasons = {"unchecked": "behind another failure", "changed": f"changed in BullMQ {header.oracle.version}"}
+    return reasons.get(outcome.verdict, outcome.verdict)
 
 
 def profile_statuses(

@@ -20,12 +20,22 @@ from conformance.ledger.profiles import declared_names
 
 FORMAT = 1
 
-Verdict = Literal["pass", "fail", "warn", "unsupported", "unchecked", "inconclusive", "error"]
+Verdict = Literal["pass", "fail", "warn", "unsupported", "unchecked", "inconclusive", "changed", "error"]
 """`warn`: fails a SHOULD. `unsupported`: an op or capability that the client does not declare. `unchecked`: a failure
-of another requirement ended the scenario before its evidence. `inconclusive`: a deadline of the kit or an `info`
-answer left the question open. `error`: the kit, the oracle or the set-up broke."""
+of another requirement ended the scenario before its evidence. `inconclusive`: a deadline of the kit or an `info` answer
+left the question open. `changed`: the oracle, of a version that nobody prepared, does otherwise than the scenario
+says. `error`: the kit, the oracle or the set-up broke."""
 
-WORST_FIRST: tuple[Verdict, ...] = ("fail", "error", "inconclusive", "warn", "unchecked", "pass", "unsupported")
+WORST_FIRST: tuple[Verdict, ...] = (
+    "fail",
+    "error",
+    "inconclusive",
+    "changed",
+    "warn",
+    "unchecked",
+    "pass",
+    "unsupported",
+)
 """The one ordering of verdicts. `fail` before `error`: what is known about the client outlives what could not be found
 out. `pass` before `unsupported`: one scenario that saw the requirement hold has decided it."""
 

@@ -10,7 +10,7 @@ from conformance.environment.starvation import STARVED_MS, Starvation, Starvatio
 from conformance.gate.records import ScenarioRecord, Verdict
 from conformance.gate.turnstile import Turnstile
 
-DOUBTFUL: tuple[Verdict, ...] = ("fail", "error", "inconclusive")
+DOUBTFUL: tuple[Verdict, ...] = ("fail", "error", "inconclusive", "changed")
 """What lateness may look like."""
 UNDECIDED: tuple[Verdict, ...] = (*DOUBTFUL, "warn", "unchecked")
 """What is not known of a requirement as long as only starving attempts say so."""

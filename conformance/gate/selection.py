@@ -15,6 +15,7 @@ from conformance.gate.records import LEVELS
 from conformance.ledger.loader import Ledger
 from conformance.ledger.profiles import load_profiles
 from conformance.participants.marks import TIERS, Scenario, Tier, tier_of
+from conformance.protocol.versions import in_range
 from conformance.servers.setting import NewCluster, RedisUrl, parse_setting
 
 SCENARIOS = "conformance.scenarios"
@@ -77,13 +78,17 @@ NEEDS_A_CLUSTER = "need a Redis Cluster"
 def _objections(
     config: RunConfig, scenario: Scenario, name: str, ledger: Ledger, *, tier: Tier | None = None
 ) -> list[str]:
-    """Say what keeps a scenario out of a run; nothing for one that the run takes. `tier`: another than its own."""
+    """Say what keeps a scenario out of a run; nothing for one that the run takes.
+
+    `ledger`: the rows that hold for the oracle's version. `tier`: another than its own.
+    """
     tier = tier or scenario.tier
-    rows = [ledger.row(requirement) for requirement in scenario.requirements]
+    rows = [ledger.row(requirement) for requirement in scenario.requirements if requirement in ledger]
     areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
     names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)
     kept_out_by = {
         NEEDS_A_CLUSTER: not is_possible(scenario, config),
+        f"about BullMQ {scenario.bullmq}": not in_range(config.oracle_version, scenario.bullmq),
         f"in tier {tier}": TIERS.index(tier) > TIERS.index(config.tier),
         f"below level {config.level}": all(LEVELS.index(row.level) > LEVELS.index(config.level) for row in rows),
         "outside --profile": bool(config.profile) and not _profiles_of(scenario) & set(config.profile),

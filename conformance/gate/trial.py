@@ -17,8 +17,9 @@ from conformance.driver.errors import (
     OperationUnanswered,
     OperationUnsupported,
 )
-from conformance.findings import Finding
+from conformance.findings import NOBODY_BLAMED, Finding
 from conformance.gate.bench import Bench
+from conformance.gate.changed import change_text, ended_alike, failure_text, not_also, other_ending, shows_change
 from conformance.gate.decided import is_decided, may_speak_against, why_never_decided, why_undecided
 from conformance.gate.evidence import RedisLook, steps_in_order, steps_side_by_side
 from conformance.gate.judge import ORACLE_HEALTH, Judge
@@ -39,6 +40,7 @@ from conformance.participants.renamed_keys import equally_trimmed, read_named
 from conformance.participants.roles import Assignment, cannot_play
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
+from conformance.protocol.versions import is_supported
 
 SETTLE_MS = 10_000
 """How long what a scenario has begun may go on after its end."""
@@ -60,6 +62,8 @@ class TrialResult:
     inconclusive: str = ""
     undecided: frozenset[str] = frozenset()
     """Requirements of the scenario on which the client could not show anything: the oracle did that in its place."""
+    changed: str = ""
+    """What the oracle, of a version that nobody prepared, does otherwise than the scenario or a check says."""
     given_up: str = ""
     """Why the scenario was ended although nothing new is known: an operation that it needs has hung before."""
     timings_ms: dict[str, float] = field(default_factory=dict)
@@ -83,14 +87,30 @@ def run_trial(
 ) -> TrialResult:
     """Run one scenario once and return what came to light. Never raises for what a client does.
 
+    Where two clients share a queue, nobody has shown that the oracle's version does as the scenario says: on one that
+    nobody prepared, what does not hold is played again by two drivers of the oracle.
+
     `rules_off`: names of canonical rules that are not applied. `limit`: another than the scenario's own.
     """
     started = time.perf_counter()
-    trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off), limit=limit or TimeLimit.of(scenario))
-    for part in (trial.run, trial.finish):
-        _guarded(part, trial.result)
-    trial.result.timings_ms["total"] = (time.perf_counter() - started) * 1000
-    return trial.result
+
+    def attempt() -> TrialResult:
+        chosen = limit or TimeLimit.of(scenario)
+        trial = _Trial(scenario, dict(arguments), bench, ledger, tuple(rules_off), limit=chosen)
+        for part in (trial.run, trial.finish):
+            _guarded(part, trial.result)
+        return trial.result
+
+    result = attempt()
+    doubtful = scenario.style != "differential" and (result.findings or result.error)
+    if doubtful and not is_supported(bench.oracle_version):
+        with bench.oracle_in_place_of_the_client():
+            rehearsal = attempt()
+        if rehearsal.findings or rehearsal.error:
+            message = rehearsal.error or rehearsal.findings[0].message
+            result = TrialResult(reached_end=False, changed=change_text(bench.oracle_version, message))
+    result.timings_ms["total"] = (time.perf_counter() - started) * 1000
+    return result
 
 
 def _guarded(part: Callable[[], None], result: TrialResult) -> None:
@@ -118,13 +138,27 @@ class _Trial:
         self.scenario, self.arguments, self.bench, self.limit = scenario, arguments, bench, limit
         self.assignment: Assignment | None = self.arguments.pop(ASSIGNMENT, None)
         """Who plays which roles, in a hand-over."""
-        self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off)
+        self._judge_of = partial(Judge, scenario, ledger, rules_off=rules_off, oracle_version=bench.oracle_version)
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
         self.patience = Patience(bench.waits, scenario.name, sides=scenario.style == "differential")
         self.cut_short = False
         """Whether the client went on without telling, where the scenario could not, or broke in the middle."""
+        self.stopped_alike = False
+        """Whether both sides stopped at the same statement, which does not hold on this version of the oracle."""
+        self.oracle_breaks: list[Finding] = []
+        """What speaks against the kit's checks on this version of the oracle."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether both sides have done the same steps, so that what they left can be compared."""
+        return self.result.reached_end or self.stopped_alike
+
+    @property
+    def _any_version(self) -> bool:
+        """Whether nobody has prepared the scenarios for this oracle."""
+        return not is_supported(self.bench.oracle_version)
 
     def run(self) -> None:
         client = self.bench.client.handshake()
@@ -166,6 +200,10 @@ class _Trial:
         if oracle.played and failure is not None and not isinstance(failure, Cancelled):
             self._cannot_be_played(failure)
             return
+        if failure is not None and self._any_version and shows_change(failure):
+            self._judge_changed(failure, on_client.failure)
+            self._observe(oracle, client, frozen=frozen)
+            return
         self._judge_oracle(failure)
         if not self.result.error:
             self._judge_client(on_client.failure)
@@ -186,7 +224,7 @@ class _Trial:
 
     def _observe(self, oracle: Participant, client: Participant, *, frozen: bool) -> None:
         started = time.perf_counter()
-        if self.result.reached_end and not self.result.error:
+        if self.in_step and not self.result.error:
             self.result.findings += self.judge.worker_errors(oracle, client)
         # A worker that is still open would go on while its snapshot is read.
         self._close_handles()
@@ -194,14 +232,15 @@ class _Trial:
         (_, theirs), (left, ours) = self._snapshots(oracle), self._snapshots(client)
         broken = self.judge.invariants(theirs)
         if broken and not self.cancellation.reason:
-            self.result.error = f"Node itself breaks an invariant of the kit: {broken[0].message}"
-        if self.result.reached_end and not client.names.ids_decide_order():
+            self._oracle_breaks(broken, "an invariant")
+        if self.in_step and not client.names.ids_decide_order():
             self.result.findings += self.judge.answers(oracle, client)
             if self.scenario.compare:
                 managed = oracle.managed or client.managed
                 theirs, named = equally_trimmed(theirs, ours, client.names)
                 self.result.findings += self.judge.states(theirs, named, frozen=frozen, managed=managed)
         self._judge_left_behind(left, ours.queues, client.names)
+        self.result.findings = not_also(self.result.findings, self.oracle_breaks)
         self._keep_evidence(client, oracle, paired=True)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
@@ -232,6 +271,7 @@ class _Trial:
         left, named = self._snapshots(client)
         self._judge_left_behind(left, named.queues, names)
         self._judge_handover(left, client, other)
+        self.result.findings = not_also(self.result.findings, self.oracle_breaks)
         self._keep_evidence(client, other, paired=False)
         self.result.timings_ms["observe"] = (time.perf_counter() - started) * 1000
 
@@ -350,7 +390,7 @@ class _Trial:
         cluster = self.bench.server.mode == "cluster"
         broken = self.judge.traffic(self.bench.traffic("oracle"), cluster=cluster)
         if broken:
-            self.result.error = f"Node itself breaks a check of the kit: {broken[0].message}"
+            self._oracle_breaks(broken, "a check")
         self.result.findings += self.judge.traffic(self.bench.traffic("client"), cluster=cluster)
 
     def _judge_left_behind(self, snapshot: Snapshot, queues: list[str], names: Names) -> None:
@@ -390,7 +430,7 @@ class _Trial:
                 else steps_in_order({other.role: other.transcript, "client": client.transcript}, client.prefix)
             )
             # Where the client stopped on its way, Node went on: what it left then is no longer the same moment.
-            expected_prefix = other.prefix if paired and self.result.reached_end else ""
+            expected_prefix = other.prefix if paired and self.in_step else ""
             look = RedisLook(self.bench.redis, expected_prefix, client.prefix)
             self.result.findings = look.with_readings(self.result.findings)
 
@@ -399,6 +439,24 @@ class _Trial:
             return  # the client has none either, or it is what the other side ended: both will be said
         if failure is not None:
             self.result.error = f"the {who} itself did not do as the scenario says: {type(failure).__name__}: {failure}"
+
+    def _judge_changed(self, oracle: BaseException, client: BaseException | None) -> None:
+        """The oracle is a version that does otherwise: the client has to do as the oracle does."""
+        self.result.changed = change_text(self.bench.oracle_version, failure_text(oracle))
+        self.result.reached_end = False
+        self.stopped_alike = ended_alike(oracle, client)
+        if self.stopped_alike or isinstance(oracle, OperationUnsupported):
+            return
+        if client is None or not self._is_left_open(client):
+            self.result.findings.append(self.judge.attributed(other_ending(NOBODY_BLAMED, oracle, client)))
+
+    def _oracle_breaks(self, broken: list[Finding], what: str) -> None:
+        """Node itself is not as the kit says: an error of the kit, or the change of a version that nobody prepared."""
+        if self._any_version:
+            self.oracle_breaks += broken
+            self.result.changed = self.result.changed or change_text(self.bench.oracle_version, broken[0].message)
+        else:
+            self.result.error = f"Node itself breaks {what} of the kit: {broken[0].message}"
 
     def _judge_client(self, failure: BaseException | None) -> None:
         self.result.reached_end = failure is None

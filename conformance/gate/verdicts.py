@@ -75,7 +75,7 @@ def make_record(
         requirements=verdicts,
         findings=result.findings,
         known=excused,
-        reason=result.error or result.unsupported or result.inconclusive or result.given_up,
+        reason=result.error or result.changed or result.unsupported or result.inconclusive or result.given_up,
         timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
         reproduce=reproduce_line(scenario_id(item), config),
         log=result.log,
@@ -95,6 +95,8 @@ def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[s
 
 def unblamed(result: TrialResult) -> Verdict:
     """What is known of a requirement that no finding of the trial speaks against."""
+    if result.changed:
+        return "changed"
     if result.reached_end:
         # What belongs to a job that only one side has is not compared: its events, its lock, its place.
         one_sided = any(finding.kind in ("missing-job", "extra-job") for finding in result.findings)
@@ -131,6 +133,8 @@ def conclude(record: ScenarioRecord) -> None:
     """Tell pytest: raise its own outcome exceptions for a scenario that did not simply pass."""
     if record.verdict in ("fail", "error", "inconclusive"):
         pytest.fail(_explanation(record), pytrace=False)
+    if record.verdict == "changed":
+        pytest.skip(record.reason)
     if record.verdict == "unsupported":
         pytest.skip(f"unsupported by this client: {record.reason}")
     if record.known:

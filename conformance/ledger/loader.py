@@ -14,14 +14,15 @@ exactly one row, which names it in `claims`. What becomes of a row is its `statu
 `owns` are glob patterns of locators: a difference at an owned locator speaks against that row, whichever scenario met
 it.
 
-The files beside this module are the requirement set 5.62.0 and are frozen. A later set is a folder named by its version
-(`5.63.0/events.yaml`): its rows replace those of the same id and come in addition to all others.
+What holds of a range of versions of BullMQ only says so: `since` and `until` (that release is the first for which the
+row no longer holds). Where a release says the same thing in another way, the row stays, and `later` has the texts from
+that release on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.resources import files
@@ -31,8 +32,11 @@ from typing import Literal
 import msgspec
 import yaml
 
-REQUIREMENT_SET = "5.62.0"
-"""The requirement set of this ledger: the BullMQ version whose behaviour the rows state."""
+from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.protocol.versions import check_range, in_range
+
+REQUIREMENT_SET = BULLMQ_VERSION
+"""The version of BullMQ whose behaviour the rows state unless a later text says otherwise."""
 
 SCENARIO_MISSING = "scenario missing"
 """How the `reason` of a row begins that could have a scenario and has none yet."""
@@ -43,6 +47,16 @@ TABLES = ("operations.yaml", "profiles.yaml")
 Level = Literal["MUST", "SHOULD", "MAY"]
 Status = Literal["tested", "disputed", "client-only", "untestable"]
 STATUSES: tuple[Status, ...] = ("tested", "disputed", "client-only", "untestable")
+
+
+class LaterText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a row says from release `since` on, as far as it is something else than before."""
+
+    since: str
+    statement: str = ""
+    source: str = ""
+    paper: str = ""
+    oracle: str = ""
 
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +72,9 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     oracle: str = ""
     claims: tuple[str, ...] = ()
     owns: tuple[str, ...] = ()
+    since: str = ""
+    until: str = ""
+    later: tuple[LaterText, ...] = ()
 
     def __post_init__(self) -> None:
         """Raise ValueError for a row that does not say what its status asks for."""
@@ -67,6 +84,8 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(f"{self.id} is {self.status}: it has to give a reason")
         if self.status == "tested" and self.reason:
             raise ValueError(f"{self.id} is tested and gives a reason why not")
+        for release in filter(None, (self.since, self.until, *(text.since for text in self.later))):
+            check_range(f">={release}")
 
 
 class AreaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,7 +98,10 @@ class AreaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """One rule that a client must, should or may follow."""
+    """One rule that a client must, should or may follow.
+
+    `since`, `until`: the releases of BullMQ that it holds for, the second one excluded; empty for no limit.
+    """
 
     id: str
     area: str
@@ -92,6 +114,23 @@ class Requirement:
     status: Status = "tested"
     reason: str = ""
     paper: str = ""
+    since: str = ""
+    until: str = ""
+    later: tuple[LaterText, ...] = ()
+
+    @property
+    def versions(self) -> str:
+        """The range of versions that it holds for, as in `>=5.65.0,<6.0.0`; empty for all."""
+        return ",".join([f">={self.since}"] * bool(self.since) + [f"<{self.until}"] * bool(self.until))
+
+    def as_of(self, version: str) -> Requirement:
+        """The same in the words that hold for a version."""
+        row = self
+        for text in self.later:
+            if in_range(version, f">={text.since}"):
+                words = msgspec.structs.asdict(text)
+                row = replace(row, **{name: said for name, said in words.items() if said and name != "since"})
+        return row
 
     @property
     def examined(self) -> bool:
@@ -146,17 +185,15 @@ class Ledger(Mapping[str, Requirement]):
 
 
 @lru_cache
-def load_ledger(requirement_set: str = REQUIREMENT_SET) -> Ledger:
-    """Read every area file of a set.
+def load_ledger(version: str = "") -> Ledger:
+    """Read every area file: the rows that hold for a version of BullMQ, in the words that do.
 
-    Raises ValueError, naming the file, for a row that is not well-formed, and for a set that does not exist.
+    Without a version: all rows of all versions, in the words of the pinned one. Raises ValueError, naming the file, for
+    a row that is not well-formed.
     """
-    root = files("conformance.ledger")
-    areas, rows = _read_folder(root)
-    if requirement_set != REQUIREMENT_SET:
-        later_areas, later = _read_folder(root / requirement_set)
-        replaced = {row.id for row in later}
-        areas, rows = {**areas, **later_areas}, [row for row in rows if row.id not in replaced] + later
+    areas, rows = _read_folder(files("conformance.ledger"))
+    if version:
+        rows = [row.as_of(version) for row in rows if in_range(version, row.versions)]
     return Ledger(rows, areas)
 
 
@@ -169,8 +206,6 @@ def load_claims() -> dict[str, str]:
 
 
 def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]]:
-    if not folder.is_dir():
-        raise ValueError(f"there is no requirement set {folder.name}")
     requirements: list[Requirement] = []
     areas: dict[str, str] = {}
     for path in sorted(folder.iterdir(), key=lambda entry: entry.name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from conformance.ledger.loader import REQUIREMENT_SET, STATUSES, Ledger, Requirement, Status
+from conformance.ledger.loader import REQUIREMENT_SET, STATUSES, LaterText, Ledger, Requirement, Status
 from conformance.ledger.profiles import Profile, ProfileTable
 
 MISSING_SCENARIO = "no scenario"
@@ -94,8 +94,9 @@ INTRODUCTION = f"""\
 
 Made by `bullmq-conformance ledger page`; the source is `conformance/ledger/`, and a test says when this page is stale.
 
-Every rule that the kit knows about clients of BullMQ {REQUIREMENT_SET}, by its stable id. `MUST` fails a run, `SHOULD`
-warns, `MAY` informs. What becomes of a rule is its status:
+Every rule that the kit knows about clients of BullMQ, by its stable id, in the words of {REQUIREMENT_SET}; where newer
+releases do otherwise, the rule says from which one on. `MUST` fails a run, `SHOULD` warns, `MAY` informs. What becomes
+of a rule is its status:
 
 - **tested**: a scenario looks at it.
 - **disputed**: the written specification and real BullMQ say different things; both are given. Where another client can
@@ -164,9 +165,18 @@ def _rule(row: Requirement, profile: Profile | None) -> Iterator[str]:
         "Stated in": row.source,
         "Profile": profile.name if profile and row.examined else "",
         "Claims": ", ".join(row.claims),
+        "Holds for": f"BullMQ {row.versions}" if row.versions else "",
+        **{f"From {text.since} on": " ".join(filter(None, _changed_words(text))) for text in row.later},
     }
     yield from (f"- {name}: {text}" for name, text in facts.items() if text)
     yield ""
+
+
+def _changed_words(text: LaterText) -> Iterator[str]:
+    yield text.statement
+    yield f"The specification: {text.paper}" if text.paper else ""
+    yield f"BullMQ: {text.oracle}" if text.oracle else ""
+    yield f"({text.source})" if text.source else ""
 
 
 def _anchor(title: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import pytest
 
 from conformance.participants.roles import ROLES, Assignment, assignments
+from conformance.protocol.versions import check_range
 
 Tier = Literal["smoke", "core", "full"]
 TIERS: tuple[Tier, ...] = ("smoke", "core", "full")
@@ -35,7 +36,8 @@ class Scenario:
     `clock`: `frozen` stands still where both drivers can do that; `real` always runs. `without`: invariants that do not
     hold at the end of this scenario, by name, each with the reason (`worker-errors`: its workers may emit `error`).
     `compare`: whether the two snapshots must be equal (differential style only). `needs`: what Redis has to be; on any
-    other the scenario is left out of the run, which says so.
+    other the scenario is left out of the run, which says so. `bullmq`: the range of versions whose behaviour it states,
+    such as `<6`; where the oracle is another, a sibling states what that does.
     """
 
     function: Callable[..., None]
@@ -47,6 +49,11 @@ class Scenario:
     compare: bool = True
     needs: Need = ""
     without: dict[str, str] = field(default_factory=dict)
+    bullmq: str = ""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a range of versions that cannot be read."""
+        check_range(self.bullmq)
 
     @property
     def participants(self) -> tuple[str, ...]:
@@ -93,24 +100,35 @@ def scenario(
     compare: bool = True,
     needs: Need = "",
     without: dict[str, str] | None = None,
+    bullmq: str = "",
 ) -> Callable[[Callable[..., None]], Any]:
     """The same steps on oracle and client, on separate prefixes, compared."""
-    settings = {"tier": tier, "clock": clock, "slow": slow, "compare": compare, "needs": needs}
+    settings = {"tier": tier, "clock": clock, "slow": slow, "compare": compare, "needs": needs, "bullmq": bullmq}
     return _mark("differential", requirements, {**settings, "without": without or {}})
 
 
 def handover(
-    *requirements: str, tier: Tier = "core", slow: bool = False, without: dict[str, str] | None = None
+    *requirements: str,
+    tier: Tier = "core",
+    slow: bool = False,
+    without: dict[str, str] | None = None,
+    bullmq: str = "",
 ) -> Callable[[Callable[..., None]], Any]:
     """Roles on one queue, shared out between the two clients in every way, on the real clock."""
-    return _mark("handover", requirements, {"tier": tier, "clock": "real", "slow": slow, "without": without or {}})
+    settings = {"tier": tier, "clock": "real", "slow": slow, "without": without or {}, "bullmq": bullmq}
+    return _mark("handover", requirements, settings)
 
 
 def shared(
-    *requirements: str, tier: Tier = "core", slow: bool = False, without: dict[str, str] | None = None
+    *requirements: str,
+    tier: Tier = "core",
+    slow: bool = False,
+    without: dict[str, str] | None = None,
+    bullmq: str = "",
 ) -> Callable[[Callable[..., None]], Any]:
     """Client and oracle on one queue at once, on the real clock."""
-    return _mark("shared", requirements, {"tier": tier, "clock": "real", "slow": slow, "without": without or {}})
+    settings = {"tier": tier, "clock": "real", "slow": slow, "without": without or {}, "bullmq": bullmq}
+    return _mark("shared", requirements, settings)
 
 
 def _as_test(made: Scenario) -> Callable[..., None]:

@@ -55,94 +55,91 @@ class ScriptSignature:
     needed: int
 
 
-def _signature(keys: str, args: str = "", more: str = "") -> ScriptSignature:
+def signature(keys: str, args: str = "", more: str = "") -> ScriptSignature:
+    """How a script is called, in the words of this module."""
     kinds = args.split()
     needed = sum(1 for kind in kinds if not kind.startswith("["))
     return ScriptSignature(tuple(keys.split()), tuple(kind.strip("[]") for kind in kinds), more, needed)
 
 
 SCRIPT_SIGNATURES: Final[Mapping[str, ScriptSignature]] = {
-    "addDelayedJob": _signature("marker meta id delayed completed events", "packed text packed"),
-    "addJobScheduler": _signature(
+    "addDelayedJob": signature("marker meta id delayed completed events", "packed text packed"),
+    "addJobScheduler": signature(
         "repeat delayed wait paused meta prioritized marker id events pc active",
         "time? packed text text packed packed now base text",
     ),
-    "addLog": _signature("<job> <job>:logs", "text text count?"),
-    "addParentJob": _signature("meta id delayed waiting-children completed events", "packed text packed"),
-    "addPrioritizedJob": _signature(
+    "addLog": signature("<job> <job>:logs", "text text count?"),
+    "addParentJob": signature("meta id delayed waiting-children completed events", "packed text packed"),
+    "addPrioritizedJob": signature(
         "marker meta id prioritized delayed completed active events pc", "packed text packed"
     ),
-    "addRepeatableJob": _signature("repeat delayed", "time packed text text base"),
-    "addStandardJob": _signature("wait paused meta id completed delayed active events marker", "packed text packed"),
-    "changeDelay": _signature("delayed meta marker events", "number now text text"),
-    "changePriority": _signature("wait paused meta prioritized active pc marker", "number base text [flag]"),
-    "cleanJobsInSet": _signature(f"{_SETS} events repeat", "base time count text"),
-    "drain": _signature("wait paused delayed prioritized repeat", "base [flag]"),
-    "extendLock": _signature("<job>:lock stalled", "text duration text"),
-    "extendLocks": _signature("stalled", "base packed packed duration"),
-    "getCounts": _signature("<base>", more="text"),
-    "getCountsPerPriority": _signature("wait paused meta prioritized", more="number"),
-    "getDependencyCounts": _signature(
-        "<job>:processed <job>:dependencies <job>:failed <job>:unsuccessful", more="text"
-    ),
-    "getJobScheduler": _signature("repeat", "text"),
-    "getMetrics": _signature(
+    "addRepeatableJob": signature("repeat delayed", "time packed text text base"),
+    "addStandardJob": signature("wait paused meta id completed delayed active events marker", "packed text packed"),
+    "changeDelay": signature("delayed meta marker events", "number now text text"),
+    "changePriority": signature("wait paused meta prioritized active pc marker", "number base text [flag]"),
+    "cleanJobsInSet": signature(f"{_SETS} events repeat", "base time count text"),
+    "drain": signature("wait paused delayed prioritized repeat", "base [flag]"),
+    "extendLock": signature("<job>:lock stalled", "text duration text"),
+    "extendLocks": signature("stalled", "base packed packed duration"),
+    "getCounts": signature("<base>", more="text"),
+    "getCountsPerPriority": signature("wait paused meta prioritized", more="number"),
+    "getDependencyCounts": signature("<job>:processed <job>:dependencies <job>:failed <job>:unsuccessful", more="text"),
+    "getJobScheduler": signature("repeat", "text"),
+    "getMetrics": signature(
         "metrics:completed|metrics:failed metrics:completed:data|metrics:failed:data", "integer integer"
     ),
-    "getRanges": _signature("<base>", "integer integer flag", more="text"),
-    "getRateLimitTtl": _signature("limiter meta", "count"),
-    "getState": _signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
-    "getStateV2": _signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
-    "isFinished": _signature("completed failed <job>", "text [flag]"),
-    "isJobInList": _signature(_SETS, "text"),
-    "isMaxed": _signature("meta active"),
-    "moveJobFromActiveToWait": _signature(
+    "getRanges": signature("<base>", "integer integer flag", more="text"),
+    "getRateLimitTtl": signature("limiter meta", "count"),
+    "getState": signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
+    "getStateV2": signature("completed failed delayed active wait paused waiting-children prioritized", "text"),
+    "isFinished": signature("completed failed <job>", "text [flag]"),
+    "isJobInList": signature(_SETS, "text"),
+    "isMaxed": signature("meta active"),
+    "moveJobFromActiveToWait": signature(
         "active wait stalled paused meta limiter prioritized marker events", "text text text"
     ),
-    "moveJobsToWait": _signature(
-        f"<base> events {_FINISHED}|delayed wait paused meta active marker", "count time text"
-    ),
-    "moveStalledJobsToWait": _signature(
+    "moveJobsToWait": signature(f"<base> events {_FINISHED}|delayed wait paused meta active marker", "count time text"),
+    "moveStalledJobsToWait": signature(
         "stalled wait active stalled-check meta paused marker events", "count base now duration"
     ),
-    "moveToActive": _signature(
+    "moveToActive": signature(
         "wait active prioritized events stalled limiter delayed paused meta pc marker", "base now packed"
     ),
-    "moveToDelayed": _signature(
+    "moveToDelayed": signature(
         "marker active prioritized delayed <job> events meta stalled", "base now text text number flag [packed?]"
     ),
-    "moveToFinished": _signature(
+    "moveToFinished": signature(
         "wait active prioritized events stalled limiter delayed paused meta pc "
         f"{_FINISHED} <job> metrics:completed|metrics:failed marker",
         "text now text text text flag base packed [packed?]",
     ),
-    "moveToWaitingChildren": _signature(
+    "moveToWaitingChildren": signature(
         "active waiting-children <job> <job>:dependencies <job>:unsuccessful stalled events",
         "text text now text [base]",
     ),
-    "obliterate": _signature("meta <base>", "count text"),
-    "paginate": _signature("<any>", "integer integer text integer integer flag"),
-    "pause": _signature("wait|paused wait|paused meta prioritized events delayed marker", "text"),
-    "promote": _signature("delayed wait paused meta prioritized active pc events marker", "base text"),
-    "releaseLock": _signature("<job>:lock", "text [duration]"),
-    "removeChildDependency": _signature("<base>", "text text"),
-    "removeJob": _signature("<job> repeat", "text flag base"),
-    "removeJobScheduler": _signature("repeat delayed events", "text base"),
-    "removeRepeatable": _signature("repeat delayed events", "text text text base"),
-    "removeUnprocessedChildren": _signature("<job> meta", "base text"),
-    "reprocessJob": _signature(f"<job> events {_FINISHED} wait meta paused active marker", "text push text text"),
-    "retryJob": _signature(
+    "obliterate": signature("meta <base>", "count text"),
+    "paginate": signature("<any>", "integer integer text integer integer flag"),
+    "pause": signature("wait|paused wait|paused meta prioritized events delayed marker", "text"),
+    "promote": signature("delayed wait paused meta prioritized active pc events marker", "base text"),
+    "releaseLock": signature("<job>:lock", "text [duration]"),
+    "removeChildDependency": signature("<base>", "text text"),
+    "removeJob": signature("<job> repeat", "text flag base"),
+    "removeJobScheduler": signature("repeat delayed events", "text base"),
+    "removeRepeatable": signature("repeat delayed events", "text text text base"),
+    "removeUnprocessedChildren": signature("<job> meta", "base text"),
+    "reprocessJob": signature(f"<job> events {_FINISHED} wait meta paused active marker", "text push text text"),
+    "retryJob": signature(
         "active wait paused <job> meta events delayed prioritized pc marker stalled",
         "base now push text text [packed?]",
     ),
-    "saveStacktrace": _signature("<job>", "text text"),
-    "updateData": _signature("<job>", "text"),
-    "updateJobScheduler": _signature(
+    "saveStacktrace": signature("<job>", "text text"),
+    "updateData": signature("<job>", "text"),
+    "updateJobScheduler": signature(
         "repeat delayed wait paused meta prioritized marker id events pc <job>| active",
         "time? text text packed now base text",
     ),
-    "updateProgress": _signature("<job> events meta", "text text"),
-    "updateRepeatableJobMillis": _signature("repeat", "time text text"),
+    "updateProgress": signature("<job> events meta", "text text"),
+    "updateRepeatableJobMillis": signature("repeat", "time text text"),
 }
 """By name, without the number of keys."""
 

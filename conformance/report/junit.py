@@ -1,9 +1,9 @@
 """The report for CI systems: JUnit XML, one suite per area, one test case per scenario.
 
-Failures stay failures, `error` and `inconclusive` are errors, `unsupported`, `unchecked` and `expected-fail` are
-skipped, a warning passes with its findings as output. An incomplete run, and what only the run as a whole shows (stale
-known failures, problems in the footer, a failing exit code), get test cases of their own, because CI systems show
-nothing else.
+Failures stay failures, `error` and `inconclusive` are errors, `unsupported`, `unchecked`, `changed` and `expected-fail`
+are skipped, a warning passes with its findings as output. An incomplete run, and what only the run as a whole shows
+(stale known failures, problems in the footer, a failing exit code), get test cases of their own, because CI systems
+show nothing else.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _outcome(scenario: ScenarioSummary) -> JUnitResult | None:
         return _with_text(Failure(message, "fail"), _details(record))
     if reported in ("error", "inconclusive"):
         return _with_text(Error(message, reported), _details(record))
-    if reported in ("unsupported", "unchecked", "expected-fail"):
+    if reported in ("unsupported", "unchecked", "changed", "expected-fail"):
         return Skipped(message, reported)
     return None
 

@@ -45,7 +45,9 @@ def load_summary(run_path: Path, rows: RequirementRows | None = None, profiles: 
 
     Raises UsageProblem where the file is not a run.
     """
-    return summarise(read_run(run_path), examined_rows() if rows is None else rows, profiles or load_profiles())
+    run = read_run(run_path)
+    rows = examined_rows(run.header.requirement_set) if rows is None else rows
+    return summarise(run, rows, profiles or load_profiles())
 
 
 def write_reports(
@@ -146,4 +148,4 @@ class _LiveView:
                 self._progress.stop()
                 assert self._header is not None
                 run = Run(header=self._header, scenarios=tuple(self._scenarios), footer=record)
-                print_summary(summarise(run, examined_rows(), load_profiles()), self._console)
+                print_summary(summarise(run, examined_rows(run.header.requirement_set), load_profiles()), self._console)

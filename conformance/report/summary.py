@@ -64,9 +64,12 @@ RequirementRows = Mapping[str, RequirementRow]
 NO_ROWS: RequirementRows = {}
 
 
-def examined_rows() -> RequirementRows:
-    """The rows of the kit's ledger that scenarios look at; what cannot be examined is no part of a run's report."""
-    return {row.id: row for row in load_ledger().values() if row.examined}
+def examined_rows(version: str = "") -> RequirementRows:
+    """The rows of the kit's ledger that scenarios look at; what cannot be examined is no part of a run's report.
+
+    `version`: of the oracle, whose rows and words they are; without it, all rows.
+    """
+    return {row.id: row for row in load_ledger(version).values() if row.examined}
 
 
 Counts = Mapping[ReportedVerdict, int]

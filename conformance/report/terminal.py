@@ -45,6 +45,7 @@ STYLES: dict[ReportedVerdict, str] = {
     "info": "cyan",
     "expected-fail": "dark_orange",
     "unchecked": "yellow",
+    "changed": "yellow",
     "unsupported": "bright_black",
     "pass": "green",
 }

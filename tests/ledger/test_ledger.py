@@ -12,7 +12,9 @@ import pytest
 from conformance.gate.selection import all_scenarios, scenarios_by_requirement
 from conformance.ledger import loader
 from conformance.ledger.loader import Ledger, Requirement, Status, load_claims, load_ledger
+from conformance.ledger.operations import load_operations
 from conformance.participants.marks import Scenario
+from conformance.protocol.versions import SUPPORTED_ORACLES, in_range
 from tests.gate.gate_builders import made
 
 ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+")
@@ -51,13 +53,11 @@ def a_ledger(*rows: Requirement) -> Ledger:
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ledger]:
     """Loads a ledger from files of the test's own."""
 
-    def load(*, requirement_set: str = loader.REQUIREMENT_SET, **files: str) -> Ledger:
+    def load(*, version: str = "", **files: str) -> Ledger:
         for name, text in files.items():
-            path = tmp_path / f"{name.replace('__', '/').replace('_', '.')}.yaml"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text, "utf-8")
+            (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
         monkeypatch.setattr(loader, "files", lambda _package: tmp_path)
-        return load_ledger.__wrapped__(requirement_set)
+        return load_ledger.__wrapped__(version)
 
     return load
 
@@ -336,23 +336,53 @@ def test_the_same_id_twice_is_refused(read: Callable[..., Ledger]) -> None:
         )
 
 
-BASE = "area: a\ntitle: A\nrows:" + ROW.format(id="a.one") + ROW.format(id="a.two")
-LATER = "area: a\ntitle: A\nrows:" + ROW.format(id="a.two").replace("holds", "changed") + ROW.format(id="a.three")
+RANGES = (
+    "area: a\ntitle: A\nrows:"
+    + ROW.format(id="a.always")
+    + ROW.format(id="a.once")
+    + "    until: 5.70.0\n"
+    + ROW.format(id="a.now")
+    + "    since: 5.70.0\n"
+    + ROW.format(id="a.other")
+    + "    later: [{since: 5.9.0, statement: Early.}, {since: 5.70.0, statement: Late., source: new.lua}]\n"
+)
 
 
-def test_a_later_set_replaces_and_adds_rows(read: Callable[..., Ledger]) -> None:
-    later = read(requirement_set="5.63.0", a=BASE, **{"5_63_0__a": LATER})
-    assert {row.id: row.statement for row in later.values()} == {
-        "a.one": "Something holds.",
-        "a.two": "Something changed.",
-        "a.three": "Something holds.",
-    }
-    assert list(read(a=BASE)) == ["a.one", "a.two"]
+@pytest.mark.parametrize(
+    ("version", "ids", "statement"),
+    [
+        ("5.62.0", ["a.always", "a.once", "a.other"], "Early."),
+        ("5.69.9", ["a.always", "a.once", "a.other"], "Early."),
+        ("5.70.0", ["a.always", "a.now", "a.other"], "Late."),
+        ("6.7.0", ["a.always", "a.now", "a.other"], "Late."),
+        ("5.8.0", ["a.always", "a.once", "a.other"], "Something holds."),
+        ("", ["a.always", "a.once", "a.now", "a.other"], "Something holds."),
+    ],
+)
+def test_a_version_has_its_rows_in_its_words(
+    read: Callable[..., Ledger], version: str, ids: list[str], statement: str
+) -> None:
+    ledger = read(version=version, a=RANGES)
+    assert (list(ledger), ledger.row("a.other").statement) == (ids, statement)
 
 
-def test_a_set_that_does_not_exist_is_named(read: Callable[..., Ledger]) -> None:
-    with pytest.raises(ValueError, match=r"no requirement set 9\.9\.9"):
-        read(requirement_set="9.9.9", a=BASE)
+def test_a_release_that_is_none_is_named(read: Callable[..., Ledger]) -> None:
+    with pytest.raises(ValueError, match=r"ledger file a\.yaml: .*no range of versions"):
+        read(a="area: a\ntitle: A\nrows:" + ROW.format(id="a.one") + "    since: newest\n")
+
+
+@pytest.mark.parametrize("version", SUPPORTED_ORACLES)
+def test_every_version_has_a_scenario_for_each_of_its_rows(version: str) -> None:
+    ledger = load_ledger(version)
+    named = {row for _, made in all_scenarios() if in_range(version, made.bullmq) for row in made.requirements}
+    assert {row.id for row in ledger.values() if row.examined} <= named
+    assert named <= set(ledger)
+
+
+@pytest.mark.parametrize("version", SUPPORTED_ORACLES)
+def test_the_row_of_every_operation_holds_in_every_version(version: str) -> None:
+    operations = load_operations()
+    assert set(operations.rows.values()) <= set(load_ledger(version))
 
 
 def test_an_unknown_id_is_a_key_error() -> None:

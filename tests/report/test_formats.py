@@ -242,7 +242,7 @@ def test_reports_are_written_under_their_names(
 def test_the_ledger_of_the_kit_is_the_default(
     run_path: Callable[[str], Path], rows: RequirementRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(output, "examined_rows", lambda: rows)
+    monkeypatch.setattr(output, "examined_rows", lambda _version="": rows)
     monkeypatch.setattr(output, "load_profiles", lambda: SAMPLE_PROFILES)
     (written,) = write_reports(run_path("conformant"), tmp_path, ["json"])
     assert json.loads(written.read_text())["requirements"][0]["statement"] == "Ids count up from 1."

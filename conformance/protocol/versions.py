@@ -1,0 +1,44 @@
+"""Which versions of BullMQ there are for the kit: the default oracle, the supported ones, and ranges of versions.
+
+Versions are compared by number, so that 5.9.0 comes before 5.62.0. A range is written as pip writes them: `<6`,
+`>=5.66.6`, `>=5.65,<6`; the empty text is every version.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import Version
+
+from conformance.protocol.scripts import BULLMQ_VERSION
+
+SUPPORTED_ORACLES: Final = (BULLMQ_VERSION,)
+"""Oracles on which every scenario's own statements hold: what does not is an error of the kit.
+
+With any other version, such a scenario is `changed`: shown, and compared as far as its steps went.
+"""
+
+
+def is_supported(version: str) -> bool:
+    """Whether the scenarios were prepared for this oracle."""
+    return version in SUPPORTED_ORACLES
+
+
+def in_range(version: str, versions: str) -> bool:
+    """Whether a version is one of a range. Raises ValueError for a range that cannot be read."""
+    return _specifiers(versions).contains(Version(version), prereleases=True)
+
+
+def check_range(versions: str) -> None:
+    """Raise ValueError for a range that cannot be read."""
+    _specifiers(versions)
+
+
+@lru_cache(maxsize=256)
+def _specifiers(versions: str) -> SpecifierSet:
+    try:
+        return SpecifierSet(versions)
+    except InvalidSpecifier as error:
+        raise ValueError(f"{versions!r} is no range of versions, as in <6 or >=5.66.6") from error

@@ -1,0 +1,95 @@
+"""An oracle of a version that nobody prepared: what it does otherwise is `changed`, and the client has to do so too."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.driver.ops import queue as ops
+from conformance.gate.bench import Bench
+from conformance.gate.trial import TrialResult
+from conformance.gate.verdicts import unblamed
+from conformance.participants.expect import equal
+from conformance.participants.marks import Scenario, shared
+from conformance.participants.participant import Participant
+
+from .miniature_drivers import BenchOf
+from .small_scenarios import COUNTED, COUNTS, HANDS_OVER, PAUSES, MiniatureDrivers, tried
+
+UNPREPARED = "99.1.0"
+
+
+def unprepared(bench: Bench) -> Bench:
+    bench.oracle_version = UNPREPARED
+    return bench
+
+
+def said(evidence: TrialResult) -> tuple[list[str], str, str]:
+    return [finding.kind for finding in evidence.findings], evidence.error, unblamed(evidence)
+
+
+def test_a_statement_that_neither_side_makes_true_is_changed(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    evidence = tried(COUNTS, unprepared(bench_of(mini(count=2), mini(count=2))))
+    assert said(evidence) == ([], "", "changed")
+    assert f"BullMQ {UNPREPARED} does otherwise" in evidence.changed
+    assert "there is one job" in evidence.changed
+
+
+def test_a_client_that_does_as_an_older_version_goes_another_way(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    evidence = tried(COUNTS, unprepared(bench_of(mini(count=2), mini(count=1))))
+    assert said(evidence) == (["other-ending"], "", "changed")
+    assert evidence.findings[0].actual == "it went on to the end"
+
+
+def test_answers_are_compared_up_to_where_both_stopped(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    evidence = tried(COUNTS, unprepared(bench_of(mini(count=2), mini(count=3))))
+    assert said(evidence) == (["wrong-answer"], "", "changed")
+
+
+def test_what_both_left_is_compared_where_nothing_has_changed(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    evidence = tried(PAUSES, unprepared(bench_of(mini(), mini(paused_value="yes"))))
+    assert evidence.findings
+    assert (evidence.error, evidence.changed) == ("", "")
+
+
+def test_a_scenario_that_holds_is_not_changed(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    assert said(tried(COUNTS, unprepared(bench_of(mini(), mini())))) == ([], "", "pass")
+
+
+@shared(COUNTED)
+def test_one_job(client: Participant, oracle: Participant) -> None:
+    """Both see one job."""
+    for one in (client, oracle):
+        equal(one.queue().call(ops.CountPending()).count, 1, f"the {one.role} sees one job")
+
+
+SHARED_STATEMENT: Scenario = vars(test_one_job)["scenario"]
+del test_one_job  # a scenario for the tests below, and none of them
+
+
+def two_of_the_oracle(mini: MiniatureDrivers, bench_of: BenchOf, *, oracle: int, client: int) -> Bench:
+    bench = unprepared(bench_of(mini(count=oracle), mini(count=client)))
+    bench.stand_in = mini(count=oracle)
+    return bench
+
+
+@pytest.mark.parametrize(("oracle", "client", "verdict"), [(1, 1, "pass"), (2, 1, "changed"), (2, 2, "changed")])
+def test_on_one_queue_two_of_the_oracle_show_what_has_changed(
+    mini: MiniatureDrivers, bench_of: BenchOf, oracle: int, client: int, verdict: str
+) -> None:
+    evidence = tried(SHARED_STATEMENT, two_of_the_oracle(mini, bench_of, oracle=oracle, client=client))
+    assert (evidence.error, unblamed(evidence)) == ("", verdict)
+
+
+def test_on_one_queue_a_client_fails_where_two_of_the_oracle_do_not(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    evidence = tried(SHARED_STATEMENT, two_of_the_oracle(mini, bench_of, oracle=1, client=2))
+    assert evidence.findings
+    assert (evidence.error, evidence.changed) == ("", "")
+
+
+def test_the_client_is_back_after_the_rehearsal(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    bench = two_of_the_oracle(mini, bench_of, oracle=1, client=1)
+    client = bench.client
+    with bench.oracle_in_place_of_the_client():
+        assert bench.client is bench.stand_in
+    assert bench.client is client
+    assert tried(HANDS_OVER, bench, direction="client-to-oracle").error == ""
