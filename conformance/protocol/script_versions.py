@@ -76,16 +76,29 @@ CHANGES: Final[tuple[SignatureChange, ...]] = (
             "addRepeatableJob": None,
             "removeRepeatable": None,
             "updateRepeatableJobMillis": None,
-            "getCountsPerPriority": signature("wait prioritized", more="number"),
+            "pause": signature("wait|paused wait|paused meta prioritized events delayed marker", "text [flag]"),
+        },
+    ),
+    SignatureChange("6.1.1", {"getCountsPerPriority": signature("wait prioritized", more="number")}),
+    SignatureChange(
+        "6.3.5",
+        {
             "moveToDelayed": signature(
                 "marker active prioritized delayed <job> events meta stalled wait limiter pc", _MOVE_TO_DELAYED
-            ),
-            "pause": signature("wait|paused wait|paused meta prioritized events delayed marker", "text [flag]"),
-            "releaseParentIfNoPendingDependencies": signature("<job> <job>:dependencies", "text text now"),
+            )
+        },
+    ),
+    SignatureChange(
+        "6.3.15",
+        {
             "reprocessJob": signature(
                 f"<job> events {_FINISHED} wait meta active marker prioritized pc", "text push text text [flag] [flag]"
-            ),
+            )
         },
+    ),
+    SignatureChange(
+        "6.5.1",
+        {"releaseParentIfNoPendingDependencies": signature("<job> <job>:dependencies", "text text now")},
         slots=10,
     ),
 )
