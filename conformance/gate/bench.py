@@ -160,15 +160,15 @@ class Bench:
 
     @contextmanager
     def oracle_in_place_of_the_client(self) -> Iterator[None]:
-        """Inside the block another driver of the oracle plays the client: it shows what the oracle's version does."""
-        client = self.client
+        """Inside the block two drivers of the oracle play client and partner: they show what its version does."""
+        client, partner = self.client, self.partner
         if self.stand_in is None:
             raise AssertionError("a bench without a stand-in has one version of the oracle, which is prepared")
-        self.client = self.stand_in
+        self.client, self.partner = self.stand_in, None
         try:
             yield
         finally:
-            self.client = client
+            self.client, self.partner = client, partner
 
     def begin(self) -> None:
         """Start a scenario: nothing is in force at the taps, and nothing recorded."""
