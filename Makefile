@@ -50,6 +50,8 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m conformance.driver.schema --write
 	$(BIN)/python -m conformance.report.json_summary > conformance/report/schema/summary.schema.json.new
 	mv conformance/report/schema/summary.schema.json.new conformance/report/schema/summary.schema.json
+	$(BIN)/python -m conformance.report.matrix > conformance/report/schema/matrix.schema.json.new
+	mv conformance/report/schema/matrix.schema.json.new conformance/report/schema/matrix.schema.json
 	$(BIN)/python -m tests.report.recorded --write
 	$(BIN)/bullmq-conformance ledger page > docs/requirements.md.new
 	mv docs/requirements.md.new docs/requirements.md

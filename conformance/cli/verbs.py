@@ -7,6 +7,7 @@ import click
 from conformance.cli.chaos import chaos
 from conformance.cli.driver import driver
 from conformance.cli.fuzz import fuzz, replay
+from conformance.cli.matrix import matrix
 from conformance.cli.report import report
 from conformance.cli.requirements import explain, ledger, list_requirements
 from conformance.cli.run import run
@@ -31,6 +32,7 @@ for command in (
     ledger,
     driver,
     report,
+    matrix,
     fuzz,
     replay,
     load,

@@ -41,9 +41,9 @@ def render_html(summary: Summary) -> str:
     Foreign text is escaped by Jinja2. Should an escape ever be missing, the content security policy still lets no
     script run but the page's own, which it names by its hash.
     """
-    script = _asset("report.js")
+    script = asset("report.js")
     return (
-        _environment()
+        page_environment()
         .get_template("report.html")
         .render(
             summary=summary,
@@ -51,7 +51,7 @@ def render_html(summary: Summary) -> str:
             facts=run_facts(summary.run),
             anchors=_anchors(summary.requirements),
             script=script,
-            style=_asset("report.css"),
+            style=asset("report.css"),
             script_hash=_script_hash(script),
             reported_words=[word for word in REPORTED_VERDICTS if word in summary.counts],
             symbols=SYMBOLS,
@@ -61,7 +61,8 @@ def render_html(summary: Summary) -> str:
 
 
 @lru_cache(maxsize=1)
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Return what all pages are rendered with: foreign text is escaped, and an unknown name is an error."""
     environment = Environment(
         loader=PackageLoader("conformance.report", "templates"),
         autoescape=True,
@@ -101,7 +102,8 @@ def _bug_report_of(cause: Cause) -> str:
     return f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else ""
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Read a style or a script of the pages."""
     return files("conformance.report").joinpath("templates", name).read_text("utf-8")
 
 

@@ -66,9 +66,9 @@ def write_reports(
     """
     chosen = [find_format(name) for name in formats]
     summary = load_summary(run_path, rows, profiles)
-    written = [_write(out_dir / report.file_name, report.render(summary)) for report in chosen]
+    written = [write_text(out_dir / report.file_name, report.render(summary)) for report in chosen]
     for name, text in bug_reports(summary).items():
-        _write(out_dir / FOLDER / name, text)
+        write_text(out_dir / FOLDER / name, text)
     return written
 
 
@@ -79,7 +79,8 @@ def find_format(name: str) -> ReportFormat:
     return FORMATS[name]
 
 
-def _write(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str) -> Path:
+    """Write a file in one step, its folders included. Raises EnvironmentProblem where that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Replacing in one step: a reader never sees half a report.

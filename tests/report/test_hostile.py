@@ -154,9 +154,9 @@ def test_html_lets_nothing_in(hostile: Summary) -> None:
 
 
 def test_an_unescaped_page_is_noticed(hostile: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
-    escaping = markup._environment()
+    escaping = markup.page_environment()
     careless = escaping.overlay(autoescape=False)
-    monkeypatch.setattr(markup, "_environment", lambda: careless)
+    monkeypatch.setattr(markup, "page_environment", lambda: careless)
     found = harm(markup.render_html(hostile))
     assert {"img", "onerror", "script"} <= set(found)
 

@@ -1,0 +1,74 @@
+"""Cells that were run and kept: a cell is run again only where something in it is of another version."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from conformance.matrix.cells import Cell
+
+CELL_FILE = "cell.json"
+RUN_FILE = "run.jsonl"
+CELLS = "cells"
+"""Folder of the site that holds a folder for each cell."""
+
+KIT_PARTS = ("*.py", "*.mjs", "*.yaml", "*.toml", "*.txt", "*.json", "*.jsonl")
+
+
+class KeptCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One cell that was run, beside its run file.
+
+    `versions`: what the clients say of themselves (`node 6.7.0 (javascript; ioredis 5.4.1)`), the oracle's version, and
+    the hash of the kit: as long as these and `settings` are the same, the cell need not be run again. `ended`: `run`
+    where the run has a run file with a footer; else `problem` says in one line what was wrong. `ended_ms`: Unix ms.
+    """
+
+    client: str
+    partner: str | None
+    versions: dict[str, str]
+    settings: dict[str, str]
+    ended: Literal["run", "broken", "time-out"]
+    problem: str
+    ended_ms: int
+    took_ms: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has a run to show."""
+        return self.ended == "run"
+
+
+def cell_folder(out: Path, cell: Cell) -> Path:
+    """Where a cell is kept."""
+    return out / CELLS / cell.folder
+
+
+def kept(out: Path, cell: Cell) -> KeptCell | None:
+    """What is kept of a cell; None where that is nothing that can be read."""
+    try:
+        return msgspec.json.decode((cell_folder(out, cell) / CELL_FILE).read_bytes(), type=KeptCell)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def keep(out: Path, cell: Cell, what: KeptCell) -> None:
+    """Write down that a cell was run."""
+    (cell_folder(out, cell) / CELL_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(what)) + b"\n")
+
+
+@cache
+def kit_hash() -> str:
+    """SHA-256 of all that decides what a run says, in hexadecimal; the reports are not among it."""
+    digest = hashlib.sha256()
+    root = Path(str(files("conformance")))
+    paths = {path for pattern in KIT_PARTS for path in root.rglob(pattern) if "node_modules" not in path.parts}
+    for path in sorted(paths):
+        part = path.relative_to(root)
+        if part.parts[0] not in {"report", "cli", "matrix"}:
+            digest.update(part.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()

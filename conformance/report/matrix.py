@@ -1,0 +1,268 @@
+"""A matrix as a page and as JSON: what its cells say, worked out from their run files alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from conformance.gate.conclusion import ConclusionState
+from conformance.gate.profile_status import ProfileState
+from conformance.ledger.profiles import load_profiles
+from conformance.matrix.cells import Cell, Entrant
+from conformance.matrix.kept import RUN_FILE, KeptCell, cell_folder, kept
+from conformance.report.causes import Cause
+from conformance.report.markup import asset, page_environment
+from conformance.report.output import load_summary, write_text
+from conformance.report.steps import step_lines
+from conformance.report.summary import Summary
+from conformance.report.text import visible
+
+PAGE, DOCUMENT = "index.html", "matrix.json"
+MATRIX_FORMAT = 1
+"""Within a format, fields are added but never renamed, removed or given another meaning."""
+CAUSES_OF_CELL = 6
+STEPS_OF_CAUSE = 24
+"""The page stays below 2 MB for nine clients that fail everything: causes and steps of a cell are bounded."""
+
+CellState = ConclusionState | Literal["broken", "time-out", "not-run"]
+
+SYMBOLS: Mapping[str, str] = {
+    "conformant": "✔",
+    "holds": "✔",
+    "not-conformant": "✘",
+    "undecided": "?",
+    "broken": "⚠",
+    "time-out": "⚠",
+    "not-run": "·",
+}
+MEANING: Mapping[str, str] = {
+    "conformant": "at least one profile holds as a whole, and nothing fails",
+    "holds": "every hand-over that was decided holds",
+    "not-conformant": "something fails",
+    "undecided": "nothing fails, and not enough was decided",
+    "broken": "the cell could not be run",
+    "time-out": "the cell did not come to its end in time",
+    "not-run": "the cell was not run yet",
+}
+PROFILE_SYMBOLS: Mapping[ProfileState, str] = {
+    "conformant": "✔",
+    "known-failures": "✔",
+    "not-conformant": "✘",
+    "undecided": "?",
+    "partly-declared": "◐",
+    "not-declared": "-",
+    "not-checked": "·",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixCell:
+    """One cell: how it was run, and what its run says; None for what there is not."""
+
+    cell: Cell
+    kept: KeptCell | None
+    summary: Summary | None
+
+    @property
+    def state(self) -> CellState:
+        """The conclusion of its run, or why there is none."""
+        if self.summary is not None:
+            return self.summary.conclusion.state
+        return "not-run" if self.kept is None or self.kept.ended == "run" else self.kept.ended
+
+    @property
+    def failures(self) -> tuple[Cause, ...]:
+        """What fails, lost jobs first."""
+        return tuple(cause for cause in self.summary.causes if cause.verdict == "fail") if self.summary else ()
+
+    @property
+    def lost(self) -> bool:
+        """Whether jobs were lost."""
+        return any(cause.finding.severity == "lost-jobs" for cause in self.failures)
+
+    @property
+    def sentence(self) -> str:
+        """Its conclusion for people, or why it has none."""
+        if self.summary is not None:
+            return self.summary.conclusion.sentence
+        return self.kept.problem if self.kept and self.kept.problem else MEANING[self.state]
+
+    @property
+    def oracle(self) -> str:
+        """The version of BullMQ that was right, empty where that is not known."""
+        return self.kept.versions.get("oracle", "") if self.kept else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """All cells of a matrix, in the order of its clients."""
+
+    entrants: tuple[Entrant, ...]
+    alone: tuple[MatrixCell, ...]
+    pairs: tuple[MatrixCell, ...]
+
+    @property
+    def cells(self) -> tuple[MatrixCell, ...]:
+        """Clients alone, then pairs."""
+        return (*self.alone, *self.pairs)
+
+    def pair(self, client: Entrant, partner: Entrant) -> MatrixCell | None:
+        """The cell of a client and its partner; None on the diagonal."""
+        return next((each for each in self.pairs if each.cell == Cell(client, partner)), None)
+
+
+def read_matrix(out: Path, entrants: Sequence[Entrant], cells: Sequence[Cell]) -> Matrix:
+    """What is kept of the cells in a folder. Raises UsageProblem for a run file that is none."""
+    read = [_read(out, cell) for cell in cells]
+    return Matrix(
+        entrants=tuple(entrants),
+        alone=tuple(each for each in read if each.cell.partner is None),
+        pairs=tuple(each for each in read if each.cell.partner is not None),
+    )
+
+
+def _read(out: Path, cell: Cell) -> MatrixCell:
+    what = kept(out, cell)
+    summary = load_summary(cell_folder(out, cell) / RUN_FILE) if what is not None and what.is_whole else None
+    return MatrixCell(cell=cell, kept=what, summary=summary)
+
+
+def write_matrix(matrix: Matrix, out: Path) -> list[Path]:
+    """Write the page and the document beside the cells. Raises EnvironmentProblem for an unwritable folder."""
+    texts = {PAGE: render_page(matrix), DOCUMENT: render_document(matrix)}
+    return [write_text(out / name, text) for name, text in texts.items()]
+
+
+# The page.
+
+
+def render_page(matrix: Matrix) -> str:
+    """Render the page: self-contained, without a script, and all foreign text escaped."""
+    return (
+        page_environment()
+        .get_template("matrix.html")
+        .render(
+            matrix=matrix,
+            profiles=[profile for profile in load_profiles().values() if not profile.is_common],
+            statuses=_statuses(matrix),
+            symbols=SYMBOLS,
+            profile_symbols=PROFILE_SYMBOLS,
+            meaning=MEANING,
+            style=asset("report.css") + asset("matrix.css"),
+            most_causes=CAUSES_OF_CELL,
+            steps_of=_steps_of,
+        )
+    )
+
+
+def _statuses(matrix: Matrix) -> dict[Entrant, dict[str, Any]]:
+    return {
+        each.cell.client: {status.name: status for status in each.summary.conclusion.profiles}
+        for each in matrix.alone
+        if each.summary is not None
+    }
+
+
+def _steps_of(cause: Cause) -> str:
+    lines = step_lines(cause.example)
+    return "\n".join([*(["…"] if len(lines) > STEPS_OF_CAUSE else []), *lines[-STEPS_OF_CAUSE:]])
+
+
+# The document.
+
+
+class JsonFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause in one cell. `scenarios`: ids of those that met it; `reproduce`: the line that plays the example."""
+
+    title: str
+    requirement: str
+    severity: str
+    message: str
+    scenarios: list[str]
+    steps: list[str]
+    reproduce: str
+
+
+class JsonCell(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell; `partner` is null for a client alone. `profiles`: their states, of a client alone.
+
+    `versions`: of the client, its partner, the oracle, and the hash of the kit. `ended_ms`: Unix ms, null where the
+    cell was not run.
+    """
+
+    client: str
+    partner: str | None
+    state: CellState
+    sentence: str
+    lost_jobs: bool
+    versions: dict[str, str]
+    settings: dict[str, str]
+    ended_ms: int | None
+    took_ms: int | None
+    profiles: dict[str, ProfileState]
+    failures: list[JsonFailure]
+
+
+class JsonMatrix(msgspec.Struct, frozen=True, kw_only=True):
+    """The document: all clients, in the order in which they were named, and all cells."""
+
+    kind: Literal["bullmq-conformance-matrix"] = "bullmq-conformance-matrix"
+    format: int
+    clients: list[str]
+    cells: list[JsonCell]
+
+
+def render_document(matrix: Matrix) -> str:
+    """Render the JSON document, indented, in ASCII."""
+    return json.dumps(msgspec.to_builtins(_document(matrix)), indent=2) + "\n"
+
+
+def matrix_schema() -> dict[str, Any]:
+    """Build the JSON Schema of the document, as published in `schema/matrix.schema.json`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(JsonMatrix)}
+
+
+def _document(matrix: Matrix) -> JsonMatrix:
+    return JsonMatrix(
+        format=MATRIX_FORMAT,
+        clients=[entrant.client for entrant in matrix.entrants],
+        cells=[_json_cell(each) for each in matrix.cells],
+    )
+
+
+def _json_cell(each: MatrixCell) -> JsonCell:
+    profiles = each.summary.conclusion.profiles if each.summary and each.cell.partner is None else ()
+    return JsonCell(
+        client=each.cell.client.client,
+        partner=each.cell.partner.client if each.cell.partner else None,
+        state=each.state,
+        sentence=visible(each.sentence, keep_newlines=False),
+        lost_jobs=each.lost,
+        versions=each.kept.versions if each.kept else {},
+        settings=each.kept.settings if each.kept else {},
+        ended_ms=each.kept.ended_ms if each.kept else None,
+        took_ms=each.kept.took_ms if each.kept else None,
+        profiles={status.name: status.state for status in profiles},
+        failures=[_json_failure(cause) for cause in each.failures],
+    )
+
+
+def _json_failure(cause: Cause) -> JsonFailure:
+    return JsonFailure(
+        title=visible(cause.title, keep_newlines=False),
+        requirement=cause.finding.requirement,
+        severity=cause.finding.severity,
+        message=visible(cause.finding.message),
+        scenarios=list(cause.scenarios),
+        steps=_steps_of(cause).splitlines(),
+        reproduce=cause.example.reproduce,
+    )
+
+
+if __name__ == "__main__":  # prints the schema, to be published beside this module
+    print(json.dumps(matrix_schema(), indent=2, ensure_ascii=False))
