@@ -20,8 +20,17 @@ def _invoked(*words: str) -> tuple[int, str]:
 
 
 def test_a_pair_of_real_clients_is_played_once(tmp_path: Path) -> None:
-    words = ("--clients", "reference,node", "--cell", "reference,node", "--tier", "smoke", "--jobs", "1")
-    words += ("--out", str(tmp_path))
+    words = (
+        "--clients",
+        "reference,node",
+        "--cell",
+        "reference,node",
+        "--tier",
+        "smoke",
+        "--jobs",
+        "1",
+        f"--out={tmp_path}",
+    )
     code, said = _invoked(*words)
     assert code == 0, said
     document = json.loads((tmp_path / "matrix.json").read_text("utf-8"))
