@@ -162,10 +162,10 @@ class ChaosProducer:
             answer = self.process.call(call.op, handle)
         except OperationFailed as error:
             self._recorder.put(Fail(at_ms=now(), process=who, call=number, error=str(error)))
+        except OperationUnanswered:  # before its base class: it is done
+            self._recorder.put(Ok(at_ms=now(), process=who, call=number))
         except OperationUnsupported as error:
             self._recorder.put(Fail(at_ms=now(), process=who, call=number, error=str(error), unsupported=True))
-        except OperationUnanswered:
-            self._recorder.put(Ok(at_ms=now(), process=who, call=number))
         except (OperationIndeterminate, DriverBroken) as error:
             self._recorder.put(Info(at_ms=now(), process=who, call=number, error=str(error).splitlines()[0]))
         else:

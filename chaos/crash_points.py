@@ -157,8 +157,16 @@ class CrashAttempt:
         self._worker_runs = False
 
     def __enter__(self) -> Self:
-        """Open the handles in a process that lives."""
+        """Open the handles in a process that lives. Raises what a call raises."""
         self._begin()
+        try:
+            self._open()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _open(self) -> None:
         process = self._bench.process
         self._timer = self._stack.enter_context(ProcessorTimer())
         # Handles have names of their own: nobody of an earlier attempt takes their events away.
@@ -176,7 +184,6 @@ class CrashAttempt:
         self._observer = self._stack.enter_context(
             QueueObserver(self._bench.topology, self._recorder, self._prefix, QUEUES)
         )
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Close the handles; a client that cannot do that is ended."""

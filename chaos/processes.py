@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from conformance.driver.connection import HANDSHAKE_DEADLINE_MS
-from conformance.driver.errors import DriverBroken
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate
 from conformance.driver.ops.base import Op
 from conformance.driver.ops.lifecycle import Close, Open, RedisAddress, Reset
 from conformance.driver.transports import ChildProcess
@@ -111,15 +111,25 @@ class ClientProcess:
         self._skew.skew_ms = skew_ms
 
     def reset_clock(self) -> None:
-        """Let its clock run as the machine's: its handles are closed as users do, and opened anew."""
+        """Let its clock run as the machine's: its handles are closed as users do, and opened anew.
+
+        A client that cannot do that is ended and started again, because the fault has to be healed; then raises what
+        the call has raised, with what the driver says of where it stands.
+        """
         if self._skew is None:
             return
         self._skew.stop()
         self._skew = None
-        for handle in self._handles:
-            self.call(Close(), handle)
-        self._handles = []
-        self.call(Reset(), None)
+        try:
+            for handle in self._handles:
+                self.call(Close(), handle)
+            self._handles = []
+            self.call(Reset(), None)
+        except (DriverBroken, OperationFailed, OperationIndeterminate) as error:
+            error.add_note("\n".join(self.connection.stacks()))
+            self.kill()
+            self.start()
+            raise
         self.open_handles(self)
 
     def close(self) -> None:

@@ -6,9 +6,11 @@ import itertools
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from chaos.troubles import CannotRecord
 from conformance.checkers.histories.history import (
     History,
     HistoryFooter,
@@ -36,9 +38,12 @@ class HistoryRecorder:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
         self._file = _opened(path) if path is not None else None
+        self._refused: OSError | None = None
         self.header = HistoryHeader()
         self.listeners: list[Callable[[HistoryLine], None]] = []
         """Told of every line, by whatever thread records it, and in no particular order."""
+        self.begun = False
+        """Whether the header was written."""
 
     def now_ms(self) -> float:
         """Ms since the run began."""
@@ -58,7 +63,7 @@ class HistoryRecorder:
 
     def begin(self, header: HistoryHeader) -> None:
         """Write the header: before any line."""
-        self.header = header
+        self.header, self.begun = header, True
         self._write(encode(header))
 
     def put(self, line: HistoryLine) -> None:
@@ -77,24 +82,36 @@ class HistoryRecorder:
             return self._lines[count:]
 
     def finish(self) -> History:
-        """Write the footer and return the whole history, ordered by time."""
+        """Write the footer and return the whole history, ordered by time. Raises CannotRecord."""
         with self._lock:
             self._write(encode(HistoryFooter(at_ms=self.now_ms(), lines=self._count)))
+            self.insist()
             if self._file is not None and self._path is not None:
                 self.close()
                 return read_history(self._path)
             return History(self.header, in_order(self._lines))
 
+    def insist(self) -> None:
+        """Raise CannotRecord where the disk has refused a line: mostly it was recorded by a thread that nobody asks."""
+        if self._refused is not None:
+            what = f"cannot write the history {self._path}: {self._refused.strerror}"
+            raise CannotRecord(what, hint="free some space on the disk, or choose another --out") from self._refused
+
     def close(self) -> None:
         """Close the file of a run that broke off: it has no footer then."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # the same once more: see `insist`
+                self._file.close()
             self._file = None
 
     def _write(self, row: bytes) -> None:
-        if self._file is not None:
+        if self._file is None or self._refused is not None:
+            return
+        try:
             self._file.write(row)
             self._file.flush()
+        except OSError as error:
+            self._refused = error
 
 
 def both_clocks(tries: int = 20) -> tuple[float, float]:

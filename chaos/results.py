@@ -15,6 +15,7 @@ import msgspec
 from chaos.crash_points import CrashResult
 from chaos.options import ChaosOptions
 from chaos.tested import invariants_tested_by
+from chaos.troubles import CannotRecord, Trouble
 from conformance.checkers.histories.base import CheckResult, HistoryFinding
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History, HistoryLine, ResourceSample, StreamEventLine, encode
@@ -206,12 +207,20 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     """Processes of the client whose memory grew; in files of before `memory` was an invariant."""
     tested: list[str] = []
     """The invariants that the run was meant to test."""
+    troubles: list[Trouble] = []
+    """What broke the run off, or a part of it."""
 
     @property
     def failed(self) -> list[str]:
-        """The invariants that do not hold, explanations aside; and `memory`."""
+        """The invariants that do not hold, explanations aside; `memory`, and `calls` for one that came to no end."""
         broken = [name for name, cell in self.cells.items() if cell.verdict == "fail"]
-        return [*broken, "memory"] if self.growth else broken
+        broken += ["memory"] if self.growth else []
+        return [*broken, "calls"] if any(trouble.culprit == "client" for trouble in self.troubles) else broken
+
+    @property
+    def kit_troubles(self) -> list[Trouble]:
+        """What the kit or the machine could not do: this run says less than it should."""
+        return [trouble for trouble in self.troubles if trouble.culprit == "kit"]
 
     @property
     def unproven(self) -> list[str]:
@@ -246,9 +255,10 @@ class ChaosResult:
 
     options: ChaosOptions
     history: History
-    snapshot: Snapshot
+    snapshot: Snapshot | None
     judgements: list[CheckResult]
     errors: Mapping[str, list[str]]
+    troubles: Sequence[Trouble] = ()
 
     @property
     def failed(self) -> list[CheckResult]:
@@ -267,12 +277,13 @@ def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
         topology=options.topology,
         seed=options.seed,
         seconds=round(seconds, 2),
-        jobs=len(result.snapshot.jobs),
+        jobs=len(result.snapshot.jobs) if result.snapshot is not None else 0,
         reproduce=options.reproduce,
         cells={judgement.check: _cell(judgement, client, faults) for judgement in result.judgements},
         timeline=timeline_of(result.history),
         tested=sorted(invariants_tested_by(options.faults)),
         errors={name: errors[-5:] for name, errors in result.errors.items() if errors},
+        troubles=list(result.troubles),
     )
 
 
@@ -386,8 +397,12 @@ class ResultsFile:
         self._file.close()
 
     def _write(self, row: ResultsHeader | ResultRow | ResultsFooter) -> None:
-        self._file.write(msgspec.json.encode(row) + b"\n")
-        self._file.flush()
+        try:
+            self._file.write(msgspec.json.encode(row) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            what = f"cannot write the results {self._file.name}: {error.strerror}"
+            raise CannotRecord(what, hint="free some space on the disk, or choose another --out") from error
 
 
 def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
@@ -404,4 +419,4 @@ def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
 
 def any_failed(results: Iterable[ResultRow]) -> bool:
     """Whether anything speaks against a client, or was not proved although it was to be."""
-    return any(result.failed or result.unproven or not result.reached for result in results)
+    return any(result.failed or result.unproven or not (result.reached or result.kit_troubles) for result in results)

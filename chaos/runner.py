@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from chaos.calm import CalmWatch, keep_calm
 from chaos.clients import ChaosProducer, ChaosWorker, ProcessorTimer
-from chaos.crash_points import CrashBench, crash, points_of
+from chaos.crash_points import CrashBench, CrashResult, crash, points_of
 from chaos.faults.base import ChaosSystem, Fault
 from chaos.observers import (
     ProcessMonitor,
@@ -34,6 +37,7 @@ from chaos.results import FILE, ChaosResult, ResultRow, ResultsFile, ResultsHead
 from chaos.script_calls import ScriptCallCollector
 from chaos.tested import invariants_tested_by
 from chaos.topologies import open_topology
+from chaos.troubles import Troubles
 from chaos.workload import LIMITED, MAIN, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, SEGMENTS, ChaosWorkload
 from conformance.checkers.histories.history import HistoryBounds, HistoryHeader, RunPhase
 from conformance.checkers.histories.history_checks import check_history
@@ -64,21 +68,30 @@ GAP_MS = 600
 def run_suite(
     options: ChaosOptions, environment: Environment, announce: Callable[[ResultRow], None]
 ) -> list[ResultRow]:
-    """Run everything; `announce` is given each result. Raises a Problem where something cannot be run at all."""
+    """Run everything; `announce` is given each result. What a run breaks off at is its result, and the next one begins.
+
+    Raises a Problem where the client cannot be started at all, and where nothing can be written any more.
+    """
     results: list[ResultRow] = []
-    file = ResultsFile(options.out / FILE, _results_header(options, environment)) if options.out is not None else None
-    for result in _all_results(options, environment):
-        results.append(result)
+    header = _results_header(options, environment)
+    file = ResultsFile(options.out / FILE, header) if options.out is not None else None
+    try:
+        for result in _all_results(options, environment):
+            results.append(result)
+            if file is not None:
+                file.put(result)
+            announce(result)
         if file is not None:
-            file.put(result)
-        announce(result)
-    if file is not None and options.out is not None:
-        file.finish()
-        render_all(options.out)
+            file.finish()
+    finally:
+        # Also of a campaign that was interrupted: its reports say that it is incomplete.
+        if options.out is not None and results:
+            render_all(options.out)
     return results
 
 
 def _results_header(options: ChaosOptions, environment: Environment) -> ResultsHeader:
+    """Who takes part, as they say themselves. Raises DriverBroken for a client that cannot be started at all."""
     return ResultsHeader(
         started=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         command=shlex.join(options.command),
@@ -107,24 +120,46 @@ def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[R
     with CrashBench(client, environment) as bench:
         for segment in SEGMENTS:
             for point in points_of(segment):
-                begun = time.monotonic()
-                result = crash(bench, point)
-                seconds = time.monotonic() - begun
-                yield crash_result_row(result, client=client.name, seconds=seconds, reproduce=reproduce)
+                begun, troubles = time.monotonic(), Troubles()
+                result = CrashResult(where=point, reached=False, judgements=())
+                with troubles.noting(str(point)):
+                    result = crash(bench, point)
+                row = crash_result_row(
+                    result, client=client.name, seconds=time.monotonic() - begun, reproduce=reproduce
+                )
+                yield msgspec.structs.replace(row, troubles=troubles.found)
 
 
 def run_chaos(options: ChaosOptions, environment: Environment) -> ChaosResult:
-    """Run all faults in one run, and judge. Raises a Problem where the run itself cannot be carried out."""
+    """Run all faults in one run, and judge. Raises CannotRecord."""
+    troubles, ended = Troubles(), _RunEnd()
     with closing(HistoryRecorder(options.out / "history.jsonl" if options.out is not None else None)) as recorder:
-        snapshot, errors = _carry_out(options, environment, recorder)
+        # Around everything: what the end of a process or of a server raises is this run's too.
+        with troubles.noting("the run"):
+            _carry_out(options, environment, recorder, troubles, ended)
+        if not recorder.begun:
+            recorder.begin(_history_header(options, recorder, prefix=""))
         history = recorder.finish()
-    return ChaosResult(options, history, snapshot, check_history(history, snapshot), errors)
+    judgements = check_history(history, ended.snapshot)
+    return ChaosResult(options, history, ended.snapshot, judgements, ended.errors, troubles.found)
+
+
+@dataclass
+class _RunEnd:
+    """What was in Redis at the end (None: nobody could read it), and what error listeners were told, by process."""
+
+    snapshot: Snapshot | None = None
+    errors: dict[str, list[str]] = field(default_factory=dict)
 
 
 def _carry_out(
-    options: ChaosOptions, environment: Environment, recorder: HistoryRecorder
-) -> tuple[Snapshot, dict[str, list[str]]]:
-    """The run itself: what was in Redis at its end, and what error listeners were told. Nobody records afterwards."""
+    options: ChaosOptions,
+    environment: Environment,
+    recorder: HistoryRecorder,
+    troubles: Troubles,
+    ended: _RunEnd,
+) -> None:
+    """The run itself. Nobody records afterwards."""
     with ExitStack() as stack:
         system = stack.enter_context(_running_system(options, environment, recorder))
         observer = stack.enter_context(QueueObserver(system.topology, recorder, system.prefix, QUEUES))
@@ -135,12 +170,13 @@ def _carry_out(
         collector = ScriptCallCollector(system.processes, recorder)
         if options.out is not None:
             stack.enter_context(collector)
-        _disturb(options, system, watch)
-        snapshot = _settle(options, system, observer, watch)
+        _disturb(options, system, watch, troubles)
+        with troubles.noting("the end of the run"):
+            ended.snapshot = _settle(options, system, observer, watch, troubles)
         # First stop, then collect: two collectors at once would record a call twice.
         collector.stop()
         collector.collect(everything=True)
-        return snapshot, {worker.process.name: worker.errors for worker in system.workers}
+        ended.errors = {worker.process.name: worker.errors for worker in system.workers}
 
 
 @contextmanager
@@ -221,7 +257,7 @@ def _history_header(options: ChaosOptions, recorder: HistoryRecorder, prefix: st
     )
 
 
-def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch) -> None:
+def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch, troubles: Troubles) -> None:
     """The workload, and the nemesis: one fault after the other, in the order of the seed."""
     system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="workload"))
     begun = system.recorder.now_ms()
@@ -230,8 +266,9 @@ def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch) -> No
     system.pause(LEAD_MS)
     sample_connections(system.recorder, system.processes)
     for fault in _faults_in_turn(options, system):
-        with fault.inject_into(system):
+        with troubles.noting(fault.name), fault.inject_into(system):
             system.pause(fault.hold_ms if options.hold_ms is None else options.hold_ms)
+        system.recorder.insist()
         system.pause(GAP_MS)
     while (left := begun + options.duration_ms - system.recorder.now_ms()) > 0:
         system.pause(left)
@@ -251,12 +288,15 @@ def _faults_in_turn(options: ChaosOptions, system: ChaosSystem) -> Iterator[Faul
         yield system.random.choice(list(options.faults))
 
 
-def _settle(options: ChaosOptions, system: ChaosSystem, observer: QueueObserver, watch: CalmWatch) -> Snapshot:
+def _settle(
+    options: ChaosOptions, system: ChaosSystem, observer: QueueObserver, watch: CalmWatch, troubles: Troubles
+) -> Snapshot:
     """Heal, drain, come to rest, and read everything."""
     put, now = system.recorder.put, system.recorder.now_ms
     for process in system.processes:
-        process.thaw()
-        process.restart_if_dead()
+        with troubles.noting(f"the last start of {process.name}"):
+            process.thaw()
+            process.restart_if_dead()
     # Rest is proved by empty containers: a producer that still calls would fill them again.
     for producer in system.producers:
         producer.join(CALL_DEADLINE_MS / 1000)

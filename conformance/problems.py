@@ -2,6 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """What somebody else has written, as it may be printed: it gives no orders to a terminal, or to a CI system.
+
+    GitHub takes a line that begins with `::` (or has `##[`) for a command of the workflow, and terminals take control
+    characters for theirs.
+    """
+    shown = _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return re.sub(r"(?m)^(\s*):(?=:)", r"\1\:", shown).replace("##[", "#\\#[")
+
 
 class Problem(Exception):
     """Something outside the kit is not as it must be.

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from conformance.cli.options import Duration, run_options_of
 from conformance.environment.prepare import EnvironmentOptions, client_under_test, prepare
+from conformance.problems import EnvironmentProblem, printable
 
 if TYPE_CHECKING:
     from chaos.results import ResultRow
@@ -93,9 +94,14 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
             command=["bullmq-conformance", *sys.argv[1:]],
         )
         results = run_suite(chosen, environment, _show)
-    failed = any_failed(results)
-    Console().print(f"{len(results)} runs, {'something does not hold' if failed else 'every invariant holds'}")
-    return 1 if failed else 0
+    failed, broken = any_failed(results), [result.name for result in results if result.kit_troubles]
+    said = (
+        "something does not hold" if failed else "not everything could be played" if broken else "every invariant holds"
+    )
+    Console().print(f"{len(results)} runs, {said}")
+    if failed:
+        return 1
+    return EnvironmentProblem.exit_code if broken else 0
 
 
 def _possible(faults: list[Any], redis: str) -> list[Any]:
@@ -106,17 +112,19 @@ def _possible(faults: list[Any], redis: str) -> list[Any]:
 
 def _show(result: ResultRow) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    wrong = result.failed or result.unproven or ([] if result.reached else ["never reached"])
+    wrong = result.failed or result.unproven or result.kit_troubles or ([] if result.reached else ["never reached"])
     explained = [name for name, cell in result.cells.items() if cell.verdict == "explained"]
     as_node = f" (as Node: {', '.join(explained)})" if explained else ""
     mark = "✗" if result.failed else "?" if wrong else "✓"
     line = f"{mark} {result.client} {result.name} [{result.topology}] {result.seconds:.1f} s{as_node}"
     console.print(line, style="bold red" if wrong else None)
+    for trouble in result.troubles:
+        console.print(f"    {'calls' if trouble.culprit == 'client' else 'not played'}: {printable(str(trouble))}")
     for process, much in result.growth.items():
         console.print(f"    memory: {process} grew from {much}")
     for name in filter(result.cells.get, result.failed):
         for found in result.cells[name].findings[:3]:
-            console.print(f"    {name}: {found.job} {found.message}")
+            console.print(f"    {name}: {found.job} {printable(found.message)}")
     for name in result.unproven:
         console.print(f"    {name}: unknown: {'; '.join(result.cells[name].reasons[:3])}")
     if wrong and result.reproduce:

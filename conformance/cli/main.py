@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from conformance import interruption
-from conformance.problems import EnvironmentProblem, Problem
+from conformance.problems import EnvironmentProblem, Problem, printable
 
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -81,9 +81,9 @@ def _complain(what: str, hint: str, code: int, log: Sequence[str] = ()) -> int:
     from rich.console import Console  # noqa: PLC0415 - see above
 
     console = Console(stderr=True, soft_wrap=True, highlight=False, markup=False)
-    console.print(f"error: {what}", style="bold red")
+    console.print(printable(f"error: {what}"), style="bold red")
     if hint:
         console.print(f"hint: {hint}")
     for line in log:
-        console.print(f"driver log: {line}", style="dim")
+        console.print(printable(f"driver log: {line}"), style="dim")
     return code

@@ -204,6 +204,10 @@ class DriverSession(ABC):
     def _ending(self) -> DriverBroken | None:
         """Return what to say when the driver has ended by itself; None while it runs."""
 
+    @abstractmethod
+    def _ask_where_it_stands(self) -> None:
+        """Let a driver that hangs, and is about to be ended, say in its log where."""
+
     def _shake_hands(self, deadline_ms: int) -> None:
         """Say hello and wait for a usable `ready`. Raises DriverBroken; the driver is killed then."""
         self._send(encode(Hello(protocol=PROTOCOL_VERSION, seed=self.seed)))
@@ -246,6 +250,7 @@ class DriverSession(ABC):
         ending = self._ending()
         if ending is None:
             self.breakdowns.hung(op)
+            self._ask_where_it_stands()
         return self._give_up(ending or DriverHung(op, deadline_ms))
 
     def _answer(self, op: Op[Answer], result: Result) -> Answer:

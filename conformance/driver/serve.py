@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 PROTOCOL_VERSION = 1
@@ -104,7 +106,7 @@ class DriverServer:
             self.seed = message["seed"]
             self._send(self._ready())
         elif message["type"] == "call":
-            task = asyncio.get_running_loop().create_task(self._answer(message))
+            task = asyncio.get_running_loop().create_task(self._answer(message), name=f"call {message['op']}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -177,6 +179,7 @@ class DriverServer:
     async def _serve_stdin(self, output: int) -> None:
         self.attach(lambda line: _write_all(output, line))
         loop = asyncio.get_running_loop()
+        _tell_stacks_when_asked(loop, self._tasks)
         ended: asyncio.Future[int] = loop.create_future()
         threading.Thread(
             target=_read_lines, args=(sys.stdin.buffer, loop, self._receive_safely, ended), daemon=True
@@ -194,6 +197,35 @@ class DriverServer:
             self.receive(line)
         except (ValueError, KeyError, TypeError) as error:
             print(f"not a line of the protocol: {error!r}: {line[:200]!r}", file=sys.stderr)
+
+
+def _tell_stacks_when_asked(loop: asyncio.AbstractEventLoop, calls: set[asyncio.Task[None]]) -> None:
+    """On SIGQUIT, as Java and Go do, say on stderr where every thread stands and what every task waits for."""
+    if not hasattr(signal, "SIGQUIT"):
+        return
+    # Threads are told about by Python itself, so that it works when the loop is the one that hangs.
+    with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
+        loop.add_signal_handler(signal.SIGQUIT, _print_tasks, loop, calls)
+    with contextlib.suppress(ValueError, RuntimeError, AttributeError):
+        faulthandler.register(signal.SIGQUIT, chain=True)
+
+
+def _print_tasks(loop: asyncio.AbstractEventLoop, calls: set[asyncio.Task[None]]) -> None:
+    # The kit's open calls at the end, because the end of a log is what people see.
+    for task in sorted(asyncio.all_tasks(loop), key=lambda task: task in calls):
+        print(f"task {task.get_name()} waits in", file=sys.stderr)
+        for line in _awaited(task.get_coro()):
+            print(f"  {line}", file=sys.stderr)
+    sys.stderr.flush()
+
+
+def _awaited(coroutine: Any) -> Iterator[str]:
+    """Where a coroutine stands, then what that waits for, and so on; asyncio itself shows the first one only."""
+    while coroutine is not None:
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            yield f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
 
 
 def _failure(code: str, message: str, *, status: str = "fail", definite: bool | None = None) -> Json:

@@ -37,6 +37,10 @@ ENDING_SECONDS = 1.0
 
 STOP_SECONDS = 2.0
 
+STACKS_SECONDS = 0.3
+"""A driver that was asked where it stands and says nothing for so long has said everything."""
+STACKS_LOOKS = 10
+
 _LIVING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
 
@@ -109,6 +113,17 @@ class ChildProcess(DriverSession):
         """Return the last lines that the driver wrote to stderr (at most 200 are kept)."""
         return self._log.tail(lines)
 
+    def stacks(self) -> list[str]:
+        """What the driver says on stderr when it gets SIGQUIT: where each of its threads stands.
+
+        Programs in Java and Go do that by themselves, those of `driver.serve` too; others say nothing. Most end by it.
+        """
+        before = self._log.tail(CAPACITY_LINES)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(self._process.pid, signal.SIGQUIT)
+        said = self._log.after_silence(STACKS_SECONDS)
+        return said[len(before) :] if said[: len(before)] == before else said
+
     def close(self) -> bool:
         """Let the driver see the end of its stdin; after two seconds, end its process group.
 
@@ -135,6 +150,10 @@ class ChildProcess(DriverSession):
         _LIVING.discard(self)
         self._outbox.put(None)
         self._mailbox.break_with(self._broken(ConnectionClosed()))
+
+    def _ask_where_it_stands(self) -> None:
+        self._ended_by_kit = True  # many programs end by being asked, which is no crash then
+        self.stacks()
 
     def _send(self, line: bytes) -> None:
         self._outbox.put(line)
@@ -233,6 +252,17 @@ class DriverLog:
         """Return the last lines, without their newlines. Bytes that are not UTF-8 are shown as escapes."""
         return list(self._lines)[-lines:]
 
+    def after_silence(self, seconds: float) -> list[str]:
+        """The last lines as soon as nothing new has come for so long; `CAPACITY_LINES` at most."""
+        before: list[str] = []
+        for _ in range(STACKS_LOOKS):
+            self._thread.join(seconds)
+            now = self.tail(CAPACITY_LINES)
+            if now == before or not self._thread.is_alive():
+                return now
+            before = now
+        return before
+
     def wait_for_end(self, seconds: float) -> None:
         """Wait until everything is read, at most so long: what a driver says last explains most."""
         self._thread.join(seconds)
@@ -322,6 +352,9 @@ class InProcess(DriverSession):
         # A driver that breaks the protocol is ended by its own thread, which cannot wait for itself.
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_SECONDS)
+
+    def _ask_where_it_stands(self) -> None:
+        """Nothing: it has no process of its own that could be asked."""
 
     def _send(self, line: bytes) -> None:
         self._loop.call_soon_threadsafe(self._receive, line)
