@@ -111,16 +111,21 @@ class CrashBench:
 
     def __init__(self, launch: Launch, environment: Environment) -> None:
         self._stack = ExitStack()
-        self._launch = launch
+        self.launch = launch
         self._environment = environment
 
     def __enter__(self) -> Self:
         """Start Redis and open the tap; the driver starts with the first point."""
         self.topology = self._stack.enter_context(single(RedisProcess(self._environment.redis_program.binary)))
         tap = self._stack.enter_context(self.topology.new_tap(self._environment.scripts))
-        self.process = ClientProcess("client", self._launch, tap, mode="single", seed=0)
+        self.process = ClientProcess("client", self.launch, tap, mode="single", seed=0)
         self._stack.callback(self.process.close)
         return self
+
+    @property
+    def version(self) -> str:
+        """Of the client, as it says itself; empty while it was never started."""
+        return self.process.connection.ready.client.version if self.process.started else ""
 
     def __exit__(self, *_: object) -> None:
         """End everything."""

@@ -56,6 +56,11 @@ class ClientProcess:
         return self._connection
 
     @property
+    def started(self) -> bool:
+        """Whether it was ever started."""
+        return self._connection is not None
+
+    @property
     def alive(self) -> bool:
         """Whether its process is there."""
         return self._connection is not None and self._connection.alive

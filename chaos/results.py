@@ -3,138 +3,24 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from chaos.crash_points import CrashResult
+from chaos.excuses import Identity, explanation_of, stale_explanations
 from chaos.options import ChaosOptions
 from chaos.tested import invariants_tested_by
 from chaos.troubles import CannotRecord, Trouble
 from conformance.checkers.histories.base import CheckResult, HistoryFinding
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History, HistoryLine, ResourceSample, StreamEventLine, encode
+from conformance.environment.clients import Launch
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
-
-
-@dataclass(frozen=True, kw_only=True)
-class Explanation:
-    """Globs over client, invariant and fault (or crash point), and a regular expression found in the message."""
-
-    client: str
-    check: str
-    where: str
-    message: str
-    reason: str
-    row: str
-
-
-UNCHECKED_FLOW = (
-    "FlowProducer.add resolves without looking at the replies inside EXEC: a refused flow seems to be added"
-)
-FORGOTTEN_SCRIPTS = f"{UNCHECKED_FLOW} (NOSCRIPT: this Redis has forgotten the scripts, or never had them)"
-RESENT = "ioredis sends commands whose reply was lost again after it has reconnected (autoResendUnfulfilledCommands)"
-PAUSES = "BullMQ lets ioredis pause for min(e^n, 20000) ms, at least 1 s, before attempt n to reconnect"
-
-REFUSING = (
-    "redis.readonly",
-    "redis.misconf",
-    "redis.oom",
-    "redis.busy",
-    "evict.volatile-*",  # nothing that expires is left to evict: OOM
-    "replica.promote",  # a primary that has become a replica: READONLY
-    "sentinel.failover",
-)
-"""Faults during which Redis takes MULTI and refuses the scripts inside."""
-WITHOUT_SCRIPTS = ("redis.script-flush", "cluster.migrate-slot", "cluster.failover", "cluster.kill-primary")
-"""Faults after which a server has no scripts, and ioredis thinks it has. The reference sends such flows again."""
-LOSING_REPLIES = (
-    "network.outage-all",
-    "network.reset",
-    "network.truncate",
-    "redis.kill-*",
-    "redis.away-20s",
-    "redis.loading",
-    "redis.cut-aof",
-    "redis.restore-older-copy",
-    "redis.client-kill",
-    "redis.maxclients",
-    "redis.noauth",
-    "docker.*",
-    "replica.promote",
-    "replica.kill-primary",
-    "sentinel.failover",
-    "cluster.kill-primary",
-    "add*Job after-execute cut",
-    "add*Job mid-reply cut",
-)
-"""Faults and crash points that break the connection of a producer, perhaps between a command and its reply."""
-
-EXPLANATIONS: tuple[Explanation, ...] = (
-    *(
-        Explanation(
-            client="*",
-            check="durability",
-            where=where,
-            message=r"^acknowledged by flow\.add, and gone$",
-            reason=UNCHECKED_FLOW,
-            row="chaos.flow-refused-unnoticed",
-        )
-        for where in REFUSING
-    ),
-    *(
-        Explanation(
-            client="node",
-            check="durability",
-            where=where,
-            message=r"^acknowledged by flow\.add, and gone$",
-            reason=FORGOTTEN_SCRIPTS,
-            row="chaos.flow-refused-unnoticed",
-        )
-        for where in WITHOUT_SCRIPTS
-    ),
-    *(
-        Explanation(
-            client="node",
-            check="indeterminate",
-            where=where,
-            message=r"^queue\.add(Bulk)? was answered (ok|info), and there are 2 such jobs$",
-            reason=RESENT,
-            row="chaos.node-resends",
-        )
-        for where in LOSING_REPLIES
-    ),
-    *(
-        Explanation(
-            client="node",
-            check=check,
-            where="redis.away-20s",
-            message=message,
-            reason=PAUSES,
-            row="chaos.node-reconnect-pause",
-        )
-        for check, message in (
-            ("progress", r"when redis\.away-20s was healed; work went on after: \d+ ms$"),
-            ("timing", r"^promoted \d+ ms after it was due"),
-        )
-    ),
-)
-
-
-def explanation_of(client: str, check: str, where: str, message: str) -> Explanation | None:
-    """The explanation of a finding, if there is one."""
-    for explanation in EXPLANATIONS:
-        fits = fnmatchcase(client, explanation.client) and fnmatchcase(where, explanation.where)
-        if fits and explanation.check == check and re.search(explanation.message, message):
-            return explanation
-    return None
-
 
 FILE = "results.jsonl"
 LINES_SHOWN = 14
@@ -194,6 +80,9 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     name: str
     kind: Literal["faults", "crash"]
     client: str
+    version: str = ""
+    named: bool = False
+    """Whether the kit knows the client by this name and has started it itself."""
     topology: str = "single"
     seed: int = 0
     seconds: float = 0
@@ -209,6 +98,11 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     """The invariants that the run was meant to test."""
     troubles: list[Trouble] = []
     """What broke the run off, or a part of it."""
+
+    @property
+    def who(self) -> Identity:
+        """Who was examined."""
+        return Identity(client=self.client.partition("@")[0], version=self.version, named=self.named)
 
     @property
     def failed(self) -> list[str]:
@@ -259,11 +153,23 @@ class ChaosResult:
     judgements: list[CheckResult]
     errors: Mapping[str, list[str]]
     troubles: Sequence[Trouble] = ()
+    version: str = ""
+    """Of the client, as it says itself."""
+
+    @property
+    def who(self) -> Identity:
+        """Whom the findings are about."""
+        return identity_of(self.options.client, self.version)
 
     @property
     def failed(self) -> list[CheckResult]:
         """The judgements that speak against the client."""
         return [judgement for judgement in self.judgements if judgement.verdict == "fail"]
+
+
+def identity_of(launch: Launch, version: str) -> Identity:
+    """Who was started: `node@5.81.3` is the client `node`."""
+    return Identity(client=launch.name.partition("@")[0], version=version, named=launch.named)
 
 
 def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
@@ -274,12 +180,14 @@ def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
         name=", ".join(faults) or "no fault",
         kind="faults",
         client=client,
+        version=result.version,
+        named=options.client.named,
         topology=options.topology,
         seed=options.seed,
         seconds=round(seconds, 2),
         jobs=len(result.snapshot.jobs) if result.snapshot is not None else 0,
         reproduce=options.reproduce,
-        cells={judgement.check: _cell(judgement, client, faults) for judgement in result.judgements},
+        cells={judgement.check: _cell(judgement, result.who, faults) for judgement in result.judgements},
         timeline=timeline_of(result.history),
         tested=sorted(invariants_tested_by(options.faults)),
         errors={name: errors[-5:] for name, errors in result.errors.items() if errors},
@@ -287,21 +195,23 @@ def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
     )
 
 
-def crash_result_row(result: CrashResult, *, client: str, seconds: float, reproduce: str = "") -> ResultRow:
+def crash_result_row(result: CrashResult, *, who: Identity, seconds: float, reproduce: str = "") -> ResultRow:
     """What is kept of a crash point."""
     return ResultRow(
         name=str(result.where),
         kind="crash",
-        client=client,
+        client=who.client,
+        version=who.version,
+        named=who.named,
         seconds=round(seconds, 2),
         reproduce=reproduce,
         reached=result.reached,
-        cells={judgement.check: _cell(judgement, client, [str(result.where)]) for judgement in result.judgements},
+        cells={judgement.check: _cell(judgement, who, [str(result.where)]) for judgement in result.judgements},
     )
 
 
-def _cell(judgement: CheckResult, client: str, where: Sequence[str]) -> InvariantCell:
-    rows = [_finding_row(judgement.check, finding, client, where) for finding in judgement.findings]
+def _cell(judgement: CheckResult, who: Identity, where: Sequence[str]) -> InvariantCell:
+    rows = [_finding_row(judgement.check, finding, who, where) for finding in judgement.findings]
     unexplained = [row for row in rows if not row.explained]
     verdict: CellVerdict = judgement.verdict
     if rows and not unexplained:
@@ -316,8 +226,8 @@ def _cell(judgement: CheckResult, client: str, where: Sequence[str]) -> Invarian
     )
 
 
-def _finding_row(check: str, finding: HistoryFinding, client: str, where: Sequence[str]) -> FindingRow:
-    explanations = (explanation_of(client, check, place, finding.message) for place in where)
+def _finding_row(check: str, finding: HistoryFinding, who: Identity, where: Sequence[str]) -> FindingRow:
+    explanations = (explanation_of(who, check, place, finding.message) for place in where)
     explanation = next(filter(None, explanations), None)
     return FindingRow(
         message=finding.message,
@@ -420,3 +330,11 @@ def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
 def any_failed(results: Iterable[ResultRow]) -> bool:
     """Whether anything speaks against a client, or was not proved although it was to be."""
     return any(result.failed or result.unproven or not (result.reached or result.kit_troubles) for result in results)
+
+
+def stale_of(results: Sequence[ResultRow]) -> list[str]:
+    """Excuses that nothing needed, though all that they are for was played; one line each."""
+    cells = [cell for result in results for cell in result.cells.values()]
+    used = {finding.row for cell in cells for finding in cell.findings if finding.explained}
+    played = {name: result.who for result in results for name in result.name.split(", ")}
+    return stale_explanations(used, played)

@@ -33,7 +33,16 @@ from chaos.processes import CALL_DEADLINE_MS, ClientProcess, ContainerProcess
 from chaos.readers import ChaosReader
 from chaos.recorder import HistoryRecorder
 from chaos.report import render_all
-from chaos.results import FILE, ChaosResult, ResultRow, ResultsFile, ResultsHeader, crash_result_row, result_row
+from chaos.results import (
+    FILE,
+    ChaosResult,
+    ResultRow,
+    ResultsFile,
+    ResultsHeader,
+    crash_result_row,
+    identity_of,
+    result_row,
+)
 from chaos.script_calls import ScriptCallCollector
 from chaos.tested import invariants_tested_by
 from chaos.topologies import open_topology
@@ -124,9 +133,8 @@ def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[R
                 result = CrashResult(where=point, reached=False, judgements=())
                 with troubles.noting(str(point)):
                     result = crash(bench, point)
-                row = crash_result_row(
-                    result, client=client.name, seconds=time.monotonic() - begun, reproduce=reproduce
-                )
+                who, seconds = identity_of(client, bench.version), time.monotonic() - begun
+                row = crash_result_row(result, who=who, seconds=seconds, reproduce=reproduce)
                 yield msgspec.structs.replace(row, troubles=troubles.found)
 
 
@@ -141,14 +149,18 @@ def run_chaos(options: ChaosOptions, environment: Environment) -> ChaosResult:
             recorder.begin(_history_header(options, recorder, prefix=""))
         history = recorder.finish()
     judgements = check_history(history, ended.snapshot)
-    return ChaosResult(options, history, ended.snapshot, judgements, ended.errors, troubles.found)
+    return ChaosResult(options, history, ended.snapshot, judgements, ended.errors, troubles.found, ended.version)
 
 
 @dataclass
 class _RunEnd:
-    """What was in Redis at the end (None: nobody could read it), and what error listeners were told, by process."""
+    """What was in Redis at the end (None: nobody could read it), and what error listeners were told, by process.
+
+    `version`: of the client.
+    """
 
     snapshot: Snapshot | None = None
+    version: str = ""
     errors: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -170,6 +182,7 @@ def _carry_out(
         collector = ScriptCallCollector(system.processes, recorder)
         if options.out is not None:
             stack.enter_context(collector)
+        ended.version = system.producers[0].process.connection.ready.client.version
         _disturb(options, system, watch, troubles)
         with troubles.noting("the end of the run"):
             ended.snapshot = _settle(options, system, observer, watch, troubles)

@@ -8,7 +8,7 @@ import pytest
 
 from chaos.conftest import complaint
 from chaos.crash_points import CrashBench, calls_of, crash, points_of, segment_named
-from chaos.results import crash_result_row
+from chaos.results import crash_result_row, identity_of
 from chaos.workload import SEGMENTS
 from conformance.environment.prepare import Environment
 
@@ -21,7 +21,7 @@ def bench(client: str, environment: Environment) -> Iterator[CrashBench]:
 
 
 @pytest.mark.parametrize("segment", [segment.name for segment in SEGMENTS])
-def test_every_crash_point(client: str, segment: str, bench: CrashBench) -> None:
+def test_every_crash_point(segment: str, bench: CrashBench) -> None:
     """The client calls these scripts, no others that no segment covers, and survives being broken at each point."""
     chosen = segment_named(segment)
     called = calls_of(bench, chosen)
@@ -29,7 +29,7 @@ def test_every_crash_point(client: str, segment: str, bench: CrashBench) -> None
     assert called <= {script for known in SEGMENTS for script in known.scripts}
     complaints = []
     for where in points_of(chosen):
-        result = crash_result_row(crash(bench, where), client=client, seconds=0)
+        result = crash_result_row(crash(bench, where), who=identity_of(bench.launch, bench.version), seconds=0)
         if not result.reached or complaint(result):
             complaints.append(f"{where}: {complaint(result) or 'the client never came to this point'}")
     assert not complaints, "\n".join(complaints)

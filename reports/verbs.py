@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import sys
@@ -22,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment, EnvironmentOptions, announce, prepare
 from conformance.observe.canonical import ALL_RULES, without
+from conformance.out_folder import prove_writable
 from conformance.problems import UsageProblem
 from reports.diff.plan import SnapshotComparison, differences
 from reports.diff.summary import DiffSummary, summarise
@@ -131,13 +131,12 @@ def settings_of(spark: Mapping[str, Any]) -> SparkSettings:
 
 
 def make_folder(out: Path) -> None:
-    """Make the folder for results. Raises UsageProblem where that is impossible."""
+    """Make the folder for results. Raises UsageProblem where that is impossible, EnvironmentProblem on a full disk."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageProblem(f"--out {out}: {error.strerror}", hint="choose another folder") from error
-    if not os.access(out, os.W_OK):
-        raise UsageProblem(f"--out {out} cannot be written to", hint="choose another folder")
+    prove_writable(out)
 
 
 @contextmanager
@@ -159,6 +158,7 @@ def take_snapshot(
     """Read a store and keep it. Raises Problems."""
     source = RedisSource(redis=redis, prefix=prefix, queue=queue)
     source.address  # noqa: B018 - complain before Spark is started
+    prove_writable(out)
     with spark_session(settings_of({"master": master, "memory": memory, "conf": conf})) as spark:
         return save(spark, source, out, announce=announce).manifest
 

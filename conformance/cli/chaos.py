@@ -11,6 +11,7 @@ from rich.console import Console
 
 from conformance.cli.options import Duration, run_options_of
 from conformance.environment.prepare import EnvironmentOptions, client_under_test, prepare
+from conformance.out_folder import prove_writable
 from conformance.problems import EnvironmentProblem, printable
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
     # Only here: no other verb pays for it.
     from chaos.faults.base import all_faults, chosen_faults  # noqa: PLC0415
     from chaos.options import ChaosOptions  # noqa: PLC0415
-    from chaos.results import any_failed  # noqa: PLC0415
+    from chaos.results import any_failed, stale_of  # noqa: PLC0415
     from chaos.runner import run_suite  # noqa: PLC0415
 
     if only_list:
@@ -74,6 +75,9 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
         redis=options["redis"],
         node=options["node"],
     )
+    out = Path(options["out"]) if options["out"] else None
+    if out is not None:
+        prove_writable(out)
     everything = not (options["faults"] or options["crash_points"] or options["together"])
     faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
     with prepare(wanted, redis="program") as environment:
@@ -85,7 +89,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
             hold_ms=options["hold_ms"],
             seed=options["seed"],
             redis=options["redis"],
-            out=Path(options["out"]) if options["out"] else None,
+            out=out,
             together=options["together"],
             alone=everything,
             crash_points=options["crash_points"] or everything,
@@ -94,6 +98,8 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
             command=["bullmq-conformance", *sys.argv[1:]],
         )
         results = run_suite(chosen, environment, _show)
+    for stale in stale_of(results):
+        Console(soft_wrap=True, highlight=False, markup=False).print(f"excuse not used: {stale}")
     failed, broken = any_failed(results), [result.name for result in results if result.kit_troubles]
     said = (
         "something does not hold" if failed else "not everything could be played" if broken else "every invariant holds"

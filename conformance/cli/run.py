@@ -7,6 +7,7 @@ import os
 import sys
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -55,7 +56,10 @@ def run_gate(config: RunConfig, jobs: int) -> int:
     with prepare(config, announce, prove=True) as environment:
         plugin.use(environment)
         try:
-            code = pytest.main(_pytest_words(config, jobs), plugins=[plugin, quiet])
+            # Pytest's own folders outlive it, and xdist makes one for each process.
+            with TemporaryDirectory(prefix="bullmq-conformance-pytest-") as folder:
+                words = [*_pytest_words(config, jobs), "--basetemp", str(Path(folder, "tmp"))]
+                code = pytest.main(words, plugins=[plugin, quiet])
         finally:
             _show_cursor()
     if plugin.problem is not None:

@@ -24,6 +24,7 @@ from conformance.fuzz.steps import Mode
 from conformance.fuzz.strategies.exploring import legal_pairs
 from conformance.fuzz.target import FuzzTarget, open_target
 from conformance.gate.records import KIT_VERSION
+from conformance.out_folder import prove_writable
 from conformance.problems import UsageProblem
 
 FINDINGS, EXAMPLES, COVERAGE, PROGRESS = "findings", "examples", "coverage.json", "progress.json"
@@ -55,6 +56,7 @@ def run_fuzz(options: FuzzOptions, console: Console) -> bool:
 
     Raises a Problem for what a user can mend.
     """
+    prove_writable(options.out)
     folder = FuzzFolder(options.out)
     with ExitStack() as stack:
         target = open_target(options.environment, stack, options.mode)

@@ -60,6 +60,10 @@ class Closed(BullMQError):
     """The object was closed before."""
 
 
+class PartlyStored(BullMQError):
+    """Redis took some scripts of a flow and refused others: what is stored of it is not known."""
+
+
 class ScriptError(BullMQError):
     """A Lua script refused with a negative number."""
 

@@ -14,7 +14,7 @@ from conformance.reference_impl.clock import Clock, SystemClock
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.emitter import EventEmitter
-from conformance.reference_impl.errors import Closed
+from conformance.reference_impl.errors import Closed, PartlyStored
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptTexts, script_texts
@@ -177,7 +177,7 @@ class FlowProducer(EventEmitter):
         self._refuse_if_closed()
         await self.waitUntilReady()
         nodes, calls = plan(flows, self._queue, queues_options)
-        await self._runner.run_transaction(calls)
+        _insist_on_stored(await self._runner.run_transaction(calls))
         return nodes
 
     async def _node(self, prefix: str, queue: str, job_id: str, depth: int, most: int) -> JobNode | None:
@@ -196,6 +196,19 @@ class FlowProducer(EventEmitter):
     def _refuse_if_closed(self) -> None:
         if self.closing:
             raise Closed("the flow producer was closed")
+
+
+def _insist_on_stored(replies: Sequence[Any]) -> None:
+    """Raise the error of Redis inside EXEC (OOM, READONLY, BUSY ...), which Node does not look at.
+
+    Raises PartlyStored where only some of the scripts were refused.
+    """
+    refused = [reply for reply in replies if isinstance(reply, Exception)]
+    if not refused:
+        return
+    if len(refused) == len(replies):
+        raise refused[0]
+    raise PartlyStored(f"{len(refused)} of {len(replies)} scripts of the flow were refused: {refused[0]}")
 
 
 async def _child_keys(job: Job, most: int) -> list[str]:

@@ -46,9 +46,9 @@ def environment() -> Iterator[Environment]:
 
 @contextmanager
 def breaks(_system: ChaosSystem) -> Iterator[None]:
-    """Redis refuses what the fault needs."""
-    raise EnvironmentProblem("Redis does not know the command DEBUG")
+    """Redis refuses what healing needs."""
     yield
+    raise EnvironmentProblem("Redis does not know the command DEBUG")
 
 
 def played(options: ChaosOptions, environment: Environment) -> list[ResultRow]:

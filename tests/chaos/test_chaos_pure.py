@@ -19,20 +19,20 @@ import pytest
 
 from chaos import observers
 from chaos.crash_points import points_of
+from chaos.excuses import EXPLANATIONS, Identity, explanation_of, stale_explanations
 from chaos.faults.base import ChaosSystem, Fault, all_faults, chosen_faults
 from chaos.mutants.catalogue import all_mutants
 from chaos.options import ChaosOptions, topology_for
 from chaos.recorder import HistoryRecorder, both_clocks
 from chaos.report import render_all
 from chaos.results import (
-    EXPLANATIONS,
     FILE,
     FindingRow,
     InvariantCell,
     ResultRow,
     ResultsFile,
     ResultsHeader,
-    explanation_of,
+    identity_of,
     read_results,
     timeline_of,
 )
@@ -164,18 +164,46 @@ def test_mutants_name_invariants() -> None:
     assert under <= {"", *all_faults()}
 
 
+NODE = Identity(client="node", version="5.62.0", named=True)
+REFERENCE = Identity(client="reference", version="0.1", named=True)
+
+
 def test_explanations_are_about_invariants_and_narrow() -> None:
     assert {explanation.check for explanation in EXPLANATIONS} <= {check.name for check in ALL_CHECKS}
     twice = "queue.add was answered ok, and there are 2 such jobs"
-    assert explanation_of("node", "indeterminate", "network.reset", twice) is not None
-    assert explanation_of("node", "indeterminate", "addStandardJob mid-reply cut", twice) is not None
-    assert explanation_of("node", "indeterminate", "addStandardJob before-send cut", twice) is None
-    assert explanation_of("node", "indeterminate", "network.reset", twice.replace("2", "3")) is None
-    assert explanation_of("node", "indeterminate", "network.latency", twice) is None
-    assert explanation_of("reference", "indeterminate", "network.reset", twice) is None
-    assert explanation_of("node", "durability", "network.reset", "acknowledged by queue.add, and gone") is None
-    assert explanation_of("node", "durability", "redis.oom", "acknowledged by queue.add, and gone") is None
-    assert explanation_of("reference", "durability", "redis.script-flush", "acknowledged by flow.add, and gone") is None
+    assert explanation_of(NODE, "indeterminate", "network.reset", twice) is not None
+    assert explanation_of(NODE, "indeterminate", "addStandardJob mid-reply cut", twice) is not None
+    assert explanation_of(NODE, "indeterminate", "addStandardJob before-send cut", twice) is None
+    assert explanation_of(NODE, "indeterminate", "network.reset", twice.replace("2", "3")) is None
+    assert explanation_of(NODE, "indeterminate", "network.latency", twice) is None
+    assert explanation_of(REFERENCE, "indeterminate", "network.reset", twice) is None
+    assert explanation_of(NODE, "durability", "network.reset", "acknowledged by queue.add, and gone") is None
+    assert explanation_of(NODE, "durability", "redis.oom", "acknowledged by queue.add, and gone") is None
+    assert explanation_of(REFERENCE, "durability", "redis.oom", "acknowledged by flow.add, and gone") is None
+
+
+def test_an_excuse_is_for_what_the_kit_has_started_itself() -> None:
+    """`chaos -- node wrap.mjs` is started by a program that is called node, and says it is bullmq 5.62.0."""
+    twice = "queue.add was answered ok, and there are 2 such jobs"
+    for who in (
+        identity_of(Launch("node", ["node", "wrap.mjs"]), "5.62.0"),
+        Identity(client="node", version="6.0.0", named=True),
+    ):
+        assert explanation_of(who, "indeterminate", "network.reset", twice) is None, who
+    other_version = identity_of(Launch("node@5.81.3", ["node"], named=True), "5.81.3")
+    assert explanation_of(other_version, "indeterminate", "network.reset", twice) is not None
+    assert all(explanation.client not in {"", "*"} for explanation in EXPLANATIONS)
+    assert all(explanation.versions not in {"", "*"} for explanation in EXPLANATIONS)
+
+
+def test_an_excuse_that_is_not_used_any_more_is_named() -> None:
+    """Only where every fault was played in which it is known to happen."""
+    crashes = (str(point) for segment in SEGMENTS for point in points_of(segment))
+    everywhere = dict.fromkeys([*all_faults(), *crashes], NODE)
+    (stale,) = stale_explanations({"chaos.flow-refused-unnoticed", "chaos.node-resends"}, everywhere)
+    assert "chaos.node-reconnect-pause" in stale
+    assert not stale_explanations(set(), {"network.reset": NODE})
+    assert not stale_explanations(set(), dict.fromkeys(everywhere, REFERENCE))
 
 
 def test_explanations_are_of_faults_and_rows_that_exist() -> None:

@@ -79,3 +79,11 @@ def test_no_room_for_the_run_file(program: Program, tmp_path: Path) -> None:
     (out / "run.jsonl").symlink_to("/dev/full")
     done = program("run", "--client", "node", "--jobs", "1", "--select", "add.*", "--out", out)
     assert done.complains(3, "cannot write to the run file", "No space left on device", "free some space")
+
+
+def test_out_is_tried_before_the_work(program: Program, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    out = tmp_path / "file" / "out"
+    for words in (("chaos", "--client", "node"), ("fuzz", "--client", "node"), ("run", "--client", "node")):
+        done = program(*words, "--out", out, env={"PATH": "/nonexistent"})
+        assert done.complains(3, "cannot write", "choose"), words

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
-from conformance.reference_impl.errors import Closed, InvalidArgument
+from conformance.reference_impl.errors import Closed, InvalidArgument, PartlyStored
 from conformance.reference_impl.flow_producer import FlowProducer
 from conformance.reference_impl.queue import Queue
 
@@ -53,6 +53,30 @@ def test_ids_are_uuids_and_queues_have_defaults(steps: Steps) -> None:
         stored = await queue.getJob(flow.job.known_id)
         assert stored is not None
         assert (stored.opts["attempts"], stored.data) == (7, {})
+
+    steps(with_queue)
+
+
+REFUSED = ResponseError("OOM command not allowed when used memory > 'maxmemory'.")
+
+
+@pytest.mark.parametrize(
+    ("replies", "raised"),
+    [([REFUSED, REFUSED, REFUSED], ResponseError), (["1", REFUSED, REFUSED], PartlyStored)],
+    ids=["all refused", "some refused"],
+)
+def test_a_flow_that_redis_refuses_is_not_added(
+    replies: list[Any], raised: type[Exception], steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Node resolves all the same (chaos.flow-refused-unnoticed); errors of Redis are errors of the call."""
+
+    async def refusing(*_: object) -> list[Any]:
+        return replies
+
+    async def with_queue(producer: FlowProducer, _queue: Queue) -> None:
+        monkeypatch.setattr(producer._runner, "run_transaction", refusing)
+        with pytest.raises(raised, match="OOM"):
+            await producer.add(tree("a", "b"))
 
     steps(with_queue)
 

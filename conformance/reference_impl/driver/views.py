@@ -16,6 +16,7 @@ from conformance.reference_impl.errors import (
     InvalidArgument,
     JobFailed,
     JobLocked,
+    PartlyStored,
     ScriptError,
     WaitTimeout,
 )
@@ -141,6 +142,8 @@ def translated(error: Exception) -> OpError:
         return OpError("timeout", str(error))
     if is_connection_problem(error):
         return OpError("connection-lost", str(error), status="info")
+    if isinstance(error, PartlyStored):
+        return OpError("other", str(error), status="info")
     if isinstance(error, ScriptError) and error.code in DRIVER_CODES:
         return OpError(DRIVER_CODES[ErrorCode(error.code)], str(error))
     for kind, code in _CODES:
