@@ -329,7 +329,9 @@ def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
 
 def any_failed(results: Iterable[ResultRow]) -> bool:
     """Whether anything speaks against a client, or was not proved although it was to be."""
-    return any(result.failed or result.unproven or not (result.reached or result.kit_troubles) for result in results)
+    return any(
+        result.failed or not (result.kit_troubles or (result.reached and not result.unproven)) for result in results
+    )
 
 
 def stale_of(results: Sequence[ResultRow]) -> list[str]:

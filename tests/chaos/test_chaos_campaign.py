@@ -77,7 +77,7 @@ def test_a_close_that_does_not_end_is_the_clients_finding_with_its_stack(
 
 
 def test_a_fault_that_breaks_says_nothing_about_the_client(environment: Environment) -> None:
-    faults = [Fault("test.breaks", "", breaks, "test", times=1)]
+    faults = [Fault("test.breaks", "", breaks, "redis", times=1)]
     (result,) = played(ChaosOptions(client=environment.launch("reference"), faults=faults), environment)
     assert not result.failed
     assert [trouble.culprit for trouble in result.kit_troubles] == ["kit"]
