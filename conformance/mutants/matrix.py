@@ -44,6 +44,11 @@ class ScenarioCase:
     scenario: Scenario
     arguments: Mapping[str, Any]
 
+    @property
+    def names(self) -> set[str]:
+        """What a mutant may call it: `area/name`, which is every case of the scenario, or with `[ARGUMENT]`."""
+        return {self.id, *(f"{self.id}[{argument}]" for argument in self.arguments.values())}
+
 
 @cache
 def all_cases() -> tuple[ScenarioCase, ...]:
@@ -156,7 +161,7 @@ class MutantRunner:
                     break
                 if not self._is_possible(case):
                     continue
-                if case.id in mutant.by or waiting.keys() & set(case.scenario.requirements):
+                if case.names & set(mutant.by) or waiting.keys() & set(case.scenario.requirements):
                     evidence = run_trial(case.scenario, case.arguments, self._bench, load_ledger())
                     _judge(case, evidence, waiting)
         return results
@@ -182,12 +187,12 @@ class MutantRunner:
 def cases_for(mutant: Mutant) -> Sequence[ScenarioCase]:
     """The cases in which the mutant's rows are looked for: quick ones and those that are about the rows first."""
     rows = set(mutant.rows)
-    chosen = [case for case in all_cases() if case.id in mutant.by or rows & set(case.scenario.requirements)]
-    return sorted(chosen, key=lambda case: (case.id not in mutant.by, *_reluctance(case, rows)))
+    chosen = [case for case in all_cases() if case.names & set(mutant.by) or rows & set(case.scenario.requirements)]
+    return sorted(chosen, key=lambda case: (not case.names & set(mutant.by), *_reluctance(case, rows)))
 
 
-def _reluctance(case: ScenarioCase, rows: set[str]) -> tuple[bool, bool]:
-    return case.scenario.slow, case.scenario.requirements[0] not in rows
+def _reluctance(case: ScenarioCase, rows: set[str]) -> tuple[bool, bool, bool]:
+    return case.scenario.slow, case.scenario.tier == "full", case.scenario.requirements[0] not in rows
 
 
 def _judge(case: ScenarioCase, evidence: TrialResult, waiting: dict[str, MutantResult]) -> None:

@@ -6,7 +6,8 @@
         damage.commands("add*Job", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
 
 The function inflicts the damage; its docstring says what is broken. `kills` are ledger rows that the gate must find
-violated; where the finding comes from a scenario that does not name the row, `by` names that scenario. `warns` are
+violated; where the finding comes from a scenario that does not name the row, or only from one of very many cases, `by`
+names it (`area/name`, `area/name[ARGUMENT]`). `warns` are
 rows that the gate only warns about, `missed` rows that it should find violated and does not yet.
 """
 
@@ -36,8 +37,8 @@ class Mutant:
 
     `kills`: rows that must fail, or warn where they are no MUST. `warns`: MUST rows that only warn, because what others
     see differs merely in its looks. `missed`: rows whose scenarios do not notice: holes of the gate, kept until it has
-    closed them. `by`: scenarios (`area/name`) that do not name the rows but find them violated. `needs`: what Redis has
-    to be for the scenarios that notice.
+    closed them. `by`: scenarios (`area/name`, one case as `area/name[ARGUMENT]`) that are asked first, and that need
+    not name the rows. `needs`: what Redis has to be for the scenarios that notice.
     """
 
     name: str
