@@ -1,0 +1,153 @@
+"""Ways in which a job is removed, whatever it belongs to: by hand, with all of its kind, or to make room for others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from conformance.driver.ops import queue as queue_ops
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.participant import Participant
+
+GONE = "gone"
+"""Id of the job that is removed."""
+LATER_MS = 60_000
+AN_AGE_MS = 5000
+
+AddJob: TypeAlias = Callable[[dict[str, Any]], object]
+"""Adds the job that is to be removed, with these options beside its own."""
+
+CleanedState: TypeAlias = Literal["completed", "wait", "active", "paused", "prioritized", "delayed", "failed"]
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where jobs are removed: one queue of a client with its worker."""
+
+    client: Participant
+    queue: QueueHandle
+    worker: WorkerHandle
+
+    @staticmethod
+    def of(client: Participant) -> Ground:
+        """The client's queue `q`."""
+        return Ground(client, client.queue(), client.worker())
+
+
+@dataclass(frozen=True)
+class WayToRemove:
+    """One way to remove a job that is in `state`; `opts` are options that the job needs for it.
+
+    `hard`: a parent that waits for nothing else goes with the job, if it is in the same queue. `frees`: a deduplication
+    id with a time of its own goes with it, too.
+    """
+
+    state: str
+    act: Callable[[Ground], object]
+    hard: bool = True
+    frees: bool = True
+    opts: Mapping[str, Any] | None = None
+
+
+_OPTIONS: dict[str, dict[str, Any]] = {"delayed": {"delay": LATER_MS}, "prioritized": {"priority": 3}}
+
+
+def bring(ground: Ground, way: WayToRemove, add: AddJob) -> None:
+    """Add the job and bring it into the state that the way begins with. Nothing else may wait in the queue."""
+    if way.state == "paused":
+        ground.queue.pause()
+    add({**_OPTIONS.get(way.state, {}), **(way.opts or {})})
+    if way.state in ("active", "completed", "failed"):
+        ground.worker.claim_one()
+    if way.state == "completed":
+        ground.worker.complete(GONE, {"done": True})
+    if way.state == "failed":
+        ground.worker.fail(GONE)
+
+
+def _remove(ground: Ground) -> None:
+    ground.queue.remove(GONE)
+
+
+def _drain(ground: Ground) -> None:
+    ground.queue.call(queue_ops.Drain(delayed=True))
+
+
+def _clean(state: CleanedState) -> Callable[[Ground], None]:
+    def clean(ground: Ground) -> None:
+        ground.client.pass_time(20)
+        ground.queue.call(queue_ops.Clean(grace_ms=0, limit=10, type=state))
+
+    return clean
+
+
+def _clean_without_limit(ground: Ground) -> None:
+    ground.client.pass_time(20)
+    ground.queue.call(queue_ops.Clean(grace_ms=0, limit=0, type="failed"))
+
+
+def _clean_unlocked(ground: Ground) -> None:
+    ground.queue.redis.delete(f"{GONE}:lock")
+    _clean("active")(ground)
+
+
+def _obliterate(ground: Ground) -> None:
+    ground.queue.pause()
+    ground.queue.call(queue_ops.Obliterate(force=True))
+
+
+def _finish_another(**keep: Any) -> Callable[[Ground], None]:
+    """Finish a job that comes later and keeps only what it says."""
+
+    def finish(ground: Ground) -> None:
+        ground.client.pass_time(AN_AGE_MS if ground.client.clock.frozen else 1100)
+        # It is the next to run, also before a parent that was released.
+        ground.queue.add("later", {}, jobId="later", lifo=True, **keep)
+        ground.worker.claim_one()
+        if "removeOnFail" in keep:
+            ground.worker.fail("later")
+        else:
+            ground.worker.complete("later")
+
+    return finish
+
+
+def _complete(ground: Ground) -> None:
+    ground.worker.complete(GONE)
+
+
+def _fail(ground: Ground) -> None:
+    ground.worker.fail(GONE)
+
+
+WAYS_TO_REMOVE: dict[str, WayToRemove] = {
+    **{
+        f"removed-{state}": WayToRemove(state, _remove, hard=False)
+        for state in ("wait", "paused", "delayed", "prioritized", "completed", "failed")
+    },
+    **{f"drained-{state}": WayToRemove(state, _drain) for state in ("wait", "paused", "delayed", "prioritized")},
+    "cleaned-wait": WayToRemove("wait", _clean("wait")),
+    "cleaned-paused": WayToRemove("paused", _clean("paused")),
+    "cleaned-delayed": WayToRemove("delayed", _clean("delayed")),
+    "cleaned-prioritized": WayToRemove("prioritized", _clean("prioritized")),
+    "cleaned-completed": WayToRemove("completed", _clean("completed")),
+    "cleaned-failed": WayToRemove("failed", _clean("failed")),
+    "cleaned-failed-without-limit": WayToRemove("failed", _clean_without_limit),
+    "cleaned-active": WayToRemove("active", _clean_unlocked),
+    **{
+        f"obliterated-{state}": WayToRemove(state, _obliterate)
+        for state in ("wait", "delayed", "prioritized", "active", "completed", "failed")
+    },
+    "outnumbered-completed": WayToRemove("completed", _finish_another(removeOnComplete=1), hard=False, frees=False),
+    "outlived-completed": WayToRemove(
+        "completed", _finish_another(removeOnComplete={"age": 1}), hard=False, frees=False
+    ),
+    "outnumbered-failed": WayToRemove("failed", _finish_another(removeOnFail=1), hard=False, frees=False),
+    "outlived-failed": WayToRemove("failed", _finish_another(removeOnFail={"age": 1}), hard=False, frees=False),
+    "gone-with-its-completion": WayToRemove(
+        "active", _complete, hard=False, frees=False, opts={"removeOnComplete": True}
+    ),
+    "gone-with-its-failure": WayToRemove("active", _fail, hard=False, frees=False, opts={"removeOnFail": True}),
+}
+"""Every way in which a job is removed, by name."""

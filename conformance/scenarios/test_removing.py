@@ -1,0 +1,174 @@
+"""Jobs that belong to something when they are removed: to a parent, to a deduplication id; and what becomes of that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.driver.ops import job as job_ops
+from conformance.participants.expect import equal
+from conformance.participants.handles import QueueHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.scenarios.support.removing import GONE, WAYS_TO_REMOVE, Ground, bring
+from conformance.scenarios.support.steps import children_of, node, open_flow_handles
+
+PENDING = [name for name, way in WAYS_TO_REMOVE.items() if way.state not in ("completed", "failed")]
+EVERYTHING_GOES = [name for name in WAYS_TO_REMOVE if name.startswith("obliterated")]
+CLEANED_OR_ELSE = [name for name in WAYS_TO_REMOVE if name not in EVERYTHING_GOES]
+OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
+
+
+@pytest.mark.parametrize("how", WAYS_TO_REMOVE)
+@scenario("dedup.removal", "lifecycle.leaves-nothing", tier="full")
+def test_an_owner_is_removed(client: Participant, how: str) -> None:
+    """Its log goes with it, and its id; only who makes room for others leaves an id until its time is over."""
+    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    owned = {"id": "its", "ttl": 600_000}
+    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, deduplication=owned, **opts))
+    ground.queue.log(GONE, "a row")
+    equal(ground.queue.dedup_owner("its"), GONE, "the job owns its id")
+    way.act(ground)
+    left = [name for name in (GONE, f"{GONE}:logs", f"{GONE}:lock") if ground.queue.redis.exists(name)]
+    equal(left, [], "nothing of the job is left")
+    equal(ground.queue.redis.string("de:its"), None if way.frees else GONE, "its id is free, or waits for its time")
+
+
+@pytest.mark.parametrize("how", WAYS_TO_REMOVE)
+@scenario("dedup.removal", tier="full", without=OWNED_BY_A_NAME)
+def test_a_former_owner_is_removed(client: Participant, how: str) -> None:
+    """The id is another job's by now, and stays so."""
+    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, deduplication={"id": "its"}, **opts))
+    ground.queue.redis.set_string("de:its", "another job")
+    way.act(ground)
+    equal(ground.queue.redis.exists(GONE), False, "the job is gone")
+    equal(ground.queue.redis.string("de:its"), "another job", "the new owner keeps the id")
+
+
+@pytest.mark.parametrize("how", PENDING)
+@scenario("flow.swept", "flow.remove.child", tier="full")
+def test_the_last_child_of_a_parent_in_the_same_queue(client: Participant, how: str) -> None:
+    """Who sweeps the child away takes the waiting parent with it, and its parent's parent; who removes it does not."""
+    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    family = client.flow()
+    bring(ground, way, lambda opts: family.add(node("top", node("parent", node(GONE, **opts), removeOnComplete=True))))
+    way.act(ground)
+    equal(ground.queue.redis.exists(GONE), False, "the child is gone")
+    left = [job for job in ("top", "parent") if ground.queue.redis.exists(job)]
+    equal(left, [] if way.hard else ["top", "parent"], "the parents go with it only if it is swept away")
+
+
+def _remove_last_child(client: Participant, how: str) -> None:
+    """Remove the last child of a parent in another queue, which is released."""
+    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    above, family = client.queue("above"), client.flow()
+    bring(ground, way, lambda opts: family.add(node("parent", node(GONE, **opts), queue="above")))
+    way.act(ground)
+    equal(ground.queue.redis.exists(GONE), False, "the child is gone")
+    equal(above.redis.state("parent"), ["wait"], "the parent is released")
+
+
+@pytest.mark.parametrize("how", ["drained-wait", "cleaned-wait", "obliterated-wait"])
+@scenario("flow.swept")
+def test_the_last_child_of_a_parent_is_swept_away(client: Participant, how: str) -> None:
+    """A parent in another queue is released."""
+    _remove_last_child(client, how)
+
+
+@pytest.mark.parametrize("how", PENDING)
+@scenario("flow.swept", "flow.remove.child", tier="full")
+def test_the_last_child_of_a_parent_in_another_queue(client: Participant, how: str) -> None:
+    """The parent is released, however the child goes."""
+    _remove_last_child(client, how)
+
+
+@pytest.mark.parametrize("how", CLEANED_OR_ELSE)
+@scenario("flow.swept", "flow.remove.child", tier="full")
+def test_one_of_two_children(client: Participant, how: str) -> None:
+    """The parent waits for the other one, and counts what it knows of both."""
+    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    above, family = client.queue("above"), client.flow()
+    other = node("other", queue="elsewhere")
+    bring(ground, way, lambda opts: family.add(node("parent", node(GONE, **opts), other, queue="above")))
+    way.act(ground)
+    equal(ground.queue.redis.exists(GONE), False, "the child is gone")
+    equal(above.redis.state("parent"), ["waiting-children"], "the parent waits for the other one")
+    above.call(job_ops.GetDependenciesCount(job="parent"))
+
+
+PENDING_CHILDREN: dict[str, dict[str, Any]] = {
+    "plain": node("pending", queue="below"),
+    "late": node("pending", queue="below", delay=60_000),
+    "urgent": node("pending", queue="below", priority=2),
+    "a-parent-itself": node("pending", node("grandchild", queue="below", delay=60_000), queue="below"),
+    "broken": node("pending"),
+}
+"""A child that its parent still waits for. One at a time: a set tells its members in any order."""
+
+
+def _add_family(client: Participant, pending: str) -> QueueHandle:
+    """Job `parent` with a child that is done, one that is gone, one whose failure is ignored, and a pending one."""
+    family, queue, worker = open_flow_handles(client)
+    finished = [node("done"), node("forgotten", removeOnComplete=True), node("ignored", ignoreDependencyOnFailure=True)]
+    family.add(node("parent", *finished, PENDING_CHILDREN[pending]))
+    worker.complete(worker.claim_one().id, {"of": "done"})
+    worker.complete(worker.claim_one().id)
+    worker.fail(worker.claim_one().id, "ignored")
+    if pending == "broken":
+        worker.fail(worker.claim_one().id, "boom")
+    return queue
+
+
+@pytest.mark.parametrize("how", ["with-children", "alone", "unprocessed"])
+@pytest.mark.parametrize("pending", PENDING_CHILDREN)
+@scenario("flow.remove.parent", "flow.remove.unprocessed", tier="full")
+def test_a_parent_with_children_in_all_states(client: Participant, pending: str, how: str) -> None:
+    """All of its children go with it, or none; or only those that have not been worked on."""
+    queue = _add_family(client, pending)
+    below = queue if pending == "broken" else client.queue("below")
+    queue.call(job_ops.GetDependencies(job="parent"))
+    if how == "unprocessed":
+        queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
+    else:
+        queue.remove("parent", children=how == "with-children")
+    left = [job for job in ("parent", "done", "ignored") if queue.redis.exists(job)]
+    stay = {"with-children": [], "alone": ["done", "ignored"], "unprocessed": ["parent", "done", "ignored"]}[how]
+    equal(left, stay, "those that are finished go only with their parent, and only if asked to")
+    waited_for = below.redis.exists("pending")
+    spared = how == "alone" or (how, pending) == ("unprocessed", "broken")
+    equal(waited_for, spared, "the one that is waited for goes with its parent, or alone if nobody has tried it")
+
+
+@pytest.mark.parametrize("children", [True, False], ids=["with-children", "alone"])
+@scenario("flow.remove.parent", tier="full")
+def test_a_parent_whose_child_has_failed_it(client: Participant, children: bool) -> None:
+    """The unsuccessful child goes with it as well."""
+    family, queue, worker = open_flow_handles(client)
+    family.add(node("parent", node("bad", failParentOnFailure=True), node("other", delay=60_000)))
+    worker.fail(worker.claim_one().id)
+    equal(children_of(queue, "parent", "unsuccessful"), ["bad"], "the child is among the unsuccessful ones")
+    worker.fail(worker.claim_one().id)
+    equal(queue.redis.state("parent"), ["failed"], "the parent has failed")
+    queue.remove("parent", children=children)
+    left = [job for job in ("parent", "bad", "other") if queue.redis.exists(job)]
+    equal(left, [] if children else ["bad", "other"], "children go with their parent only if asked to")
+
+
+@pytest.mark.parametrize("locked", ["parent", "child", "grandchild"])
+@scenario("flow.remove.parent", "lifecycle.remove.locked", tier="full")
+def test_whoever_is_at_work_protects_a_family(client: Participant, locked: str) -> None:
+    """Nothing of it is removed by hand, whichever of them a worker holds; unless the others are not asked for."""
+    family, queue, worker = open_flow_handles(client)
+    family.add(node("parent", node("child", node("grandchild"))))
+    for job in ("grandchild", "child", "parent"):
+        equal(worker.claim_one().id, job, f"{job} is the next to run")
+        if job == locked:
+            break
+        worker.complete(job)
+    equal(queue.remove("parent"), 0, "the parent is not removed")
+    left = [job for job in ("parent", "child", "grandchild") if queue.redis.exists(job)]
+    equal(left, ["parent", "child", "grandchild"], "nobody is gone")
+    alone = queue.remove("parent", children=False)
+    equal(alone, 0 if locked == "parent" else 1, "alone it can be removed, if it is not held itself")

@@ -1,0 +1,45 @@
+"""Wherever a job comes from when it starts to wait: a paused, full or forgetful queue treats all of them alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.scenarios.support.waiting import WAYS, start_to_wait
+
+
+@pytest.mark.parametrize("how", WAYS)
+@scenario("lifecycle.one-state", "order.marker.base", tier="full")
+def test_a_queue_with_room_takes_a_job(client: Participant, how: str) -> None:
+    """It is where its options put it and nowhere else, with a marker where Node sets one."""
+    stage, job = start_to_wait(client, how, "with-room")
+    equal(stage.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
+
+
+@pytest.mark.parametrize("how", WAYS)
+@scenario("paused.everything-parks", "paused.prioritized-no-marker", tier="full")
+def test_a_paused_queue_parks_a_job(client: Participant, how: str) -> None:
+    """Without priority it is parked, and in no case a worker is woken."""
+    stage, job = start_to_wait(client, how, "paused")
+    place = WAYS[how].place
+    equal(stage.queue.redis.state(job), ["paused" if place == "wait" else place], "the job is parked")
+    holds("0" not in stage.queue.redis.members("marker"), "no marker wakes a worker", where="marker.base")
+
+
+@pytest.mark.parametrize("how", WAYS)
+@scenario("concurrency.no-marker", tier="full")
+def test_a_full_queue_wakes_nobody_for_a_job(client: Participant, how: str) -> None:
+    """The job waits where its options put it, and no worker could take it."""
+    stage, job = start_to_wait(client, how, "full")
+    equal(stage.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
+    holds("0" not in stage.queue.redis.members("marker"), "no marker wakes a worker", where="marker.base")
+
+
+@pytest.mark.parametrize("how", WAYS)
+@scenario("eviction.meta", tier="full")
+def test_a_queue_without_meta_takes_a_job(client: Participant, how: str) -> None:
+    """Nothing is known of its limits any more, and what is written brings back only what Node brings back."""
+    stage, job = start_to_wait(client, how, "without-meta")
+    equal(stage.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
