@@ -32,7 +32,8 @@ AWAY_S = 2.0
 AWAY_RUNS = 8
 """So many jobs have to begin elsewhere while a worker is away: it could have taken some of them."""
 ENOUGH_S = 20.0
-READERS_S = 5.0
+READERS_S = 10.0
+"""BullMQ's reader rests for 5 s after an error (upstream `classes/queue-events.ts`)."""
 
 
 class CalmWatch:

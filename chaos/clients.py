@@ -125,6 +125,8 @@ class ChaosProducer:
                 for one in self._workload.calm():
                     self._carry_out(one)
             if self._ended.is_set():
+                if self.process.alive:
+                    self._carry_out(self._workload.farewell())
                 return
             if self._wait_for_life():
                 self._carry_out(call)

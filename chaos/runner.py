@@ -172,11 +172,11 @@ def _carry_out(
     ended: _RunEnd,
 ) -> None:
     """The run itself. Nobody records afterwards."""
+    watch = CalmWatch()
+    recorder.listeners.append(watch)
     with ExitStack() as stack:
         system = stack.enter_context(_running_system(options, environment, recorder))
         observer = stack.enter_context(QueueObserver(system.topology, recorder, system.prefix, QUEUES))
-        watch = CalmWatch()
-        recorder.listeners.append(watch)
         stack.enter_context(StarvationMonitor(recorder))
         stack.enter_context(ProcessMonitor(recorder, system.measured_pids))
         collector = ScriptCallCollector(system.processes, recorder)
@@ -285,7 +285,8 @@ def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch, troub
         system.pause(GAP_MS)
     while (left := begun + options.duration_ms - system.recorder.now_ms()) > 0:
         system.pause(left)
-    keep_calm(system, watch, invariants_tested_by(options.faults))
+    with troubles.noting("the calm"):
+        keep_calm(system, watch, invariants_tested_by(options.faults))
     for producer in system.producers:
         producer.stop()
 

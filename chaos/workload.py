@@ -35,8 +35,13 @@ OPENING = ("schedule", "longs", "rush", "crowd", "squeeze", "deep", "same", "sam
 """The kinds of call with which a producer begins: every limit is reached at once, and not by chance."""
 WITHOUT_DUE_TIMES = ("longs", "rush", "crowd", "squeeze")
 """Those of them in which nothing is due at some time."""
-CALM = ("crowd", "rush", "deep", "same", "same", "same")
-"""The kinds of call that come when the last fault is healed: enough for every worker."""
+CALM = ("crowd", "rush", "brief", "deep", "same", "same", "same")
+"""The kinds of call that come when the last fault is healed: enough for every worker.
+
+`brief`: jobs of the long queue that are not long. After a loss they get the ids of the long ones that still run.
+"""
+LAST_CHILD_MS = 1500
+"""How long the child of the last flow runs: everything else is done by then, and its parent has to wake up a worker."""
 
 
 class ProcessorBehaviour(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +135,7 @@ class ChaosWorkload:
             "longs": lambda: self._burst("long", 6),
             "rush": lambda: self._burst(LIMITED, 4 * RATE.most),
             "crowd": lambda: self._burst("slow", 24),
+            "brief": lambda: self._burst("brief", 6),
             "squeeze": lambda: self._burst(NARROW, 4 * NARROW_CONCURRENCY),
         }
 
@@ -142,8 +148,16 @@ class ChaosWorkload:
     def calm(self) -> Iterator[PlannedCall]:
         """What is asked for when the last fault is healed."""
         for kind in CALM:
-            if self._mix.opening == OPENING or kind in self._mix.opening:
+            if self._mix.opening == OPENING or kind in {*self._mix.opening, "brief"}:
                 yield self._call(kind)
+
+    def farewell(self) -> PlannedCall:
+        """The last call: a parent that is released when its workers are idle, by the end of a child elsewhere."""
+        parent, _, behaviour = self._job("plain")
+        child, _, _ = self._job(NARROW, parent=parent.name)
+        late = FlowJob(name=child.name, queue=child.queue, data_raw=_data(ProcessorBehaviour(work_ms=LAST_CHILD_MS)))
+        flow = FlowJob(name=parent.name, queue=parent.queue, data_raw=_data(behaviour), children=[late])
+        return PlannedCall(AddFlow(flow=flow), "flow", parent.queue, (parent, child))
 
     def _call(self, kind: str) -> PlannedCall:
         return self._kinds[kind]() if kind in self._kinds else self._single(kind)
@@ -205,7 +219,7 @@ class ChaosWorkload:
         work_ms = round(self._random.uniform(2, 10), 1)
         planned, opts = self._planned_and_opts(kind)
         behaviour = self._behaviour(kind, work_ms)
-        queue_name = kind if kind in QUEUES else MAIN
+        queue_name = LONG if kind == "brief" else kind if kind in QUEUES else MAIN
         name = f"{self._label}{self._made}"
         return PlannedJob(name=name, queue=queue_name, parent=parent, **planned), opts, behaviour
 

@@ -6,7 +6,7 @@ from typing import Any
 from weakref import WeakSet
 
 from conformance.mutants.damage import Damage, Function
-from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.connection.opening import Entrance
 
 
 class Reconnections:
@@ -14,14 +14,14 @@ class Reconnections:
 
     def __init__(self, damage: Damage) -> None:
         self.happened = False
-        self._connected: WeakSet[SingleSocket] = WeakSet()
-        damage.around(SingleSocket, "_connect", self._noticing)
+        self._connected: WeakSet[Entrance] = WeakSet()
+        damage.around(Entrance, "open", self._noticing)
 
-    def _noticing(self, connect: Function) -> Function:
-        async def connect_and_note(socket: SingleSocket) -> Any:
-            wire = await connect(socket)
-            self.happened = self.happened or socket in self._connected
-            self._connected.add(socket)
+    def _noticing(self, open_wire: Function) -> Function:
+        async def open_and_note(entrance: Entrance) -> Any:
+            wire = await open_wire(entrance)
+            self.happened = self.happened or entrance in self._connected
+            self._connected.add(entrance)
             return wire
 
-        return connect_and_note
+        return open_and_note

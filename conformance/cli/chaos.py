@@ -117,7 +117,7 @@ def _possible(faults: list[Any], redis: str) -> list[Any]:
 
 
 def _show(result: ResultRow) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
     wrong = result.failed or result.unproven or result.kit_troubles or ([] if result.reached else ["never reached"])
     explained = [name for name, cell in result.cells.items() if cell.verdict == "explained"]
     as_node = f" (as Node: {', '.join(explained)})" if explained else ""

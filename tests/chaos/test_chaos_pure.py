@@ -51,8 +51,10 @@ from conformance.checkers.histories.recovery import growth
 from conformance.driver.ops.queue import Add
 from conformance.environment import starvation
 from conformance.environment.clients import Launch
+from conformance.mutants.damage import Damage
 from conformance.problems import UsageProblem
 from conformance.proofs.proof import all_proofs
+from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers.connection import wait_until
 from tests.checkers.history_builders import completed_life, fault
 
@@ -155,6 +157,14 @@ def test_crash_points_are_exhaustive() -> None:
 
 
 PHASES = {"before-send", "after-execute", "mid-reply"}
+
+
+@pytest.mark.parametrize("name", all_mutants())
+def test_a_defect_can_be_inflicted(name: str) -> None:
+    """What it replaces is there: a client that only crashes shows nothing. What it does is in chaos/test_mutants.py."""
+    with Damage(name) as damage:
+        all_mutants()[name].inflict(damage)
+        damage.scripts(official_scripts())
 
 
 def test_mutants_name_invariants() -> None:

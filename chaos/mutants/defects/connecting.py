@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from weakref import WeakSet
 
 from chaos.mutants.catalogue import chaos_mutant
 from chaos.mutants.reconnections import Reconnections
 from conformance.mutants.damage import Damage, Function
 from conformance.reference_impl.connection.connection import is_connection_problem
-from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.connection.opening import Entrance
 from conformance.reference_impl.policy import ReconnectPolicy
 from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.workers.worker import Worker
@@ -20,20 +21,20 @@ FEW_ATTEMPTS = 3
 @chaos_mutant("connections.leak", kills="connections", under="redis.client-kill")
 def leak(damage: Damage) -> None:
     """Whoever connects again leaves one more socket open, which nobody uses."""
-    connected: set[int] = set()
+    connected: WeakSet[Entrance] = WeakSet()
     leaked: list[asyncio.StreamWriter] = []
 
-    def broken(connect: Function) -> Function:
-        async def connect_twice(socket: SingleSocket) -> Any:
-            if id(socket) in connected:
-                host, port = vars(socket)["_address"].nodes[0]
+    def broken(open_wire: Function) -> Function:
+        async def open_twice(entrance: Entrance) -> Any:
+            if entrance in connected:
+                host, port = vars(entrance)["_address"].nodes[0]
                 leaked.append((await asyncio.open_connection(host, port))[1])
-            connected.add(id(socket))
-            return await connect(socket)
+            connected.add(entrance)
+            return await open_wire(entrance)
 
-        return connect_twice
+        return open_twice
 
-    damage.around(SingleSocket, "_connect", broken)
+    damage.around(Entrance, "open", broken)
 
 
 @chaos_mutant("connection.given-up", kills="recovery", under="redis.away-20s")

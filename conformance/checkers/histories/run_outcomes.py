@@ -94,7 +94,7 @@ def _starts_and_openings(evidence: Evidence) -> list[tuple[float, RunHistory | H
 def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
     """The lock of a job that runs is renewed long before it expires, over and over, as the tap sees it.
 
-    Not judged: while a fault is on, until the process is heard of after it, and when the job has been taken away.
+    Not judged: while a fault is on, until the worker is heard of after it, and when the job has been taken away.
     """
     heard = _ScriptTimes(evidence)
     if not heard.any:
@@ -102,7 +102,7 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
     jobs = {id(start): job for job in evidence.jobs for start in job.starts}
     for run in evidence.runs:
         job = jobs.get(id(run.started))
-        if job is not None and evidence.may_be_lost(job):
+        if job is not None and (evidence.may_be_lost(job) or _lock_may_be_gone(evidence, run)):
             continue
         until = min(run.ended_ms, _taken_away_ms(job, run) if job is not None else run.ended_ms, heard.last_ms)
         if until - run.started.at_ms <= LATEST_RENEWAL * evidence.bounds.lock_ms:
@@ -113,6 +113,14 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
         times = [run.started.at_ms, *renewed, until]
         for since, then in pairwise(times):
             yield from _gap(evidence, run, _Unrenewed(since, then, heard), statistics)
+
+
+def _lock_may_be_gone(evidence: Evidence, run: RunHistory) -> bool:
+    """Whether Redis may have evicted the lock: then it refuses every renewal."""
+    return any(
+        window.fault.startswith("evict.") and window.touches(run.started.at_ms, run.ended_ms)
+        for window in evidence.windows
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +138,7 @@ def _gap(
     """Whether a lock was left alone for too long."""
     since, until = left_alone.since_ms, left_alone.until_ms
     hurt = [window.ended_ms for window in evidence.windows if window.touches(since, until)]
-    begun = max(since, left_alone.heard.first_after_ms(run.started.process, max(hurt))) if hurt else since
+    begun = max(since, left_alone.heard.first_after_ms(run, max(hurt))) if hurt else since
     gap = until - begun
     allowed = LATEST_RENEWAL * evidence.bounds.lock_ms + evidence.waited_ms(run.started.process, begun, until)
     statistics.keep_maximum("longest without renewal (ms)", gap)
@@ -160,19 +168,20 @@ class _ScriptTimes:
         lines = [line for line in evidence.history.lines if isinstance(line, ScriptLine)]
         self.any = bool(lines)
         self.last_ms = max((line.at_ms for line in lines), default=0.0)
-        self._accepted: defaultdict[str, list[float]] = defaultdict(list)
+        self._accepted: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._renewed: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
         for line in lines:
             if line.accepted:
-                self._accepted[line.process].append(line.at_ms)
+                self._accepted[line.process, line.queue].append(line.at_ms)
             if line.script in RENEWING:
                 for job in line.jobs or [line.job]:
                     sent_ms = line.sent_ms if line.sent_ms is not None else line.at_ms
                     self._renewed[line.process, line.queue, job].append(sent_ms)
 
-    def first_after_ms(self, process: str, at_ms: float) -> float:
-        """When the process was first answered after a time; infinite where it never was."""
-        return next((heard for heard in self._accepted[process] if heard > at_ms), float("inf"))
+    def first_after_ms(self, run: RunHistory, at_ms: float) -> float:
+        """When the worker of a run was first answered after a time; infinite where it never was."""
+        answered = self._accepted[run.started.process, run.started.queue]
+        return next((heard for heard in answered if heard > at_ms), float("inf"))
 
     def renewed_ms(self, run: RunHistory) -> list[float]:
         """When the process of a run renewed the lock of its job."""
