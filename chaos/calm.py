@@ -26,7 +26,7 @@ from conformance.checkers.histories.history import (
 from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.servers.connection import wait_until
 
-BUSY_S = 3.0
+BUSY_S = 12.0
 """How long a worker that is to leave is waited for until it has a job in hand."""
 AWAY_S = 2.0
 AWAY_RUNS = 8

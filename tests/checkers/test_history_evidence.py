@@ -46,9 +46,9 @@ def messages(result: CheckResult) -> str:
     return "; ".join(finding.message for finding in result.findings)
 
 
-def run(start: float, end: float | None, job: str = "1", queue: str = "q", process: str = "w") -> list[HistoryLine]:
+def run(start: float, end: float | None, job: str = "1", process: str = "w", name: str = "") -> list[HistoryLine]:
     """A processor that was called, and ended unless `end` is None."""
-    about = {"process": process, "queue": queue, "job": job, "name": f"n{job}", "token": f"t{job}-{start:g}"}
+    about = {"process": process, "queue": "q", "job": job, "name": name or f"n{job}", "token": f"t{job}-{start:g}"}
     lines: list[HistoryLine] = [RunStarted(at_ms=start, **about)]
     return lines if end is None else [*lines, RunEnded(at_ms=end, outcome="complete", **about)]
 
@@ -167,6 +167,29 @@ def test_renewals_are_not_asked_of_who_was_cut_off_or_not_let_run() -> None:
     assert judged("renewals", [*late, MachineStarved(since_ms=1500, at_ms=2500)], **BOUNDS).verdict == "ok"
     waited = ResourceSample(at_ms=2500, waited_ms={"w": 600.0})
     assert judged("renewals", [*late, waited], **BOUNDS).verdict == "ok"
+
+
+def test_the_end_of_an_older_run_ends_the_renewal_of_the_newer_one_as_in_node() -> None:
+    """Job 1 stalls at 3000 and runs again in the same worker, at 4300 the older run ends, at 6500 it stalls again."""
+    life = [*added(1), event(2, "active"), event(2999, "waiting", prev="active"), event(2999, "stalled", order=1)]
+    life += [*fault(1000, 1100), event(3000, "active"), *run(3000, 7300, name="a"), renewal(3900), renewal(7299, "9")]
+    again = [*life, event(6500, "waiting", prev="active"), event(6500, "stalled", order=1)]
+    older = run(10, 4300, name="a")
+    for check in ("renewals", "duplicate-runs"):
+        assert judged(check, again, **BOUNDS).verdict == "fail"
+        assert judged(check, [*again, *older], **BOUNDS).verdict == "ok"
+
+
+def test_a_start_in_the_last_ms_of_a_window_may_open_the_next() -> None:
+    limit = {"q": StartLimit(most=2, duration_ms=100)}
+
+    def starts(*times: float) -> list[HistoryLine]:
+        return [event(at, "active", str(at)) for at in times]
+
+    assert judged("rate", starts(0, 100, 150, 160), limits=limit).verdict == "ok"
+    assert judged("rate", starts(0, 100, 150, 160, 170), limits=limit).verdict == "fail"
+    assert judged("rate", starts(0, 99, 100, 150), limits=limit).verdict == "ok"
+    assert judged("rate", starts(0, 50, 99), limits=limit).verdict == "fail"
 
 
 def test_renewals_that_stop_after_a_reconnect() -> None:
@@ -335,6 +358,8 @@ def test_one_job_of_an_id_at_a_time() -> None:
     assert fully_judged("deduplication", [*asked, *first]).verdict == "ok"
     both = [event(11, "added", "1", name="d"), event(21, "added", "2", name="d")]
     assert "job 1 of the same id (d) was not done" in messages(judged("deduplication", [*asked, *both]))
+    lost = fault(5, 15, "replica.kill-primary", lost_since_ms=8)
+    assert judged("deduplication", [*asked, *both, *lost]).verdict == "ok"
     assert fully_judged("deduplication", asked[:2]).verdict == "unknown"
 
 

@@ -78,6 +78,19 @@ class JobHistory:
         """The calls of its processor."""
         return [line for line in self.lines if isinstance(line, RunStarted)]
 
+    def loses_renewal(self, process: str, token: str, since_ms: float, until_ms: float) -> bool:
+        """Whether an older run of it, whose lock was lost, ended in an interval in the same process.
+
+        Workers know the locks that they renew by the job's id: the end of the older run ends the renewal of the newer
+        one's lock as well (upstream `classes/lock-manager.ts`, `untrackJob`).
+        """
+        return any(
+            isinstance(line, RunEnded)
+            and (line.process, since_ms <= line.at_ms <= until_ms) == (process, True)
+            and line.token != token
+            for line in self.lines
+        )
+
     @property
     def label(self) -> str:
         """For messages."""
@@ -263,9 +276,13 @@ class Evidence:
         """Whether keys went away one by one: then nothing need fit together at the end."""
         return any(window.torn for window in self.windows)
 
+    def was_lost(self, at_ms: float) -> bool:
+        """Whether what was written at a time may be gone."""
+        return any(since <= at_ms <= until for since, until in self.rollbacks)
+
     def may_be_lost(self, job: JobHistory) -> bool:
         """Whether a loss that a fault allows touches anything that is known of the job."""
-        return any(since <= line.at_ms <= until for since, until in self.rollbacks for line in job.lines)
+        return any(self.was_lost(line.at_ms) for line in job.lines)
 
     def may_be_removed(self, job: JobHistory) -> bool:
         """Whether somebody has asked, after it was there, to remove jobs of its queue."""

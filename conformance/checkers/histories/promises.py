@@ -28,16 +28,12 @@ def _deduplication(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
     ids = {str(call.invocation.args["deduplication"]) for call in calls}
     for queue, rows in evidence.events_by_queue.items():
         there: dict[str, StreamEventLine] = {}
-        losses = sorted(until for _, until in evidence.rollbacks)
         for event, _ in rows:
-            if losses and event.at_ms >= losses[0]:
-                losses.pop(0)
-                there.clear()
             name = event.fields.get("name", "")
             if event.name == "added" and name in ids:
                 statistics.count()
                 before = there.get(name)
-                if before is not None:
+                if before is not None and not evidence.was_lost(before.at_ms):
                     message = f"added, although job {before.job} of the same id ({name}) was not done"
                     yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=(before, event))
                 there[name] = event

@@ -231,7 +231,7 @@ def _left_out(
         and (entry_number(event.entry) < last or (is_last and event.at_ms < end_ms - TELLS_AFTER_MS))
         and event.entry not in entries
         and event.name in names
-        and not any(since <= event.at_ms <= until for since, until in evidence.rollbacks)
+        and not evidence.was_lost(event.at_ms)
     ]
     unread = [event for event in missed if entry_number(event.entry) > last]
     if missed and len(unread) == len(missed) and evidence.starved(unread[0].at_ms, end_ms):

@@ -102,7 +102,7 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
     jobs = {id(start): job for job in evidence.jobs for start in job.starts}
     for run in evidence.runs:
         job = jobs.get(id(run.started))
-        if job is not None and (evidence.may_be_lost(job) or _lock_may_be_gone(evidence, run)):
+        if job is not None and (evidence.may_be_lost(job) or _lock_may_be_gone(evidence, job, run)):
             continue
         until = min(run.ended_ms, _taken_away_ms(job, run) if job is not None else run.ended_ms, heard.last_ms)
         if until - run.started.at_ms <= LATEST_RENEWAL * evidence.bounds.lock_ms:
@@ -115,11 +115,11 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
             yield from _gap(evidence, run, _Unrenewed(since, then, heard), statistics)
 
 
-def _lock_may_be_gone(evidence: Evidence, run: RunHistory) -> bool:
-    """Whether Redis may have evicted the lock: then it refuses every renewal."""
-    return any(
-        window.fault.startswith("evict.") and window.touches(run.started.at_ms, run.ended_ms)
-        for window in evidence.windows
+def _lock_may_be_gone(evidence: Evidence, job: JobHistory, run: RunHistory) -> bool:
+    """Whether Redis may have evicted the lock, and so refuses its renewal, or an older run of the job has ended it."""
+    started = run.started
+    return job.loses_renewal(started.process, started.token, started.at_ms, run.ended_ms) or any(
+        window.fault.startswith("evict.") and window.touches(started.at_ms, run.ended_ms) for window in evidence.windows
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 
 from conformance.checkers.histories.base import CheckStatistics, HistoryCheck, HistoryFinding, Undecided
 from conformance.checkers.histories.evidence import Evidence, FaultWindow, JobHistory, server_ms
-from conformance.checkers.histories.history import RunEnded, RunStarted, StreamEventLine
+from conformance.checkers.histories.history import RunEnded, RunStarted, StartLimit, StreamEventLine
 from conformance.observe.tables import as_number
 
 ELSEWHERE = frozenset({"waits", "delays", "moved"})
@@ -328,26 +328,39 @@ def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFi
     counter, and so opens a new one.
     """
     for queue, limit in evidence.bounds.limits.items():
-        started: deque[StreamEventLine] = deque()
+        windows: list[tuple[StreamEventLine, ...]] = []
         for event, _ in evidence.events_by_queue.get(queue, []):
             if event.name != "active":
                 continue
             statistics.count()
-            if started and (_is_over(started[0], event, limit.duration_ms) or _counter_lost(evidence, started, event)):
-                started.clear()
-            started.append(event)
-            statistics.seen["windows at the limit"] += len(started) == limit.most
-            if len(started) > limit.most:
-                within = event.at_ms - started[0].at_ms
-                message = f"{len(started)} starts within {within:.0f} ms, allowed are {limit.most}"
-                yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=tuple(started))
+            following = list(_windows_with(evidence, windows, event, limit))
+            allowed = [starts for starts in following if len(starts) <= limit.most]
+            statistics.seen["windows at the limit"] += any(len(starts) == limit.most for starts in allowed)
+            if following and not allowed:
+                crowded = min(following, key=len)
+                within = event.at_ms - crowded[0].at_ms
+                message = f"{len(crowded)} starts within {within:.0f} ms, allowed are {limit.most}"
+                yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=crowded)
+            windows = allowed or following
 
 
-def _is_over(first: StreamEventLine, event: StreamEventLine, duration_ms: float) -> bool:
-    return event.at_ms - first.at_ms >= duration_ms
+def _windows_with(
+    evidence: Evidence, windows: list[tuple[StreamEventLine, ...]], event: StreamEventLine, limit: StartLimit
+) -> Iterator[tuple[StreamEventLine, ...]]:
+    """The starts of the windows that a start may belong to: in the last ms of one it may be the first of the next.
+
+    So it may be where Redis may have lost the counter. Redis forgets a key in the ms after its time is over, or during it, and events tell whole ms.
+    """
+    ages = [event.at_ms - starts[0].at_ms for starts in windows]
+    for starts, age in zip(windows, ages, strict=True):
+        if age <= limit.duration_ms:
+            yield (*starts, event)
+    ended = any(age >= limit.duration_ms for age in ages)
+    if ended or not windows or any(_counter_lost(evidence, starts, event) for starts in windows):
+        yield (event,)
 
 
-def _counter_lost(evidence: Evidence, started: deque[StreamEventLine], event: StreamEventLine) -> bool:
+def _counter_lost(evidence: Evidence, started: Sequence[StreamEventLine], event: StreamEventLine) -> bool:
     return any(
         window.fault.startswith(FAULTS_OF_REDIS) and window.touches(started[0].at_ms, event.at_ms)
         for window in evidence.windows
