@@ -349,7 +349,8 @@ def _windows_with(
 ) -> Iterator[tuple[StreamEventLine, ...]]:
     """The starts of the windows that a start may belong to: in the last ms of one it may be the first of the next.
 
-    So it may be where Redis may have lost the counter. Redis forgets a key in the ms after its time is over, or during it, and events tell whole ms.
+    So it may be where Redis may have lost the counter. Redis forgets a key in the ms after its time is over, or during
+    it, and events tell whole ms.
     """
     ages = [event.at_ms - starts[0].at_ms for starts in windows]
     for starts, age in zip(windows, ages, strict=True):
