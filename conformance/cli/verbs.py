@@ -8,6 +8,7 @@ from conformance.cli.chaos import chaos
 from conformance.cli.driver import driver
 from conformance.cli.fuzz import fuzz, replay
 from conformance.cli.matrix import matrix
+from conformance.cli.mutants import mutants
 from conformance.cli.report import report
 from conformance.cli.requirements import explain, ledger, list_requirements
 from conformance.cli.run import run
@@ -35,6 +36,7 @@ for command in (
     matrix,
     fuzz,
     replay,
+    mutants,
     load,
     snapshot,
     diff,

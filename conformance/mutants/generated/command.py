@@ -1,0 +1,126 @@
+"""What the verb `mutants` does: choose mutants, complete the baseline, sweep, and bring the judgements in."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+
+from conformance.environment.clients import find_toolchain
+from conformance.mutants.generated.areas import AREAS, area_of_mutant
+from conformance.mutants.generated.catalogue import Catalogue, sample
+from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.judgements import judgement_of
+from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
+from conformance.mutants.generated.player import PlayerSetting
+from conformance.mutants.generated.reach import CaseReach, case_names, scenario_hashes
+from conformance.mutants.generated.store import Store
+from conformance.mutants.generated.sweep import Sweep, complete_baseline
+from conformance.mutants.generated.workers import worker_processes
+from conformance.mutants.matrix import ScenarioCase, all_cases
+from conformance.participants.marks import TIERS
+from conformance.problems import NothingSelected, UsageProblem
+from conformance.upstream.scripts import load_scripts
+
+_TELL_EVERY = 50
+"""Cases of the baseline between two lines of progress."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MutantOptions:
+    """What the user asked for. With `keys` nothing is drawn."""
+
+    size: int
+    seeds: Sequence[int]
+    area: str
+    file: str
+    keys: Sequence[str]
+    tier: str
+    node: str
+    jobs: int
+    most_cases: int
+
+
+class MutantSession:
+    """One call of the verb."""
+
+    def __init__(self, options: MutantOptions) -> None:
+        if options.area and options.area not in AREAS:
+            raise UsageProblem(f"--area {options.area}: there is no such area", hint=f"choose from {', '.join(AREAS)}")
+        self._options = options
+        self._toolchain = find_toolchain(options.node, lambda text: print(text, file=sys.stderr))
+        scripts = load_scripts(self._toolchain.package, self._toolchain.node)
+        self._scripts = {name: script.text for name, script in scripts.items()}
+        self._catalogue = Catalogue.of(self._scripts)
+
+    def text(self, mutant: GeneratedMutant) -> bytes:
+        """The healthy text that a mutant changes."""
+        return self._catalogue.text(mutant)
+
+    def chosen(self) -> list[GeneratedMutant]:
+        """The mutants of all samples. Raises NothingSelected where there are none."""
+        return [mutant for _, mutants in self._samples() for mutant in mutants]
+
+    def outcomes(self, announce: Callable[[str], None], tell: Callable[[JudgedMutant], None]) -> Iterator[SweepOutcome]:
+        """Sweep one sample after the other; `tell` hears of every mutant as soon as its fate is known."""
+        samples = self._samples()
+        cases = self._cases
+        # Only what the tier allows is recorded, but every scenario has its hash.
+        store = Store(scenario_hashes(cases))
+        setting = PlayerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
+        healthy = self._toolchain.launch("reference")
+        with worker_processes(setting, healthy, self._options.jobs) as pool:
+            reaches = complete_baseline(list(cases), store, pool, _progress(announce))
+            _tell_unhealthy(reaches.values(), announce)
+            for seed, mutants in samples:
+                sweep = Sweep(reaches, store, pool, self._options.jobs, self._options.most_cases)
+                judged = []
+                by_key = {mutant.key: mutant for mutant in mutants}
+                for hunted in sweep.hunt(mutants):
+                    mutant = by_key[hunted.key]
+                    judged.append(JudgedMutant(mutant, hunted, judgement_of(mutant)))
+                    tell(judged[-1])
+                yield SweepOutcome(seed, self._options.tier, len(cases), judged)
+
+    @cached_property
+    def _cases(self) -> dict[str, ScenarioCase]:
+        """The cases that may notice: those of the tier, on a single Redis."""
+        most = TIERS.index(self._options.tier)
+        named = case_names(all_cases()).items()
+        return {
+            name: case for name, case in named if not case.scenario.needs and TIERS.index(case.scenario.tier) <= most
+        }
+
+    def _samples(self) -> list[tuple[int | None, list[GeneratedMutant]]]:
+        """Each sample with its seed."""
+        options = self._options
+        everything = [
+            mutant
+            for mutant in self._catalogue.all(options.file)
+            if not options.area or area_of_mutant(mutant) == options.area
+        ]
+        if options.keys:
+            named = [each for each in everything if any(fnmatchcase(each.key, key) for key in options.keys)]
+            samples: list[tuple[int | None, list[GeneratedMutant]]] = [(None, named)]
+        else:
+            samples = [(seed, sample(everything, options.size, seed)) for seed in options.seeds]
+        if not all(mutants for _, mutants in samples):
+            raise NothingSelected("no mutant is as asked for", hint="`bullmq-conformance mutants --list` shows some")
+        return samples
+
+
+def _progress(announce: Callable[[str], None]) -> Callable[[int, int], None]:
+    def tell(done: int, of: int) -> None:
+        if done % _TELL_EVERY == 0 or done == of:
+            announce(f"baseline: {done} of {of} cases")
+
+    return tell
+
+
+def _tell_unhealthy(reaches: Iterable[CaseReach], announce: Callable[[str], None]) -> None:
+    """Cases that the healthy client does not pass decide nothing."""
+    for reach in reaches:
+        if not reach.healthy:
+            announce(f"not played: {reach.case}, which the healthy client did not pass on this machine")

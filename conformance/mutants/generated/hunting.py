@@ -1,0 +1,157 @@
+"""One mutant is hunted: the cases that can reach it, the likeliest first, until one of them notices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from conformance.driver.errors import DriverBroken
+from conformance.environment.clients import Launch
+from conformance.environment.drivers import RestartableDriver
+from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.driver import launch_of
+from conformance.mutants.generated.player import PlayedCase, Player
+from conformance.mutants.generated.reach import CaseReach, printable
+from conformance.mutants.matrix import ScenarioCase
+
+Fate = Literal["killed", "survived", "unreached", "broken", "undecided"]
+
+
+class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a mutant.
+
+    `fate`: a case noticed; no case did; no case reaches it; its driver does not even start; the machine was too busy to
+    tell. `case`, `requirement`, `message`: who noticed what; only a warning if `warns`. `played`: how many cases were
+    needed. `took_s`: how long all that took (s). `passed`: the cases that noticed nothing, of so many that `reach` it.
+    `problems`: cases in which the kit or the oracle broke.
+    """
+
+    key: str
+    fate: Fate
+    case: str = ""
+    requirement: str = ""
+    message: str = ""
+    warns: bool = False
+    played: int = 0
+    took_s: float = 0.0
+    passed: list[str] = []
+    reach: int = 0
+    problems: list[str] = []
+
+
+class HuntedCase(msgspec.Struct, frozen=True):
+    """What one case said of a mutant. `requirement` is empty where it noticed nothing."""
+
+    case: str
+    requirement: str = ""
+    message: str = ""
+    warns: bool = False
+
+
+@dataclass
+class Likelihood:
+    """Which cases have noticed mutants so far: near a place, and anywhere."""
+
+    _near: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def note(self, mutant: GeneratedMutant, case: str) -> None:
+        """This case noticed this mutant."""
+        for where in _neighbourhoods(mutant):
+            self._near.setdefault(where, Counter())[case] += 1
+
+    def ordered(self, mutant: GeneratedMutant, reaches: Iterable[CaseReach]) -> list[CaseReach]:
+        """Those that noticed neighbours first, then the quickest of every area, then the next of every area."""
+        near = [self._near.get(where, Counter()) for where in _neighbourhoods(mutant)]
+        by_time = sorted(reaches, key=lambda reach: reach.took_ms)
+        spread = _by_turns(_by_turns(by_time, lambda reach: reach.case.partition("[")[0]), _area)
+        return sorted(spread, key=lambda reach: tuple(-counts[reach.case] for counts in near))
+
+
+def _area(reach: CaseReach) -> str:
+    return reach.case.partition("/")[0]
+
+
+def _by_turns(reaches: Sequence[CaseReach], group_of: Callable[[CaseReach], str]) -> list[CaseReach]:
+    """The first of each group, then the second of each, and so on."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for reach in reaches:
+        turns.append(seen[group_of(reach)])
+        seen[group_of(reach)] += 1
+    return [reach for _, reach in sorted(zip(turns, reaches, strict=True), key=lambda pair: pair[0])]
+
+
+def _neighbourhoods(mutant: GeneratedMutant) -> tuple[str, ...]:
+    """From the closest to the widest."""
+    function = f"{mutant.language} {mutant.function}"
+    return (f"{mutant.file} {mutant.line}", f"{mutant.file} {function}", function, mutant.file)
+
+
+class Hunter:
+    """Hunts mutants on one player."""
+
+    def __init__(
+        self, player: Player, cases: Mapping[str, ScenarioCase], healthy: Launch, is_over: Callable[[], bool]
+    ) -> None:
+        self._player, self._cases, self._is_over = player, cases, is_over
+        self._healthy = RestartableDriver(healthy, 0)
+
+    def close(self) -> None:
+        """End the healthy client."""
+        self._healthy.close()
+
+    def hunt(self, mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase], str, list[str]]:
+        """Play the cases until one notices: what each said; why the driver does not start; what broke in the kit."""
+        self._player.forget()
+        client = RestartableDriver(launch_of(mutant), 0)
+        said: list[HuntedCase] = []
+        problems: list[str] = []
+        try:
+            client.living()
+            for name in names:
+                if self._is_over():
+                    break
+                played = self._judged(name, client)
+                if played.error:
+                    problems.append(f"{name}: {played.error}")
+                    continue
+                said.append(_said(name, played))
+                if played.against is not None:
+                    break
+        except DriverBroken as broken:
+            return said, str(broken), problems
+        finally:
+            client.close()
+        return said, "", problems
+
+    def _judged(self, name: str, client: RestartableDriver) -> PlayedCase:
+        """Play a case. On a busy machine, what it notices counts if it does so again, and the healthy client passes."""
+        case = self._cases[name]
+        played = self._player.play(case, client)
+        if not played.noticed or not played.starved:
+            return played
+        control = self._player.play(case, self._healthy)
+        again = self._player.play(case, client)
+        if control.noticed or control.error or not _agree(played, again):
+            return _undecided(again)
+        return again
+
+
+def _agree(one: PlayedCase, other: PlayedCase) -> bool:
+    return (
+        one.against is not None and other.against is not None and one.against.requirement == other.against.requirement
+    )
+
+
+def _undecided(played: PlayedCase) -> PlayedCase:
+    return PlayedCase(None, "pass", "the machine was too busy to judge", starved=True, took_ms=played.took_ms)
+
+
+def _said(name: str, played: PlayedCase) -> HuntedCase:
+    if played.against is None:
+        return HuntedCase(name)
+    return HuntedCase(name, played.against.requirement, printable(played.against.message), played.verdict == "warn")

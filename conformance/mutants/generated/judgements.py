@@ -1,0 +1,61 @@
+"""What people say of mutants that no scenario can notice, kept as data beside this file.
+
+    [[judgement]]
+    mutants = ["lua/getRanges/main/boundary/1f3a9c2e77"]
+    verdict = "equivalent"
+    reason = "why no client, no listener and no later script can see it"
+
+`unreachable`: no operation of any client leads there. A mutant without a judgement that survives is a hole of the gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from conformance.mutants.generated.change import GeneratedMutant
+from conformance.problems import EnvironmentProblem
+
+JUDGEMENTS = Path(str(files("conformance.mutants.generated"))) / "judgements.toml"
+
+Judged = Literal["equivalent", "unreachable"]
+_Said = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why mutants cannot be noticed. `mutants`: their keys, or globs over them."""
+
+    mutants: Annotated[tuple[_Said, ...], msgspec.Meta(min_length=1)]
+    verdict: Judged
+    reason: _Said
+
+    def is_about(self, mutant: GeneratedMutant) -> bool:
+        """Whether the mutant is one of these."""
+        return any(fnmatchcase(mutant.key, pattern) for pattern in self.mutants)
+
+
+class _JudgementFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    judgement: tuple[Judgement, ...] = ()
+
+
+@cache
+def load_judgements(path: Path = JUDGEMENTS) -> tuple[Judgement, ...]:
+    """Every judgement. Raises EnvironmentProblem for a file that cannot be read."""
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=_JudgementFile).judgement
+    except (OSError, msgspec.DecodeError) as error:
+        raise EnvironmentProblem(
+            f"the judgements in {path} cannot be read: {error}", hint="mend the file, or reinstall bullmq-conformance"
+        ) from error
+
+
+def judgement_of(mutant: GeneratedMutant, judgements: Sequence[Judgement] | None = None) -> Judgement | None:
+    """The first judgement about a mutant; None where there is none."""
+    known = load_judgements() if judgements is None else judgements
+    return next((judgement for judgement in known if judgement.is_about(mutant)), None)

@@ -1,0 +1,103 @@
+"""A sweep's outcome: the mutants of a sample, what became of each, and what counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conformance.mutants.generated.areas import area_of_mutant
+from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.hunting import HuntedMutant
+from conformance.mutants.generated.judgements import Judgement
+from conformance.mutants.generated.rates import KillRate, kill_rate, rates_by
+
+
+@dataclass(frozen=True)
+class JudgedMutant:
+    """A mutant, its fate, and what people say of it."""
+
+    mutant: GeneratedMutant
+    hunted: HuntedMutant
+    judgement: Judgement | None
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether a case noticed it."""
+        return self.hunted.fate == "killed"
+
+    @property
+    def is_effective(self) -> bool:
+        """Whether it counts: it breaks something, and the machine let the kit look."""
+        return self.is_killed or (self.is_alive and self.judgement is None)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether no case noticed it, whatever people say of it."""
+        return self.hunted.fate in ("survived", "unreached")
+
+    @property
+    def is_hole(self) -> bool:
+        """Whether the gate should have noticed it."""
+        return self.is_alive and self.judgement is None
+
+    @property
+    def is_misjudged(self) -> bool:
+        """Whether people say that nobody can notice it, and a case did."""
+        return self.is_killed and self.judgement is not None
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """What became of one sample. `seed`: None where the mutants were not drawn. `cases`: how many might be played."""
+
+    seed: int | None
+    tier: str
+    cases: int
+    mutants: Sequence[JudgedMutant]
+
+    @property
+    def rate(self) -> KillRate:
+        """Of all effective mutants."""
+        return kill_rate(each.is_killed for each in self._effective)
+
+    @property
+    def by_language(self) -> dict[str, KillRate]:
+        """For Lua and for Python."""
+        return rates_by(self._effective, lambda each: each.mutant.language, lambda each: each.is_killed)
+
+    @property
+    def by_area(self) -> dict[str, KillRate]:
+        """For each area."""
+        return rates_by(self._effective, lambda each: area_of_mutant(each.mutant), lambda each: each.is_killed)
+
+    @property
+    def by_operator(self) -> dict[str, KillRate]:
+        """For each kind of change."""
+        return rates_by(self._effective, lambda each: each.mutant.operator, lambda each: each.is_killed)
+
+    @property
+    def only_warned(self) -> int:
+        """How many of the killed ones would not fail a run, but warn."""
+        return sum(each.is_killed and each.hunted.warns for each in self.mutants)
+
+    def count(self, fate: str) -> int:
+        """How many mutants had this fate."""
+        return sum(each.hunted.fate == fate for each in self.mutants)
+
+    def judged(self, verdict: str) -> list[JudgedMutant]:
+        """The living mutants of which people say so."""
+        return [each for each in self.mutants if each.is_alive and each.judgement and each.judgement.verdict == verdict]
+
+    @property
+    def holes(self) -> list[JudgedMutant]:
+        """The mutants that the gate should have noticed."""
+        return [each for each in self.mutants if each.is_hole]
+
+    @property
+    def misjudged(self) -> list[JudgedMutant]:
+        """The mutants whose judgement is wrong."""
+        return [each for each in self.mutants if each.is_misjudged]
+
+    @property
+    def _effective(self) -> list[JudgedMutant]:
+        return [each for each in self.mutants if each.is_effective]

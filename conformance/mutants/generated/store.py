@@ -1,0 +1,88 @@
+"""What is known from earlier runs, in the user's cache: baselines by case, and what cases said of mutants."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.hunting import HuntedCase
+from conformance.mutants.generated.reach import CaseReach, kit_hash, passing_hash
+from conformance.upstream.package import cache_folder
+
+Entry = TypeVar("Entry", bound=msgspec.Struct)
+
+
+class _KnownReach(msgspec.Struct, frozen=True):
+    scenario: str
+    reach: CaseReach
+
+
+class _KnownSaying(msgspec.Struct, frozen=True):
+    scenario: str
+    mutant: str
+    said: HuntedCase
+
+
+class Store:
+    """Two files, each per state of what it depends on, to which lines are added.
+
+    An entry holds as long as the scenario of its case is unchanged. `scenarios`: hash by case. What a case said of a
+    mutant is known by the change itself, and not by its name.
+    """
+
+    def __init__(self, scenarios: Mapping[str, str], folder: Path | None = None) -> None:
+        self._scenarios = dict(scenarios)
+        self._folder = folder or cache_folder() / "mutants"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._reaches = self._folder / f"reach-{passing_hash()}.jsonl"
+        self._sayings = self._folder / f"said-{kit_hash()}.jsonl"
+
+    def reaches(self) -> dict[str, CaseReach]:
+        """The baseline as far as it is known and holds."""
+        known = _read(self._reaches, _KnownReach)
+        return {each.reach.case: each.reach for each in known if self._holds(each.reach.case, each.scenario)}
+
+    def keep_reach(self, reach: CaseReach) -> None:
+        """Add a case to the baseline."""
+        _append(self._reaches, _KnownReach(self._scenarios[reach.case], reach))
+
+    def sayings(self) -> dict[str, dict[str, HuntedCase]]:
+        """What cases said, by mutant (as `fingerprint` has it) and case."""
+        found: dict[str, dict[str, HuntedCase]] = {}
+        for each in _read(self._sayings, _KnownSaying):
+            if self._holds(each.said.case, each.scenario):
+                found.setdefault(each.mutant, {})[each.said.case] = each.said
+        return found
+
+    def keep_sayings(self, mutant: GeneratedMutant, sayings: Iterable[HuntedCase]) -> None:
+        """Add what cases said of a mutant."""
+        for said in sayings:
+            _append(self._sayings, _KnownSaying(self._scenarios[said.case], fingerprint(mutant), said))
+
+    def _holds(self, case: str, scenario: str) -> bool:
+        return self._scenarios.get(case) == scenario
+
+
+def fingerprint(mutant: GeneratedMutant) -> str:
+    """The change itself: file, place and replacement."""
+    edit = mutant.edit
+    text = f"{mutant.language} {mutant.file} {edit.start} {edit.end} {edit.replacement}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _append(path: Path, entry: msgspec.Struct) -> None:
+    # One write per line: several runs may add to the file.
+    with path.open("ab", buffering=0) as file:
+        file.write(msgspec.json.encode(entry) + b"\n")
+
+
+def _read(path: Path, kind: type[Entry]) -> list[Entry]:
+    if not path.exists():
+        return []
+    decoder = msgspec.json.Decoder(kind)
+    return [decoder.decode(line) for line in path.read_bytes().splitlines() if line.endswith(b"}")]

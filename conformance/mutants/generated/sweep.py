@@ -1,0 +1,120 @@
+"""A sweep: the baseline is completed, and every mutant of a sample is hunted, on several processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from conformance.mutants.generated import workers
+from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Likelihood
+from conformance.mutants.generated.reach import CaseReach, reaching
+from conformance.mutants.generated.store import Store, fingerprint
+
+_Hunted = tuple[list[HuntedCase], str, list[str]]
+
+
+def complete_baseline(
+    cases: Sequence[str], store: Store, pool: ProcessPoolExecutor, progress: Callable[[int, int], None]
+) -> dict[str, CaseReach]:
+    """The baseline of these cases; what is not known yet is recorded."""
+    known = store.reaches()
+    missing = [case for case in cases if case not in known]
+    for number, reach in enumerate(pool.map(workers.record, missing), start=1):
+        store.keep_reach(reach)
+        known[reach.case] = reach
+        progress(number, len(missing))
+    return {case: known[case] for case in cases}
+
+
+@dataclass
+class Sweep:
+    """Hunts mutants. `reaches`: the baseline of the cases that may be played; `most`: how many for one mutant."""
+
+    reaches: Mapping[str, CaseReach]
+    store: Store
+    pool: ProcessPoolExecutor
+    jobs: int
+    most: int
+    _likelihood: Likelihood = field(default_factory=Likelihood)
+    _known: dict[str, dict[str, HuntedCase]] = field(default_factory=dict)
+
+    def hunt(self, mutants: Sequence[GeneratedMutant]) -> Iterator[HuntedMutant]:
+        """Every mutant's fate, as it becomes known."""
+        self._known = self.store.sayings()
+        unknown = []
+        for mutant in mutants:
+            fate = self._fate_without_playing(mutant)
+            if fate is None:
+                unknown.append(mutant)
+            else:
+                yield fate
+        yield from self._play(unknown)
+
+    def _play(self, mutants: Sequence[GeneratedMutant]) -> Iterator[HuntedMutant]:
+        waiting = list(reversed(mutants))
+        running: dict[Future[_Hunted], tuple[GeneratedMutant, float]] = {}
+        while waiting or running:
+            # Only as many as there are processes: whoever comes later is hunted with what is known by then.
+            while waiting and len(running) < self.jobs:
+                mutant = waiting.pop()
+                running[self.pool.submit(workers.hunt, mutant, self._order(mutant))] = mutant, time.monotonic()
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                mutant, began_s = running.pop(future)
+                yield self._concluded(mutant, future.result(), time.monotonic() - began_s)
+
+    def _order(self, mutant: GeneratedMutant) -> list[str]:
+        """The cases to play, without those that are known to notice nothing."""
+        known = self._known.get(fingerprint(mutant), {})
+        reaches = [reach for reach in reaching(mutant, self.reaches.values()) if reach.case not in known]
+        left = max(0, self.most - len(known))
+        return [reach.case for reach in self._likelihood.ordered(mutant, reaches)][:left]
+
+    def _fate_without_playing(self, mutant: GeneratedMutant) -> HuntedMutant | None:
+        reachable = {reach.case for reach in reaching(mutant, self.reaches.values())}
+        if not reachable:
+            return HuntedMutant(key=mutant.key, fate="unreached")
+        known = {case: said for case, said in self._known.get(fingerprint(mutant), {}).items() if case in reachable}
+        noticed = [said for said in known.values() if said.requirement]
+        if noticed:
+            self._likelihood.note(mutant, noticed[0].case)
+            return _killed(mutant, noticed[0], 0, 0.0, [])
+        if len(known) >= min(len(reachable), self.most):
+            return HuntedMutant(key=mutant.key, fate="survived", passed=sorted(known), reach=len(reachable))
+        return None
+
+    def _concluded(self, mutant: GeneratedMutant, hunted: _Hunted, took_s: float) -> HuntedMutant:
+        said, broken, problems = hunted
+        if broken:
+            return HuntedMutant(key=mutant.key, fate="broken", message=broken, took_s=took_s, problems=problems)
+        self.store.keep_sayings(mutant, said)
+        noticed = [each for each in said if each.requirement]
+        if noticed:
+            self._likelihood.note(mutant, noticed[0].case)
+            return _killed(mutant, noticed[0], len(said), took_s, problems)
+        return HuntedMutant(
+            key=mutant.key,
+            fate="undecided" if problems else "survived",
+            played=len(said),
+            took_s=took_s,
+            passed=sorted({each.case for each in said} | self._known.get(fingerprint(mutant), {}).keys()),
+            reach=sum(1 for _ in reaching(mutant, self.reaches.values())),
+            problems=problems,
+        )
+
+
+def _killed(mutant: GeneratedMutant, by: HuntedCase, played: int, took_s: float, problems: list[str]) -> HuntedMutant:
+    return HuntedMutant(
+        key=mutant.key,
+        fate="killed",
+        case=by.case,
+        requirement=by.requirement,
+        message=by.message,
+        warns=by.warns,
+        played=played,
+        took_s=took_s,
+        problems=problems,
+    )

@@ -1,0 +1,72 @@
+"""Processes that play cases, each with a Redis and an oracle of its own, kept warm from one mutant to the next."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing.util
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing.synchronize import Event
+
+from conformance.environment.clients import Launch
+from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.hunting import HuntedCase, Hunter
+from conformance.mutants.generated.player import Player, PlayerSetting
+from conformance.mutants.generated.reach import CaseReach, case_names
+from conformance.mutants.generated.recording import Recorder
+from conformance.mutants.matrix import ScenarioCase, all_cases
+
+
+class _Worker:
+    """What one process has."""
+
+    def __init__(self, setting: PlayerSetting, healthy: Launch, ending: Event) -> None:
+        self._stack = ExitStack()
+        self.cases: Mapping[str, ScenarioCase] = case_names(all_cases())
+        player = self._stack.enter_context(Player(setting))
+        self.recorder = Recorder(player)
+        self.hunter = Hunter(player, self.cases, healthy, ending.is_set)
+        self._stack.callback(self.recorder.close)
+        self._stack.callback(self.hunter.close)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+_OF_THIS_PROCESS: list[_Worker] = []
+
+
+def _open(setting: PlayerSetting, healthy: Launch, ending: Event) -> None:
+    # Ctrl-C is for the parent, which ends its workers in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable()  # what broken clients complain about
+    worker = _Worker(setting, healthy, ending)
+    _OF_THIS_PROCESS.append(worker)
+    multiprocessing.util.Finalize(worker, worker.close, exitpriority=10)
+
+
+def record(name: str) -> CaseReach:
+    """Record one case in this process."""
+    [worker] = _OF_THIS_PROCESS
+    return worker.recorder.record(name, worker.cases[name])
+
+
+def hunt(mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase], str, list[str]]:
+    """Hunt one mutant in this process."""
+    [worker] = _OF_THIS_PROCESS
+    return worker.hunter.hunt(mutant, names)
+
+
+@contextmanager
+def worker_processes(setting: PlayerSetting, healthy: Launch, count: int) -> Iterator[ProcessPoolExecutor]:
+    """So many processes; they end with the block, at the latest after the case that each is at."""
+    context = multiprocessing.get_context("spawn")
+    ending = context.Event()
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, healthy, ending))
+    try:
+        yield pool
+    finally:
+        ending.set()
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,224 @@
+"""Generated mutants meet cases: one is noticed, a harmless one is not, one that hangs is ended; what is kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from conformance.environment.clients import Launch, find_toolchain
+from conformance.mutants.generated import hunting, player
+from conformance.mutants.generated.catalogue import REFERENCE, Catalogue
+from conformance.mutants.generated.change import Edit, GeneratedMutant, Place
+from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood
+from conformance.mutants.generated.judgements import Judgement
+from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
+from conformance.mutants.generated.page import kill_matrix_page
+from conformance.mutants.generated.player import Player, PlayerSetting
+from conformance.mutants.generated.rates import KillRate
+from conformance.mutants.generated.reach import CaseReach, case_names, reaching
+from conformance.mutants.generated.recording import Recorder
+from conformance.mutants.generated.store import Store, fingerprint
+from conformance.mutants.matrix import ScenarioCase, all_cases
+from conformance.reference_impl.scripts.runner import ScriptTexts
+
+PLAIN, LIFO = "add/a_plain_job_enters_wait_at_the_left", "add/a_lifo_job_enters_wait_at_the_right"
+
+
+@pytest.fixture(scope="module")
+def catalogue(scripts: ScriptTexts) -> Catalogue:
+    return Catalogue.of({name: script.text for name, script in scripts.items()})
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, ScenarioCase]:
+    return case_names(all_cases())
+
+
+@pytest.fixture(scope="module")
+def playing(catalogue: Catalogue) -> Iterator[Player]:
+    texts = {name: text.decode() for name, text in catalogue.scripts.items()}
+    with Player(PlayerSetting(oracle=find_toolchain("", print).oracle, scripts=texts)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def hunter(playing: Player, cases: dict[str, ScenarioCase]) -> Iterator[Hunter]:
+    healthy = Launch("reference", [sys.executable, "-m", "conformance.reference_impl.driver"])
+    found = Hunter(playing, cases, healthy, lambda: False)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def recorder(playing: Player) -> Iterator[Recorder]:
+    found = Recorder(playing)
+    yield found
+    found.close()
+
+
+def _in_lua(catalogue: Catalogue, script: str, function: str, operator: str) -> GeneratedMutant:
+    return next(
+        each for each in catalogue.of_file(f"lua {script}") if (each.function, each.operator) == (function, operator)
+    )
+
+
+def _in_python(file: str, before: str, after: str) -> GeneratedMutant:
+    """A change by hand, which no operator makes."""
+    text = (REFERENCE / file).read_bytes()
+    start = text.index(before.encode())
+    return GeneratedMutant(
+        "python",
+        file,
+        "f",
+        1,
+        "by-hand",
+        Edit(start, start + len(before), after),
+        (Place(file, 1, 1),),
+        f"python/{file}/f",
+    )
+
+
+def test_a_change_of_lua_is_noticed_by_the_first_case_that_looks(catalogue: Catalogue, hunter: Hunter) -> None:
+    mutant = _in_lua(catalogue, "addStandardJob", "addJobInTargetList", "drop-call")
+    said, broken, problems = hunter.hunt(mutant, [LIFO, PLAIN])
+    assert (broken, problems) == ("", [])
+    assert [each.case for each in said] == [LIFO]
+    assert said[0].requirement
+
+
+def test_a_change_that_changes_nothing_is_not_noticed(hunter: Hunter) -> None:
+    harmless = _in_python("queue.py", "from __future__", "# nothing\nfrom __future__")
+    assert hunter.hunt(harmless, [PLAIN, LIFO]) == ([HuntedCase(PLAIN), HuntedCase(LIFO)], "", [])
+
+
+def test_a_client_that_does_not_start_is_no_mutant(hunter: Hunter) -> None:
+    said, broken, _ = hunter.hunt(_in_python("queue.py", "from __future__", "1 / 0\nfrom __future__"), [PLAIN])
+    assert said == []
+    assert "exit code 1" in broken
+
+
+def test_a_client_that_hangs_is_ended_and_noticed(hunter: Hunter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not even let go of its event loop."""
+    monkeypatch.setattr(player, "LIMIT_S", 5.0)
+    head = "    async def add("
+    text = (REFERENCE / "queue.py").read_text("utf-8")
+    body = text.index('"""', text.index('"""', text.index(head)) + 3) + 3
+    hanging = GeneratedMutant(
+        "python", "queue.py", "f", 1, "by-hand", Edit(body, body, "\n        while True: pass"), (), "python/queue.py/f"
+    )
+    said, broken, problems = hunter.hunt(hanging, [PLAIN])
+    assert (broken, problems) == ("", [])
+    assert said[0].requirement
+
+
+def test_a_baseline_says_what_a_case_passes(
+    recorder: Recorder, cases: dict[str, ScenarioCase], catalogue: Catalogue
+) -> None:
+    reach = recorder.record(LIFO, cases[LIFO])
+    assert reach.healthy
+    assert set(reach.passed) & set(catalogue.scripts) == {"addStandardJob"}
+    passed = [each for each in catalogue.of_file("lua addStandardJob") if list(reaching(each, [reach]))]
+    functions = {each.function for each in passed}
+    assert {"storeJob", "addJobInTargetList"} <= functions
+    assert "deduplicateJobWithoutReplace" not in functions
+    lines = {(file, line) for file, all_lines in reach.passed.items() for line in all_lines}
+    add = next(each for each in catalogue.of_file("python queue.py") if each.function == "Queue.add")
+    assert any((place.file, line) in lines for place in add.places for line in range(place.first, place.last + 1))
+
+
+def _reach(case: str, took_ms: float = 10.0, **passed: list[int]) -> CaseReach:
+    return CaseReach(case=case, passed=passed, whole=[], took_ms=took_ms, healthy=True)
+
+
+MUTANT = GeneratedMutant(
+    "lua", "s", "main", 1, "negate", Edit(4, 6, "x"), (Place("s", 4, 4),), "lua/pause/main/negate/1"
+)
+
+
+def test_only_cases_that_pass_the_place_are_played() -> None:
+    whole = CaseReach(case="own", passed={}, whole=["s"], took_ms=1.0, healthy=True)
+    sick = CaseReach(case="sick", passed={"s": [4]}, whole=[], took_ms=1.0, healthy=False)
+    found = reaching(MUTANT, [_reach("there", s=[1, 4, 9]), _reach("elsewhere", s=[3, 5]), _reach("no"), whole, sick])
+    assert [reach.case for reach in found] == ["there", "own"]
+
+
+def test_the_likeliest_case_is_played_first_and_every_area_has_its_turn() -> None:
+    reaches = [_reach("a/x", 1.0), _reach("a/y", 2.0), _reach("b/z[1]", 3.0), _reach("b/z[2]", 4.0)]
+    likelihood = Likelihood()
+    assert [each.case for each in likelihood.ordered(MUTANT, reaches)] == ["a/x", "b/z[1]", "a/y", "b/z[2]"]
+    likelihood.note(MUTANT, "b/z[2]")
+    assert next(each.case for each in likelihood.ordered(MUTANT, reaches)) == "b/z[2]"
+
+
+def test_cases_have_names_of_their_own(cases: dict[str, ScenarioCase]) -> None:
+    assert len(cases) == len(all_cases())
+    assert all(name.isprintable() and name.encode() for name in cases)
+
+
+def test_what_is_kept_holds_as_long_as_the_scenario_is_unchanged(tmp_path: Path) -> None:
+    store = Store({"a": "1", "b": "1"}, tmp_path)
+    store.keep_reach(_reach("a"))
+    store.keep_sayings(MUTANT, [HuntedCase("a"), HuntedCase("b", "row", "message")])
+    again = Store({"a": "1", "b": "2"}, tmp_path)
+    assert again.reaches() == {"a": _reach("a")}
+    assert again.sayings() == {fingerprint(MUTANT): {"a": HuntedCase("a")}}
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    store = Store({"a": "1"}, tmp_path)
+    store.keep_reach(_reach("a"))
+    [file] = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes() + b'{"scenario":"1","rea')
+    assert store.reaches() == {"a": _reach("a")}
+
+
+def test_the_interval_is_wilsons() -> None:
+    low, high = KillRate(82, 114).interval
+    assert (round(KillRate(82, 114).percent), round(low), round(high)) == (72, 63, 79)
+    assert KillRate(0, 0).interval == (0.0, 100.0)
+    assert str(KillRate(10, 10)) == "10 of 10, 100 % (72 to 100)"
+
+
+def _judged(fate: hunting.Fate, judgement: Judgement | None = None, *, warns: bool = False) -> JudgedMutant:
+    hunted = HuntedMutant(key=MUTANT.key, fate=fate, case="area/case[x|y]", requirement="row", warns=warns)
+    return JudgedMutant(MUTANT, hunted, judgement)
+
+
+EQUIVALENT = Judgement(("lua/pause/*",), "equivalent", "nobody reads it")
+OUTCOME = SweepOutcome(
+    7,
+    "full",
+    3,
+    [
+        _judged("killed"),
+        _judged("killed", warns=True),
+        _judged("survived"),
+        _judged("unreached"),
+        _judged("survived", EQUIVALENT),
+        _judged("undecided"),
+        _judged("broken"),
+    ],
+)
+
+
+def test_what_nobody_can_notice_and_what_was_not_decided_does_not_count() -> None:
+    assert OUTCOME.rate == KillRate(2, 4)
+    assert OUTCOME.by_language == {"lua": KillRate(2, 4)}
+    assert (len(OUTCOME.holes), len(OUTCOME.judged("equivalent")), OUTCOME.only_warned) == (2, 1, 1)
+    assert OUTCOME.misjudged == []
+
+
+def test_a_judgement_that_a_case_refutes_is_told() -> None:
+    refuted = SweepOutcome(7, "full", 3, [_judged("killed", EQUIVALENT)])
+    assert len(refuted.misjudged) == 1
+    assert refuted.rate == KillRate(1, 1)
+
+
+def test_the_page_has_the_numbers_and_names_and_no_text_of_a_script() -> None:
+    page = kill_matrix_page([OUTCOME], "bullmq-conformance mutants --seed 7")
+    assert "| 7 | full | 7 | 2 of 4, 50 % (15 to 85) | 1 | 1 | 0 | 2 | 1 | 1 |" in page
+    assert r"| `lua/pause/main/negate/1` | `area/case[x\|y]` | `row` (warns) |" in page
+    assert "nobody reads it" in page
