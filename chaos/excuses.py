@@ -54,6 +54,7 @@ PAUSES = "BullMQ lets ioredis pause for min(e^n, 20000) ms, at least 1 s, before
 REFUSING = (
     "redis.readonly",
     "redis.misconf",
+    "redis.disk-full",
     "redis.oom",
     "redis.busy",
     "evict.volatile-*",  # nothing that expires is left to evict: OOM

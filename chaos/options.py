@@ -22,15 +22,16 @@ ALONE_MS = 25_000
 class ChaosOptions:
     """What to run, and on what.
 
-    `faults`: those of one run, or of a whole suite (see `runs`): `together` in one run, by the seed (a soak), else one
-    run for each. `alone`: begin with the workload alone. `crash_points`: also break every script at its three points.
-    `duration_ms` is a least time: every fault gets its turn. `hold_ms`: how long each fault is kept on, and `rounds`:
-    how often it comes, None for the fault's own. `mix`: the workload, None for that of the faults. `pause_ms`: between
-    two calls of a producer. `oracle`: its version, where it is not the pinned one. `partner`: the client of the last
-    worker, where it is another one: two clients, or two versions, share the queues. `image`: run the workers in
-    containers of this image instead of by the client's command. `redis`: as the user wrote it, for the line that
-    repeats a run; the environment has what it stands for. `out`: folder of history and results, None for nowhere.
-    `command`: the command line that asked for all this, for the results file.
+    `faults`: those of one run, or of a whole suite (see `runs`): `together` in one run, by the seed (a soak), else
+    one run for each. `alone`: begin with the workload alone. `at_once`: how many faults of one run overlap.
+    `crash_points`: also break every script at its three points. `duration_ms` is a least time: every fault gets its
+    turn. `hold_ms`: how long each fault is kept on, and `rounds`: how often it comes, None for the fault's own.
+    `mix`: the workload, None for that of the faults. `pause_ms`: between two calls of a producer. `oracle`: its
+    version, where it is not the pinned one. `partner`: the client of the last worker, where it is another one: two
+    clients, or two versions, share the queues. `image`: run the workers in containers of this image instead of by
+    the client's command. `redis`: as the user wrote it, for the line that repeats a run; the environment has what
+    it stands for. `out`: folder of history and results, None for nowhere. `command`: the command line that asked
+    for all this, for the results file.
     """
 
     client: Launch
@@ -43,6 +44,7 @@ class ChaosOptions:
     redis: str = ""
     out: Path | None = None
     together: bool = False
+    at_once: int = 1
     alone: bool = False
     crash_points: bool = False
     oracle: str = ""
@@ -96,6 +98,7 @@ class ChaosOptions:
         words = ["bullmq-conformance", "chaos", "--faults", ",".join(fault.name for fault in self.faults) or "none"]
         words += ["--topology", self.topology, "--seed", str(self.seed)]
         words += ["--together"] if self.together else []
+        words += ["--at-once", str(self.at_once)] if self.at_once > 1 else []
         words += ["--duration", f"{self.duration_ms / 1000:g}s"] if self.duration_ms else []
         words += ["--hold", f"{self.hold_ms / 1000:g}s"] if self.hold_ms is not None else []
         words += ["--redis", self.redis] if self.redis else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -162,6 +163,14 @@ class RedisProcess:
     def thaw(self) -> None:
         """SIGCONT."""
         self._signal(signal.SIGCONT)
+
+    def limit_files(self, most_bytes: int | None) -> None:
+        """Let no file of its grow beyond so many bytes (None: any size), as a full disk would not. Linux only.
+
+        It must ignore SIGXFSZ, as what Python has started does.
+        """
+        _, hard = resource.prlimit(self._pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (hard if most_bytes is None else most_bytes, hard))
 
     def close(self) -> None:
         """End it, whatever state it is in, and remove its folder. May be called again."""

@@ -18,7 +18,8 @@ import msgspec
 from chaos.calm import CalmWatch, keep_calm
 from chaos.clients import ChaosProducer, ChaosWorker, ProcessorTimer
 from chaos.crash_points import CrashBench, CrashResult, crash, points_of
-from chaos.faults.base import ChaosSystem, Fault
+from chaos.faults.base import ChaosSystem
+from chaos.nemesis import injected, schedule
 from chaos.observers import (
     ProcessMonitor,
     QueueObserver,
@@ -278,9 +279,11 @@ def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch, troub
         producer.start()
     system.pause(LEAD_MS)
     sample_connections(system.recorder, system.processes)
-    for fault in _faults_in_turn(options, system):
-        with troubles.noting(fault.name), fault.inject_into(system):
-            system.pause(fault.hold_ms if options.hold_ms is None else options.hold_ms)
+    ends_ms = begun + options.duration_ms - GAP_MS
+    faults = options.faults
+    for chosen in schedule(faults, system, rounds=options.rounds, until_ms=ends_ms, at_once=options.at_once):
+        with injected(chosen, system, troubles):
+            system.pause(max(fault.hold_ms for fault in chosen) if options.hold_ms is None else options.hold_ms)
         system.recorder.insist()
         system.pause(GAP_MS)
     while (left := begun + options.duration_ms - system.recorder.now_ms()) > 0:
@@ -289,17 +292,6 @@ def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch, troub
         keep_calm(system, watch, invariants_tested_by(options.faults))
     for producer in system.producers:
         producer.stop()
-
-
-def _faults_in_turn(options: ChaosOptions, system: ChaosSystem) -> Iterator[Fault]:
-    """Every fault as often as it wants to be; then, while there is time, any of them."""
-    once = [fault for fault in options.faults for _ in range(options.rounds or fault.times)]
-    if len(options.faults) > 1:
-        system.random.shuffle(once)
-    ends = system.recorder.now_ms() + options.duration_ms - GAP_MS
-    yield from once
-    while options.faults and system.recorder.now_ms() < ends:
-        yield system.random.choice(list(options.faults))
 
 
 def _settle(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from random import Random
 
 from chaos.faults.base import ChaosSystem, fault
 from chaos.faults.processes import victim
 from chaos.processes import ClientProcess
 from conformance.observe.tap.rules import BlackHole, Cut, Trigger
-from conformance.observe.tap.socket_writer import RedisLink
+from conformance.observe.tap.socket_writer import RedisLink, SilentDirection
 
 
 @contextmanager
@@ -44,6 +45,30 @@ def partition_producer(system: ChaosSystem) -> Iterator[None]:
 def partition_all(system: ChaosSystem) -> Iterator[None]:
     """Nobody hears anything from Redis for longer than locks live."""
     with _silent(system, system.processes):
+        yield
+
+
+@contextmanager
+def _one_way(system: ChaosSystem, direction: SilentDirection) -> Iterator[None]:
+    """One worker's packets get through one way only."""
+    worker = victim(system)
+    with system.window(f"{worker.name} {direction}", resume_ms=system.stall_ms), worker.tap.silence(direction):
+        yield
+
+
+@fault("network.deaf-worker", group="network", hold_ms=4500, times=1)
+@contextmanager
+def deaf_worker(system: ChaosSystem) -> Iterator[None]:
+    """Redis hears a worker and carries out what it asks; no answer reaches it for longer than its locks live."""
+    with _one_way(system, "to-client"):
+        yield
+
+
+@fault("network.unheard-worker", group="network", hold_ms=4500, times=1)
+@contextmanager
+def unheard_worker(system: ChaosSystem) -> Iterator[None]:
+    """What a worker sends does not reach Redis for longer than its locks live; answers would still reach it."""
+    with _one_way(system, "to-redis"):
         yield
 
 
@@ -110,6 +135,11 @@ def black_hole(system: ChaosSystem) -> Iterator[None]:
         yield
 
 
+def random_of(system: ChaosSystem) -> Random:
+    """Chance of its own for packets, from the seed: the run's own is not for the tap's thread."""
+    return Random(system.random.random())
+
+
 @contextmanager
 def _slow(system: ChaosSystem, link: RedisLink) -> Iterator[None]:
     """All connections are like this."""
@@ -133,6 +163,22 @@ def trickle(system: ChaosSystem) -> Iterator[None]:
 def latency(system: ChaosSystem) -> Iterator[None]:
     """Every packet takes 100 ms longer."""
     with _slow(system, RedisLink(latency_ms=100)):
+        yield
+
+
+@fault("network.jitter", group="network", hold_ms=2500, times=1)
+@contextmanager
+def jitter(system: ChaosSystem) -> Iterator[None]:
+    """Packets take 10 ms longer and, by chance, 40 ms more on average, some of them several hundred."""
+    with _slow(system, RedisLink(latency_ms=10, jitter_ms=40, random=random_of(system))):
+        yield
+
+
+@fault("network.loss", group="network", hold_ms=2500, times=1)
+@contextmanager
+def loss(system: ChaosSystem) -> Iterator[None]:
+    """A tenth of all packets is lost and sent again after 200 ms, as TCP does; what follows waits for them."""
+    with _slow(system, RedisLink(loss=0.1, random=random_of(system))):
         yield
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import redis
 
@@ -216,6 +216,49 @@ def misconf(system: ChaosSystem) -> Iterator[None]:
 
 def _last_save(client: redis.Redis) -> str:
     return str(client.info("persistence")["rdb_last_bgsave_status"])
+
+
+@fault(
+    "redis.disk-full",
+    group="redis",
+    hold_ms=2500,
+    times=1,
+    topologies=ALONE,
+    persistence="aof-everysec",
+    containers=False,
+)
+@contextmanager
+def disk_full(system: ChaosSystem) -> Iterator[None]:
+    """There is no room for the append-only file: Redis takes no writes until there is (MISCONF)."""
+    server = local_process(system)
+    with system.window(resume_ms=system.stall_ms), server.connect() as client:
+        # A limit on the size of files is a disk without room: the same failed write, for this one process.
+        server.limit_files(0)
+        try:
+            if not wait_until(lambda: _last_append(client) == "err", deadline_s=10):
+                raise EnvironmentProblem("Redis could write its append-only file although there is no room")
+            yield
+        finally:
+            server.limit_files(None)
+            if not wait_until(lambda: _last_append(client) == "ok", deadline_s=10):
+                raise EnvironmentProblem("Redis does not write its append-only file although there is room again")
+
+
+def _last_append(client: redis.Redis) -> str:
+    return str(client.info("persistence")["aof_last_write_status"])
+
+
+@fault("redis.noperm", group="redis", hold_ms=800, times=2)
+@contextmanager
+def noperm(system: ChaosSystem) -> Iterator[None]:
+    """Somebody takes the permission to call scripts away from the clients' user (NOPERM), and gives it back."""
+    with ExitStack() as stack:
+        stack.enter_context(system.window("evalsha, eval", resume_ms=system.stall_ms))
+        clients = [stack.enter_context(server.connect()) for server in _primaries(system)]
+        for client in clients:
+            stack.callback(send, client, "ACL", "SETUSER", "default", "+@all")
+            send(client, "ACL", "SETUSER", "default", "-evalsha", "-eval")
+        yield
 
 
 @fault("redis.noauth", group="redis", hold_ms=1000, times=1)

@@ -45,6 +45,13 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 )
 @click.option("--together", is_flag=True, help="All faults in one run, chosen by the seed (a soak).")
 @click.option(
+    "--at-once",
+    type=click.IntRange(1, 3),
+    default=1,
+    show_default=True,
+    help="With --together: so many faults overlap, of processes, network and servers.",
+)
+@click.option(
     "--crash-points",
     is_flag=True,
     help="Break every script at its three points; alone, only that; part of the default.",
@@ -91,6 +98,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
             redis=options["redis"],
             out=out,
             together=options["together"],
+            at_once=options["at_once"],
             alone=everything,
             crash_points=options["crash_points"] or everything,
             oracle=environment.toolchain.package.version if options["oracle"] else "",

@@ -11,7 +11,7 @@ import contextlib
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, cast
 
 from conformance.observe.tap.cluster import ClusterAddresses
@@ -20,7 +20,7 @@ from conformance.observe.tap.interference import ConnectionEnded, before_send, p
 from conformance.observe.tap.pairing import ReplyPairing, Transactions, has_run
 from conformance.observe.tap.recording import Recording, TappedCommand
 from conformance.observe.tap.rules import DueRule, RuleBook, TapRule
-from conformance.observe.tap.socket_writer import SocketWriter
+from conformance.observe.tap.socket_writer import SilentDirection, SocketWriter
 
 UNIX = "unix:"
 
@@ -135,15 +135,21 @@ class Conversation:
         self.to_redis.abort()
         self.to_client.abort()
 
-    def silence(self) -> None:
-        """Let nothing out on either side. As many `unsilence` are needed."""
-        self.to_redis.stop()
-        self.to_client.stop()
+    def silence(self, direction: SilentDirection = "both") -> None:
+        """Let nothing out that way. Counts: as many `unsilence` are needed."""
+        for writer in self._ways(direction):
+            writer.stop()
 
-    def unsilence(self) -> None:
-        """Let out what `silence` has kept back."""
-        self.to_redis.go()
-        self.to_client.go()
+    def unsilence(self, direction: SilentDirection = "both") -> None:
+        """Let out what was kept back."""
+        for writer in self._ways(direction):
+            writer.go()
+
+    def _ways(self, direction: SilentDirection) -> Iterator[SocketWriter]:
+        if direction != "to-client":
+            yield self.to_redis
+        if direction != "to-redis":
+            yield self.to_client
 
     def _arrived(self, raw: bytes, args: tuple[bytes, ...]) -> None:
         command = TappedCommand(raw, args, self.number, self.node)

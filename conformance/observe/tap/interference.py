@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from conformance.observe.tap.recording import TappedCommand
 from conformance.observe.tap.rules import BlackHole, Chunks, Cut, Delay, DueRule, Error, Hold, TapRule
-from conformance.observe.tap.socket_writer import RedisLink, SocketWriter
+from conformance.observe.tap.socket_writer import RedisLink, SilentDirection, SocketWriter
 
 
 class ConnectionEnded(Exception):
@@ -31,11 +32,11 @@ class TappedConnection(Protocol):
         """End both sides."""
         ...
 
-    def silence(self) -> None:
-        """Let nothing out on either side."""
+    def silence(self, direction: SilentDirection = "both") -> None:
+        """Let nothing out that way."""
         ...
 
-    def unsilence(self) -> None:
+    def unsilence(self, direction: SilentDirection = "both") -> None:
         """Let out what `silence` has kept back."""
         ...
 
@@ -122,13 +123,20 @@ async def write_in_pieces(writer: SocketWriter, data: bytes, chunks: Chunks | No
         await asyncio.sleep(chunks.pause_ms / 1000)
 
 
+@dataclass(frozen=True, eq=False)
+class TapSilence:
+    """One silence: which way nothing passes."""
+
+    direction: SilentDirection = "both"
+
+
 class TapConditions:
     """In force on the connections in `live`, and those given to `apply_to_new`. Taking back twice does nothing."""
 
     def __init__(self, live: Mapping[int, TappedConnection]) -> None:
         self._live = live
         self._links: list[tuple[RedisLink, int | None]] = []
-        self._silences: list[object] = []
+        self._silences: list[TapSilence] = []
         self._refusals: list[object] = []
 
     @property
@@ -139,8 +147,8 @@ class TapConditions:
     def apply_to_new(self, connection: TappedConnection) -> None:
         """Put a new connection under what is in force, before its first byte can pass."""
         self._apply_links()
-        for _ in self._silences:
-            connection.silence()
+        for silence in self._silences:
+            connection.silence(silence.direction)
 
     def slow_down(self, entry: tuple[RedisLink, int | None]) -> None:
         """Make all connections slow, or the one with this number."""
@@ -152,18 +160,18 @@ class TapConditions:
         _discard(self._links, entry)
         self._apply_links()
 
-    def silence(self, silence: object) -> None:
+    def silence(self, silence: TapSilence) -> None:
         """Let nothing pass."""
         self._silences.append(silence)
         for connection in list(self._live.values()):
-            connection.silence()
+            connection.silence(silence.direction)
 
-    def unsilence(self, silence: object) -> None:
+    def unsilence(self, silence: TapSilence) -> None:
         """Take a silence back."""
         if silence in self._silences:
             self._silences.remove(silence)
             for connection in list(self._live.values()):
-                connection.unsilence()
+                connection.unsilence(silence.direction)
 
     def refuse(self, refusal: object) -> None:
         """Reset new connections."""

@@ -7,28 +7,55 @@ import contextlib
 import socket
 import struct
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal, TypeAlias
 
 from conformance.problems import UsageProblem
 
 _PIECE_S = 0.01
 """Data on a slow link goes out in pieces that take this long."""
 
+RETRANSMIT_MS = 200.0
+"""How long TCP waits before it sends a lost packet again (Linux: its shortest time-out)."""
+
+SilentDirection: TypeAlias = Literal["both", "to-redis", "to-client"]
+"""Which way nothing passes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RedisLink:
-    """How a connection is, in each direction: added latency (ms), bandwidth (bytes per s), bytes per packet."""
+    """How a connection is, in each direction: added latency (ms), bandwidth (bytes per s), bytes per packet.
+
+    `jitter_ms`: the mean of what comes on top of the latency, differently for each packet (exponentially distributed:
+    mostly little, now and then much). `loss`: the share of packets that are lost and so arrive `RETRANSMIT_MS` late.
+    Nothing is ever reordered: as with TCP, what comes after a late packet waits for it. `random` draws both.
+    """
 
     latency_ms: float = 0.0
+    jitter_ms: float = 0.0
+    loss: float = 0.0
     bytes_per_s: float | None = None
     chunk_bytes: int | None = None
+    random: Random = field(default_factory=Random, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse what no link can be. Raises UsageProblem."""
-        if self.latency_ms < 0:
-            raise UsageProblem(f"a latency of {self.latency_ms} ms", hint="it must be 0 or more")
+        if not 0 <= self.loss < 1:
+            raise UsageProblem(f"a loss of {self.loss}", hint="it is a share of all packets, from 0 to less than 1")
+        if min(self.latency_ms, self.jitter_ms) < 0:
+            raise UsageProblem(f"a latency of {min(self.latency_ms, self.jitter_ms)} ms", hint="it must be 0 or more")
         if any(number is not None and number <= 0 for number in (self.bytes_per_s, self.chunk_bytes)):
             raise UsageProblem("a link lets something through", hint="use BlackHole for one that does not")
+
+    def delay_s(self) -> float:
+        """How long the next packet takes longer."""
+        delay_ms = self.latency_ms
+        if self.jitter_ms:
+            delay_ms += self.random.expovariate(1 / self.jitter_ms)
+        if self.loss and self.random.random() < self.loss:
+            delay_ms += RETRANSMIT_MS
+        return delay_ms / 1000
 
     def pieces(self, data: bytes) -> list[bytes]:
         """How data is cut on this link."""
@@ -118,7 +145,7 @@ class SocketWriter:
             self._line_free_s = max(now, self._line_free_s)
             if link.bytes_per_s is not None:
                 self._line_free_s += len(piece) / link.bytes_per_s
-            self._queue.append((self._line_free_s + link.latency_ms / 1000, piece))
+            self._queue.append((self._line_free_s + link.delay_s(), piece))
 
     def _pump(self) -> None:
         """Send what is due, and come back for the next. Pieces of a chunked link go out one per turn of the loop."""

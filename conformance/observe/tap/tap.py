@@ -21,11 +21,11 @@ from typing import Self, TypeVar
 
 from conformance.observe.tap.cluster import ClusterAddresses, NoClusterAddresses
 from conformance.observe.tap.conversation import ClientSide, Conversation
-from conformance.observe.tap.interference import TapConditions
+from conformance.observe.tap.interference import TapConditions, TapSilence
 from conformance.observe.tap.loop import LoopThread
 from conformance.observe.tap.recording import KEPT_ARGUMENT_BYTES, Recording
 from conformance.observe.tap.rules import Action, Barrier, RuleBook, TapRule, Trigger
-from conformance.observe.tap.socket_writer import RedisLink
+from conformance.observe.tap.socket_writer import RedisLink, SilentDirection
 from conformance.problems import EnvironmentProblem, UsageProblem
 
 HOST = "127.0.0.1"
@@ -144,9 +144,13 @@ class Tap:
             self._do(partial(self._conditions.speed_up, entry))
 
     @contextlib.contextmanager
-    def silence(self) -> Iterator[None]:
-        """Let nothing pass on any connection, new ones too, for the duration of the block; afterwards all arrives."""
-        silence = object()
+    def silence(self, direction: SilentDirection = "both") -> Iterator[None]:
+        """Let nothing pass on any connection, new ones too, for the duration of the block; afterwards all arrives.
+
+        `direction`: one way only, as where routes are broken one way: Redis still hears the client, or the other way
+        round.
+        """
+        silence = TapSilence(direction)
         self._do(partial(self._conditions.silence, silence))
         try:
             yield

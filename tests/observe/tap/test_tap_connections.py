@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ import redis as redis_py
 from conformance.observe.tap.recording import NotSeen
 from conformance.observe.tap.resp import encode_command
 from conformance.observe.tap.rules import BlackHole, Cut, Hold, Trigger
-from conformance.observe.tap.socket_writer import RedisLink
+from conformance.observe.tap.socket_writer import RETRANSMIT_MS, RedisLink
 from conformance.observe.tap.tap import Tap
 from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
@@ -270,6 +271,39 @@ def test_latency_is_added_in_both_directions(tap: Tap, wire: Wire) -> None:
     started = time.monotonic()
     assert wire.ask("PING") == b"PONG"
     assert time.monotonic() - started < 0.06
+
+
+def test_a_link_with_loss_and_jitter_is_late_by_chance_and_never_out_of_order(tap: Tap, wire: Wire) -> None:
+    with tap.link(RedisLink(loss=0.5, jitter_ms=2, random=Random(1))):
+        started = time.monotonic()
+        for number in range(12):
+            wire.send("ECHO", str(number))
+        assert [wire.reply() for _ in range(12)] == [str(number).encode() for number in range(12)]
+        assert time.monotonic() - started >= RETRANSMIT_MS / 1000
+
+
+def test_a_link_is_one_that_can_be() -> None:
+    for loss in (1.0, -0.1):
+        with pytest.raises(UsageProblem):
+            RedisLink(loss=loss)
+    with pytest.raises(UsageProblem):
+        RedisLink(jitter_ms=-1)
+
+
+def test_one_way_silence(tap: Tap, wire: Wire, redis: Any) -> None:
+    """Redis carries out what it hears, though nobody hears it; the other way round, it hears nothing."""
+    assert wire.ask("PING") == b"PONG"
+    with tap.silence("to-client"):
+        wire.send("SET", "one-way", "1")
+        eventually(lambda: redis.get("one-way") == b"1", lambda: redis.get("one-way"))
+        assert wire.silent_for(0.05)
+    assert wire.reply() == b"OK"
+    with tap.silence("to-redis"):
+        wire.send("SET", "one-way", "2")
+        assert wire.silent_for(0.05)
+        assert redis.get("one-way") == b"1"
+    assert wire.reply() == b"OK"
+    assert redis.get("one-way") == b"2"
 
 
 def test_bandwidth_and_packets(tap: Tap, redis: Any) -> None:
