@@ -19,3 +19,101 @@ and event readers go on by themselves.
 
 Large data belongs into object storage, and its address into the job: Redis keeps every job in memory.
 """
+
+from conformance.reference_impl.clock import AdjustableClock, Clock, SystemClock
+from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.connection import CrossSlot
+from conformance.reference_impl.connection.tls import Tls
+from conformance.reference_impl.emitter import EventEmitter
+from conformance.reference_impl.errors import (
+    RATE_LIMIT_MESSAGE,
+    BullMQError,
+    Closed,
+    DelayedError,
+    ErrorCategory,
+    ErrorPolicy,
+    FailedChildren,
+    InvalidArgument,
+    JobFailed,
+    JobLocked,
+    JobTimeout,
+    PartlyStored,
+    PermanentError,
+    RateLimitError,
+    ScriptError,
+    TransientError,
+    UnrecoverableError,
+    WaitingChildrenError,
+    WaitingError,
+    WaitTimeout,
+    classify,
+)
+from conformance.reference_impl.flow_producer import FlowProducer, JobNode
+from conformance.reference_impl.job_scheduler import JobScheduler
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.journal import JsonFormatter
+from conformance.reference_impl.js_values import RawJson
+from conformance.reference_impl.metrics import MetricsCollector, PrometheusCollector, measure_lengths
+from conformance.reference_impl.policy import (
+    SPECIFIED,
+    SPECIFIED_JOB_OPTIONS,
+    BackoffPolicy,
+    Policy,
+    ReconnectPolicy,
+)
+from conformance.reference_impl.queue import Queue
+from conformance.reference_impl.queue_events import QueueEvents
+from conformance.reference_impl.recurrence import SchedulerRecord, SchedulerTemplate
+from conformance.reference_impl.workers.loop import Processor
+from conformance.reference_impl.workers.worker import Worker
+
+__all__ = [
+    "RATE_LIMIT_MESSAGE",
+    "SPECIFIED",
+    "SPECIFIED_JOB_OPTIONS",
+    "Address",
+    "AdjustableClock",
+    "BackoffPolicy",
+    "BullMQError",
+    "Clock",
+    "Closed",
+    "CrossSlot",
+    "DelayedError",
+    "ErrorCategory",
+    "ErrorPolicy",
+    "EventEmitter",
+    "FailedChildren",
+    "FlowProducer",
+    "InvalidArgument",
+    "Job",
+    "JobFailed",
+    "JobLocked",
+    "JobNode",
+    "JobScheduler",
+    "JobTimeout",
+    "JsonFormatter",
+    "MetricsCollector",
+    "PartlyStored",
+    "PermanentError",
+    "Policy",
+    "Processor",
+    "PrometheusCollector",
+    "Queue",
+    "QueueEvents",
+    "RateLimitError",
+    "RawJson",
+    "ReconnectPolicy",
+    "SchedulerRecord",
+    "SchedulerTemplate",
+    "ScriptError",
+    "SystemClock",
+    "Tls",
+    "TransientError",
+    "UnrecoverableError",
+    "WaitTimeout",
+    "WaitingChildrenError",
+    "WaitingError",
+    "Worker",
+    "classify",
+    "measure_lengths",
+]

@@ -6,45 +6,86 @@ import asyncio
 import inspect
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, TypeVar
+
+from conformance.reference_impl.errors import InvalidArgument
 
 logger = logging.getLogger("bullmq")
 
-Listener = Callable[..., Awaitable[None] | None]
+Listener = Callable[..., Any]
+"""Called with what the event comes with, or with as much of it as it takes; a coroutine that it returns is awaited."""
+
+AnyListener = TypeVar("AnyListener", bound=Listener)
+
+
+@dataclass(frozen=True)
+class _Registered:
+    """A listener, and how many of an event's arguments it takes; None for all of them."""
+
+    listener: Listener
+    takes: int | None
+    is_once: bool = False
+
+    def call(self, args: tuple[Any, ...]) -> Any:
+        return self.listener(*(args if self.takes is None else args[: self.takes]))
 
 
 class EventEmitter:
-    """Calls listeners in the order in which they were added. A listener that raises becomes an `error` event."""
+    """Calls listeners in the order in which they were added. A listener that raises becomes an `error` event.
+
+    `EVENTS` says how many arguments each event comes with. A listener may take fewer: it gets the first ones.
+    """
+
+    EVENTS: ClassVar[Mapping[str, int]] = {"error": 1}
 
     def __init__(self) -> None:
-        self._listeners: defaultdict[str, list[Listener]] = defaultdict(list)
+        self._listeners: defaultdict[str, list[_Registered]] = defaultdict(list)
         self._running: set[asyncio.Future[None]] = set()
 
-    def on(self, event: str, listener: Listener) -> None:
-        """Call the listener at every such event; a coroutine function runs as a task of its own."""
-        self._listeners[event].append(listener)
+    def on(self, event: str, listener: AnyListener) -> AnyListener:
+        """Call the listener at every such event; a coroutine function runs as a task of its own. Returns the listener.
+
+        Raises InvalidArgument for a listener that asks for more than the event has.
+        """
+        self._listeners[event].append(self._registered(event, listener, is_once=False))
+        return listener
+
+    def once(self, event: str, listener: AnyListener) -> AnyListener:
+        """Call the listener at the next such event only. Returns the listener. Raises as `on` does."""
+        self._listeners[event].append(self._registered(event, listener, is_once=True))
+        return listener
 
     def off(self, event: str, listener: Listener) -> None:
         """Forget one listener."""
-        if listener in self._listeners[event]:
-            self._listeners[event].remove(listener)
+        registered = self._listeners[event]
+        for place, each in enumerate(registered):
+            if each.listener == listener:
+                del registered[place]
+                return
 
     def emit(self, event: str, *args: Any) -> None:
         """Call the listeners of an event. An `error` that nobody listens to is logged."""
         listeners = list(self._listeners.get(event, ()))
         if event == "error" and not listeners:
             self.unheard(args[0] if args else "error")
-        for listener in listeners:
-            self._call(event, listener, args)
+        for each in listeners:
+            if each.is_once:
+                self._listeners[event].remove(each)
+            self._call(event, each, args)
 
     def unheard(self, error: Any) -> None:
         """Log an `error` that nobody listens to."""
         logger.error("%s", error, exc_info=error if isinstance(error, BaseException) else None)
 
-    def _call(self, event: str, listener: Listener, args: tuple[Any, ...]) -> None:
+    def _registered(self, event: str, listener: Listener, *, is_once: bool) -> _Registered:
+        takes = accepted_arguments(f"the listener of {event!r}", listener, self.EVENTS.get(event.partition(":")[0]))
+        return _Registered(listener, takes, is_once)
+
+    def _call(self, event: str, registered: _Registered, args: tuple[Any, ...]) -> None:
         try:
-            outcome = listener(*args)
+            outcome = registered.call(args)
         except Exception as error:  # noqa: BLE001 - a listener's failure must not stop the client
             if event == "error":
                 self.unheard(error)
@@ -54,4 +95,37 @@ class EventEmitter:
         if inspect.isawaitable(outcome):
             task = asyncio.ensure_future(outcome)
             self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Future[None]) -> None:
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.emit("error", error)
+
+
+def accepted_arguments(what: str, function: Any, given: int | None) -> int | None:
+    """Return how many arguments a function takes at most; None for any number.
+
+    `what` is how errors call it, `given` how many it will get, None where nobody knows. Raises InvalidArgument for what
+    cannot be called, and for a function that needs more than it would get, or something by name.
+    """
+    if not callable(function):
+        raise InvalidArgument(f"{what} cannot be called: {function!r}")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return None
+    needed = [each for each in parameters if each.default is each.empty]
+    named = [each.name for each in needed if each.kind is each.KEYWORD_ONLY]
+    if named:
+        raise InvalidArgument(f"{what} needs {named[0]!r} by name, which it does not get")
+    positional = sum(each.kind in _POSITIONAL for each in needed)
+    if given is not None and positional > given:
+        raise InvalidArgument(f"{what} needs {positional} arguments, and gets {given}")
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return None
+    return sum(each.kind in _POSITIONAL for each in parameters)
+
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

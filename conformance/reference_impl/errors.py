@@ -56,6 +56,10 @@ class WaitTimeout(BullMQError, TimeoutError):
     """Job.waitUntilFinished: no notification in time."""
 
 
+class JobTimeout(BullMQError, TimeoutError):
+    """An attempt ran longer than `Policy.job_timeout_s`."""
+
+
 class Closed(BullMQError):
     """The object was closed before."""
 
@@ -64,8 +68,11 @@ class PartlyStored(BullMQError):
     """Redis took some scripts of a flow and refused others: what is stored of it is not known."""
 
 
-class ScriptError(BullMQError):
-    """A Lua script refused with a negative number."""
+class ScriptError(BullMQError, TypeError):
+    """A Lua script refused with a negative number.
+
+    It is a TypeError as well, because the official Python client raises one.
+    """
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from conformance.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from conformance.reference_impl.clock import Clock, SystemClock
@@ -16,6 +16,7 @@ from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import Closed, PartlyStored
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptTexts, script_texts
 
@@ -115,7 +116,7 @@ def _children(flow: FlowJob) -> Sequence[FlowJob]:
 
 
 class FlowProducer(EventEmitter):
-    """Adds flows over any queues. `opts` are `connection` and `prefix`, as in a queue.
+    """Adds flows over any queues. `opts` are `connection`, `prefix` and `policy`, as in a queue.
 
     It writes no `meta`, and does not check queue names. In a cluster all queues of a flow must share a slot, so the
     prefix needs a hash tag.
@@ -131,7 +132,10 @@ class FlowProducer(EventEmitter):
         super().__init__()
         self.opts: Mapping[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}
         self.closing = False
-        self.connection = Connection(Address.of(self.opts.get("connection")))
+        policy = policy_of(self.opts)
+        self.connection = Connection(
+            Address.of(self.opts.get("connection")), wait_unsent_s=policy.wait_unsent_s, reconnect=policy.reconnect
+        )
         self._runner = ScriptRunner(self.connection, script_texts(scripts))
         self._clock = clock or SystemClock()
 
@@ -168,6 +172,13 @@ class FlowProducer(EventEmitter):
         """Close the connection."""
         self.closing = True
         await self.connection.close()
+
+    async def __aenter__(self) -> Self:
+        await self.waitUntilReady()
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
 
     async def disconnect(self) -> None:
         """Drop the sockets; the next call opens new ones."""

@@ -65,7 +65,7 @@ def stringify(value: Any) -> str:
     """`JSON.stringify(value)`. None is null.
 
     Raises TypeError for values that JSON has no form for, InvalidArgument for a value that is nested too deeply or
-    contains itself, or has an integer of more than 4000 digits.
+    contains itself, has an integer of more than 4000 digits, or a NaN or infinity, which JavaScript would make null.
     """
     pieces: list[str] = []
     try:
@@ -211,7 +211,7 @@ def _write(value: Any, pieces: list[str]) -> None:
     elif isinstance(value, bool):
         pieces.append("true" if value else "false")
     elif isinstance(value, (int, float)):
-        pieces.append(js_number(value))
+        pieces.append(js_number(_finite(value)))
     elif isinstance(value, Mapping):
         _write_object(value, pieces)
     elif isinstance(value, (list, tuple)):
@@ -220,6 +220,15 @@ def _write(value: Any, pieces: list[str]) -> None:
         pieces.append(value.text)
     else:
         raise TypeError(f"Do not know how to serialize a {type(value).__name__}")
+
+
+def _finite(value: float) -> float:
+    """JavaScript writes null for what is not finite; here it is refused, in the words of Python's json."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument(
+            f"Out of range float values are not JSON compliant: {value!r}", constraint="a finite number"
+        )
+    return value
 
 
 def _write_object(value: Mapping[Any, Any], pieces: list[str]) -> None:

@@ -88,7 +88,9 @@ class Policy:
     `max_payload_bytes`: limit of a job's data and options together, as JSON. `keep_logs`: log rows of a job that has no
     `keepLogs` of its own. `backoff`: limits on retry delays. `errors`: categories, and whether they decide.
     `reconnect`: pauses while Redis is away. `close_timeout_s`: how long Worker.close lets running jobs go on; None: as
-    long as they want, like Node.
+    long as they want, like Node. `job_timeout_s`: a processor that runs longer is cancelled, and the attempt fails.
+    `wait_unsent_s`: how long a command that could not even be sent, because there is no connection, waits for one,
+    instead of raising at once; what was sent is never sent again.
     """
 
     strict_options: bool = False
@@ -98,6 +100,12 @@ class Policy:
     errors: ErrorPolicy = field(default_factory=ErrorPolicy)
     reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
     close_timeout_s: float | None = 30.0
+    job_timeout_s: float | None = None
+    wait_unsent_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require("job_timeout_s", "a number above 0", holds=self.job_timeout_s is None or self.job_timeout_s > 0)
+        _require("wait_unsent_s", "0 or more", holds=self.wait_unsent_s >= 0)
 
 
 DEFAULT: Final = Policy()

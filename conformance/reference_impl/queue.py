@@ -7,7 +7,7 @@ import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from redis.exceptions import ResponseError
 
@@ -36,12 +36,29 @@ _LARGEST_CLEAN: Final = 10_000
 _LARGEST_SAFE_INTEGER: Final = 2**53 - 1
 
 
+_PROMETHEUS_HEAD: Final = (
+    "# HELP bullmq_job_count Number of jobs in the queue by state",
+    "# TYPE bullmq_job_count gauge",
+)
+
+
 class Queue(QueueBase):
     """A queue to add jobs to and to control.
 
     `meta` (event limit and version) is written before the first command, whichever it is, unless
-    `opts["skipMetasUpdate"]`.
+    `opts["skipMetasUpdate"]`. Local events: waiting, paused, resumed, removed, cleaned, progress, and those of
+    QueueBase.
     """
+
+    EVENTS: ClassVar[Mapping[str, int]] = {
+        **QueueBase.EVENTS,
+        "waiting": 1,
+        "paused": 0,
+        "resumed": 0,
+        "removed": 1,
+        "cleaned": 2,
+        "progress": 2,
+    }
 
     async def getVersion(self) -> str | None:
         """Return the library that last opened the queue, as `<library>:<version>`."""
@@ -121,12 +138,15 @@ class Queue(QueueBase):
                 break
         return removed
 
-    async def obliterate(self, opts: Mapping[str, Any] | None = None) -> None:
+    async def obliterate(
+        self, opts: Mapping[str, Any] | bool | None = None, *, force: bool = False, count: int = 1000
+    ) -> None:
         """Pause and delete the whole queue, `count` jobs at a time.
 
-        Raises BullMQError for active jobs unless `force`.
+        `opts` are Node's {force, count}, or `force` alone. Raises BullMQError for active jobs unless `force`.
         """
-        chosen = {"force": False, "count": 1000, **(opts or {})}
+        given = {"force": opts} if isinstance(opts, bool) else opts or {}
+        chosen = {"force": force, "count": count, **given}
         await self.pause()
         while await self.scripts.obliterate(count=chosen["count"], force=bool(chosen["force"])):
             pass
@@ -199,6 +219,23 @@ class Queue(QueueBase):
     async def removeDeduplicationKey(self, deduplication_id: str) -> int:
         """Free a deduplication id; returns the number of keys removed."""
         return int(await self.connection.command("DEL", self.keys.deduplication(deduplication_id)))
+
+    async def getDebounceJobId(self, debounce_id: str) -> str | None:
+        """Older name of getDeduplicationJobId."""
+        return await self.getDeduplicationJobId(debounce_id)
+
+    async def removeDebounceKey(self, debounce_id: str) -> int:
+        """Older name of removeDeduplicationKey."""
+        return await self.removeDeduplicationKey(debounce_id)
+
+    async def removeDeprecatedPriorityKey(self) -> int:
+        """Delete the key `priority` of versions before 4.0; returns the number of keys removed."""
+        return int(await self.connection.command("DEL", self.toKey("priority")))
+
+    @property
+    def defaultJobOptions(self) -> dict[str, Any]:
+        """A copy of the options that every job of this queue has unless it says otherwise."""
+        return dict(self.opts.get("defaultJobOptions") or {})
 
     @cached_property
     def jobScheduler(self) -> JobScheduler:
@@ -324,6 +361,43 @@ class Queue(QueueBase):
         """Return the number of jobs that no worker has taken yet."""
         return await self.getJobCountByTypes(*PENDING_TYPES)
 
+    async def getWaitingCount(self) -> int:
+        """Return the number of jobs that wait, in a paused queue too."""
+        return await self.getJobCountByTypes("waiting")
+
+    async def getActiveCount(self) -> int:
+        """Return the number of jobs that workers hold."""
+        return await self.getJobCountByTypes("active")
+
+    async def getDelayedCount(self) -> int:
+        """Return the number of delayed jobs."""
+        return await self.getJobCountByTypes("delayed")
+
+    async def getPrioritizedCount(self) -> int:
+        """Return the number of waiting jobs with a priority."""
+        return await self.getJobCountByTypes("prioritized")
+
+    async def getWaitingChildrenCount(self) -> int:
+        """Return the number of jobs that wait for their children."""
+        return await self.getJobCountByTypes("waiting-children")
+
+    async def getCompletedCount(self) -> int:
+        """Return the number of completed jobs."""
+        return await self.getJobCountByTypes("completed")
+
+    async def getFailedCount(self) -> int:
+        """Return the number of failed jobs."""
+        return await self.getJobCountByTypes("failed")
+
+    async def exportPrometheusMetrics(self, globalVariables: Mapping[str, str] | None = None) -> str:
+        """Return the counts of all states in the text format of Prometheus, with further labels if wanted."""
+        labels = "".join(f', {name}="{value}"' for name, value in (globalVariables or {}).items())
+        counts = await self.getJobCounts()
+        gauges = [
+            f'bullmq_job_count{{queue="{self.name}", state="{state}"{labels}}} {counts[state]}' for state in counts
+        ]
+        return "\n".join([*_PROMETHEUS_HEAD, *gauges])
+
     async def getCountsPerPriority(self, priorities: Sequence[int]) -> dict[str, int]:
         """Return the number of waiting jobs by priority; 0 are those without one."""
         unique = list(dict.fromkeys(priorities))
@@ -391,6 +465,9 @@ class Queue(QueueBase):
 
     def _opening(self) -> Callable[[], Awaitable[None]] | None:
         return None if self.opts.get("skipMetasUpdate") else self._write_meta
+
+    def _wait_unsent_s(self) -> float:
+        return self.policy.wait_unsent_s
 
     async def _write_meta(self) -> None:
         events = (self.opts.get("streams") or {}).get("events") or {}

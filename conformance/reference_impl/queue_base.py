@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
+
+from redis.asyncio import Redis, RedisCluster
 
 from conformance.protocol.keys import DEFAULT_PREFIX, QueueKeys
 from conformance.reference_impl.clock import Clock, SystemClock
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import Connection, Link
+from conformance.reference_impl.connection.own_commands import client_of
 from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.journal import Journal, sink_of, worker_id_of
@@ -34,8 +38,19 @@ class QueueBase(EventEmitter):
     `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector` (see `metrics`).
     Local events: error, warning, disconnected, reconnecting, reconnected, unreachable, closed.
 
-    Raises InvalidArgument for a bad queue name.
+    In an `async with` block it is connected at the beginning and closed at the end. Raises InvalidArgument for a bad
+    queue name.
     """
+
+    EVENTS: ClassVar[Mapping[str, int]] = {
+        "error": 1,
+        "warning": 1,
+        "closed": 0,
+        "disconnected": 1,
+        "reconnecting": 1,
+        "reconnected": 2,
+        "unreachable": 2,
+    }
 
     def __init__(
         self,
@@ -61,7 +76,13 @@ class QueueBase(EventEmitter):
         self.journal = Journal(sink_of(self._opts.get("logger")), name, self.worker_id)
         self.link = Link(self, self.policy.reconnect)
         observe_link(self, self._opts.get("metricsCollector"))
-        self.connection = Connection(self.address, watch=self.link, opening=self._opening())
+        self.connection = Connection(
+            self.address,
+            watch=self.link,
+            opening=self._opening(),
+            wait_unsent_s=self._wait_unsent_s(),
+            reconnect=self.policy.reconnect,
+        )
         self.scripts = Scripts(ScriptRunner(self.connection, script_texts(scripts)), self)
 
     @property
@@ -101,11 +122,41 @@ class QueueBase(EventEmitter):
         """Close the connection."""
         self._closing = True
         await self.connection.close()
+        await self._close_client()
         self.emit("closed")
+
+    async def disconnect(self) -> None:
+        """Drop the sockets; the next call opens new ones."""
+        await self.connection.disconnect()
+
+    async def __aenter__(self) -> Self:
+        await self.waitUntilReady()
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        await self.close()
+
+    @cached_property
+    def client(self) -> Redis | RedisCluster:
+        """A client of redis-py for commands of your own, on sockets of its own; closed together with this object.
+
+        Where `connection` is such a client, that one; it stays open. Raises InvalidArgument for an SSLContext.
+        """
+        handed_in = self._opts.get("connection")
+        return handed_in if isinstance(handed_in, (Redis, RedisCluster)) else client_of(self.address)
+
+    async def _close_client(self) -> None:
+        client = vars(self).pop("client", None)
+        if client is not None and client is not self._opts.get("connection"):
+            await client.aclose()
 
     def _opening(self) -> Callable[[], Awaitable[None]] | None:
         """Return what is to be done on the connection before the first command."""
         return None
+
+    def _wait_unsent_s(self) -> float:
+        """Return how long commands wait for a connection; workers and event readers try again by themselves."""
+        return 0
 
     def unheard(self, error: Any) -> None:
         """Log an `error` that nobody listens to."""

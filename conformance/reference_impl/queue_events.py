@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from conformance.protocol.keys import EVENT_READER_SUFFIX, EVENTS
 from conformance.reference_impl import js_values
@@ -18,6 +18,10 @@ from conformance.reference_impl.scripts.runner import ScriptTexts
 _JSON_FIELDS: Final = {"progress": "data", "completed": "returnvalue"}
 """The only values that are parsed; every other field stays text, numbers too."""
 
+_STREAM_EVENTS: Final = (
+    *("added", "waiting", "active", "completed", "failed", "delayed", "progress", "stalled", "paused", "resumed"),
+    *("removed", "cleaned", "waiting-children", "retries-exhausted", "duplicated", "debounced", "deduplicated"),
+)
 _ONLY_NEW: Final = "$"
 _REST_AFTER_ERROR_S: Final = 5
 
@@ -28,6 +32,13 @@ class QueueEvents(QueueBase):
     An entry about a job is also emitted as `<event>:<job id>`, which waitUntilFinished uses. `opts["lastEventId"]`:
     start after this entry instead of now; `opts["blockingTimeout"]`: ms per read (10000).
     """
+
+    EVENTS: ClassVar[Mapping[str, int]] = {
+        **QueueBase.EVENTS,
+        **dict.fromkeys(_STREAM_EVENTS, 2),
+        "drained": 1,
+        "*": 3,
+    }
 
     def __init__(
         self,

@@ -76,6 +76,11 @@ class ClusterNodes:
         for command in _UNPARSED_COMMANDS:
             callbacks.pop(command, None)
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the nodes are known; their sockets come and go."""
+        return bool(self._client.get_nodes())
+
     async def command(self, command: Command) -> Any:
         """Send one command; returns its reply."""
         name, *arguments = command

@@ -16,6 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
+from conformance.reference_impl.connection.opening import Patience
 from conformance.reference_impl.connection.resp import Argument, Command
 from conformance.reference_impl.connection.single_socket import SingleSocket
 from conformance.reference_impl.connection.wire import HungUp, first_error
@@ -66,7 +67,8 @@ class Connection:
     """A client's way to Redis. `name` is set with CLIENT SETNAME, `watch` hears when Redis is lost and found.
 
     `opening` is done once, before the first command whichever it is, after a look at the server; what it sends, it
-    sends with `at_once`.
+    sends with `at_once`. `wait_unsent_s`: how long commands that could not be sent wait for a connection; not in a
+    cluster.
 
     Commands are carried out in the order in which they were asked for. They are sent at most once: a lost connection is
     an error, and never a silent retry. Nothing waits for a reply with a timeout. Raises redis errors, and
@@ -80,6 +82,8 @@ class Connection:
         name: str | None = None,
         watch: ConnectionWatch | None = None,
         opening: Callable[[], Awaitable[None]] | None = None,
+        wait_unsent_s: float = 0,
+        reconnect: ReconnectPolicy | None = None,
     ) -> None:
         self.address = address
         self.version: tuple[int, ...] = MINIMUM_VERSION
@@ -90,12 +94,18 @@ class Connection:
         self._watch = watch
         is_cluster = address.mode == "cluster"
         accepted = name if name is not None and _NAME.fullmatch(name) else None
-        self._carrier = ClusterNodes(address, accepted) if is_cluster else SingleSocket(address, accepted)
+        patience = Patience(wait_unsent_s, reconnect or ReconnectPolicy(), self._note_loss)
+        self._carrier = ClusterNodes(address, accepted) if is_cluster else SingleSocket(address, accepted, patience)
 
     @property
     def minimum_block_s(self) -> float:
         """The shortest time (s) for which this Redis can block."""
         return minimum_block_s(self.version)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is an open socket right now; in a cluster whether the connection is in use at all."""
+        return not self.closed and self._carrier.is_connected
 
     async def ready(self) -> None:
         """Connect, look at the server's version once, and do the `opening`.
@@ -199,8 +209,7 @@ class Connection:
         except HungUp:
             raise
         except CONNECTION_LOST as error:
-            if self._watch is not None and not self.closed:
-                self._watch.lost(error)
+            self._note_loss(error)
             raise
         except (RedisError, RedisClusterException) as error:
             explained = cross_slot(error)
@@ -210,6 +219,10 @@ class Connection:
         if self._watch is not None and self._watch.is_lost:
             self._watch.restored()
         return reply
+
+    def _note_loss(self, error: BaseException) -> None:
+        if self._watch is not None and not self.closed:
+            self._watch.lost(error)
 
     def _warn(self, concern: str) -> None:
         if self._watch is None:

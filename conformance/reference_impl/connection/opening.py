@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from redis.exceptions import AuthenticationError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address, SentinelAccess
 from conformance.reference_impl.connection.resp import Command
 from conformance.reference_impl.connection.tls import context_of, server_name_of
 from conformance.reference_impl.connection.wire import Wire
+from conformance.reference_impl.policy import ReconnectPolicy
 
 _CONNECT_WITHIN_S: Final = 10
 _ASK_WITHIN_S: Final = 2
@@ -103,6 +107,30 @@ class Entrance:
         if self._name is not None:
             commands.append(("CLIENT SETNAME", self._name))
         return commands
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to try for a connection (s), and who hears of each attempt that failed."""
+
+    within_s: float = 0
+    reconnect: ReconnectPolicy = field(default_factory=ReconnectPolicy)
+    on_failure: Callable[[Exception], None] | None = None
+
+    async def enter(self, entrance: Entrance) -> Wire:
+        """Try until there is a connection, or the time is up. Raises the last redis error."""
+        deadline = time.monotonic() + self.within_s
+        for attempt in itertools.count(1):
+            try:
+                return await entrance.open()
+            except (RedisConnectionError, RedisTimeoutError) as error:
+                pause = self.reconnect.delay_s(attempt)
+                if isinstance(error, AuthenticationError) or time.monotonic() + pause > deadline:
+                    raise
+                if self.on_failure is not None:
+                    self.on_failure(error)
+                await asyncio.sleep(pause)
+        raise AssertionError  # the attempts do not end by themselves
 
 
 async def _master_by(node: tuple[str, int], sentinel: SentinelAccess) -> tuple[str, int]:

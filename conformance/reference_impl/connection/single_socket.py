@@ -11,7 +11,7 @@ from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address
-from conformance.reference_impl.connection.opening import Entrance
+from conformance.reference_impl.connection.opening import Entrance, Patience
 from conformance.reference_impl.connection.resp import Command, packed
 from conformance.reference_impl.connection.wire import Reply, Wire, first_error, raised
 
@@ -20,16 +20,22 @@ class SingleSocket:
     """Commands are carried out in the order in which they were asked for, also those asked for while it connects.
 
     Raises redis errors: ConnectionError and TimeoutError when nobody knows whether a command was carried out. `name`
-    is set with CLIENT SETNAME.
+    is set with CLIENT SETNAME. `patience` is for commands that could not be sent: they wait for a connection.
     """
 
-    def __init__(self, address: Address, name: str | None) -> None:
+    def __init__(self, address: Address, name: str | None, patience: Patience | None = None) -> None:
         self._entrance = Entrance(address, name)
+        self._patience = patience or Patience()
         self._follows_master = address.mode == "sentinel"
         self._wire: Wire | None = None
         self._opening: asyncio.Task[None] | None = None
         self._held_back: list[tuple[bytes, Reply]] = []
         self._closed = False
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the socket is open."""
+        return self._wire is not None and self._wire.is_open
 
     async def command(self, command: Command) -> Any:
         """Send one command; returns its reply.
@@ -121,7 +127,7 @@ class SingleSocket:
     async def _open(self) -> None:
         """Connect, introduce the client, and send what was held back meanwhile; or refuse all of it."""
         try:
-            wire = await self._entrance.open()
+            wire = await self._patience.enter(self._entrance)
         except asyncio.CancelledError:
             self._refuse(RedisConnectionError("Connection closed by this client"))
         except Exception as error:  # noqa: BLE001 - raised where the commands were asked for

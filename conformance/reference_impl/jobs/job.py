@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from dataclasses import fields
+from typing import Any, Final, Literal, Protocol
 
 from conformance.protocol import keys as names
 from conformance.reference_impl import js_values
@@ -12,17 +13,29 @@ from conformance.reference_impl.connection.connection import flat_mapping
 from conformance.reference_impl.emitter import Listener
 from conformance.reference_impl.errors import JobFailed, JobLocked, ScriptError, WaitTimeout
 from conformance.reference_impl.jobs import attempts, dependencies, options
-from conformance.reference_impl.jobs.record import BoundJob, JobOwner, data_text, new_record, read_record
+from conformance.reference_impl.jobs.record import (
+    BoundJob,
+    JobOwner,
+    JobRecord,
+    data_text,
+    new_record,
+    read_record,
+)
 from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts.add import AddArguments
 from conformance.reference_impl.scripts.manage import FINISHED_OK
 from conformance.reference_impl.scripts.move import NO_TOKEN, FetchReply, FinishArguments
 
+_STORED_AS_THEY_ARE: Final = (
+    *("parent", "parentKey", "progress", "attemptsMade", "attemptsStarted", "stalledCounter", "finishedOn"),
+    *("processedOn", "timestamp", "deduplicationId", "repeatJobKey"),
+)
+
 
 class FinishNotifier(Protocol):
     """A QueueEvents reader, as waitUntilFinished needs it."""
 
-    def on(self, event: str, listener: Listener) -> None:
+    def on(self, event: str, listener: Listener) -> Any:
         """Call the listener at every such event."""
         ...
 
@@ -113,16 +126,44 @@ class Job(BoundJob):
             waits_for_children=waits_for_children,
         )
 
+    @property
+    def queue(self) -> JobOwner:
+        """The queue, worker or flow on whose connection the job acts."""
+        return self.owner
+
+    @property
+    def attempts(self) -> int:
+        """How often the job is tried at most."""
+        return int(self.opts.get("attempts") or 1)
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of the job's keys."""
+        return self.owner.keys.prefix
+
+    @property
+    def queueQualifiedName(self) -> str:
+        """`PREFIX:QUEUE`."""
+        return self.owner.keys.qualified_name
+
     def asJSON(self) -> dict[str, Any]:
-        """Return the job as it would be stored, `data` and `returnvalue` as JSON texts."""
-        return {
+        """Return the job as it would be stored: JSON texts, options under their stored names; without what is None."""
+        stored = {
             "id": self.id,
             "name": self.name,
             "data": data_text(self.data),
             "opts": options.encode(self.opts),
-            "timestamp": self.timestamp,
+            **{field: getattr(self, field) for field in _STORED_AS_THEY_ARE},
+            "failedReason": js_values.stringify(self.failedReason),
+            "stacktrace": js_values.stringify(self.stacktrace),
             "returnvalue": js_values.stringify(self.returnvalue),
+            "nrjid": self.nextRepeatableJobId,
         }
+        return {name: value for name, value in stored.items() if value is not None}
+
+    def toJSON(self) -> dict[str, Any]:
+        """Return the job's values as they are, without its owner: what a log line or an API shows."""
+        return {each.name: getattr(self, each.name) for each in fields(JobRecord)}
 
     async def moveToCompleted(self, returnValue: Any, token: str, fetchNext: bool = True) -> FetchReply | None:
         """Complete the job; returns what was fetched next, if asked for.

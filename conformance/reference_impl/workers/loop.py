@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 from conformance.reference_impl.errors import (
@@ -26,8 +26,9 @@ from conformance.reference_impl.workers.running_worker import RunningWorker
 LONGEST_PAUSE_MS: Final = 30_000
 """A rate-limited worker looks again after this long, so that due delayed jobs are still promoted."""
 
-Processor = Callable[[Job, str], Any | Awaitable[Any]]
-"""The user's function: it gets the job and its lock token; its result is the job's return value."""
+Processor = Callable[..., Any]
+"""The user's function: it gets the job and, if it takes a second argument, the lock token; its result, or that of the
+coroutine that it returns, is the job's return value."""
 
 
 class JobSlots(Protocol):

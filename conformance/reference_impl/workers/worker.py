@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import signal
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from conformance.protocol.keys import LIMITER, NAMED_WORKER_INFIX
 from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import Connection, is_connection_problem
+from conformance.reference_impl.emitter import accepted_arguments
 from conformance.reference_impl.errors import BullMQError, InvalidArgument, RateLimitError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.js_values import is_number
@@ -24,6 +26,7 @@ from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 from conformance.reference_impl.workers.loop import JobRunner, Processor, WorkerLoop
 from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options
+from conformance.reference_impl.workers.time_limit import limited
 
 
 class Worker(QueueBase):
@@ -35,8 +38,25 @@ class Worker(QueueBase):
     error, heartbeat, heartbeatFailed, stalledCheckSkipped, and those of QueueBase.
 
     A job is processed at least once, and more than once when its worker dies or loses its lock: processors must be
-    idempotent (see the docstring of the package). Raises InvalidArgument, with Node's texts, for options out of range.
+    idempotent (see the docstring of the package). Raises InvalidArgument, with Node's texts, for options out of range,
+    and for a processor that cannot be called with a job, or a job and its token.
     """
+
+    EVENTS: ClassVar[Mapping[str, int]] = {
+        **QueueBase.EVENTS,
+        "active": 2,
+        "completed": 3,
+        "failed": 3,
+        "progress": 2,
+        "stalled": 2,
+        "drained": 0,
+        "paused": 0,
+        "resumed": 0,
+        "closing": 1,
+        "heartbeat": 2,
+        "heartbeatFailed": 2,
+        "stalledCheckSkipped": 0,
+    }
 
     def __init__(
         self,
@@ -56,6 +76,8 @@ class Worker(QueueBase):
         self.paused = False
         self.close_called = asyncio.Event()
         self.blocking_connection = Connection(self.address, name=self._connection_name(), watch=self.link)
+        if processor is not None:
+            processor = limited(with_token(processor), self.policy.job_timeout_s)
         self._processor = observe_worker(self, processor)
         self._fetcher = JobFetcher(self)
         self._locks = LockKeeper(self)
@@ -66,6 +88,7 @@ class Worker(QueueBase):
         self._idle = asyncio.Event()
         self._idle.set()
         self.on("unreachable", self._give_up)
+        self._closed = asyncio.Event()
         self._run_task: asyncio.Task[None] | None = None
         self._close_task: asyncio.Task[None] | None = None
         if processor is not None and self.opts["autorun"]:
@@ -116,6 +139,30 @@ class Worker(QueueBase):
         finally:
             self._loop = None
             self._idle.set()
+
+    async def run_until_signal(self, *signals: signal.Signals) -> None:
+        """Work until one of these signals comes (SIGTERM and SIGINT), then close: running jobs may end first.
+
+        A second signal closes by force. Needs the main thread, and takes the signals over meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        chosen = signals or (signal.SIGTERM, signal.SIGINT)
+        for each in chosen:
+            loop.add_signal_handler(each, asked.set)
+        try:
+            if not (self.isRunning() or self._run_task or self.paused):
+                self._start()
+            await _first_of(asked.wait(), self._closed.wait())
+            asked.clear()
+            closing = asyncio.create_task(self.close())
+            await _first_of(asked.wait(), asyncio.shield(closing))
+            if asked.is_set():
+                self._abandon()
+            await closing
+        finally:
+            for each in chosen:
+                loop.remove_signal_handler(each)
 
     async def getNextJob(self, token: str, opts: Mapping[str, Any] | None = None) -> Job | None:
         """Fetch one job under this lock token. `block` (true): wait up to drainDelay for one."""
@@ -215,6 +262,8 @@ class Worker(QueueBase):
         self._lengths.stop()
         await self.blocking_connection.close()
         await self.connection.close()
+        await self._close_client()
+        self._closed.set()
         self.emit("closed")
 
     async def _all_ended_in_time(self) -> bool:
@@ -260,3 +309,19 @@ class Worker(QueueBase):
             return None
         own_name = self._opts.get("name")
         return self.client_name(f"{NAMED_WORKER_INFIX}{own_name}" if own_name else "")
+
+
+def with_token(processor: Processor) -> Processor:
+    """Return a processor that can be called with a job and its token. Raises InvalidArgument where it cannot be."""
+    takes = accepted_arguments("the processor", processor, 2)
+    return processor if takes is None or takes > 1 else lambda job, _token: processor(*[job][:takes])
+
+
+async def _first_of(*acts: Coroutine[Any, Any, Any] | asyncio.Future[Any]) -> None:
+    """Wait until one of these has ended, and give up the others."""
+    tasks = [asyncio.ensure_future(act) for act in acts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

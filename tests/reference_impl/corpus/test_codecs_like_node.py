@@ -94,6 +94,15 @@ def _double_of(value: int) -> float:
     return float(value) if value.bit_length() <= 1000 else math.inf if value > 0 else -math.inf
 
 
+def finite(value: Any) -> Any:
+    """What is not finite is null in JavaScript's JSON, and refused in Python."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {name: finite(member) for name, member in value.items()}
+    return [finite(element) for element in value] if isinstance(value, list) else value
+
+
 def for_node(value: Any) -> Any:
     """JSON has no word for some doubles; Node gets an object with one."""
     if isinstance(value, float) and not math.isfinite(value):
@@ -130,7 +139,7 @@ def test_the_same_bytes_of_messagepack(values: list[Any], written_by_node: list[
 
 def test_the_same_text_of_json(values: list[Any], written_by_node: list[tuple[bytes, str]]) -> None:
     for value, (_, text) in zip(values, written_by_node, strict=True):
-        assert stringify(value) == text, repr(value)[:500]
+        assert stringify(finite(value)) == text, repr(value)[:500]
 
 
 def test_an_ordinary_packer_and_writer_would_be_noticed(

@@ -1,0 +1,35 @@
+"""A processor that runs too long is cancelled (`Policy.job_timeout_s`)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import Any
+
+from conformance.reference_impl.errors import JobTimeout
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.workers.loop import Processor
+
+
+def limited(processor: Processor, timeout_s: float | None) -> Processor:
+    """Return a processor whose attempt fails with JobTimeout after so many seconds; itself without a limit.
+
+    What is cancelled is the coroutine: a processor that is no coroutine function holds the event loop, and cannot be.
+    """
+    if timeout_s is None:
+        return processor
+
+    async def run(job: Job, token: str) -> Any:
+        outcome = processor(job, token)
+        if not inspect.isawaitable(outcome):
+            return outcome
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                return await outcome
+        except TimeoutError as error:
+            if not limit.expired():  # it is the processor's own
+                raise
+            raise JobTimeout(f"job {job.id} ran for more than {timeout_s:g} s") from error
+
+    return run
