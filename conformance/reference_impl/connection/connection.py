@@ -16,7 +16,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
-from conformance.reference_impl.connection.opening import Patience
+from conformance.reference_impl.connection.opening import ConnectAttempts
 from conformance.reference_impl.connection.resp import Argument, Command
 from conformance.reference_impl.connection.single_socket import SingleSocket
 from conformance.reference_impl.connection.wire import HungUp, first_error
@@ -94,7 +94,7 @@ class Connection:
         self._watch = watch
         is_cluster = address.mode == "cluster"
         accepted = name if name is not None and _NAME.fullmatch(name) else None
-        patience = Patience(wait_unsent_s, reconnect or ReconnectPolicy(), self._note_loss)
+        patience = ConnectAttempts(wait_unsent_s, reconnect or ReconnectPolicy(), self._note_loss)
         self._carrier = ClusterNodes(address, accepted) if is_cluster else SingleSocket(address, accepted, patience)
 
     @property

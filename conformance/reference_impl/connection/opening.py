@@ -110,7 +110,7 @@ class Entrance:
 
 
 @dataclass(frozen=True)
-class Patience:
+class ConnectAttempts:
     """How long to try for a connection (s), and who hears of each attempt that failed."""
 
     within_s: float = 0

@@ -11,7 +11,7 @@ from redis.exceptions import ReadOnlyError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from conformance.reference_impl.connection.address import Address
-from conformance.reference_impl.connection.opening import Entrance, Patience
+from conformance.reference_impl.connection.opening import ConnectAttempts, Entrance
 from conformance.reference_impl.connection.resp import Command, packed
 from conformance.reference_impl.connection.wire import Reply, Wire, first_error, raised
 
@@ -23,9 +23,9 @@ class SingleSocket:
     is set with CLIENT SETNAME. `patience` is for commands that could not be sent: they wait for a connection.
     """
 
-    def __init__(self, address: Address, name: str | None, patience: Patience | None = None) -> None:
+    def __init__(self, address: Address, name: str | None, patience: ConnectAttempts | None = None) -> None:
         self._entrance = Entrance(address, name)
-        self._patience = patience or Patience()
+        self._patience = patience or ConnectAttempts()
         self._follows_master = address.mode == "sentinel"
         self._wire: Wire | None = None
         self._opening: asyncio.Task[None] | None = None
