@@ -85,6 +85,8 @@ class CrashResult:
     where: CrashPoint
     reached: bool
     judgements: tuple[CheckResult, ...]
+    why: str = ""
+    """Why it did not: what the client called in this piece of work."""
 
     @property
     def failed(self) -> list[CheckResult]:
@@ -253,7 +255,19 @@ class CrashAttempt:
         for line in script_lines(process, process.tap.recording.commands(), [], self._recorder):
             self._recorder.put(line)
         judgements = check_history(self._recorder.finish(), snapshot)
-        return CrashResult(where=where, reached=reached, judgements=tuple(judgements))
+        why = "" if reached else self._why_not(where)
+        return CrashResult(where=where, reached=reached, judgements=tuple(judgements), why=why)
+
+    def _why_not(self, where: CrashPoint) -> str:
+        recording = self._bench.process.tap.recording
+        names = [recording.names.of(record.digest) for record in recording.commands()]
+        called = ", ".join(sorted({name for name in names if name})) or "no script"
+        times = names.count(where.script)
+        if times:
+            return (
+                f"{where.script} was called {times} times, but not within {REACH_MS / 1000:g} s, or refused (NOSCRIPT)"
+            )
+        return f"in this piece of work ({where.segment}) the client called {called}"
 
     def _begin(self) -> None:
         bounds = HistoryBounds(lock_ms=LOCK_MS, resume_ms=RESUME_MS, late_ms=RESUME_MS)

@@ -12,12 +12,20 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from junitparser import Failure, JUnitXml, TestCase, TestSuite
 
+from chaos.process_lanes import ProcessLane, label_rows
 from chaos.results import FILE, InvariantCell, ResultRow, ResultsHeader, Timeline, WindowRow, read_results
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.observe.tap.rules import PHASES
-from conformance.problems import EnvironmentProblem
+from conformance.problems import EnvironmentProblem, printable
 
 HEIGHT = 420
+PLOT_WIDTH = 1100
+"""About as wide as the page (px)."""
+NAME_HEIGHT = 12
+LANE_WIDTH, LANE_HEIGHT, LANE_MARGIN = 1000, 16, 130
+"""Of the timeline of processes (px); the margin is for their names."""
+TICKS = 10
+FINDINGS_IN_MARKDOWN = 5
 
 
 def timeline_plot(timeline: Timeline) -> str:
@@ -42,7 +50,7 @@ def timeline_plot(timeline: Timeline) -> str:
         graph.Scatter(x=[at / 1000 for at, _ in backlog], y=[count for _, count in backlog], mode="lines"), row=3, col=1
     )
     # All at once: plotly's own `add_vrect` looks at all shapes before it adds one, and a soak has hundreds.
-    names = [_name(window) for window in timeline.windows]
+    names = _names(timeline)
     shades = [_shade(window, axis) for window in timeline.windows for axis in ("", "2", "3")]
     figure.update_layout(shapes=shades, annotations=[*figure.layout.annotations, *names])
     figure.update_layout(height=HEIGHT, showlegend=False, margin={"l": 40, "r": 10, "t": 40, "b": 30})
@@ -65,9 +73,22 @@ def _shade(window: WindowRow, axis: str) -> dict[str, Any]:
     }
 
 
-def _name(window: WindowRow) -> dict[str, Any]:
+def _names(timeline: Timeline) -> list[dict[str, Any]]:
+    """The faults' names, in as many rows as it takes for none to cover another."""
+    scale = PLOT_WIDTH / max(timeline.end_ms, 1)
+    texts = [f"{window.fault} {window.target}".strip() for window in timeline.windows]
+    starts = [window.began_ms * scale for window in timeline.windows]
+    rows = label_rows(list(zip(starts, texts, strict=True)))
+    return [
+        {**_name(window, text), "yshift": -NAME_HEIGHT * row}
+        for window, text, row in zip(timeline.windows, texts, rows, strict=True)
+    ]
+
+
+def _name(window: WindowRow, text: str) -> dict[str, Any]:
     return {
-        "text": f"{window.fault} {window.target}",
+        "text": text,
+        "font": {"size": 10},
         "xref": "x",
         "yref": "y domain",
         "x": window.began_ms / 1000,
@@ -76,6 +97,57 @@ def _name(window: WindowRow) -> dict[str, Any]:
         "yanchor": "top",
         "showarrow": False,
     }
+
+
+def lanes_drawing(timeline: Timeline) -> str:
+    """SVG of one lane per process, with the faults behind them; empty for results of before there were lanes."""
+    if not timeline.lanes:
+        return ""
+    scale = (LANE_WIDTH - LANE_MARGIN) / max(timeline.end_ms, 1)
+    texts = [f"{window.fault} {window.target}".strip() for window in timeline.windows]
+    starts = [LANE_MARGIN + window.began_ms * scale for window in timeline.windows]
+    rows = label_rows(list(zip(starts, texts, strict=True)))
+    top = NAME_HEIGHT * (max(rows, default=-1) + 1) + 4
+    windows = [
+        {
+            "x": f"{x:.1f}",
+            "width": f"{_width(window.began_ms, window.ended_ms, scale):.1f}",
+            "y": 10 + NAME_HEIGHT * row,
+            "text": text,
+        }
+        for window, x, row, text in zip(timeline.windows, starts, rows, texts, strict=True)
+    ]
+    lanes = [
+        {"name": f"{lane.process} {lane.kind}", "y": top + LANE_HEIGHT * number, "spans": _drawn(lane, scale)}
+        for number, lane in enumerate(timeline.lanes)
+    ]
+    ticks = [
+        {
+            "x": f"{LANE_MARGIN + timeline.end_ms * number / TICKS * scale:.0f}",
+            "text": f"{timeline.end_ms * number / TICKS / 1000:.1f} s",
+        }
+        for number in range(TICKS)
+    ]
+    height = top + LANE_HEIGHT * len(lanes) + 18
+    page = _templates().get_template("lanes.svg.html")
+    return str(page.render(width=LANE_WIDTH, height=height, windows=windows, lanes=lanes, ticks=ticks))
+
+
+def _drawn(lane: ProcessLane, scale: float) -> list[dict[str, str]]:
+    return [
+        {
+            "x": f"{LANE_MARGIN + span.began_ms * scale:.1f}",
+            "width": f"{_width(span.began_ms, span.ended_ms, scale):.1f}",
+            "ending": span.ending,
+            "text": f"{span.count} {lane.kind}, {span.ending}, {span.began_ms:.0f} to {span.ended_ms:.0f} ms",
+        }
+        for span in lane.spans
+    ]
+
+
+def _width(began_ms: float, ended_ms: float, scale: float) -> float:
+    """At least a hair: what took no time was there all the same."""
+    return max((ended_ms - began_ms) * scale, 0.6)
 
 
 def plot_program() -> str:
@@ -123,31 +195,41 @@ def symbol_of(cell: InvariantCell | None) -> str:
     return cell.verdict
 
 
-def html(header: ResultsHeader, results: Sequence[ResultRow], *, complete: bool) -> str:
-    """One self-contained page."""
-    environment = Environment(
+def _templates() -> Environment:
+    return Environment(
         loader=PackageLoader("chaos", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def html(header: ResultsHeader, results: Sequence[ResultRow], *, complete: bool) -> str:
+    """One self-contained page."""
     runs = [result for result in results if result.kind == "faults"]
-    return environment.get_template("chaos.html").render(
-        header=header,
-        complete=complete,
-        runs=runs,
-        crashes=crash_table(results),
-        points=PHASES,
-        checks=ALL_CHECKS,
-        symbol_of=symbol_of,
-        symbols=SYMBOLS,
-        meanings=MEANINGS,
-        plots={id(run): timeline_plot(run.timeline) for run in runs if run.timeline is not None},
-        key=id,
-        program=plot_program() if runs else "",
-        failing=[result for result in results if result.failed or not result.reached],
-        explained=[result for result in results if any(cell.verdict == "explained" for cell in result.cells.values())],
+    return (
+        _templates()
+        .get_template("chaos.html")
+        .render(
+            header=header,
+            complete=complete,
+            runs=runs,
+            crashes=crash_table(results),
+            points=PHASES,
+            checks=ALL_CHECKS,
+            symbol_of=symbol_of,
+            symbols=SYMBOLS,
+            meanings=MEANINGS,
+            plots={id(run): timeline_plot(run.timeline) for run in runs if run.timeline is not None},
+            lanes={id(run): lanes_drawing(run.timeline) for run in runs if run.timeline is not None},
+            key=id,
+            program=plot_program() if runs else "",
+            failing=[result for result in results if result.failed or result.troubles or not result.reached],
+            explained=[
+                result for result in results if any(cell.verdict == "explained" for cell in result.cells.values())
+            ],
+        )
     )
 
 
@@ -211,10 +293,13 @@ def markdown(results: Sequence[ResultRow], *, complete: bool) -> str:
     rows += [] if complete else ["**The run broke off.**", ""]
     runs = [result for result in results if result.kind == "faults"]
     if runs:
-        rows += [f"| client | fault | topology | {' | '.join(names)} |", f"|---|---|---|{'---|' * len(names)}"]
+        rows += [
+            f"| client | fault | topology | jobs | {' | '.join(names)} |",
+            f"|---|---|---|---|{'---|' * len(names)}",
+        ]
         for run in runs:
             symbols = " | ".join(SYMBOLS[symbol_of(run.cells.get(name))] for name in names)
-            rows.append(f"| {run.client} | {run.name} | {run.topology} | {symbols} |")
+            rows.append(f"| {run.client} | {run.name} | {run.topology} | {run.jobs} | {symbols} |")
         rows.append("")
     table = crash_table(results)
     if table:
@@ -224,4 +309,34 @@ def markdown(results: Sequence[ResultRow], *, complete: bool) -> str:
             rows.append(f"| {client} | {script} | {hurt} | {symbols} |")
         rows.append("")
     rows += [f"{SYMBOLS[kind]} {meaning}" + "  " for kind, meaning in MEANINGS.items()]
+    rows += _findings_in_markdown(results)
     return "\n".join(rows) + "\n"
+
+
+def _findings_in_markdown(results: Sequence[ResultRow]) -> list[str]:
+    """What does not hold, run by run; a cell of the matrix says only that something does not."""
+    rows: list[str] = []
+    for result in results:
+        wrong = _wrong_in_markdown(result)
+        if wrong:
+            rows += ["", f"### {_quoted(f'{result.client}: {result.name} [{result.topology}]')}", "", *wrong]
+            rows += [f"- repeat it with {_quoted(result.reproduce)}"] if result.reproduce else []
+    return ["", "## What does not hold", *rows] if rows else []
+
+
+def _wrong_in_markdown(result: ResultRow) -> list[str]:
+    rows = [f"- {'calls' if one.culprit == 'client' else 'not played'}: {_quoted(str(one))}" for one in result.troubles]
+    rows += [] if result.reached else [f"- never reached: {_quoted(result.why or 'nobody knows why')}"]
+    rows += [f"- memory: {process} grew from {much}" for process, much in result.growth.items()]
+    for name in filter(result.cells.get, result.failed):
+        found = result.cells[name].findings
+        rows += [f"- **{name}**: {_quoted(f'{one.job} {one.message}'.strip())}" for one in found[:FINDINGS_IN_MARKDOWN]]
+        rows += [f"- **{name}**: {len(found)} findings, see report.html"] if len(found) > FINDINGS_IN_MARKDOWN else []
+    rows += [f"- **{name}** unknown: {_quoted('; '.join(result.cells[name].reasons))}" for name in result.unproven]
+    return rows
+
+
+def _quoted(text: str) -> str:
+    """As code, so that nothing in it is taken for Markdown or HTML."""
+    shown = " ".join(printable(text).split()).replace("`", "'")
+    return f"`{shown}`"

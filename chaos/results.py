@@ -13,6 +13,7 @@ import msgspec
 from chaos.crash_points import CrashResult
 from chaos.excuses import Identity, explanation_of, stale_explanations
 from chaos.options import ChaosOptions
+from chaos.process_lanes import ProcessLane, lanes_of
 from chaos.tested import invariants_tested_by
 from chaos.troubles import CannotRecord, Trouble
 from conformance.checkers.histories.base import CheckResult, HistoryFinding
@@ -72,6 +73,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     backlog: list[tuple[float, int]] = []
     memory: list[tuple[float, dict[str, int]]] = []
     windows: list[WindowRow] = []
+    lanes: list[ProcessLane] = []
+    end_ms: float = 0
 
 
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
@@ -89,6 +92,8 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     jobs: int = 0
     reproduce: str = ""
     reached: bool = True
+    why: str = ""
+    """Why a crash point was never reached: what the client called instead."""
     cells: dict[str, InvariantCell]
     timeline: Timeline | None = None
     errors: dict[str, list[str]] = {}
@@ -206,6 +211,7 @@ def crash_result_row(result: CrashResult, *, who: Identity, seconds: float, repr
         seconds=round(seconds, 2),
         reproduce=reproduce,
         reached=result.reached,
+        why=result.why,
         cells={judgement.check: _cell(judgement, who, [str(result.where)]) for judgement in result.judgements},
     )
 
@@ -265,6 +271,8 @@ def timeline_of(history: History) -> Timeline:
         latency_ms=[round(sorted(step)[len(step) // 2], 1) if step else None for step in latencies],
         backlog=[(line.at_ms, sum(line.backlog.values())) for line in samples if not line.memory],
         memory=[(line.at_ms, line.memory) for line in samples if line.memory],
+        lanes=lanes_of(history),
+        end_ms=end,
         windows=[
             WindowRow(
                 fault=window.fault,

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 
 from conformance.cli.options import Duration, run_options_of
-from conformance.environment.prepare import EnvironmentOptions, client_under_test, prepare
+from conformance.environment.prepare import EnvironmentOptions, announce, client_under_test, prepare
 from conformance.out_folder import prove_writable
 from conformance.problems import EnvironmentProblem, printable
 
@@ -119,9 +119,13 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
 
 
 def _possible(faults: list[Any], redis: str) -> list[Any]:
-    """In a container some faults are impossible, and outside of one others are."""
+    """In a container some faults are impossible, and outside of one others are: those are named."""
     inside = redis.startswith("container")
-    return [fault for fault in faults if (fault.containers if inside else not fault.only_containers)]
+    left_out = [fault.name for fault in faults if not (fault.containers if inside else not fault.only_containers)]
+    if left_out:
+        where = "Redis is in a container" if inside else "Redis is no container"
+        announce(f"not played, because {where}: {', '.join(left_out)}")
+    return [fault for fault in faults if fault.name not in left_out]
 
 
 def _show(result: ResultRow) -> None:
@@ -141,5 +145,7 @@ def _show(result: ResultRow) -> None:
             console.print(f"    {name}: {found.job} {printable(found.message)}")
     for name in result.unproven:
         console.print(f"    {name}: unknown: {'; '.join(result.cells[name].reasons[:3])}")
+    if not result.reached and result.why:
+        console.print(f"    never reached: {result.why}")
     if wrong and result.reproduce:
         console.print(f"    reproduce: {result.reproduce}")
