@@ -32,10 +32,12 @@ from chaos.results import (
     ResultRow,
     ResultsFile,
     ResultsHeader,
+    any_failed,
     identity_of,
     read_results,
     timeline_of,
 )
+from chaos.tested import invariants_tested_by
 from chaos.workload import SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
 from conformance.checkers.histories.history import (
     FaultBegan,
@@ -104,6 +106,25 @@ def test_faults_are_chosen_by_name_and_glob() -> None:
     assert chosen_faults("none") == []
     with pytest.raises(UsageProblem, match=r"no fault is called 'worker\.kil'"):
         chosen_faults("worker.kil")
+
+
+@pytest.mark.parametrize("name", all_faults())
+def test_every_fault_tests_invariants_that_exist(name: str) -> None:
+    tested = invariants_tested_by([all_faults()[name]])
+    assert "recovery" in tested
+    assert tested <= {check.name for check in ALL_CHECKS}
+
+
+def test_who_cannot_say_what_a_run_was_to_test_does_not_succeed() -> None:
+    unknown = InvariantCell(verdict="unknown", examined=0, reasons=["too little"])
+    row = ResultRow(
+        name="f", kind="faults", client="c", cells={"closing": unknown, "memory": unknown}, tested=["closing"]
+    )
+    assert row.unproven == ["closing"]
+    assert any_failed([row])
+    lacking = msgspec.structs.replace(unknown, applicable=False)
+    assert not any_failed([msgspec.structs.replace(row, cells={"closing": lacking})])
+    assert not any_failed([msgspec.structs.replace(row, tested=["rate"])])
 
 
 def test_a_window_bears_the_name_of_its_fault() -> None:

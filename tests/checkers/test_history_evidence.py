@@ -214,13 +214,26 @@ def test_producers_and_workers_are_heard_of_after_the_last_fault() -> None:
 
 def test_a_producer_whose_every_call_fails() -> None:
     refused = [line for number in range(20) for line in call(number * 10, number, fails=True)]
-    assert "none of 20 calls succeeded: no" in messages(judged("recovery", refused))
+    assert "20 of 20 calls failed: no" in messages(judged("recovery", refused))
 
 
 def test_a_producer_that_is_dead_after_its_first_lost_connection() -> None:
     before = call(10, 99)
     dead = [line for number in range(20) for line in call(7000 + number, number, fails=True)]
     assert judged("recovery", [*before, *fault(100, 200, "redis.client-kill"), *dead]).verdict == "fail"
+
+
+def test_a_producer_of_whose_calls_one_kind_fails() -> None:
+    some = [line for number in range(40) for line in call(10 * number, number, fails=number % 3 == 0)]
+    few = [line for number in range(40) for line in call(10 * number, number, fails=number % 20 == 0)]
+    assert "14 of 40 calls failed" in messages(judged("recovery", some))
+    assert judged("recovery", few).verdict == "ok"
+
+
+def test_nobody_gets_a_job_although_many_were_added() -> None:
+    jobs = [line for number in range(80) for line in added(7000 + number, str(number), f"j{number}")]
+    found = judged("recovery", [handle(0, "opened"), *fault(100, 200, "redis.oom"), *jobs])
+    assert "w got no job of q after the last fault, the others got 0 of 80" in messages(found)
 
 
 def test_what_a_client_does_not_have_it_need_not_recover() -> None:
@@ -238,11 +251,13 @@ def test_what_a_client_does_not_have_it_need_not_recover() -> None:
 def test_a_worker_that_gets_nothing_while_the_others_get_everything() -> None:
     opened = [handle(0, "opened"), handle(0, "opened", process="v")]
     others = [line for number in range(80) for line in run(7000 + number, 7001 + number, str(number), process="v")]
-    assert "w got no job of q after the last fault, the others got 80" in messages(
+    assert "w got no job of q after the last fault, the others got 80 of 0" in messages(
         judged("recovery", [*opened, *others])
     )
     starved = MachineStarved(since_ms=7000, at_ms=7500)
     assert judged("recovery", [*opened, *others, starved]).verdict == "unknown"
+    for_a_moment = MachineStarved(since_ms=7000, at_ms=7010)
+    assert judged("recovery", [*opened, *others, for_a_moment]).verdict == "fail"
 
 
 # Closing.

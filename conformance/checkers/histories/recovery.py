@@ -34,7 +34,8 @@ from conformance.checkers.histories.history import (
 )
 
 FEW_CALLS = 5
-"""From so many calls on, all of which have failed, nobody speaks of chance."""
+FAILING_SHARE = 0.25
+"""So many calls, and so large a part of them, do not fail by chance when nothing is wrong any more."""
 MANY_RUNS = 60
 """So many runs began elsewhere that a worker that lives had to get one of them."""
 TAKES_TIME_MS = 1000
@@ -68,19 +69,21 @@ def _producers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judg
         if invocation.at_ms >= evidence.resumed_ms:
             kinds[invocation.process, invocation.op, str(invocation.args.get("queue", ""))].append(call)
     for (process, op, queue), calls in kinds.items():
-        yield from _all_failed(f"{op} of {process} on {queue}", calls)
+        yield from _failing(f"{op} of {process} on {queue}", calls)
     for process, count in succeeded.items():
         statistics.count()
         if count < CALLS_AFTER_HEALING and evidence.is_full:
             yield Undecided(f"{count} calls of {process} succeeded after the last fault")
 
 
-def _all_failed(who: str, calls: Sequence[CallHistory]) -> Iterator[HistoryFinding]:
+def _failing(who: str, calls: Sequence[CallHistory]) -> Iterator[HistoryFinding]:
+    """Whether many of the calls fail although nothing is wrong any more."""
     answered = [call for call in calls if call.completion is not None]
-    if len(answered) >= FEW_CALLS and not any(isinstance(call.completion, Ok) for call in answered):
-        errors = {getattr(call.completion, "error", "") for call in answered}
-        message = f"{who}: none of {len(answered)} calls succeeded: {'; '.join(sorted(errors)[:2])}"
-        lines = tuple(line for call in answered[:3] for line in (call.invocation, call.completion) if line is not None)
+    failed = [call for call in answered if not isinstance(call.completion, Ok)]
+    if len(failed) >= FEW_CALLS and len(failed) >= FAILING_SHARE * len(answered):
+        errors = {getattr(call.completion, "error", "") for call in failed}
+        message = f"{who}: {len(failed)} of {len(answered)} calls failed: {'; '.join(sorted(errors)[:2])}"
+        lines = tuple(line for call in failed[:3] for line in (call.invocation, call.completion) if line is not None)
         yield HistoryFinding(message=message, lines=lines)
 
 
@@ -93,15 +96,30 @@ def _workers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged
         others = [run for run in runs if run.process != process and run.at_ms > evidence.resumed_ms]
         if own:
             statistics.count()
-        elif len(others) >= MANY_RUNS and evidence.starved(evidence.healed_ms, others[-1].at_ms):
-            yield Undecided(f"{process} got no job of {queue} after the last fault, on a machine that starved")
-        elif len(others) >= MANY_RUNS:
-            message = f"{process} got no job of {queue} after the last fault, the others got {len(others)}"
+            continue
+        added = _added_ms(evidence, queue)
+        signs = [run.at_ms for run in others] if len(others) >= MANY_RUNS else added
+        if len(signs) < MANY_RUNS:
+            continue
+        message = f"{process} got no job of {queue} after the last fault, the others got {len(others)} of {len(added)}"
+        if _mostly_starved(evidence, signs[0], signs[-1]):
+            yield Undecided(f"{message}, on a machine that starved")
+        else:
             yield HistoryFinding(message=message, lines=tuple(others[-3:]))
-        elif others:
-            statistics.facts["workers without a job, few jobs elsewhere"] = (
-                statistics.facts.get("workers without a job, few jobs elsewhere", 0) + 1
-            )
+
+
+def _added_ms(evidence: Evidence, queue: str) -> list[float]:
+    """When jobs of a queue were acknowledged after the last fault, and after the time that recovery may take."""
+    return [
+        job.acknowledged_ms
+        for job in evidence.jobs
+        if job.queue == queue and job.acknowledged_ms is not None and job.acknowledged_ms > evidence.resumed_ms
+    ]
+
+
+def _mostly_starved(evidence: Evidence, since_ms: float, until_ms: float) -> bool:
+    """Whether the machine let nobody run for more than half of an interval."""
+    return evidence.starved_ms(since_ms, until_ms) > (until_ms - since_ms) / 2
 
 
 def _closing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
