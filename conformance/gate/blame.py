@@ -19,12 +19,15 @@ from typing import Any
 
 from conformance.findings import Finding
 from conformance.ledger.loader import Ledger, Requirement
-from conformance.ledger.operations import WORKER_RUN, OperationTable
+from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTable
 from conformance.participants.caller import RecordedCall
 
 BY_DOING = ("job", "membership.state", "answer", "answer.*", "driver", "scenario")
 """Locators (patterns) that no row owns as a whole: whoever puts a job in the wrong place breaks what that operation
 promises. Single answers have owners all the same."""
+
+OPENED_TO = {"flow": "flow.add", "events": EVENTS_READ}
+"""What an object of this role is opened for."""
 
 _ID_FIELDS = frozenset({"child", "children", "id", "ids", "job", "job_id", "jobId", "jobs", "parent"})
 _LEAVE_JOBS_ALONE = frozenset({"open", "close", "reset", "job.waitUntilFinished"})
@@ -138,7 +141,9 @@ def operation_of(call: RecordedCall) -> str:
     role, processor = call.args.get("role"), call.args.get("processor")
     if call.op == "open" and role == "worker":
         return "worker.getNextJob" if processor in (None, "manual") else WORKER_RUN
-    return "flow.add" if call.op == "open" and role == "flow" else call.op
+    if call.op == "open" and role in OPENED_TO:
+        return OPENED_TO[role]
+    return call.op
 
 
 def jobs_named(call: RecordedCall) -> frozenset[str]:

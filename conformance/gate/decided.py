@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from conformance.driver.messages import Ready
-from conformance.ledger.operations import WORKER_RUN
+from conformance.ledger.operations import EVENTS_READ, WORKER_RUN
 from conformance.participants.marks import Scenario
 from conformance.participants.played_worker import PLAYED_BY_LOOPS
 from conformance.participants.stand_in import Deeds
@@ -62,12 +62,12 @@ def why_never_decided(scenario: Scenario, ready: Ready, operations_of: Operation
 def _can_decide(scenario: Scenario, about: frozenset[str], can: frozenset[str]) -> bool:
     if about:
         return bool(about & can)
-    return scenario.style != "differential" or bool(can - OPENING_AND_CLOSING)
+    return scenario.style != "differential" or bool(can - OPENING_AND_CLOSING - {EVENTS_READ})
 
 
 def operations_within_reach(ready: Ready) -> frozenset[str]:
     """The operations that a driver declares, and those that its loops do or can be brought to do."""
-    can = frozenset(ready.ops)
+    can = frozenset((*ready.ops, EVENTS_READ))  # which objects a driver opens, only trying it shows
     if "managed-worker" not in ready.capabilities:
         return can
     return can | {WORKER_RUN} | (PLAYED_BY_LOOPS if "resolve" in can else frozenset())

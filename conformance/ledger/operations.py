@@ -17,6 +17,9 @@ from conformance.ledger.loader import load_ledger
 WORKER_RUN = "worker.run"
 """What a managed worker does by itself: no operation of the protocol, and yet something that a client does."""
 
+EVENTS_READ = "events.read"
+"""What a reader of the event stream does by itself."""
+
 OPERATIONS_FILE = "operations.yaml"
 
 

@@ -26,6 +26,7 @@ from conformance.driver.ops import Op, lifecycle
 from conformance.driver.ops.base import Nothing
 from conformance.driver.ops.queue import Obliterate, TrimEvents
 from conformance.environment.drivers import TapPoint
+from conformance.ledger.operations import EVENTS_READ, WORKER_RUN
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
@@ -38,9 +39,6 @@ from conformance.participants.stand_in import OPEN_WITHIN_MS, Deeds, StandIn, ha
 from conformance.participants.tokens import TokenNames
 from conformance.participants.unanswered import added_in_redis, answer_from_redis
 from conformance.protocol.keys import ID_COUNTER, META
-
-WORKER_RUN = "worker.run"
-"""What the loop of a worker does by itself: no operation of the protocol, and yet something that a client does."""
 
 DoneBy = Literal["self", "stand-in"]
 
@@ -364,8 +362,8 @@ class Caller:
         except OperationUnsupported:
             self._own.discard(handle)
             raise
-        if op.role == "worker" and op.processor != "manual":
-            (self.deeds.own if self._is_own(handle) else self.deeds.stand_in).add(WORKER_RUN)
+        if goes_on := what_goes_on_by_itself(op):
+            (self.deeds.own if self._is_own(handle) else self.deeds.stand_in).add(goes_on)
         return handle
 
     def register(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
@@ -492,6 +490,13 @@ class Caller:
     def _counter(self, queue: str) -> int:
         """Where the counter of ids stands in Redis."""
         return int(self._redis.get(self.names.client_base(queue) + ID_COUNTER) or 0)
+
+
+def what_goes_on_by_itself(opened: lifecycle.Open) -> str:
+    """What an object does from now on without being asked: no operation of the protocol, and yet a deed; else empty."""
+    if opened.role == "events":
+        return EVENTS_READ
+    return WORKER_RUN if opened.role == "worker" and opened.processor != "manual" else ""
 
 
 def what_is_missing(opened: lifecycle.Open, ready: Ready) -> str:

@@ -20,13 +20,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypedDict, Unpack
 
 from conformance.driver.errors import DriverBroken, OperationGivenUp, OperationUnsupported
+from conformance.ledger.operations import WORKER_RUN
 from conformance.observe.tap.commands import sent_text
 from conformance.observe.tap.recording import CommandRecord, NotSeen
 from conformance.observe.tap.rules import Action, Cut, Delay, Error, Hold, Trigger, TriggerPhase, Watch
 from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
-from conformance.participants.caller import WORKER_RUN, Pending
+from conformance.participants.caller import Pending
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
 from conformance.participants.stand_in import Deeds

@@ -154,6 +154,13 @@ def hands_over_what_no_loop_can_play(adder: Participant, worker: Participant) ->
     equal(by_hand.handle, "worker-0", "this does not hold of any worker")
 
 
+@handover("interop.events")
+def is_watched(adder: Participant, listener: Participant) -> None:
+    """The one listens to what the other adds."""
+    reader = listener.events()
+    reader.wait_for("waiting", adder.queue().add("watched"))
+
+
 # Who does what.
 
 
@@ -313,3 +320,11 @@ def test_what_can_decide_nothing_is_not_even_begun(
 ) -> None:
     ready = Ready(protocol=1, client=CLIENT, ops=["open", "close", "reset", *ops], capabilities=capabilities)
     assert bool(why_never_decided(never_played, ready, lambda _row: frozenset(about))) is never
+
+
+@pytest.mark.parametrize(("role", "undecided"), [("adder", {"interop.events"}), ("listener", set())])
+def test_a_row_about_reading_is_decided_by_the_reader(role: str, undecided: set[str], limited: LimitedBench) -> None:
+    other = "listener" if role == "adder" else "adder"
+    assignment = {ASSIGNMENT: Assignment(client=(role,), partner=(other,))}
+    evidence = tried(vars(is_watched)["scenario"], limited(), **assignment)
+    assert said(evidence) == ([], "", frozenset(undecided))

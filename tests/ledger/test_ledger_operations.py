@@ -6,7 +6,7 @@ import pytest
 
 from conformance.driver.ops import REGISTRY
 from conformance.ledger.loader import load_ledger
-from conformance.ledger.operations import WORKER_RUN, OperationEntry, load_operations, table_of
+from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationEntry, load_operations, table_of
 
 ROWS = ("a.one", "a.two", "b.three")
 
@@ -16,10 +16,10 @@ def entry(row: str, *about: str | list[str]) -> OperationEntry:
 
 
 def test_every_operation_is_there_and_no_other() -> None:
-    assert set(load_operations().rows) == {*REGISTRY, WORKER_RUN}
+    assert set(load_operations().rows) == {*REGISTRY, WORKER_RUN, EVENTS_READ}
 
 
-@pytest.mark.parametrize("op", [*REGISTRY, WORKER_RUN])
+@pytest.mark.parametrize("op", [*REGISTRY, WORKER_RUN, EVENTS_READ])
 def test_the_row_of_an_operation_is_one_that_a_scenario_looks_at(op: str) -> None:
     assert load_ledger().row(load_operations().row_of(op)).examined
 
