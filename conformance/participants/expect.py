@@ -51,7 +51,7 @@ def between(actual: float, low: float, high: float, what: str, *, where: str = "
         raise Mismatch(what, expected=f"{low} .. {high}", actual=actual, where=where)
 
 
-def holds(condition: object, what: str, *, seen: Any = None, where: str = "") -> None:
-    """`condition` is true; `seen` is shown when it is not."""
+def holds(condition: object, what: str, *, seen: Any, where: str = "") -> None:
+    """`condition` is true; `seen`, what it was read from, is shown when it is not."""
     if not condition:
-        raise Mismatch(what, expected="true", actual=seen if seen is not None else condition, where=where)
+        raise Mismatch(what, expected="true", actual=seen, where=where)

@@ -86,6 +86,19 @@ class RedisView:
         """Whether the key exists."""
         return bool(self._redis.exists(self._at(name)))
 
+    def value(self, name: str) -> Any:
+        """All that a key holds, as a JSON value; None where there is no key."""
+        read: dict[str, Callable[[str], Any]] = {
+            "string": self.string,
+            "list": self.elements,
+            "hash": self.hash,
+            "set": self.set_members,
+            "zset": self.zset,
+            "stream": lambda _name: self.stamped_events(),
+        }
+        kind = self.type(name)
+        return read[kind](name) if kind in read else None
+
     def string(self, name: str) -> str | None:
         """GET; None where there is no key. A lock shows what the scenario calls its token."""
         value = self._redis.get(self._at(name))

@@ -157,7 +157,8 @@ def two_stalls_fail(oracle: Participant) -> str:
     strict.add("poison")
     impatient.claim_one()
     _stall(strict, impatient)
-    holds(strict.redis.field("1", "defa"), "with 0 the first one does")
+    poison = strict.redis.hash("1")
+    holds(poison.get("defa"), "with 0 the first one does", seen=poison)
     return f"after the second stall the job carries the failure that it will get: {deferred}"
 
 

@@ -127,7 +127,7 @@ def test_values_of_children_are_kept(client: Participant) -> None:
     flow.add(node("parent", node("a"), node("b", removeOnComplete=True)))
     run_next(worker, "a", {"of": "a"})
     run_next(worker, "b", [1, "zwei"])
-    holds(not queue.redis.exists("b"), "the second child removed itself")
+    equal(queue.redis.value("b"), None, "the second child removed itself")
     values = queue.call(job_ops.GetChildrenValues(job="parent")).values
     by_id = {key.rpartition(":")[2]: json.loads(text) for key, text in values.items()}
     equal(by_id, {"a": {"of": "a"}, "b": [1, "zwei"]}, "the values are there by the children's keys")
@@ -144,9 +144,9 @@ def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
     flow.add(node("late", parent=reference))
     with client.refuses("pending-dependencies", "a job with pending children does not complete"):
         worker.complete("parent")
-    holds(worker.wait_for_children("parent"), "it waits for them instead")
+    equal(worker.wait_for_children("parent"), True, "it waits for them instead")
     run_next(worker, "late")
-    holds(not worker.wait_for_children(worker.claim_one().id), "with nothing pending it goes on")
+    equal(worker.wait_for_children(worker.claim_one().id), False, "with nothing pending it goes on")
     worker.complete("parent")
 
 
@@ -192,7 +192,7 @@ def test_unprocessed_children_are_removed(client: Participant) -> None:
     worker.claim_one()
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
     equal(children_of(queue, "parent", "dependencies"), ["working"], "only the child at work is left")
-    holds(not queue.redis.exists("pending"), "the other one is gone")
+    equal(queue.redis.value("pending"), None, "the other one is gone")
     worker.complete("working")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
 
@@ -202,10 +202,10 @@ def test_unlinking_a_child(client: Participant) -> None:
     """A child without parent goes its own way."""
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("child")))
-    holds(queue.call(job_ops.RemoveChildDependency(job="child")).value, "there was a relation")
+    equal(queue.call(job_ops.RemoveChildDependency(job="child")).value, True, "there was a relation")
     equal(queue.redis.field("child", "parentKey"), None, "the child names no parent any more", where="job.parentKey")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
-    holds(not queue.call(job_ops.RemoveChildDependency(job="child")).value, "there is no relation any more")
+    equal(queue.call(job_ops.RemoveChildDependency(job="child")).value, False, "there is no relation any more")
     run_next(worker, "parent")
     run_next(worker, "child")
 

@@ -19,7 +19,8 @@ def test_pausing_parks_the_waiting_jobs(client: Participant) -> None:
         (["3", "2", "1"], []),
         "the jobs are in `paused`",
     )
-    holds(queue.redis.field("meta", "paused") is not None, "meta says that the queue is paused", where="meta.paused")
+    meta = queue.redis.hash("meta")
+    holds("paused" in meta, "meta says that the queue is paused", seen=meta, where="meta.paused")
     queue.resume()
     equal(
         (queue.redis.elements("wait"), queue.redis.elements("paused")),

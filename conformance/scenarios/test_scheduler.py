@@ -101,7 +101,7 @@ def test_fetching_with_a_finish_makes_the_next_job(client: Participant) -> None:
     queue.schedule("s", {"every": HOUR_MS})
     worker.claim_one()
     fetched = required(worker.complete("1", fetch_next=True))
-    holds(current_job(queue) != fetched.id, "the fetched job has a successor")
+    holds(current_job(queue) != fetched.id, "the fetched job has a successor", seen=fetched.id)
     equal(queue.redis.state(current_job(queue)), ["delayed"], "it is delayed")
 
 

@@ -138,7 +138,7 @@ YEARLY = {"pattern": "0 0 1 1 *", "tz": "UTC"}
 def due_of(queue: QueueHandle, scheduler: str = "s") -> int:
     """When the next job is due (Unix ms), as Redis has it."""
     score = queue.redis.score("repeat", scheduler)
-    holds(score is not None, f"`repeat` holds the scheduler {scheduler}")
+    holds(score is not None, f"`repeat` holds the scheduler {scheduler}", seen=queue.redis.zset("repeat"))
     return int(score or 0)
 
 
@@ -149,7 +149,7 @@ def current_job(queue: QueueHandle, scheduler: str = "s") -> str:
 
 def required(job: JobView | None) -> JobView:
     """Return a job that must be there."""
-    holds(job is not None, "the answer is the next job")
+    holds(job is not None, "the answer is the next job", seen=job)
     assert job is not None
     return job
 
