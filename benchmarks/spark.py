@@ -36,6 +36,7 @@ from reports.snapshot.store import StoredSnapshot, save
 
 BATCH: Final = 5000
 FIRST_MS: Final = 1_700_000_000_000
+FIVE_YEARS_MS: Final = 5 * 365 * 24 * 3_600_000
 
 LIVE: Final = "live"
 """The small queue."""
@@ -79,8 +80,8 @@ def _fill_live(client: Any, prefix: str, added_ms: int) -> None:
         job = {"name": "job", "data": "{}", "opts": '{"attempts":0}', "timestamp": added_ms, "delay": 0, "priority": 0}
         own = {"processedOn": added_ms + 5, "ats": 1} if number == 5 else {}
         client.hset(f"{base}{number}", mapping={**job, **own})
-        client.xadd(f"{base}events", {"event": "added", "jobId": number, "name": "job"})
-        client.xadd(f"{base}events", {"event": "waiting", "jobId": number})
+        client.xadd(f"{base}events", {"event": "added", "jobId": number, "name": "job"}, id=f"{added_ms}-{2 * number}")
+        client.xadd(f"{base}events", {"event": "waiting", "jobId": number}, id=f"{added_ms}-{2 * number + 1}")
     client.rpush(f"{base}wait", "1", "2", "3", "4")
     client.rpush(f"{base}active", "5")
     client.set(f"{base}5:lock", f"token of {prefix}")
@@ -112,6 +113,8 @@ def plant(server: RedisInstance, prefix: str, queue: str) -> set[tuple[str, str]
         untyped.pexpire(f"{base}108", 900_000_000)
         untyped.set(f"{base}109:lock", "token")
         untyped.xadd(f"{base}events", {"event": "completed", "jobId": "110", "returnvalue": "null"})
+        untyped.delete(f"{base}111")
+        untyped.set(f"{base}111", "a text")
         return _plant_live(untyped, prefix) | {
             ("missing", f"{queue}:101"),
             ("extra", f"{queue}:extra"),
@@ -122,6 +125,7 @@ def plant(server: RedisInstance, prefix: str, queue: str) -> set[tuple[str, str]
             ("wrong-state", f"{queue}:105"),
             ("field", f"{queue}:106"),
             ("type", f"{queue}:107"),
+            ("type", f"{queue}:111"),
             ("ttl", f"<prefix>:{queue}:108"),
             ("stale-lock", f"{queue}:109"),
             ("event-without-transition", f"{queue}:110"),
@@ -136,7 +140,9 @@ def _plant_live(client: Any, prefix: str) -> set[tuple[str, str]]:
     client.srem(f"{base}parent:dependencies", f"{base}2")
     last: Any = client.xrevrange(f"{base}events", count=1)
     client.xdel(f"{base}events", last[0][0])
+    client.hset(f"{base}3", "timestamp", FIRST_MS - FIVE_YEARS_MS)
     return {
+        ("broken", f"{LIVE}:3"),
         ("order", f"{LIVE}:wait"),
         ("lock", f"{LIVE}:5"),
         ("member", f"{LIVE}:parent"),

@@ -11,18 +11,26 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from conformance.checkers.base import InvariantCheck, SnapshotView
 from conformance.observe.diff import diff
-from conformance.observe.tables import Event, Job, Lock, Membership, Snapshot
+from conformance.observe.tables import Event, Lock, Membership, Snapshot
+from reports.diff.broken import (
+    ABOUT_ALL_JOBS,
+    JOB_CHECKS,
+    KEY_CHECKS,
+    broken_jobs,
+    judged,
+    one_sided,
+)
 from reports.diff.columns import keys_of
+from reports.diff.expiry import with_same_moments
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
+from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
 from reports.diff.values import DiffSettings, SnapshotPair, batch_of_rows, difference_row
-from reports.snapshot.format import ARROW, read_bucket
-from reports.snapshot.rows import as_bytes, decoded, narrowed, snapshot_of
+from reports.snapshot.format import read_bucket
+from reports.snapshot.rows import as_bytes, snapshot_of
 
 JobKey: TypeAlias = tuple[str, str]
-JobRows: TypeAlias = dict[str, list[Any]]
-"""The rows of one job, by table."""
-
 JOB_TABLES = ("jobs", "memberships", "dependencies", "logs", "events")
 """Tables whose rows belong to the job named in the column `id`."""
 
@@ -63,8 +71,13 @@ def differences_in(comparison: BucketComparison, bucket: int) -> Iterator[tuple[
     """
     sides = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
     left, right = (rows_by_table(tables) for tables in without_certain(sides[0], sides[1], comparison.settings))
+    explained: set[str] = set()
     for key, pair in unequal_jobs(left, right, comparison.settings):
+        explained.add(":".join(key))
         yield from _explained(key, pair)
+    pairs = zip(sides, comparison.settings.sides, strict=True)
+    expected, actual = (list(broken_jobs(BucketSide(tables, facts))) for tables, facts in pairs)
+    yield from one_sided(expected, actual, explained)
 
 
 def without_certain(left: Tables, right: Tables, settings: DiffSettings) -> tuple[Tables, Tables]:
@@ -125,32 +138,6 @@ def _same_options(left: Mapping[str, list[Any]], right: Mapping[str, list[Any]])
         for side in (left, right)
     ]
     return texts[0] == texts[1]
-
-
-def rows_by_table(tables: Tables) -> JobRows:
-    """The rows of each table."""
-    found: JobRows = defaultdict(list)
-    for table, rows in tables.items():
-        for batch in rows.to_batches():
-            columns = {name: decoded(batch.column(name)) for name in batch.schema.names}
-            for values in zip(*columns.values(), strict=True):
-                found[table].append(_row({"table": table, **dict(zip(columns, values, strict=True))}))
-    return found
-
-
-def _row(wide: Mapping[str, Any]) -> Any:
-    """As `narrowed`, with a short way for the two tables that are nearly everything."""
-    if wide["table"] == "jobs":
-        return Job(queue=wide["queue"], id=wide["id"], fields=dict(wide["fields"]))
-    if wide["table"] == "memberships":
-        return Membership(
-            queue=wide["queue"],
-            container=wide["name"],
-            job=wide["id"],
-            position=wide["position"],
-            score=wide["score"],
-        )
-    return narrowed(wide)
 
 
 def _canonical(
@@ -228,19 +215,18 @@ def _explained(key: JobKey, pair: SnapshotPair) -> Iterator[tuple[str, ...]]:
 
 WHOLE = "whole"
 SHARED = "shared"
+EXAMPLES = "examples"
+"""A group with jobs that stand for all others of their queue (`reports.diff.checking.examples`)."""
 
 _ABOUT_JOBS = ("job", "membership", "event", "log", "dependency")
 """Where differences begin that are found job by job."""
-
-GroupKey: TypeAlias = tuple[str, str]
-"""Queue and name of the group."""
 
 
 def queue_comparer(settings: DiffSettings) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function from all rows of some groups (columns `side`, `group`) to their differences."""
 
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [row for key, sides in _rows_by_group(batches).items() for row in compare_group(key, sides, settings)]
+        rows = [row for key, sides in rows_by_group(batches).items() for row in compare_group(key, sides, settings)]
         yield batch_of_rows(rows)
 
     return compare
@@ -257,11 +243,27 @@ def compare_group(
     queue, group = key
     raw = [snapshot_of(facts.prefix, facts.taken_ms, rows) for rows, facts in zip(sides, settings.sides, strict=True)]
     raw = [replace(side, events=tuple(sorted(side.events, key=stream_order))) for side in raw]
+    if group == EXAMPLES:
+        yield from _broken_on_one_side(raw, ABOUT_ALL_JOBS, set())
+        return
+    checks = (*JOB_CHECKS, *KEY_CHECKS, *ABOUT_ALL_JOBS) if group == WHOLE else KEY_CHECKS
+    explained: set[str] = set()
+    sides_read = raw
+    raw = list(with_same_moments(raw[0], raw[1], settings))
     for expected, actual in _alike(*raw, whole=group == WHOLE):
         pair = SnapshotPair(expected=settings.canonical(expected), actual=settings.canonical(actual))
         for found in diff(pair.expected, pair.actual):
             if _is_wanted(found.where, group):
+                explained.add(found.key)
                 yield difference_row(found, pair, queue)
+    yield from _broken_on_one_side(sides_read, checks, explained)
+
+
+def _broken_on_one_side(
+    raw: Sequence[Snapshot], checks: Sequence[InvariantCheck[SnapshotView]], explained: set[str]
+) -> Iterator[tuple[str, ...]]:
+    expected, actual = (list(judged(side, checks)) for side in raw)
+    yield from one_sided(expected, actual, explained)
 
 
 def _is_wanted(where: str, group: str) -> bool:
@@ -297,19 +299,3 @@ def _only_locks(side: Snapshot, locks: tuple[Lock, ...]) -> Snapshot:
 
 def _holder(lock: Lock) -> GroupKey:
     return lock.queue, lock.job
-
-
-def _rows_by_group(
-    batches: Iterable[pa.RecordBatch],
-) -> Mapping[GroupKey, tuple[list[tuple[str, Any]], list[tuple[str, Any]]]]:
-    """The rows of each group by side, lists in the order of their positions."""
-    groups: defaultdict[GroupKey, tuple[list[tuple[str, Any]], list[tuple[str, Any]]]] = defaultdict(lambda: ([], []))
-    for batch in batches:
-        columns = {name: decoded(batch.column(name)) for name in (*ARROW.names, "side", "group", "owner")}
-        for values in zip(*columns.values(), strict=True):
-            wide = dict(zip(columns, values, strict=True))
-            groups[wide["owner"], wide["group"]][wide["side"]].append((wide["table"], narrowed(wide)))
-    for sides in groups.values():
-        for rows in sides:
-            rows.sort(key=lambda pair: getattr(pair[1], "position", None) or 0)
-    return groups

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
@@ -13,6 +14,8 @@ from conformance.observe.differences import severity_of
 from conformance.problems import UsageProblem
 from conformance.protocol.states import LIST_CONTAINERS
 from reports.diff import comparing
+from reports.diff.broken import ABOUT_ALL_JOBS
+from reports.diff.checking import examples
 from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, DiffSettings, DiffSide
 from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
@@ -95,6 +98,9 @@ def differences(spark: SparkSession, comparison: SnapshotComparison) -> DataFram
     2. What belongs to a queue is brought together by queue, and compared (`queue_comparer`).
     3. The order of lists is compared inside Spark (`compare_order`).
 
+    With 1. and 2. each store is also checked by itself: what only one of them breaks, although the rules find it the
+    same, is a difference of the class `broken`.
+
     A queue in which a rule has to give jobs other names (generated uuids, iterations of schedulers) cannot be cut by
     job id. It is compared as a whole, as the gate does, which limits its size. Raises UsageProblem; Spark's exceptions.
     """
@@ -103,10 +109,17 @@ def differences(spark: SparkSession, comparison: SnapshotComparison) -> DataFram
     settings = _settings(comparison)
     work = _work(comparison, settings, whole)
     by_job = _buckets(spark, work).mapInArrow(comparing.job_comparer(work), DIFFERENCE_DDL)
-    found = {"jobs": _written_once(spark, by_job, comparison.folder / "jobs")}
     groups = _groups(comparison, both, whole, settings)
     by_queue = groups.repartition("owner", "group").mapInArrow(comparing.queue_comparer(settings), DIFFERENCE_DDL)
-    found["queues"] = _written_once(spark, _unexplained(by_queue, found["jobs"]), comparison.folder / "queues")
+    kept = [frame.persist(StorageLevel.DISK_ONLY) for frame in (by_job, by_queue)]
+    retyped = _retyped(kept[0], kept[1])
+    queues = _unexplained(_without_retyped(kept[1], retyped), kept[0])
+    found = {
+        "jobs": _written_once(spark, retyped, comparison.folder / "jobs"),
+        "queues": _written_once(spark, queues, comparison.folder / "queues"),
+    }
+    for frame in kept:
+        frame.unpersist()
     if not comparison.job:
         sides = [both.where(sql.col("side") == side).where(~sql.col("queue").isin(whole)) for side in (0, 1)]
         order = compare_order(sides[0], sides[1], _moved_jobs(found["jobs"]))
@@ -114,11 +127,42 @@ def differences(spark: SparkSession, comparison: SnapshotComparison) -> DataFram
     return reduce(DataFrame.unionByName, found.values())
 
 
+_RETYPED = "wrong-type"
+_ABOUT_ALL_JOBS = tuple(f"invariant.{check.name}" for check in ABOUT_ALL_JOBS)
+
+
+def _retyped(by_job: DataFrame, by_queue: DataFrame) -> DataFrame:
+    """The differences of jobs; a hash in whose place the other side has a key of another type is one of type."""
+    foreign = by_queue.where("locator like 'unknown.%' and kind in ('extra-key', 'missing-key')")
+    types = foreign.select("key", sql.substring_index("locator", ".", -1).alias("foreign_type")).distinct()
+    marked = by_job.join(types, "key", "left")
+    is_retyped = sql.col("foreign_type").isNotNull() & sql.col("kind").isin("missing-job", "extra-job")
+    is_missing = sql.col("kind") == "missing-job"
+    values = {
+        "class": sql.lit("type"),
+        "kind": sql.lit(_RETYPED),
+        "severity": sql.lit(severity_of("job", _RETYPED)),
+        "expected": sql.when(is_missing, sql.lit("hash")).otherwise(sql.col("foreign_type")),
+        "actual": sql.when(is_missing, sql.col("foreign_type")).otherwise(sql.lit("hash")),
+    }
+    changed = {name: sql.when(is_retyped, value).otherwise(sql.col(name)) for name, value in values.items()}
+    return marked.select(*(changed.get(name, sql.col(name)).alias(name) for name in DIFFERENCE_COLUMNS))
+
+
+def _without_retyped(by_queue: DataFrame, retyped: DataFrame) -> DataFrame:
+    """Without the keys that stand in the place of a job: they are told there."""
+    places = retyped.where(sql.col("kind") == _RETYPED).where("locator = 'job'").select("key").distinct()
+    foreign = sql.col("locator").startswith("unknown.")
+    told = by_queue.join(places.withColumn("told", sql.lit(True)), "key", "left")
+    return told.where(~foreign | sql.col("told").isNull()).select(*DIFFERENCE_COLUMNS)
+
+
 def _unexplained(by_queue: DataFrame, by_job: DataFrame) -> DataFrame:
     """Without the markers and counters of queues in which a job is missing or too many: that explains them."""
     uneven = by_job.where("kind in ('missing-job', 'extra-job')").select("queue").distinct()
     marked = by_queue.join(sql.broadcast(uneven.withColumn("uneven", sql.lit(True))), "queue", "left")
-    follows = sql.col("locator").startswith("marker") | sql.col("locator").startswith("counter")
+    locator = sql.col("locator")
+    follows = locator.startswith("marker") | locator.startswith("counter") | locator.isin(*_ABOUT_ALL_JOBS)
     return marked.where(~follows | sql.col("uneven").isNull()).select(*DIFFERENCE_COLUMNS)
 
 
@@ -156,7 +200,9 @@ def _buckets(spark: SparkSession, work: comparing.BucketComparison) -> DataFrame
 
 def _settings(comparison: SnapshotComparison) -> DiffSettings:
     expected, actual = (
-        DiffSide(prefix=stored.manifest.prefix, taken_ms=stored.manifest.taken_ms)
+        DiffSide(
+            prefix=stored.manifest.prefix, taken_ms=stored.manifest.taken_ms, reading_ms=stored.manifest.reading_ms
+        )
         for stored in (comparison.expected, comparison.actual)
     )
     settings = DiffSettings(
@@ -201,12 +247,20 @@ def _groups(comparison: SnapshotComparison, both: DataFrame, whole: list[str], s
     parts = [loose]
     if whole:
         parts.append(both.where(sql.col("queue").isin(whole)).withColumns(_place(comparing.WHOLE)))
-    candidates = both.where(sql.col("table").isin("jobs", "memberships") & ~sql.col("queue").isin(whole))
+    cut = both.where(~sql.col("queue").isin(whole))
+    candidates = cut.where(sql.col("table").isin("jobs", "memberships"))
+    if not comparison.job:
+        parts += [part.withColumns(_place(comparing.EXAMPLES)) for part in (examples(cut, "side"), _settings_of(cut))]
     if _rows(comparison, "locks") + _rows(comparison, "deduplications"):
         parts.append(_asked_for(loose, candidates, few=shards == 1))
     if _rows(comparison, "markers") and settings.has_rule("worker-clock") and not settings.has_rule("worker-traces"):
         parts.append(_first_delayed(candidates))
     return reduce(DataFrame.unionByName, parts)
+
+
+def _settings_of(rows: DataFrame) -> DataFrame:
+    """What the checks of a queue's markers and counters look at beside its jobs."""
+    return rows.where(sql.col("table").isin("metas", "markers", "limiters", "counters"))
 
 
 def _rows(comparison: SnapshotComparison, table: str) -> int:

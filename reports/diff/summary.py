@@ -12,6 +12,7 @@ from pyspark.sql import functions as sql
 
 from reports.diff.plan import SnapshotComparison, trimmed_queues
 from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS
+from reports.snapshot.store import StoredSnapshot
 
 LEVELS = ("queue", "state", "class", "locator")
 """From the whole run to a single field of a hash (the locator names it); below that are the keys, in Parquet."""
@@ -82,6 +83,51 @@ def summarise(comparison: SnapshotComparison, found: DataFrame) -> DiffSummary:
         examples=_examples(comparison, found, [name for name in DIFFERENCE_CLASSES if name in by_class]),
         trimmed=trimmed_queues(comparison),
         switched_off=list(comparison.switched_off),
+    )
+
+
+class BrokenExample(msgspec.Struct, frozen=True, kw_only=True):
+    """A place at which a store breaks a check. `locator`: which part of the key."""
+
+    check: str
+    severity: str
+    key: str
+    locator: str
+    message: str
+
+
+class CheckSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store breaks by itself, counted by check, with examples of each."""
+
+    snapshot: str
+    jobs: int
+    total: int
+    by_check: dict[str, int]
+    examples: list[BrokenExample]
+
+
+def summarise_checks(stored: StoredSnapshot, found: DataFrame) -> CheckSummary:
+    """Count and choose examples; only these come to the driver."""
+    broken = found.persist()
+    by_check = {row["kind"]: row["count"] for row in broken.groupBy("kind").count().orderBy("kind").collect()}
+    parts = [broken.where(sql.col("kind") == name).limit(EXAMPLES) for name in by_check]
+    rows = reduce(DataFrame.unionByName, parts).collect() if parts else []
+    broken.unpersist()
+    return CheckSummary(
+        snapshot=stored.name,
+        jobs=stored.manifest.jobs,
+        total=sum(by_check.values()),
+        by_check=by_check,
+        examples=[
+            BrokenExample(
+                check=row["kind"],
+                severity=row["severity"],
+                key=row["key"],
+                locator=row["field"],
+                message=row["actual"],
+            )
+            for row in rows
+        ],
     )
 
 

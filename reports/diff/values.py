@@ -11,15 +11,16 @@ from conformance.observe.canonical import ALL_RULES, canonicalise, without
 from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
 from conformance.observe.differences import Difference
 from conformance.observe.tables import Snapshot
-from reports.snapshot.rows import as_bytes, texts
+from reports.snapshot.rows import as_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiffSide:
-    """Prefix of one side, and the Redis server's clock when it was read (Unix ms)."""
+    """Prefix of one side, the Redis server's clock when it was read (Unix ms), and how long that took."""
 
     prefix: str
     taken_ms: int
+    reading_ms: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,7 @@ DIFFERENCE_CLASSES: tuple[str, ...] = (
     "member",
     "field",
     "ttl",
+    "broken",
 )
 """Every semantic class, gravest first.
 
@@ -78,7 +80,7 @@ whose job is gone. `orphan`: a lock, log or dependency set without its job. `no-
 which containers a job is. `stale-lock`: a lock on a job that is not active; `lock`: any other difference of a lock.
 `transition-without-event`: the state is the same but an event is missing; `event-without-transition`: an event too
 many. `member`: a child more or less in a parent's set, or a job in `stalled`. `order`, `field`, `type`, `ttl`: as they
-say.
+say. `broken`: one side breaks a check that a single store must pass, and the rules do not see a difference.
 """
 
 DIFFERENCE_COLUMNS = ("class", "kind", "severity", "locator", "queue", "state", "key", "field", "expected", "actual")
@@ -158,5 +160,12 @@ def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tu
 def batch_of_rows(rows: Iterable[Sequence[str]]) -> pa.RecordBatch:
     """Rows of differences as one Arrow batch."""
     listed = list(rows)
-    columns = [texts([as_bytes(row[number]) for row in listed]) for number in range(len(DIFFERENCE_COLUMNS))]
+    columns = [
+        pa.array([readable(row[number]) for row in listed], pa.string()) for number in range(len(DIFFERENCE_COLUMNS))
+    ]
     return pa.RecordBatch.from_arrays(columns, names=list(DIFFERENCE_COLUMNS))
+
+
+def readable(text: str) -> str:
+    r"""The text as UTF-8 that any reader of Parquet takes: bytes that are none stand as `\xff`."""
+    return as_bytes(text).decode("utf-8", "backslashreplace")

@@ -192,8 +192,9 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
 class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Facts about a snapshot.
 
-    `taken_ms`: the Redis server's clock when reading began, Unix ms. `rows`: number of rows by table. `moving`: queues
-    whose event stream grew while it was read, so that the tables are of different instants. `queues`: by name.
+    `taken_ms`: the Redis server's clock when reading began, Unix ms; `reading_ms`: how long it took. `rows`: number
+    of rows by table. `moving`: queues whose event stream grew while it was read, so that the tables are of different
+    instants. `queues`: by name.
     `buckets`: how many the rows lie in (`reports.snapshot.format`).
     `scripts_sha256`: over the SHA-1 of all pinned scripts, in the order of their names. `seed`, `workload`: of the load
     that filled the store, where there was one.
@@ -207,6 +208,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str
     queue: str
     taken_ms: int
+    reading_ms: int = 0
     redis_settings: dict[str, str]
     redis_version: str
     rows: dict[str, int]

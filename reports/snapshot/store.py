@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -217,6 +218,7 @@ def save(
 ) -> StoredSnapshot:
     """Read a store once and keep it as Parquet. Raises Problems; what is left of a failed attempt has no manifest."""
     claim_folder(folder)
+    began = time.monotonic()
     with explained(source.address):
         planned = plan_reading(source)
         queues = queues_of(planned.parts)
@@ -227,6 +229,7 @@ def save(
     written = _write_parts(
         spark, SnapshotWrite(source=source, parts=planned.parts, folder=folder.absolute(), buckets=buckets)
     )
+    reading_ms = int((time.monotonic() - began) * 1000)
     with explained(source.address):
         after = last_events(source, queues)
     moving = [queue for queue in queues if before[queue] != after[queue]]
@@ -242,6 +245,7 @@ def save(
         prefix=source.prefix,
         queue=source.queue,
         taken_ms=planned.parts[0].taken_ms,
+        reading_ms=reading_ms,
         redis_settings=settings,
         redis_version=version,
         rows=tables,

@@ -12,8 +12,9 @@ from conformance.observe.diff import diff
 from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
-from reports.diff.comparing import JOB_TABLES, SHARED, compare_group, rows_by_table, unequal_jobs, without_certain
+from reports.diff.comparing import JOB_TABLES, SHARED, compare_group, unequal_jobs, without_certain
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
+from reports.diff.stored_rows import rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
 from reports.snapshot.rows import batch_of, wide_rows
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job

@@ -294,3 +294,30 @@ def test_a_rule_that_is_switched_off_hides_nothing(rule: str) -> None:
     right = {"q:1": job(stacktrace='["b"]', opts='{"b":2,"a":1}'), "q:wait": ["1"]}
     assert differences_of(snapshot(left), snapshot(right)) == []
     assert differences_of(snapshot(left), snapshot(right), switched_off=(rule,)) != []
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "right_ms", "later_ms", "differs"),
+    [
+        (HOUR_MS, HOUR_MS - 120_000, 120_000, False),
+        (HOUR_MS, HOUR_MS, 120_000, False),
+        (HOUR_MS, HOUR_MS - 60_000, 120_000, True),
+        (HOUR_MS, HOUR_MS // 2, 0, True),
+        (20_000, 9_000, 120_000, False),
+        (HOUR_MS, -1, 0, True),
+    ],
+)
+def test_locks_that_end_at_the_same_moment_are_the_same(
+    left_ms: int,
+    right_ms: int,
+    later_ms: int,
+    differs: bool,
+) -> None:
+    """Stores that are the same are read one after the other; a lock within lockDuration (30 s) may end at any time."""
+    keys = {"q:1": job(), "q:active": ["1"], "q:1:lock": "token"}
+    left = snapshot(keys, ttls={"q:1:lock": left_ms})
+    right = snapshot(keys, ttls={"q:1:lock": right_ms}, now=NOW + later_ms)
+    assert [row[3] for row in differences_of(left, right)] == (["lock.ttl"] if differs else [])

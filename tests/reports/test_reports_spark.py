@@ -22,8 +22,9 @@ from benchmarks.spark import fill, plant
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, open_server
+from reports.diff.checking import broken_in
 from reports.diff.plan import SnapshotComparison, differences
-from reports.diff.summary import DiffSummary, rollup_of, summarise
+from reports.diff.summary import DiffSummary, rollup_of, summarise, summarise_checks
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.history import HistoryResult, check_jobs, result_of
 from reports.load.result import LoadResult
@@ -35,7 +36,8 @@ from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
 from reports.snapshot.store import StoredSnapshot, in_buckets, open_stored, save
 from reports.standalone import standalone_cluster
-from tests.reports.reports_builders import plain_store, planted, write
+from tests.observe.snapshot_builders import Zset
+from tests.reports.reports_builders import finished_job, plain_store, planted, write
 from tests.reports.test_reports_failures import manifest
 from tests.reports.test_reports_history import bad_end, bad_history, said_of_all
 
@@ -89,6 +91,25 @@ def test_a_difference_of_every_class_is_found_in_a_larger_store_and_nothing_else
     )
     assert {(row["class"], row["key"]) for row in found.collect()} == expected
     assert {name for name, _ in expected} == set(DIFFERENCE_CLASSES)
+
+
+def test_a_store_is_checked_by_itself(spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path) -> None:
+    keys = {**plain_store(prefix), "q:13": finished_job(ats="1"), "q:failed": Zset({"13": 17.0}), "q:14:lock": "token"}
+    del keys["q:active"], keys["q:id"]
+    summary = summarise_checks(stored := kept(spark, server, prefix, keys, tmp_path / "out"), broken_in(spark, stored))
+    broken = {(example.check, example.key) for example in summary.examples}
+    assert broken >= {
+        ("finish-scores", "q:13"),
+        ("finished-fields", "q:13"),
+        ("locks", "q:14"),
+        ("locks", "q:5"),
+        ("one-state", "q:5"),
+        ("base-marker", "q:marker"),
+        ("id-counter", "q:id"),
+        ("paused-list", "q:paused"),
+    }
+    assert not {key for _, key in broken} & {"q:1", "q:2", "q:3", "q:4"}
+    assert (summary.total, summary.by_check["locks"]) == (sum(summary.by_check.values()), 6)
 
 
 def test_a_workload_is_the_same_however_it_is_cut(spark: SparkSession) -> None:

@@ -1,0 +1,165 @@
+"""What is wrong with a store by itself: the gate's own checks, job by job and queue by queue. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import msgspec
+import pyarrow.compute as pc
+
+from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, has_chosen_timestamp
+from conformance.checkers.jobs import FIELD_CHECKS, FLOW_CHECKS, STATE_CHECKS
+from conformance.checkers.queues import QUEUE_CHECKS
+from conformance.findings import Finding
+from conformance.observe.tables import Deduplication, Snapshot, as_number
+from reports.diff.columns import keys_of
+from reports.diff.prefilter import BucketSide
+from reports.diff.sound import ADDED_TOLERANCE_MS, SoundJobs
+from reports.diff.stored_rows import rows_by_table
+from reports.diff.values import DiffSide
+from reports.snapshot.rows import snapshot_of
+
+READING_TOLERANCE_MS = 2000
+"""How much shorter than asked for a time to live may seem: it is set some moments after the timestamp."""
+
+
+def _added_in_time(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """A job's timestamp is about when Redis took its event `added` (clocks may differ by a minute).
+
+    Not where the user chose the timestamp.
+    """
+    first: dict[tuple[str, str], int] = {}
+    for event in view.snapshot.events:
+        if event.name == "added":
+            first.setdefault((event.queue, event.job), int(event.id.partition("-")[0]))
+    for key, added_ms in sorted(first.items()):
+        job = view.jobs.get(key)
+        timestamp = job.number("timestamp") if job is not None else None
+        if job is None or timestamp is None or has_chosen_timestamp(job):
+            continue
+        if abs(timestamp - added_ms) > ADDED_TOLERANCE_MS:
+            message = f"timestamp {timestamp:.0f}, and the job was added at {added_ms}"
+            yield ViolationDetail(where="job.timestamp", key=":".join(key), message=message)
+
+
+def _deduplication_ttl(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """A deduplication key lives for as long as its owner asked for, from the moment at which the owner was added.
+
+    It may live longer: a duplicate may have begun the time anew (option `extend`).
+    """
+    for row in view.snapshot.deduplications:
+        owner = view.jobs.get((row.queue, row.job))
+        ttl, timestamp = as_number(row.ttl_ms), owner.number("timestamp") if owner is not None else None
+        asked = _asked_ttl(view, row)
+        if ttl is None or ttl < 0 or asked is None or timestamp is None:
+            continue
+        short_by = timestamp + asked - (view.snapshot.taken_ms + ttl)
+        if short_by > READING_TOLERANCE_MS:
+            message = f"the key ends {short_by:.0f} ms before the {asked:.0f} ms that job {row.job!r} asked for"
+            yield ViolationDetail(where="dedup.ttl", key=f"{row.queue}:de:{row.id}", message=message)
+
+
+def _asked_ttl(view: SnapshotView, row: Deduplication) -> float | None:
+    owner = view.jobs.get((row.queue, row.job))
+    asked = owner.opts.get("de") if owner is not None else None
+    return as_number(asked.get("ttl")) if isinstance(asked, dict) else None
+
+
+ADDED_IN_TIME: InvariantCheck[SnapshotView] = InvariantCheck(
+    name="added-in-time", severity="wrong-behaviour", source="includes/storeJob.lua", predicate=_added_in_time
+)
+DEDUPLICATION_TTL: InvariantCheck[SnapshotView] = InvariantCheck(
+    name="deduplication-ttl",
+    severity="breaks-others",
+    source="includes/deduplicateJob.lua",
+    predicate=_deduplication_ttl,
+)
+
+_NEEDS_OTHER_JOBS = frozenset({"pending-children"})
+_NEEDS_SETTINGS = frozenset({"paused-list"})
+
+JOB_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
+    *(
+        check
+        for check in (*STATE_CHECKS, *FIELD_CHECKS, *FLOW_CHECKS)
+        if check.name not in _NEEDS_OTHER_JOBS | _NEEDS_SETTINGS
+    ),
+    ADDED_IN_TIME,
+)
+"""Checks that need no more than what there is of one job.
+
+Not among them: whether a pending child exists, which looks at another job.
+"""
+
+_ABOUT_ALL = frozenset({"base-marker", "delay-marker", "id-counter", "priority-counter", "paused-list"})
+_ABOUT_ODD_KEYS = frozenset({"no-expiry", "no-unknown-keys"})
+
+ABOUT_ALL_JOBS: tuple[InvariantCheck[SnapshotView], ...] = tuple(
+    check for check in (*QUEUE_CHECKS, *STATE_CHECKS) if check.name in _ABOUT_ALL
+)
+"""Checks of a queue's markers, counters and lists, for which a few jobs stand for all others."""
+
+KEY_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
+    *(check for check in QUEUE_CHECKS if check.name not in _ABOUT_ALL | _ABOUT_ODD_KEYS),
+    DEDUPLICATION_TTL,
+)
+"""Checks of single keys of a queue, and of the jobs that they name."""
+
+ODD_KEY_CHECKS = tuple(check for check in QUEUE_CHECKS if check.name in _ABOUT_ODD_KEYS)
+"""Checks of keys that expire or mean nothing; a comparison names these one by one anyway."""
+
+STORE_CHECKS = (*ABOUT_ALL_JOBS, *KEY_CHECKS, *ODD_KEY_CHECKS)
+"""Everything beside the checks of jobs."""
+
+
+def broken_jobs(side: BucketSide) -> Iterator[Finding]:
+    """What is wrong with the jobs of a bucket."""
+    sound = SoundJobs(side).keys()
+    rest = {
+        name: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=sound))) for name, rows in side.tables.items()
+    }
+    rows = ((table, row) for table, listed in rows_by_table(rest).items() for row in listed)
+    yield from judged(snapshot_of(side.facts.prefix, side.facts.taken_ms, rows), JOB_CHECKS)
+
+
+def broken_queue(rows: Iterable[tuple[str, object]], facts: DiffSide) -> Iterator[Finding]:
+    """What is wrong with a queue. `rows`: what it has once, and the jobs that the checks look at beside that."""
+    yield from judged(snapshot_of(facts.prefix, facts.taken_ms, rows), STORE_CHECKS)
+
+
+def _without_number(found: Finding) -> Finding:
+    """The check has seen one of the jobs that wait, and speaks of one; there may be more."""
+    if found.kind != "base-marker":
+        return found
+    return msgspec.structs.replace(found, actual="jobs wait, nothing is active, and there is no marker")
+
+
+def judged(snapshot: Snapshot, checks: Sequence[InvariantCheck[SnapshotView]]) -> Iterator[Finding]:
+    """Every finding of these checks."""
+    view = SnapshotView(snapshot)
+    for check in checks:
+        yield from map(_without_number, check.run(view))
+
+
+BROKEN = "broken"
+"""The class of what a store breaks by itself."""
+
+
+def broken_row(found: Finding) -> tuple[str, ...]:
+    """A finding in the columns of a difference; `field` says where exactly the check is broken."""
+    queue = found.key.partition(":")[0]
+    return (BROKEN, found.kind, found.severity, found.where, queue, "", found.key, found.place, "holds", found.actual)
+
+
+def one_sided(
+    expected: Sequence[Finding], actual: Sequence[Finding], explained: Collection[str]
+) -> Iterator[tuple[str, ...]]:
+    """What only one side breaks, in the columns of a difference, where no difference of that key explains it.
+
+    What both break alike is no difference between them: `check` tells it of each.
+    """
+    left, right = ({(found.kind, found.place, found.key): found for found in side} for side in (expected, actual))
+    for place in sorted(left.keys() ^ right.keys()):
+        if place[2] not in explained:
+            row = broken_row(right.get(place) or left[place])
+            yield row if place in right else (*row[:-2], row[-1], row[-2])

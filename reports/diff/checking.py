@@ -1,0 +1,131 @@
+"""The checks of one stored snapshot as Spark jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from conformance.protocol.states import PRIORITY_FACTOR
+from reports.diff.broken import broken_jobs, broken_queue, broken_row
+from reports.diff.prefilter import BucketSide
+from reports.diff.stored_rows import rows_by_group
+from reports.diff.values import DIFFERENCE_DDL, DiffSide, batch_of_rows
+from reports.snapshot.format import ARROW, read_bucket
+from reports.snapshot.store import StoredSnapshot
+
+CHECKED_TABLES = ("jobs", "memberships", "dependencies", "logs", "events")
+"""Tables whose rows belong to jobs."""
+
+ONCE = (
+    *("locks", "deduplications", "metas", "markers", "limiters", "stalled_checks", "counters", "schedulers"),
+    *("expiries", "unknown"),
+)
+"""Tables of what a queue has once, and of what belongs to none."""
+
+OWNERS_PER_GROUP = 2000
+"""Deduplication keys that are looked at together, with the jobs that own them."""
+
+
+def broken_in(spark: SparkSession, stored: StoredSnapshot) -> DataFrame:
+    """Everything that a store breaks by itself, in the columns of differences. Nothing is collected."""
+    facts = facts_of(stored)
+    buckets = spark.range(0, stored.manifest.buckets, 1, stored.manifest.buckets)
+    by_job = buckets.mapInArrow(_job_checker(stored.folder.absolute(), stored.manifest.buckets, facts), DIFFERENCE_DDL)
+    groups = queue_groups(stored).withColumn("side", sql.lit(0)).repartition("owner", "group")
+    return by_job.unionByName(groups.mapInArrow(_queue_checker(facts), DIFFERENCE_DDL))
+
+
+def facts_of(stored: StoredSnapshot) -> DiffSide:
+    """What the checks have to know of a snapshot."""
+    manifest = stored.manifest
+    return DiffSide(prefix=manifest.prefix, taken_ms=manifest.taken_ms, reading_ms=manifest.reading_ms)
+
+
+def read_side(folder: Path, bucket: int, buckets: int, facts: DiffSide) -> BucketSide:
+    """The rows of a bucket that belong to jobs; what is not about a job has an empty id. Raises OSError."""
+    tables = {table: read_bucket(folder, table, bucket, buckets) for table in CHECKED_TABLES}
+    return BucketSide({name: _of_jobs(rows) for name, rows in tables.items()}, facts)
+
+
+def _of_jobs(rows: pa.Table) -> pa.Table:
+    job = rows.column("id").combine_chunks().view(pa.binary())
+    return rows.filter(pc.fill_null(pc.not_equal(job, b""), fill_value=False))
+
+
+def _job_checker(
+    folder: Path, buckets: int, facts: DiffSide
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function from numbers of buckets (column `id`) to what is wrong with their jobs."""
+
+    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for bucket in batch.column("id").to_pylist():
+                found = broken_jobs(read_side(folder, bucket, buckets, facts))
+                yield batch_of_rows(broken_row(each) for each in found)
+
+    return check
+
+
+def _queue_checker(facts: DiffSide) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function from the rows of some groups (columns `owner`, `group`, `side`) to what is wrong with their queues."""
+
+    def check(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows, _ in rows_by_group(batches).values():
+            yield batch_of_rows(broken_row(each) for each in broken_queue(rows, facts))
+
+    return check
+
+
+def queue_groups(stored: StoredSnapshot) -> DataFrame:
+    """What each queue has once, with the jobs that its checks look at; columns `owner` and `group` beside the rows.
+
+    Of the jobs these are the owners of locks and deduplication keys, and of each queue one that waits, one that is
+    active, the delayed one that is due first, and those with the largest generated id and priority counter: what a
+    check says of all of them it says of these.
+    """
+    rows = stored.rows
+    shards = max(1, stored.manifest.rows.get("deduplications", 0) // OWNERS_PER_GROUP)
+    once = rows.where(sql.col("table").isin(*ONCE)).withColumns({"owner": _owner(), "group": _shard(shards)})
+    holders = once.where("table = 'locks'").select("owner", "group", sql.col("id").alias("wanted"))
+    owners = once.where("table = 'deduplications'").select("owner", "group", sql.col("value").alias("wanted"))
+    asked = holders.unionByName(owners).distinct()
+    jobs = rows.where(sql.col("table").isin("jobs", "memberships"))
+    owned = jobs.join(asked, (jobs["queue"] == asked["owner"]) & (jobs["id"] == asked["wanted"])).drop("wanted")
+    beside = examples(rows).withColumns({"owner": _owner(), "group": sql.lit("shared")})
+    return reduce(DataFrame.unionByName, (once, owned, beside))
+
+
+def _owner() -> Column:
+    return sql.coalesce(sql.col("queue"), sql.lit(""))
+
+
+def _shard(shards: int) -> Column:
+    shard = sql.concat(sql.lit("dedup-"), sql.pmod(sql.hash("id"), sql.lit(shards)).cast("string"))
+    return sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.lit("shared"))
+
+
+def examples(rows: DataFrame, *by: str) -> DataFrame:
+    """The members and jobs that stand for all others of their queue. `by`: further columns to tell queues apart."""
+    members = rows.where("table = 'memberships'")
+    counter = sql.pmod(sql.col("score"), sql.lit(float(PRIORITY_FACTOR)))
+    behind = members.where("name = 'prioritized'").where((counter > 0) & (counter < PRIORITY_FACTOR / 2))
+    numbered = rows.where("table = 'jobs'").where(sql.col("id").rlike("^[1-9][0-9]{0,17}$"))
+    chosen = [
+        _first(members.where(sql.col("name").isin("wait", "paused", "active")), sql.col("position"), by),
+        _first(members.where("name = 'delayed'"), sql.col("score"), by),
+        _first(behind, -counter, by),
+        _first(numbered, -sql.col("id").cast("bigint"), by),
+    ]
+    return reduce(DataFrame.unionByName, chosen)
+
+
+def _first(rows: DataFrame, order: Column, by: Sequence[str]) -> DataFrame:
+    """The first row of each queue and container."""
+    chosen = rows.groupBy(*by, "queue", "name").agg(sql.min_by(sql.struct(*ARROW.names), order).alias("first"))
+    return chosen.select(*by, "first.*")

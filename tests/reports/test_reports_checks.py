@@ -1,0 +1,106 @@
+"""What a store breaks by itself is found whatever the prefilter takes out, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.observe.tables import Snapshot
+from reports.diff.broken import JOB_CHECKS, broken_jobs, broken_queue, judged
+from reports.diff.prefilter import BucketSide
+from reports.diff.sound import SoundJobs
+from reports.diff.values import DiffSide, readable
+from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
+from tests.reports.reports_builders import finished_job, plain_store, planted, tables_of
+
+TEN_YEARS_MS = 10 * 365 * 24 * 3_600_000
+
+
+def side_of(store: Snapshot) -> BucketSide:
+    return BucketSide(tables_of(store), DiffSide(prefix=store.prefix, taken_ms=store.taken_ms))
+
+
+def found_in(store: Snapshot) -> set[tuple[str, str]]:
+    return {(found.kind, found.key) for found in broken_jobs(side_of(store))}
+
+
+def good_store(**changes: Any) -> dict[str, Any]:
+    return {
+        "q:1": finished_job(ats="1"),
+        "q:completed": Zset({"1": float(finished_job()["finishedOn"])}),
+        "q:2": job(),
+        "q:wait": ["2"],
+        "q:3": job(delay="5", opts='{"delay":5}'),
+        "q:delayed": Zset({"3": (ADDED + 5.0) * 4096 + 7}),
+        "q:4": job(priority="3", opts='{"priority":3}'),
+        "q:prioritized": Zset({"4": 3.0 * 2**32 + 1}),
+        "q:events": Stream([event("added", jobId="1", name="n"), event("added", jobId="2", name="n")]),
+        **changes,
+    }
+
+
+def test_a_good_store_breaks_nothing_and_its_jobs_are_not_looked_at_one_by_one() -> None:
+    side = side_of(snapshot(good_store()))
+    assert set(SoundJobs(side).keys().to_pylist()) == {b"q:1", b"q:2", b"q:3", b"q:4"}
+    assert list(broken_jobs(side)) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "check", "key"),
+    [
+        ({"q:completed": Zset({"1": 17.0})}, "finish-scores", "q:1"),
+        ({"q:delayed": Zset({"3": (ADDED - 10_000.0) * 4096})}, "due-scores", "q:3"),
+        ({"q:prioritized": Zset({"4": 4.0 * 2**32 + 1})}, "priority-scores", "q:4"),
+        ({"q:2": job(timestamp=str(ADDED + TEN_YEARS_MS))}, "added-in-time", "q:2"),
+        ({"q:2": job(timestamp=str(ADDED - 70_000))}, "added-in-time", "q:2"),
+        ({"q:2": job(timestamp="soon")}, "times", "q:2"),
+        ({"q:wait": ["2", "5"]}, "no-ghosts", "q:5"),
+        ({"q:wait": []}, "one-state", "q:2"),
+        ({"q:active": ["2"]}, "one-state", "q:2"),
+        ({"q:wait": ["2", "2"]}, "no-duplicates", "q:2"),
+        ({"q:6:logs": ["a line"]}, "owned-keys", "q:6"),
+        ({"q:waiting-children": Zset({"5": float(ADDED)}), "q:5": job()}, "waits-for-something", "q:5"),
+        ({"q:1": finished_job(returnvalue="no json", ats="1")}, "json-texts", "q:1"),
+        ({"q:1": finished_job(opts="[]", ats="1")}, "json-texts", "q:1"),
+        ({"q:1": finished_job(atm="2", ats="1")}, "attempts", "q:1"),
+        ({"q:1": finished_job(delay="soon", ats="1")}, "numbers", "q:1"),
+        ({"q:1": finished_job(processedOn=str(ADDED - 9000))}, "times-in-order", "q:1"),
+    ],
+)
+def test_a_broken_job_is_found(changes: dict[str, Any], check: str, key: str) -> None:
+    store = {name: value for name, value in good_store(**changes).items() if value != []}
+    assert (check, key) in found_in(snapshot(store))
+
+
+@pytest.mark.parametrize("store", [plain_store("p"), planted(plain_store("p"))[0], good_store()])
+def test_what_is_taken_out_first_would_have_broken_nothing(store: dict[str, Any]) -> None:
+    whole = snapshot(store)
+    everything = {(found.kind, found.key, found.place) for found in judged(whole, JOB_CHECKS)}
+    assert {(found.kind, found.key, found.place) for found in broken_jobs(side_of(whole))} == everything
+
+
+def in_queue(store: dict[str, Any], *tables: str) -> set[tuple[str, str]]:
+    whole = snapshot(store)
+    rows = [(table, row) for table in tables for row in getattr(whole, table)]
+    facts = DiffSide(prefix=whole.prefix, taken_ms=whole.taken_ms)
+    return {(found.kind, found.key) for found in broken_queue(rows, facts)}
+
+
+def test_a_marker_that_is_gone_is_found_where_jobs_wait() -> None:
+    tables = ("jobs", "memberships", "markers", "metas")
+    waiting = {"q:1": job(), "q:wait": ["1"], "q:meta": {"version": "bullmq:5.62.0"}}
+    assert ("base-marker", "q:marker") in in_queue(waiting, *tables)
+    assert ("base-marker", "q:marker") not in in_queue({**waiting, "q:marker": Zset({"0": 0.0})}, *tables)
+    assert ("base-marker", "q:marker") not in in_queue({**waiting, "q:2": job(), "q:active": ["2"]}, *tables)
+
+
+def test_a_counter_that_would_give_an_id_twice_is_found() -> None:
+    tables = ("jobs", "memberships", "counters")
+    assert ("id-counter", "q:id") in in_queue({"q:7": job(), "q:wait": ["7"], "q:id": "6"}, *tables)
+    assert ("id-counter", "q:id") not in in_queue({"q:7": job(), "q:wait": ["7"], "q:id": "7"}, *tables)
+
+
+def test_bytes_that_are_no_utf_8_are_readable_in_differences() -> None:
+    assert readable("a\udcffb") == "a\\xffb"
+    assert readable("é") == "é"
