@@ -5,14 +5,18 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from reports.comparison import ComparedGroup
 from reports.load.histograms import Latency
 from reports.load.observing import BacklogSample
+from reports.load.rate_search import RateSearch
 from reports.load.result import TimeSlice
 
 _STYLE: Any = {
@@ -130,6 +134,60 @@ def latency_chart(latencies: Mapping[str, Latency]) -> Markup:
 def _one_of(percentile: float, count: int) -> float:
     """One of how many jobs is slower than this percentile; of the slowest one there is one among all."""
     return min(100.0 / (100.0 - percentile), float(max(count, 1))) if percentile < 100 else float(max(count, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrendPoint:
+    """A load as a point in time. `label`: the line that it belongs to; `taken_at`: ISO 8601; `ms` None: spoilt."""
+
+    label: str
+    taken_at: str
+    ms: float | None
+    per_second: float
+
+
+def trend_chart(points: Sequence[TrendPoint], title: str, unit: str, *, of: str) -> Markup:
+    """One value of loads over the days on which they were made."""
+    with _chart(title, ylabel=f"{title.partition(' of')[0].partition(',')[0]}, {unit}", ylim=(0, None)) as chart:
+        for label, colour in zip(sorted({point.label for point in points}), _COLOURS, strict=False):
+            own = sorted(
+                (point.taken_at, value)
+                for point in points
+                if point.label == label and (value := getattr(point, of)) is not None
+            )
+            times = [datetime.fromisoformat(taken_at) for taken_at, _ in own]
+            chart.axes.plot(times, [value for _, value in own], marker="o", label=label, color=colour)
+        chart.axes.tick_params(axis="x", rotation=20)
+    return chart.svg
+
+
+def comparison_chart(groups: Sequence[ComparedGroup], measure: str) -> Markup:
+    """The mean of one measure for each group, with its interval."""
+    shown = [(group.label, each) for group in groups for each in group.measures if each.measure == measure]
+    unit = shown[0][1].unit if shown else ""
+    size = (7.2, 1.0 + 0.5 * max(1, len(shown)))
+    with _chart(f"{measure} ({unit})", size=size, xlabel=f"{measure} ({unit})", xlim=(0, None)) as chart:
+        labels = [label for label, _ in shown][::-1]
+        means = [each.mean for _, each in shown][::-1]
+        widths = [each.half_width or 0.0 for _, each in shown][::-1]
+        chart.axes.barh(labels, means, xerr=widths, color=_COLOURS[0], capsize=3, height=0.5)
+    return chart.svg
+
+
+def search_chart(search: RateSearch, threshold: str) -> Markup:
+    """What was measured for a threshold at each rate that was tried."""
+    labels: dict[str, Any] = {"xlabel": "offered rate (jobs/s)", "ylabel": threshold, "xscale": "log", "yscale": "log"}
+    with _chart(f"{threshold} by rate", **labels) as chart:
+        for outcome, colour in (("passed", _COLOURS[2]), ("failed", _COLOURS[1]), ("undecided", _COLOURS[5])):
+            found = [
+                (trial.rate, value)
+                for trial in search.trials
+                if trial.outcome == outcome and (value := trial.measured.get(threshold)) is not None
+            ]
+            if found:
+                rates_tried, values = zip(*found, strict=True)
+                chart.axes.plot(rates_tried, values, "o", label=outcome, color=colour)
+    return chart.svg
 
 
 def class_chart(by_class: Mapping[str, int]) -> Markup:

@@ -1,12 +1,10 @@
-"""What all reports are made of: HTML pages, the index of all runs, and JUnit XML."""
+"""What all reports are made of: HTML and Markdown pages from templates, and JUnit XML."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -41,39 +39,6 @@ def html_page(template: str, **values: Any) -> str:
 def markdown_text(template: str, **values: Any) -> str:
     """Markdown from one of the templates; nothing is escaped."""
     return _ENVIRONMENT.overlay(autoescape=False).get_template(template).render(**values)
-
-
-INDEX = "index.html"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListedRun:
-    """A run that the index lists."""
-
-    name: str
-    page: str
-    kind: str
-    outcome: str
-
-
-def write_index(folder: Path) -> Path:
-    """Write the index of all runs in the folders below; returns its path."""
-    path = folder / INDEX
-    path.write_text(html_page("index.html", runs=list(runs_under(folder))), "utf-8")
-    return path
-
-
-def runs_under(folder: Path) -> Iterator[ListedRun]:
-    """Every load and diff in the folders below, by name."""
-    for child in sorted(folder.iterdir()):
-        if (child / "load.json").is_file() and (child / "load.html").is_file():
-            found = json.loads((child / "load.json").read_text("utf-8"))
-            outcome = f"{found['produced']['jobs']:,} jobs added, {found['finished']['jobs']:,} finished"
-            yield ListedRun(name=child.name, page=f"{child.name}/load.html", kind="load", outcome=outcome)
-        if (child / "diff.json").is_file():
-            total = json.loads((child / "diff.json").read_text("utf-8"))["total"]
-            outcome = f"{total:,} differences" if total else "no differences"
-            yield ListedRun(name=child.name, page=f"{child.name}/diff.html", kind="diff", outcome=outcome)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,23 @@ from conformance.protocol.states import UNFINISHED_CONTAINERS
 from reports.charts import (
     backlog_chart,
     class_chart,
+    comparison_chart,
     latency_chart,
     over_time_chart,
     rate_chart,
+    search_chart,
     throughput_chart,
 )
-from reports.diff.summary import DiffSummary
+from reports.comparison import LoadComparison
+from reports.diff.broken import JOB_CHECKS, STORE_CHECKS
+from reports.diff.summary import CheckSummary, DiffSummary
 from reports.diff.values import DIFFERENCE_CLASSES
-from reports.documents import JunitCase, html_page, junit_text, markdown_text, write_index
+from reports.documents import JunitCase, html_page, junit_text, markdown_text
 from reports.history import HistoryResult
+from reports.index import write_index
 from reports.load.histograms import SHOWN, Latency
 from reports.load.latencies import MEANINGS, OVER_TIME
+from reports.load.rate_search import RateSearch, said_of_search
 from reports.load.result import LoadResult
 from reports.load.run import SEEN, SERVICE
 
@@ -132,6 +138,75 @@ def load_notes(result: LoadResult) -> list[str]:
     return notes
 
 
+def verdict_of_comparison(comparison: LoadComparison) -> str:
+    """The outcome in one line."""
+    if comparison.worse:
+        return f"Worse than the first: {'; '.join(f'{measure} of {label}' for label, measure in comparison.worse)}."
+    if comparison.undecided:
+        return f"Nothing is certainly worse; {len(comparison.undecided)} measures need more repetitions to tell."
+    return "Nothing is worse than the first."
+
+
+COMPARISON_FILE = "compare.json"
+_CHARTED = ("added", "finished", "scheduled-to-added p99", "scheduled-to-finished p99")
+
+
+def write_comparison_reports(folder: Path, comparison: LoadComparison) -> list[Path]:
+    """Write `compare.html`, `compare.json` and `junit.xml`; returns their paths."""
+    known = {each.measure for each in comparison.groups[0].measures}
+    charts = {name: comparison_chart(comparison.groups, name) for name in _CHARTED if name in known}
+    verdict = verdict_of_comparison(comparison)
+    written = {
+        "compare.html": html_page("comparison.html", comparison=comparison, verdict=verdict, charts=charts),
+        COMPARISON_FILE: msgspec.json.format(msgspec.json.encode(comparison), indent=1).decode() + "\n",
+        "junit.xml": junit_text("compare", _comparison_cases(comparison)),
+    }
+    for name, content in written.items():
+        (folder / name).write_text(content, "utf-8")
+    return [folder / name for name in written]
+
+
+def _comparison_cases(comparison: LoadComparison) -> Iterator[JunitCase]:
+    for group in comparison.groups[1:]:
+        for each in group.measures:
+            failure = f"{each.ratio:.2f} times the first" if each.change == "worse" else ""
+            yield JunitCase(name=f"{group.label}: {each.measure}", failure=failure)
+
+
+def print_comparison(comparison: LoadComparison, console: Console) -> None:
+    """Show every measure of every group."""
+    style = "bold red" if comparison.worse else "bold green"
+    console.print(verdict_of_comparison(comparison), style=style, highlight=False, markup=False)
+    for group in comparison.groups:
+        console.print(f"\n{group.label} ({len(group.runs)} runs)", style="bold", highlight=False, markup=False)
+        table = Table("measure", "mean", "± 95 %", "unit", "to first", "change", box=None, pad_edge=False)
+        for each in group.measures:
+            width = "one run" if each.half_width is None else f"{each.half_width:,.1f}"
+            table.add_row(each.measure, f"{each.mean:,.1f}", width, each.unit, f"{each.ratio:.2f}", each.change)
+        console.print(table)
+
+
+SEARCH_PAGE = "find-rate.html"
+
+
+def write_search_reports(folder: Path, search: RateSearch, label: str, command: str) -> list[Path]:
+    """Write `find-rate.html` and `find-rate.json`; returns their paths."""
+    thresholds = list(search.trials[0].measured)
+    page = html_page(
+        "find-rate.html",
+        search=search,
+        label=label,
+        command=command,
+        thresholds=thresholds,
+        verdict=said_of_search(search),
+        chart=search_chart(search, thresholds[0]),
+    )
+    (folder / SEARCH_PAGE).write_text(page, "utf-8")
+    written = msgspec.json.format(msgspec.json.encode(search), indent=1).decode() + "\n"
+    (folder / "find-rate.json").write_text(written, "utf-8")
+    return [folder / SEARCH_PAGE, folder / "find-rate.json"]
+
+
 DIFF_PAGE = "diff.html"
 DIFF_FILE = "diff.json"
 
@@ -183,6 +258,43 @@ def print_diff(summary: DiffSummary, console: Console) -> None:
         first = next(example for example in summary.examples if example.class_ == name)
         table.add_row(name, f"{count:,}", f"{first.locator} at {first.key}", first.expected, first.actual)
     console.print(table)
+
+
+CHECK_FILE = "check.json"
+
+
+def write_check_reports(folder: Path, summary: CheckSummary) -> list[Path]:
+    """Write `check.json` and `junit.xml`, with a test case for every check; returns their paths."""
+    names = [check.name for check in (*JOB_CHECKS, *STORE_CHECKS)]
+    written = {
+        CHECK_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
+        "junit.xml": junit_text("check", (_check_case(summary, name) for name in names)),
+    }
+    for name, content in written.items():
+        (folder / name).write_text(content, "utf-8")
+    return [folder / name for name in written]
+
+
+def _check_case(summary: CheckSummary, name: str) -> JunitCase:
+    lines = [
+        f"{example.key} {example.locator}: {example.message}" for example in summary.examples if example.check == name
+    ]
+    failure = f"{summary.by_check[name]} places" if name in summary.by_check else ""
+    return JunitCase(name=name, failure=failure, details="\n".join(lines))
+
+
+def print_checks(summary: CheckSummary, console: Console) -> None:
+    """Show the outcome, and an example of each check that the store breaks."""
+    checks = len(JOB_CHECKS) + len(STORE_CHECKS)
+    sound = f"Sound: {summary.jobs:,} jobs and what belongs to them pass all {checks} checks."
+    verdict = f"{summary.total:,} places break a check." if summary.total else sound
+    console.print(verdict, style="bold red" if summary.total else "bold green", highlight=False)
+    table = Table("check", "places", "example", "message", box=None, pad_edge=False)
+    for name, count in summary.by_check.items():
+        first = next(example for example in summary.examples if example.check == name)
+        table.add_row(name, f"{count:,}", first.key, first.message)
+    if summary.total:
+        console.print(table)
 
 
 HISTORY_FILE = "history.json"

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,33 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from conformance.environment.clients import Launch
-from conformance.environment.prepare import Environment, EnvironmentOptions, announce, prepare
+from conformance.environment.prepare import Environment, EnvironmentOptions, announce, client_under_test, prepare
 from conformance.observe.canonical import ALL_RULES, without
 from conformance.out_folder import prove_writable
 from conformance.problems import UsageProblem
+from reports.comparison import Grouping, compare_runs
+from reports.diff.checking import broken_in
 from reports.diff.plan import SnapshotComparison, differences
-from reports.diff.summary import DiffSummary, summarise
+from reports.diff.summary import DiffSummary, summarise, summarise_checks
 from reports.history import check_jobs, header_of, result_of
+from reports.load.rate_search import RateTrial, said_of_search, search_rate, trial_of
 from reports.load.result import LoadResult
 from reports.load.run import LoadPlan, OnProgress, WorkerGroup, run_load
-from reports.load.target import KEEP_ALL_EVENTS, LoadTarget
+from reports.load.target import KEEP_ALL_EVENTS, LoadTarget, remove_load
+from reports.load.thresholds import Judged, Threshold, judge_threshold, parse_threshold, said_of
 from reports.load.workload import Workload, checked_workload, read_workload
-from reports.rendering import print_diff, print_history, write_diff_reports, write_history_reports, write_load_reports
+from reports.rendering import (
+    print_checks,
+    print_comparison,
+    print_diff,
+    print_history,
+    write_check_reports,
+    write_comparison_reports,
+    write_diff_reports,
+    write_history_reports,
+    write_load_reports,
+    write_search_reports,
+)
 from reports.session import SparkSettings, spark_session
 from reports.snapshot.format import SnapshotManifest, read_manifest
 from reports.snapshot.plan import RedisSource
@@ -44,7 +59,9 @@ _WORKER_GROUP = re.compile(r"(?P<client>.+?)(?::(?P<processes>\d+))?")
 class LoadOptions:
     """What the user wrote. `changes`: fields of the workload given as options.
 
-    `packages`: versions of what the clients stand on, of all that are not the reference.
+    `packages`: versions of what the clients stand on, of all that are not the reference. `driver`: the command of a
+    client's driver; `producer` empty: that driver, else the reference. `find_rate`: the threshold whose highest rate is
+    looked for, in loads of `trial_s`; empty: there is one load.
     """
 
     workload: Path | None
@@ -60,18 +77,33 @@ class LoadOptions:
     resume: bool
     out: Path
     command: str
+    thresholds: tuple[str, ...] = ()
+    find_rate: str = ""
+    trial_s: float = 10.0
+    driver: tuple[str, ...] = ()
 
 
-def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> None:
-    """Load queues, keep the final state, and write the reports. Raises Problems."""
+FIRST_RATE = 200.0
+"""Jobs per second with which a search begins where the workload has no rate."""
+
+
+def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> int:
+    """Load queues, keep the final state, and write the reports; returns the exit code. Raises Problems."""
+    thresholds = [parse_threshold(text) for text in (*options.thresholds, *filter(None, [options.find_rate]))]
     workload = workload_of(options)
+    if options.find_rate and options.resume:
+        raise UsageProblem("--find-rate cannot be resumed", hint="begin the search anew")
     if options.resume and not (options.prefix and options.redis):
         raise UsageProblem("--resume needs --redis and --prefix", hint="give those of the load that broke off")
-    with prepare(EnvironmentOptions(redis=options.redis)) as environment:
+    driver = client_under_test("", options.driver) if options.driver else ""
+    wanted = EnvironmentOptions(redis=options.redis, client=driver, command=options.driver)
+    with prepare(wanted) as environment:
         server = environment.server
         launch = launcher(environment, options.packages)
-        workers = [worker_group(text, options.concurrency, launch) for text in options.workers]
-        producer = None if options.producer == "reference" else launch(options.producer)
+        names = options.workers or ((driver,) if driver else ())
+        workers = [worker_group(text, options.concurrency, launch) for text in names]
+        producer_name = options.producer or driver or "reference"
+        producer = None if producer_name == "reference" else launch(producer_name)
         if options.packages and not producer and all(group.client.name == "reference" for group in workers):
             raise UsageProblem("--with is for clients other than the reference", hint="--worker python-official")
         # After the names are known to be right: a mistake leaves no folder behind.
@@ -91,11 +123,69 @@ def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> None:
         )
         plan = LoadPlan(target=target, workers=workers, out=options.out, command=options.command)
         settings = settings_of(spark).with_threads(target.partitions)
-        with spark_session(settings) as session, _progress(workload) as on_progress:
-            result = run_load(session, plan, announce=announce, on_progress=on_progress)
+        with spark_session(settings) as session:
+            if options.find_rate:
+                return _find_rate(session, plan, thresholds, options)
+            result = _one_load(session, plan)
+    return _exit_code([judge_threshold(threshold, result) for threshold in thresholds])
+
+
+def _one_load(session: SparkSession, plan: LoadPlan) -> LoadResult:
+    """Carry out a load and write its reports."""
+    with _progress(plan.target.workload) as on_progress:
+        result = run_load(session, plan, announce=announce, on_progress=on_progress)
     _say_what_came_of(result)
-    for path in write_load_reports(options.out, result):
+    for path in write_load_reports(plan.out, result):
         announce(str(path))
+    return result
+
+
+def _exit_code(judged: Sequence[Judged]) -> int:
+    """Say what became of each threshold. 1: one is missed; 4: one cannot be decided."""
+    for each in judged:
+        announce(said_of(each))
+    outcomes = {each.outcome for each in judged}
+    return 1 if "failed" in outcomes else 4 if "undecided" in outcomes else 0
+
+
+def _find_rate(session: SparkSession, plan: LoadPlan, thresholds: Sequence[Threshold], options: LoadOptions) -> int:
+    """Load at one rate after the other, each on queues of its own; returns 1 where no rate keeps the thresholds."""
+
+    def try_rate(rate: float) -> RateTrial:
+        run = f"rate-{rate:.0f}"
+        target, workload = plan.target, plan.target.workload
+        jobs = max(1, round(rate * options.trial_s))
+        tried = replace(
+            target,
+            prefix=f"{target.prefix}-{run}",
+            workload=msgspec.structs.replace(workload, rate=rate, jobs=jobs),
+            partitions=min(target.partitions, jobs),
+        )
+        make_folder(plan.out / run)
+        result = _one_load(session, replace(plan, target=tried, out=plan.out / run))
+        remove_load(tried)
+        trial = trial_of(rate, run, result, [judge_threshold(threshold, result) for threshold in thresholds])
+        announce(f"{trial.outcome} at {trial.rate:.0f} jobs/s offered, {trial.achieved:.0f} achieved")
+        return trial
+
+    search = search_rate(try_rate, plan.target.workload.rate or FIRST_RATE)
+    workers = ", ".join(group.client.name for group in plan.workers) or "nobody"
+    label = f"{plan.target.producer.name if plan.target.producer else 'reference'} → {workers}"
+    announce(said_of_search(search))
+    for path in write_search_reports(plan.out, search, label, options.command):
+        announce(str(path))
+    return 0 if search.kept else 1
+
+
+def compare_loads(runs: Sequence[Path], by: Grouping, tolerance: float, out: Path | None) -> int:
+    """Compare loads, print the outcome, write reports; returns the exit code. Raises Problems."""
+    comparison = compare_runs(runs, by=by, tolerance=tolerance)
+    print_comparison(comparison, Console())
+    if out is not None:
+        make_folder(out)
+        for path in write_comparison_reports(out, comparison):
+            announce(str(path))
+    return 1 if comparison.worse else 4 if comparison.undecided else 0
 
 
 def _say_what_came_of(result: LoadResult) -> None:
@@ -113,7 +203,13 @@ def workload_of(options: LoadOptions) -> Workload:
 
 def launcher(environment: Environment, packages: Sequence[str]) -> Callable[[str], Launch]:
     """How a client is started by its name: the reference, which stands on nothing to choose, or one on these."""
-    return lambda client: environment.launch(client, () if client == "reference" else packages)
+
+    def launch(client: str) -> Launch:
+        if client == environment.client.name and environment.client.command:
+            return environment.client
+        return environment.launch(client, () if client == "reference" else packages)
+
+    return launch
 
 
 def worker_group(text: str, concurrency: int, launch: Callable[[str], Launch]) -> WorkerGroup:
@@ -187,6 +283,21 @@ def compare_stores(
     if out is not None:
         for path in write_diff_reports(out, summary):
             announce(str(path))
+    return 1 if summary.total else 0
+
+
+def check_store(snapshot: str, out: Path | None, *, queue: str, spark: Mapping[str, Any]) -> int:
+    """Check one store by itself, print the outcome, write reports; returns the exit code. Raises Problems."""
+    _insist_on_side(snapshot)
+    if out is not None:
+        make_folder(out)
+    with _folder(out) as folder, spark_session(settings_of(spark)) as session:
+        stored = _opened(session, snapshot, folder / "snapshot", queue)
+        found = broken_in(session, stored)
+        summary = summarise_checks(stored, found.where(sql.col("queue") == queue) if queue else found)
+    print_checks(summary, Console())
+    for path in write_check_reports(out, summary) if out is not None else ():
+        announce(str(path))
     return 1 if summary.total else 0
 
 

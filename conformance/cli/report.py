@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.console import Console
@@ -11,9 +12,28 @@ from conformance.problems import UsageProblem
 from conformance.report.output import FORMATS, find_format, load_summary, write_reports
 from conformance.report.run_file import find_run
 from conformance.report.terminal import print_summary
+from reports.options import require_spark
+
+_BY = "What repetitions of one load have in common: producer and workers, or the day; or nothing."
 
 
-@click.command("report")
+RENDER = "render"
+
+
+class ReportGroup(click.Group):
+    """`report RUN` renders a run, as ever; only `report compare` is something else."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take everything for the words of `render` that does not begin with the name of another command."""
+        return super().parse_args(ctx, args if args[:1] and args[0] in self.commands else [RENDER, *args])
+
+
+@click.group("report", cls=ReportGroup)
+def report() -> None:
+    """Render a run again, or compare loads with each other (`report compare`)."""
+
+
+@report.command(RENDER)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option(
     "formats",
@@ -24,8 +44,8 @@ from conformance.report.terminal import print_summary
     help=f"{', '.join(FORMATS)}, or all; may be repeated or comma-separated.  [default: terminal, or all with --out]",
 )
 @click.option("out", "--out", "-o", type=click.Path(path_type=Path), help="Folder to write the reports to.")
-def report(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
-    """Render RUN again: a run.jsonl, or the folder that holds it.
+def render(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
+    """Render RUN again: a run.jsonl, or the folder that holds it. Loads are compared by `report compare`.
 
     Without --out one report is printed. The exit code says whether it could be rendered, not whether the client is
     conformant.
@@ -37,6 +57,24 @@ def report(run: Path, formats: tuple[str, ...], out: Path | None) -> None:
         return
     for path in write_reports(run_file, out, names):
         click.echo(str(path))
+
+
+@report.command("compare")
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--by", type=click.Choice(["client", "day", "run"]), default="client", show_default=True, help=_BY)
+@click.option(
+    "--tolerance", type=click.FloatRange(0), default=10.0, show_default=True, help="Change that counts, in %."
+)
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder for compare.html, compare.json, junit.xml.")
+def compare(runs: tuple[Path, ...], by: Literal["client", "day", "run"], tolerance: float, out: Path | None) -> int:
+    """Compare loads (the folders that `load --out` has filled) with the first of RUNS and its repetitions.
+
+    Exit code 1: something is worse; 4: something is far apart, and there are too few repetitions to tell.
+    """
+    require_spark()
+    from reports.verbs import compare_loads  # noqa: PLC0415 - only this verb needs the extra
+
+    return compare_loads(runs, by, tolerance / 100, out)
 
 
 def _names(formats: tuple[str, ...]) -> list[str]:

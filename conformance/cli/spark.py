@@ -1,4 +1,4 @@
-"""`load`, `snapshot`, `diff` and `history`: the verbs of the Spark pipeline."""
+"""`load`, `snapshot`, `diff`, `check` and `history`: the verbs of the Spark pipeline."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
-from conformance.cli.options import run_options_of
+from conformance.cli.options import Duration, run_options_of
 from conformance.environment.prepare import announce
 from reports.options import properties, require_spark, spark_options
+
+_THRESHOLD = "What must hold, as in 'p99<50ms', 'scheduled-to-added:p99.9<1s' or 'rate>=1000'; repeatable."
 
 
 @click.command()
@@ -20,7 +22,7 @@ from reports.options import properties, require_spark, spark_options
 @click.option("--seed", type=int, default=None, help="Seed of everything random.")
 @click.option("--queues", type=click.IntRange(1), default=None, help="Number of queues.")
 @click.option("--rate", type=float, default=None, help="Jobs per second, on a fixed schedule; 0: as fast as possible.")
-@click.option("--producer", default="reference", show_default=True, help="Client that adds the jobs.")
+@click.option("--producer", default="", help="Client that adds the jobs; default: reference, or the driver given.")
 @click.option("--worker", "workers", multiple=True, metavar="CLIENT[:PROCESSES]", help="Workers; repeatable for a mix.")
 @run_options_of("packages")
 @click.option("--concurrency", type=click.IntRange(1), default=100, show_default=True, help="Of each worker.")
@@ -31,8 +33,12 @@ from reports.options import properties, require_spark, spark_options
 @click.option("--prefix", default="", help="Key prefix; default: a fresh one.")
 @click.option("--events", type=click.IntRange(1), default=None, help="Events that a queue keeps; default: all.")
 @click.option("--resume", is_flag=True, help="Go on with a load that broke off.")
+@click.option("--threshold", "thresholds", multiple=True, metavar="BOUND", help=_THRESHOLD)
+@click.option("--find-rate", metavar="BOUND", default="", help="Find the highest rate that keeps this threshold.")
+@click.option("--trial", type=Duration(positive=True), default="10s", help="Length of each load of --find-rate.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the snapshot and the reports.")
 @spark_options
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def load(  # noqa: PLR0917 - click passes options by name
     workload: Path | None,
     jobs: int | None,
@@ -48,12 +54,20 @@ def load(  # noqa: PLR0917 - click passes options by name
     prefix: str,
     events: int | None,
     resume: bool,
+    thresholds: tuple[str, ...],
+    find_rate: str,
+    trial: float,
     out: Path,
     master: str,
     memory: str,
     conf: tuple[str, ...],
-) -> None:
-    """Load queues, and leave the final state, the measurements and their reports in --out."""
+    command: tuple[str, ...],
+) -> int:
+    """Load queues, and leave the final state, the measurements and their reports in --out.
+
+    The driver started by COMMAND (after `--`) adds the jobs and works them off, where no other client is named for it.
+    Exit code 1: a threshold is missed; 4: it cannot be decided.
+    """
     require_spark()
     from reports.verbs import LoadOptions, load_queues  # noqa: PLC0415 - only this verb needs Spark
 
@@ -70,10 +84,14 @@ def load(  # noqa: PLR0917 - click passes options by name
         prefix=prefix,
         events=events,
         resume=resume,
+        thresholds=thresholds,
+        find_rate=find_rate,
+        trial_s=trial / 1000,
+        driver=command,
         out=out,
         command=" ".join(["bullmq-conformance", *sys.argv[1:]]),
     )
-    load_queues(options, {"master": master, "memory": memory, "conf": properties(conf)})
+    return load_queues(options, {"master": master, "memory": memory, "conf": properties(conf)})
 
 
 @click.command()
@@ -118,6 +136,21 @@ def diff(  # noqa: PLR0917 - click passes options by name
 
     spark = {"master": master, "memory": memory, "conf": properties(conf)}
     return compare_stores(expected, actual, out, queue=queue, job=job, switched_off=no_rule, spark=spark)
+
+
+@click.command()
+@click.argument("store", metavar="SNAPSHOT")
+@click.option("--queue", default="", help="Only this queue.")
+@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for check.json and junit.xml.")
+@spark_options
+def check(  # noqa: PLR0917 - click passes options by name
+    store: str, queue: str, out: Path | None, master: str, memory: str, conf: tuple[str, ...]
+) -> int:
+    """Check one store by itself: a folder of a snapshot, or `redis://host:port#prefix`. Exit code 1: it is broken."""
+    require_spark()
+    from reports.verbs import check_store  # noqa: PLC0415 - only this verb needs Spark
+
+    return check_store(store, out, queue=queue, spark={"master": master, "memory": memory, "conf": properties(conf)})
 
 
 @click.command()

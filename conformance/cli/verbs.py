@@ -12,7 +12,7 @@ from conformance.cli.mutants import mutants
 from conformance.cli.report import report
 from conformance.cli.requirements import explain, ledger, list_requirements
 from conformance.cli.run import run
-from conformance.cli.spark import diff, history, load, snapshot
+from conformance.cli.spark import check, diff, history, load, snapshot
 from conformance.gate.records import KIT_VERSION
 
 
@@ -40,6 +40,7 @@ for command in (
     load,
     snapshot,
     diff,
+    check,
     history,
     chaos,
 ):

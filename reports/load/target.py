@@ -8,7 +8,8 @@ from typing import Any
 
 from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
-from conformance.servers.connection import Client, connect
+from conformance.protocol.keys import glob_escaped
+from conformance.servers.connection import Client, connect, explained
 from conformance.servers.setting import RedisUrl
 from reports.load.workload import Workload
 
@@ -107,6 +108,17 @@ def forget_progress(target: LoadTarget) -> None:
     with connect(target.address) as client:
         for key in target.own_keys:
             client.delete(key)
+
+
+def remove_load(target: LoadTarget) -> None:
+    """Remove the queues of a load that was only a trial. Raises Problems."""
+    with explained(target.address), connect(target.address) as client:
+        untyped: Any = client
+        for queue in target.workload.queue_names:
+            pattern = f"{glob_escaped(f'{target.prefix}:{queue}:')}*"
+            keys = list(untyped.scan_iter(match=pattern, count=5000))
+            for key in keys:
+                untyped.unlink(key)
 
 
 def _is_used(client: Client, base: str) -> bool:

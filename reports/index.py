@@ -1,0 +1,76 @@
+"""The page that lists all runs in the folders below it, and shows what has become of loads from day to day."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from conformance.problems import UsageProblem
+from reports.charts import TrendPoint, trend_chart
+from reports.documents import html_page
+from reports.load.result import LoadResult, read_result
+from reports.load.thresholds import whole_way
+
+INDEX = "index.html"
+TREND_PERCENTILE = "99"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedRun:
+    """A run that the index lists."""
+
+    name: str
+    page: str
+    kind: str
+    outcome: str
+
+
+def write_index(folder: Path) -> Path:
+    """Write the index of all runs in the folders below; returns its path."""
+    path = folder / INDEX
+    points = list(trend_under(folder))
+    latency, rate = (
+        trend_chart(points, f"p{TREND_PERCENTILE} of the whole way of a job", "latency (ms)", of="ms"),
+        trend_chart(points, "Jobs finished, or else added, per second", "jobs per second", of="per_second"),
+    )
+    has_trend = len({point.taken_at for point in points}) > 1
+    charts = [latency, rate] if has_trend else []
+    path.write_text(html_page("index.html", runs=list(runs_under(folder)), trend=charts), "utf-8")
+    return path
+
+
+def runs_under(folder: Path) -> Iterator[ListedRun]:
+    """Every load and diff in the folders below, by name."""
+    for child in sorted(folder.iterdir()):
+        if (child / "load.json").is_file() and (child / "load.html").is_file():
+            found = json.loads((child / "load.json").read_text("utf-8"))
+            outcome = f"{found['produced']['jobs']:,} jobs added, {found['finished']['jobs']:,} finished"
+            yield ListedRun(name=child.name, page=f"{child.name}/load.html", kind="load", outcome=outcome)
+        if (child / "diff.json").is_file():
+            total = json.loads((child / "diff.json").read_text("utf-8"))["total"]
+            outcome = f"{total:,} differences" if total else "no differences"
+            yield ListedRun(name=child.name, page=f"{child.name}/diff.html", kind="diff", outcome=outcome)
+
+
+def trend_under(folder: Path) -> Iterator[TrendPoint]:
+    """Each load below, as a point in time; loads of other work have lines of their own."""
+    for child in sorted(folder.iterdir()):
+        try:
+            result = read_result(child)
+        except UsageProblem:
+            continue
+        if result.taken_at:
+            yield _point(result)
+
+
+def _point(result: LoadResult) -> TrendPoint:
+    found = result.latencies.get(whole_way(result))
+    phase = result.finished if result.workers else result.produced
+    return TrendPoint(
+        label=f"{result.producer} → {', '.join(result.workers) or 'nobody'} ({result.workload.digest[:4]})",
+        taken_at=result.taken_at,
+        ms=found.percentiles[TREND_PERCENTILE] if found and not result.spoilt_by_harness else None,
+        per_second=phase.per_second,
+    )
