@@ -56,6 +56,10 @@ class WaitTimeout(BullMQError, TimeoutError):
     """Job.waitUntilFinished: no notification in time."""
 
 
+class UnreadableJob(BullMQError, ValueError):
+    """The hash of a job holds what is not JSON; the text names the job."""
+
+
 class JobTimeout(BullMQError, TimeoutError):
     """An attempt ran longer than `Policy.job_timeout_s`."""
 

@@ -16,6 +16,7 @@ from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.emitter import EventEmitter
 from conformance.reference_impl.errors import Closed, PartlyStored
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.jobs.options import required
 from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptTexts, script_texts
@@ -82,7 +83,7 @@ def plan(
     """
     roots: list[JobNode] = []
     calls: list[EvalCommand] = []
-    level = [_PendingFlowJob(flow, (flow.get("opts") or {}).get("parent"), roots) for flow in flows]
+    level = [_PendingFlowJob(flow, _parent_of(flow), roots) for flow in flows]
     while level:
         below: list[_PendingFlowJob] = []
         for pending in level:
@@ -98,17 +99,23 @@ def _place(
     pending: _PendingFlowJob, queue_of: QueueOf, queues_options: Mapping[str, Any]
 ) -> tuple[JobNode, EvalCommand]:
     flow = pending.flow
-    queue = queue_of(flow["queueName"], flow.get("prefix"))
+    name, queue_name = (required(flow, field, "a job of a flow") for field in ("name", "queueName"))
+    queue = queue_of(queue_name, flow.get("prefix"))
     given = flow.get("opts") or {}
-    defaults = (queues_options.get(flow["queueName"]) or {}).get("defaultJobOptions") or {}
+    defaults = (queues_options.get(queue_name) or {}).get("defaultJobOptions") or {}
     opts = {**defaults, **given, "parent": pending.parent}
     if pending.parent is None:
         del opts["parent"]
-    job = Job(queue, flow["name"], flow.get("data", {}), opts, given.get("jobId") or str(uuid.uuid4()))
+    job = Job(queue, name, flow.get("data", {}), opts, given.get("jobId") or str(uuid.uuid4()))
     call = queue.scripts.add_call(job.to_new_job(waits_for_children=bool(_children(flow))))
     node = JobNode(job)
     pending.siblings.append(node)
     return node, call
+
+
+def _parent_of(flow: FlowJob) -> ParentReference | None:
+    options = flow.get("opts") if isinstance(flow, Mapping) else None
+    return (options or {}).get("parent")
 
 
 def _children(flow: FlowJob) -> Sequence[FlowJob]:
@@ -166,7 +173,8 @@ class FlowProducer(EventEmitter):
         self._refuse_if_closed()
         await self.waitUntilReady()
         prefix, depth = opts.get("prefix", self.opts["prefix"]), opts.get("depth", _DEPTH)
-        return await self._node(prefix, opts["queueName"], opts["id"], depth, opts.get("maxChildren", _MOST_CHILDREN))
+        queue, job_id = (required(opts, field, "getFlow") for field in ("queueName", "id"))
+        return await self._node(prefix, queue, job_id, depth, opts.get("maxChildren", _MOST_CHILDREN))
 
     async def close(self) -> None:
         """Close the connection."""

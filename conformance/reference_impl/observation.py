@@ -1,7 +1,7 @@
 """Turns the local events of queues and workers into log lines and metrics. Who asks for neither pays nothing per job.
 
-Lines about single jobs (picked up, completed, failed, retried) are only written where the option `logger` is given;
-lines about trouble (connection, locks, stalled jobs) always.
+Lines about single jobs (picked up, completed, retried) are only written where the option `logger` is given; lines about
+trouble (connection, locks, stalled jobs, jobs that have failed for good) always.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def observe_worker(worker: ObservedClient, processor: Process | None) -> Process
     log_trouble(worker)
     if worker.opts.get("logger"):
         log_jobs(worker)
+    else:
+        log_failures(worker)
     if collector is not None:
         count_jobs(worker, collector)
         count_worker_events(worker, collector)
@@ -93,6 +95,18 @@ def log_trouble(worker: ObservedClient) -> None:
     worker.on("stalled", lambda job_id, *_: journal.warning("Job stalled", jobId=job_id, lockExpired=True))
     worker.on("heartbeatFailed", lambda job_id, error: journal.warning("Heartbeat failed", jobId=job_id, error=error))
     worker.on("stalledCheckSkipped", lambda: journal.warning("Stalled check skipped: the last one still runs"))
+
+
+def log_failures(worker: ObservedClient) -> None:
+    """Log each job that has failed for good, once, with the traceback of its last attempt."""
+    journal, policy = worker.journal, worker.policy.errors
+
+    def failed(job: BoundJob, error: BaseException) -> None:
+        if job.retry_delay is None:
+            category = str(policy.category_of(error))
+            journal.error("Job failed", jobId=job.id, error=error, category=category, attemptsMade=job.attemptsMade)
+
+    worker.on("failed", failed)
 
 
 def log_jobs(worker: ObservedClient) -> None:

@@ -11,7 +11,7 @@ from conformance.protocol import keys as names
 from conformance.reference_impl import js_values
 from conformance.reference_impl.connection.connection import flat_mapping
 from conformance.reference_impl.emitter import Listener
-from conformance.reference_impl.errors import JobFailed, JobLocked, ScriptError, WaitTimeout
+from conformance.reference_impl.errors import JobFailed, JobLocked, ScriptError, UnreadableJob, WaitTimeout
 from conformance.reference_impl.jobs import attempts, dependencies, options
 from conformance.reference_impl.jobs.record import (
     BoundJob,
@@ -74,7 +74,10 @@ class Job(BoundJob):
     @classmethod
     async def createBulk(cls, owner: JobOwner, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
         """Add jobs ({name, data, opts}) in one pipeline. One invalid job refuses them all: InvalidArgument."""
-        created = [cls(owner, entry["name"], entry.get("data", {}), entry.get("opts")) for entry in jobs]
+        created = [
+            cls(owner, options.required(entry, "name", "a job"), entry.get("data", {}), entry.get("opts"))
+            for entry in jobs
+        ]
         ids = await owner.scripts.add_jobs([job.to_new_job() for job in created])
         for job, job_id in zip(created, ids, strict=True):
             job.id = job_id
@@ -82,9 +85,13 @@ class Job(BoundJob):
 
     @classmethod
     def fromJSON(cls, owner: JobOwner, fields: Mapping[str, str], job_id: str) -> Job:
-        """Make a job from the fields of its hash. Raises ValueError where they are not JSON."""
+        """Make a job from the fields of its hash. Raises UnreadableJob where they are not JSON."""
         job = cls.__new__(cls)
-        vars(job).update(vars(read_record(fields, job_id)))
+        try:
+            record = read_record(fields, job_id)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise UnreadableJob(f"job {job_id} of {owner.keys.qualified_name} cannot be read: {error}") from error
+        vars(job).update(vars(record))
         job.bind(owner)
         return job
 

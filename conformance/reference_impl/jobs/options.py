@@ -77,7 +77,16 @@ def decode(stored: Mapping[str, Any] | list[Any]) -> JobOptions:
 
 def parent_key(parent: Mapping[str, Any] | None) -> str | None:
     """Full key of the job that an option `parent` ({id, queue}) names."""
-    return None if parent is None else f"{parent['queue']}:{parent['id']}"
+    if parent is None:
+        return None
+    return f"{required(parent, 'queue', 'the option parent')}:{required(parent, 'id', 'the option parent')}"
+
+
+def required(fields: Any, name: str, what: str) -> Any:
+    """Return a field that has to be there. Raises InvalidArgument that says what lacks it."""
+    if not isinstance(fields, Mapping) or fields.get(name) is None:
+        raise InvalidArgument(f"{what} needs {name!r}: {fields!r}", field=name, constraint="given")
+    return fields[name]
 
 
 def parent_field(options: Mapping[str, Any]) -> dict[str, Any] | None:
