@@ -7,7 +7,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from conformance.participants.expect import equal
+from conformance.participants.expect import between, equal
+from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import node
@@ -88,15 +89,33 @@ def _heir(owner: str, mode: dict[str, Any]) -> str:
     return "owner"
 
 
+def _let_half_pass(queue: QueueHandle) -> None:
+    """Half of the time of an id that has a time has passed."""
+    if queue.redis.ttl_ms("de:its") > 0:
+        queue.redis.set_string("de:its", "owner", ttl_ms=TTL_MS // 2)
+
+
+def _check_ttl(queue: QueueHandle, owner: str, mode: dict[str, Any], heir: str) -> None:
+    """A time begins with the first owner, and anew only with `extend`; but not for an owner that cannot be replaced."""
+    if not mode.get("ttl"):
+        equal(queue.redis.ttl_ms("de:its"), -1, f"the id of {owner} has no time", where="dedup.ttl")
+        return
+    extended = mode.get("extend") and (heir == "new" or not mode.get("replace"))
+    low, high = (TTL_MS // 2 + 1, TTL_MS) if owner == "nobody" or extended else (1, TTL_MS // 2)
+    between(queue.redis.ttl_ms("de:its"), low, high, f"the time of the id of {owner}", where="dedup.ttl")
+
+
 def _meet_every_owner(client: Participant, kind: str, mode: dict[str, Any]) -> None:
     """Who is there decides, and neither the kind of the new job nor the order of the options."""
     opts = {"deduplication": {"id": "its", **mode}}
     for owner in OWNERS:
         _own(client, owner, opts)
         queue, heir = client.queue(owner), _heir(owner, mode)
+        _let_half_pass(queue)
         equal(KINDS[kind](client, owner, "new", opts), heir, f"the answer is who owns the id of {owner}")
         equal(queue.redis.string("de:its"), heir, f"this job owns the id of {owner}")
         equal(queue.redis.exists("new"), heir == "new", f"it is stored if it owns the id of {owner}")
+        _check_ttl(queue, owner, mode, heir)
 
 
 @pytest.mark.parametrize("mode", KEEPING)
@@ -150,9 +169,11 @@ def _join_every_flow(client: Participant, member: str, mode: dict[str, Any]) -> 
     for owner in OWNERS:
         _own(client, owner, opts)
         queue, heir = client.queue(owner), _heir(owner, mode)
+        _let_half_pass(queue)
         client.flow().add(MEMBERS[member](owner, opts))
         equal(queue.redis.string("de:its"), heir, f"this job owns the id of {owner}")
         equal(queue.redis.exists("new"), heir == "new", f"the member is stored if it owns the id of {owner}")
+        _check_ttl(queue, owner, mode, heir)
 
 
 @pytest.mark.parametrize("mode", KEEPING)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from conformance.mutants.damage import Damage
+from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl.clock import AdjustableClock
 
 _KEY = 'string.find(command[2], ":de:", 1, true)'
 """Lua condition: the command is about a deduplication key."""
@@ -173,3 +174,45 @@ def priority_and_lifo(damage: Damage) -> None:
 def paused_and_scheduled(damage: Damage) -> None:
     """The job of a scheduler is not parked when the queue is paused."""
     damage.commands("addJobScheduler", _UNPAUSED)
+
+
+@mutant(
+    "crossing.made-while-paused",
+    kills=("scheduler.next",),
+    by=("scheduler-crossings/the_next_job_is_made_while_the_queue_changes[paused]",),
+)
+def made_while_paused(damage: Damage) -> None:
+    """A next job that is due at once is not parked, when the queue was paused after the claim."""
+    damage.commands("updateJobScheduler", _UNPAUSED)
+
+
+@mutant(
+    "crossing.obliterated-schedulers",
+    kills=("getters.obliterate",),
+    by=("sweeping/obliterating_in_small_steps[100]",),
+)
+def obliterated_schedulers(damage: Damage) -> None:
+    """The records of schedulers are left when their queue is obliterated."""
+    damage.commands(
+        "obliterate", 'if command[1] == "DEL" and string.find(command[2], ":repeat:", 1, true) then return 0 end'
+    )
+
+
+@mutant(
+    "crossing.clock-set-back",
+    kills=("order.delayed.score",),
+    by=("clocks/the_clock_is_changed[change-delay]",),
+)
+def clock_set_back(damage: Damage) -> None:
+    """A clock that is set back is not followed: time goes on from its latest value."""
+    latest = 0
+
+    def broken(stop_at: Function) -> Function:
+        def stop(clock: AdjustableClock, now_ms: int | None) -> None:
+            nonlocal latest
+            latest = max(latest, now_ms or 0)
+            stop_at(clock, latest if now_ms else now_ms)
+
+        return stop
+
+    damage.around(AdjustableClock, "stop_at", broken)
