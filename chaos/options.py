@@ -102,7 +102,7 @@ class ChaosOptions:
         words += ["--duration", f"{self.duration_ms / 1000:g}s"] if self.duration_ms else []
         words += ["--hold", f"{self.hold_ms / 1000:g}s"] if self.hold_ms is not None else []
         words += ["--redis", self.redis] if self.redis else []
-        words += ["--partner", self.partner.name] if self.partner is not None else []
+        words += ["--partner", self.partner.text] if self.partner is not None else []
         return shlex.join([*words, *self._parties])
 
     @property

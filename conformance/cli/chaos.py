@@ -58,7 +58,7 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of workload and nemesis.")
 @click.option("--redis", default="", help="binary:PATH or container[:IMAGE]; default: redis-server on PATH.")
-@click.option("--partner", default="", help="Client of the last worker, by name; node@5.81.3 is another version.")
+@click.option("--partner", default="", help="Client of the last worker: NAME[@VERSION], or the command of a driver.")
 @click.option("--out", default="", help="Folder for histories, results and reports.")
 @click.option("--list", "only_list", is_flag=True, help="Show all faults and end.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -102,7 +102,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
             alone=everything,
             crash_points=options["crash_points"] or everything,
             oracle=environment.toolchain.package.version if options["oracle"] else "",
-            partner=environment.launch(options["partner"]) if options["partner"] else None,
+            partner=environment.toolchain.partner(options["partner"]) if options["partner"] else None,
             command=["bullmq-conformance", *sys.argv[1:]],
         )
         results = run_suite(chosen, environment, _show)

@@ -23,7 +23,7 @@ FIXED, FAILS = 0, 1
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
-@run_options_of("client", "packages", "oracle", "node")
+@run_options_of("client", "packages", "oracle", "partner", "node")
 @click.option("--mode", type=click.Choice(MODES), default="differential", show_default=True, help="How to play.")
 @click.option(
     "--budget",
@@ -50,6 +50,7 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
     redis: str,
     packages: tuple[str, ...],
     oracle: str,
+    partner: str,
     node: str,
     ignore: tuple[str, ...],
     without: tuple[str, ...],
@@ -68,6 +69,7 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
         command=command,
         packages=packages,
         oracle=oracle,
+        partner=partner,
         redis=redis,
         node=node,
     )
@@ -79,7 +81,7 @@ def fuzz(  # noqa: PLR0917 - click passes every option by name
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--client", default="", help="Another client than the one in the file: reference, node, ...")
 @click.option("--redis", default="", help="URL, binary:PATH, bundled or container[:IMAGE]; default: local.")
-@run_options_of("packages", "oracle", "node")
+@run_options_of("packages", "oracle", "partner", "node")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def replay(  # noqa: PLR0917 - click passes every option by name
     file: Path,
@@ -87,6 +89,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
     redis: str,
     packages: tuple[str, ...],
     oracle: str,
+    partner: str,
     node: str,
     command: tuple[str, ...],
 ) -> int:
@@ -108,6 +111,7 @@ def replay(  # noqa: PLR0917 - click passes every option by name
             command=command,
             packages=packages,
             oracle=oracle,
+            partner=partner or header.partner,
             redis=redis,
             node=node,
         )

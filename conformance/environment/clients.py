@@ -44,6 +44,11 @@ class Launch:
     named: bool = False
 
     @property
+    def text(self) -> str:
+        """As `--partner` takes it."""
+        return self.name if self.named else shlex.join(self.command)
+
+    @property
     def words(self) -> list[str]:
         """The words of a command line that ask for this client."""
         if not self.named:

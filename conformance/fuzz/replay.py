@@ -24,9 +24,10 @@ class ReplayHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `title`: one sentence for people. `requirement`: the ledger row that the difference speaks against, where somebody
     has found that out. `bullmq`: the oracle's version. `client`: who showed it, with its version, and the versions
-    chosen for what it stands on (`packages`). `clock`: whether time stood still. `beside`: classes of differences that
-    were known already and may be met on the way; they do not count when the file is played. `without`: invariants that
-    the oracle itself breaks here, with reasons, for the scenario that the file becomes.
+    chosen for what it stands on (`packages`). `partner`: who took turns with it, as `--partner` takes it. `clock`:
+    whether time stood still. `beside`: classes of differences that were known already and may be met on the way; they
+    do not count when the file is played. `without`: invariants that the oracle itself breaks here, with reasons, for
+    the scenario that the file becomes.
     """
 
     replay: int = FORMAT
@@ -40,6 +41,7 @@ class ReplayHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     client: str
     version: str = ""
     packages: list[str] = []
+    partner: str = ""
     beside: list[DifferenceClass] = []
     without: dict[str, str] = {}
 

@@ -177,6 +177,7 @@ def as_replay(finding: FuzzFinding, target: FuzzTarget) -> Replay:
         client=shown_on.launch.name,
         version=shown_on.living().ready.client.version,
         packages=shown_on.launch.packages,
+        partner=drivers.partner.launch.text if drivers.partner else "",
         beside=list(finding.beside),
     )
     return Replay(header, finding.steps, finding.differences)

@@ -1,4 +1,4 @@
-"""The drivers that are fuzzed, on one Redis: the oracle, and the client at its tap."""
+"""The drivers that are fuzzed, on one Redis: the oracle, the client at its tap, and a partner of the client."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 from conformance.driver.messages import Capability
 from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
 from conformance.environment.prepare import EnvironmentOptions, prepare
+from conformance.fuzz.steps import Mode
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.opening import RedisInstance
@@ -20,13 +21,15 @@ from conformance.servers.opening import RedisInstance
 class FuzzedDrivers:
     """One Redis, the oracle, and the client at its tap. `client` is None where only the oracle takes part.
 
-    `scripts`: the oracle's scripts by name, for the tap. `close` at last. Raises UsageProblem for a Redis cluster.
+    `scripts`: the oracle's scripts by name, for the tap. `partner`: who takes turns with the client, if that is not the
+    oracle. `close` at last. Raises UsageProblem for a Redis cluster.
     """
 
     server: RedisInstance
     oracle: RestartableDriver
     client: RestartableDriver | None
     scripts: Mapping[str, str] = field(default_factory=dict)
+    partner: RestartableDriver | None = None
 
     def __post_init__(self) -> None:
         if self.server.mode == "cluster":
@@ -40,7 +43,7 @@ class FuzzedDrivers:
     @property
     def drivers(self) -> list[RestartableDriver]:
         """The drivers that take part."""
-        return [self.oracle, self.client] if self.client else [self.oracle]
+        return [driver for driver in (self.oracle, self.client, self.partner) if driver]
 
     @property
     def frozen(self) -> bool:
@@ -87,12 +90,15 @@ class FuzzedDrivers:
         return all(capability in driver.living().ready.capabilities for driver in self.drivers)
 
 
-def prepare_drivers(options: EnvironmentOptions, stack: ExitStack, *, oracle_alone: bool) -> FuzzedDrivers:
+def prepare_drivers(options: EnvironmentOptions, stack: ExitStack, mode: Mode) -> FuzzedDrivers:
     """Everything that fuzzing needs; Redis ends with `stack`, the drivers are closed by the caller.
 
-    `oracle_alone`: no client takes part, whatever `options` say. Raises a Problem that says what is wrong with the
-    options or the environment.
+    `mode`: against the model, no client takes part, whatever `options` say. Raises a Problem that says what is wrong
+    with the options or the environment.
     """
+    oracle_alone = mode == "model"
+    if options.partner and mode != "interop":
+        raise UsageProblem(f"nobody shares a queue in --mode {mode}", hint="--partner is for --mode interop")
     if oracle_alone and options.oracle:
         raise UsageProblem(
             f"the model says what BullMQ {BULLMQ_VERSION} does", hint="leave --oracle away, or play another --mode"
@@ -100,5 +106,7 @@ def prepare_drivers(options: EnvironmentOptions, stack: ExitStack, *, oracle_alo
     if oracle_alone:
         options = msgspec.structs.replace(options, client="node", command=())
     environment = stack.enter_context(prepare(options, prove=True))
+    oracle = RestartableDriver(environment.oracle, 0)
     client = None if oracle_alone else RestartableDriver(environment.client, 0)
-    return FuzzedDrivers(environment.server, RestartableDriver(environment.oracle, 0), client, environment.scripts)
+    partner = RestartableDriver(environment.partner, 0) if environment.partner else None
+    return FuzzedDrivers(environment.server, oracle, client, environment.scripts, partner)

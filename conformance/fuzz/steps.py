@@ -15,8 +15,9 @@ from conformance.observe.tap.rules import TriggerPhase
 Mode: TypeAlias = Literal["differential", "interop", "model"]
 
 MODES: tuple[Mode, ...] = get_args(Mode)
-"""`differential`: the client against the oracle, each on its own prefix. `interop`: client and oracle take turns on one
-prefix, compared with the oracle alone on another. `model`: the oracle against the model."""
+"""`differential`: the client against the oracle, each on its own prefix. `interop`: client and partner (the oracle, if
+nobody else is named) take turns on one prefix, compared with the oracle alone on another. `model`: the oracle against
+the model."""
 
 Caller: TypeAlias = Literal["client", "oracle"]
 Cut: TypeAlias = TriggerPhase | Literal[""]
@@ -54,8 +55,9 @@ CUTTABLE = frozenset(
 
 @dataclass(frozen=True)
 class CallStep:
-    """One operation on one handle. `by`: in interop, which of the two clients makes the call on the shared queue.
+    """One operation on one handle.
 
+    `by`: in interop, which of the two clients makes the call on the shared queue; `oracle` is whoever is its partner.
     `cut`: the client's connection breaks at the call's script, at this moment (docs/tap.md); empty where it does not.
     """
 
@@ -155,7 +157,7 @@ def step_line(step: Step) -> str:
     arguments = ", ".join(
         f"{name}={msgspec.json.encode(value).decode()}" for name, value in _arguments(step.op).items()
     )
-    who = " (Node)" if step.by == "oracle" else ""
+    who = " (its partner)" if step.by == "oracle" else ""
     cut = f", cut {step.cut}" if step.cut else ""
     return f"{step.handle}{who}: {step.name}({arguments}){cut}"
 

@@ -63,10 +63,10 @@ class DriverUnderTest:
 
 @dataclass
 class AlternatingClients:
-    """Client and oracle on one prefix; each step says whose turn it is."""
+    """Client and partner (the oracle, if nobody else is named) on one prefix; each step says whose turn it is."""
 
     client: DriverUnderTest
-    oracle: DriverUnderTest
+    partner: DriverUnderTest
 
     @property
     def prefix(self) -> str:
@@ -76,9 +76,9 @@ class AlternatingClients:
     def perform(self, step: CallStep, now_ms: int | None) -> Completion:
         """Let the client make the call whose turn it is. Both make every client object, for when their turn comes."""
         if step.opens or isinstance(step.op, lifecycle.Close):
-            completions = [client.perform(step, now_ms) for client in (self.oracle, self.client)]
+            completions = [client.perform(step, now_ms) for client in (self.partner, self.client)]
             return next((completion for completion in completions if completion.status != "ok"), completions[0])
-        return (self.client if step.by == "client" else self.oracle).perform(step, now_ms)
+        return (self.client if step.by == "client" else self.partner).perform(step, now_ms)
 
     def endure(self, step: ClockStep | FaultStep) -> None:
         """Do nothing, as each of the two."""
@@ -153,6 +153,8 @@ class FuzzTarget:
         """Who is compared with whom, with all versions."""
         client = self.drivers.client
         compared = client_text(client.handshake().client) if client else "the model"
+        partner = self.drivers.partner
+        compared += f" in turns with {client_text(partner.handshake().client)}" if partner else ""
         return f"{compared}, compared with {client_text(self.drivers.oracle.handshake().client)}"
 
     def begin(self, known: KnownDifferences | None = None) -> SequencePlayer:
@@ -201,11 +203,12 @@ class FuzzTarget:
         client = DriverUnderTest(drivers.client, drivers.client_point.address, fresh_prefix())
         if self.mode == "differential":
             return alone, client
-        return alone, AlternatingClients(client, DriverUnderTest(drivers.oracle, drivers.address, client.prefix))
+        other = DriverUnderTest(drivers.partner or drivers.oracle, drivers.address, client.prefix)
+        return alone, AlternatingClients(client, other)
 
 
 def open_target(options: EnvironmentOptions, stack: ExitStack, mode: Mode) -> FuzzTarget:
     """A target that ends with `stack`. Raises a Problem that says what is wrong with the options or the environment."""
-    target = FuzzTarget(prepare_drivers(options, stack, oracle_alone=mode == "model"), mode)
+    target = FuzzTarget(prepare_drivers(options, stack, mode), mode)
     stack.callback(target.close)
     return target

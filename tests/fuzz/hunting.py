@@ -1,7 +1,8 @@
 """Letting the fuzzer loose on a planted defect.
 
 `python -m tests.fuzz.hunting [NAME …]` hunts each defect anew (two minutes at most) and writes its replay file into
-`tests/fuzz/replays/`; that is how these files were made.
+`tests/fuzz/replays/`; that is how these files were made. A defect that only shows beside another client (`skew.…`) is
+hunted in turns with Node, and its file is in `tests/fuzz/skewed/`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from conformance.fuzz.setup import FuzzedDrivers
 from conformance.fuzz.steps import Mode, step_line
 from conformance.fuzz.target import FuzzTarget
 from conformance.mutants.matrix import MutantDriver
-from conformance.mutants.registry import Mutant
+from conformance.mutants.registry import Mutant, all_mutants
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers import RedisInstance, open_server
 
 from .planted import PLANTED
 
 REPLAYS = Path(__file__).parent / "replays"
+SKEWED = Path(__file__).parent / "skewed"
+SKEWS = {name: mutant for name, mutant in all_mutants().items() if name.startswith("skew.")}
 LONGEST_HUNT_S = 120.0
 
 
@@ -62,7 +65,7 @@ def hunt(target: FuzzTarget, seed: int, budget_s: float = LONGEST_HUNT_S) -> tup
 def main() -> None:
     """Hunt the defects and write their files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[*PLANTED, []], metavar="NAME")
+    parser.add_argument("names", nargs="*", choices=[*PLANTED, *SKEWS, []], metavar="NAME")
     parser.add_argument("--seconds", type=float, default=LONGEST_HUNT_S, help="for each defect")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -71,7 +74,8 @@ def main() -> None:
         oracle = oracle_of_this_machine()
         for name in options.names or PLANTED:
             started, before = time.monotonic(), processor_s()
-            with target_for(PLANTED[name], server, oracle) as target:
+            mode: Mode = "interop" if name in SKEWS else "differential"
+            with target_for({**PLANTED, **SKEWS}[name], server, oracle, mode) as target:
                 finding, campaign = hunt(target, options.seed, options.seconds)
                 busy = f"{processor_s() - before:.0f} s of processor time, load {os.getloadavg()[0]:.0f}"
                 taken = f"{time.monotonic() - started:.0f} s ({busy}), {campaign.progress.steps} steps"
@@ -82,7 +86,7 @@ def main() -> None:
                 for step in finding.steps:
                     print(f"    {step_line(step)}")
                 print("\n".join(f"      {difference}" for difference in finding.differences), flush=True)
-                write_replay(as_replay(finding, target), REPLAYS / f"{name}.jsonl")
+                write_replay(as_replay(finding, target), (SKEWED if name in SKEWS else REPLAYS) / f"{name}.jsonl")
 
 
 if __name__ == "__main__":

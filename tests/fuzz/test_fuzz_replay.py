@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from conformance.driver.ops import flow, queue, worker
 from conformance.environment.clients import Launch
+from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.comparing import DifferenceClass, StepDifference
 from conformance.fuzz.replay import Replay, ReplayHeader, file_name, play_back, read_replay, write_replay
+from conformance.fuzz.setup import prepare_drivers
 from conformance.fuzz.steps import (
     CallStep,
     ClockStep,
     FaultStep,
+    Mode,
     Step,
     as_record,
     calls_of,
@@ -26,13 +31,15 @@ from conformance.fuzz.steps import (
 from conformance.fuzz.target import FuzzTarget
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage
+from conformance.mutants.matrix import MutantDriver
 from conformance.mutants.registry import Mutant
 from conformance.problems import UsageProblem
 from conformance.reference_impl.jobs import options
+from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.scenarios import test_regressions
 from conformance.servers import RedisInstance
 
-from .hunting import REPLAYS, target_for
+from .hunting import REPLAYS, SKEWED, SKEWS, target_for
 from .planted import HEALTHY, PLANTED
 
 CHILD = flow.FlowJob(name="c", queue="r", opts={"jobId": "f1-1"})
@@ -93,7 +100,7 @@ def test_client_objects_do_not_count_as_calls() -> None:
 
 def test_a_step_is_shown_in_one_line() -> None:
     assert step_line(STEPS[3]) == (
-        'queue-1 (Node): queue.addBulk(jobs=[{"name":"a","data_raw":"{}","opts":{"lifo":true}}])'
+        'queue-1 (its partner): queue.addBulk(jobs=[{"name":"a","data_raw":"{}","opts":{"lifo":true}}])'
     )
     assert step_line(STEPS[7]) == "queue-1: queue.resume(), cut mid-reply"
     assert step_line(ClockStep(5)) == "5 ms pass"
@@ -210,6 +217,51 @@ def test_the_file_passes_on_the_healthy_client(path: Path, healthy: FuzzTarget) 
     assert not played.fails, [str(difference) for step in played.steps for difference in step.differences]
     assert not played.unplayed
     assert len(played.steps) == len(replay.steps)
+
+
+SKEWED_FILES = sorted(SKEWED.glob("*.jsonl"))
+
+
+@pytest.mark.parametrize("path", SKEWED_FILES, ids=lambda path: path.stem)
+def test_what_only_two_clients_show_is_found_in_turns(path: Path, server: RedisInstance, oracle: Launch) -> None:
+    replay = read_replay(path)
+    assert {step.by for step in replay.steps if isinstance(step, CallStep)} == {"client", "oracle"}
+    with target_for(SKEWS[path.stem], server, oracle, "interop") as target:
+        assert play_back(target, replay).shows(replay)
+    with target_for(HEALTHY, server, oracle, "interop") as target:
+        played = play_back(target, replay)
+    assert (played.fails, played.unplayed) == (False, "")
+
+
+@pytest.mark.parametrize("path", SKEWED_FILES, ids=lambda path: path.stem)
+def test_one_client_alone_does_not_show_it(path: Path, server: RedisInstance, oracle: Launch) -> None:
+    replay = read_replay(path)
+    alone = [replace(step, by="client") if isinstance(step, CallStep) else step for step in replay.steps]
+    with target_for(SKEWS[path.stem], server, oracle) as target:
+        assert not play_back(target, replace(replay, steps=tuple(alone))).fails
+
+
+def test_at_least_three_of_the_five_are_found_in_turns() -> None:
+    assert len(SKEWS) == 5
+    assert len(SKEWED_FILES) >= 3
+
+
+def test_a_partner_takes_the_oracles_turns(server: RedisInstance, oracle: Launch) -> None:
+    replay = read_replay(REPLAYS / "fifo-broken-at-third.jsonl")
+    turns = [replace(step, by="oracle") if isinstance(step, CallStep) else step for step in replay.steps]
+    in_turns = replace(replay, steps=tuple(turns))
+    with target_for(HEALTHY, server, oracle, "interop") as target:
+        assert not play_back(target, in_turns).fails
+        sick = MutantDriver(Launch("sick", []), 0, mutant=PLANTED["fifo-broken-at-third"], scripts=official_scripts())
+        target.drivers.partner = sick
+        assert play_back(target, in_turns).shows(replay)
+        assert "in turns with mutant fifo-broken-at-third" in target.parties
+
+
+@pytest.mark.parametrize("mode", ["differential", "model"])
+def test_a_partner_is_for_turns(mode: Mode) -> None:
+    with pytest.raises(UsageProblem, match=f"nobody shares a queue in --mode {mode}"):
+        prepare_drivers(EnvironmentOptions(client="node", partner="reference"), ExitStack(), mode)
 
 
 REGRESSION_FILES = sorted(test_regressions.REGRESSIONS.glob("*.jsonl"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from conformance.fuzz.steps import Step
-from conformance.fuzz.strategies import disturbances, exploring, job_steps, queue_steps
+from conformance.fuzz.strategies import crossings, disturbances, exploring, job_steps, queue_steps
 from conformance.fuzz.strategies.context import MAIN, OTHER, GenerationContext
 from conformance.protocol.keys import DELAYED
 from conformance.protocol.states import WAITING_CONTAINERS
@@ -83,6 +83,7 @@ FAMILIES: tuple[StepFamily, ...] = (
     StepFamily("ask-about-job", job_steps.asking_about_a_job, 3, has_jobs, tuple(job_steps.JOB_QUESTIONS)),
     StepFamily("ask-about-queue", queue_steps.asking_about_a_queue, 2, always, tuple(queue_steps.QUEUE_QUESTIONS)),
     StepFamily("limit", queue_steps.limiting, 1, has_jobs, ("worker.rateLimit",)),
+    StepFamily("cross", crossings.crossing, 4, has_room, ("queue.pause",)),
     StepFamily("pass-time", disturbances.passing_time, 2, lambda context: context.frozen),
     StepFamily("wake", disturbances.waking, 2, always),
     StepFamily("disturb", disturbances.disturbing, 1, has_active),
@@ -99,6 +100,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "families": ("add-flow", "claim", "complete", "fail", "put-back", "change"),
     "schedules": ("schedule", "claim", "complete", "fail", "pass-time", "control"),
     "losses": ("add", "claim", "disturb", "cut", "check-stalled", "renew", "pass-time", "fail"),
+    "crossings": ("cross", "claim", "fail", "complete", "change", "maintain", "check-stalled", "disturb"),
     "repairs": ("add-bulk", "claim", "fail", "complete", "maintain", "change", "ask-about-job"),
 }
 """What a sequence is mostly about: these families come more often in it."""

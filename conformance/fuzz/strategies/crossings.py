@@ -1,0 +1,113 @@
+"""Crossings: calls that change the same jobs in different ways, one right after the other.
+
+Each of them is right alone. Together they meet what only the other has left: jobs that are parked, priorities in a
+paused queue, families whose jobs are cleaned, a deduplication that is extended, a schedule that is changed. In interop
+each call is made by either client, so that every assignment of the roles comes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from conformance.driver.ops import Op, flow, job, queue
+from conformance.fuzz.steps import CallStep, Step
+from conformance.fuzz.strategies.context import MAIN, NO_SUCH_JOB, GenerationContext
+from conformance.fuzz.strategies.queue_steps import adding_parent
+from conformance.protocol.keys import DELAYED
+from conformance.protocol.states import WAITING_CONTAINERS
+
+CrossingMaker = Callable[[st.DrawFn, GenerationContext], list[Op[Any]]]
+
+_FINISHED: st.SearchStrategy[Any] = st.sampled_from(("failed", "completed"))
+_PARKED = st.sampled_from(("paused", "wait", "prioritized", "delayed"))
+_PRIORITIES = st.sampled_from((1, 0, 5))
+_PLACES = frozenset({*WAITING_CONTAINERS, DELAYED})
+_EXTENDED = {"deduplication": {"id": "d1", "ttl": 20_000, "extend": True}}
+
+
+def _while_paused(*inner: CrossingMaker) -> CrossingMaker:
+    """A job is added, the queue is paused, this happens, and the queue is resumed."""
+
+    def make(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
+        happens = [op for each in inner for op in each(draw, context)]
+        return [queue.Add(name="job"), queue.Pause(), *happens, queue.Resume()]
+
+    return make
+
+
+def _drain(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
+    return [queue.Drain(delayed=draw(st.booleans()))]
+
+
+def _clean(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
+    kind: Any = draw(_PARKED)
+    return [queue.Clean(grace_ms=0, limit=draw(st.sampled_from((0, 1))), type=kind)]
+
+
+def _retry_jobs(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
+    return [queue.RetryJobs(count=1000, state=draw(_FINISHED))]
+
+
+def _change_priority(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
+    known = context.queue(MAIN).in_states(_PLACES) or [NO_SUCH_JOB]
+    return [job.ChangePriority(job=draw(st.sampled_from(known)), priority=draw(_PRIORITIES), lifo=draw(st.booleans()))]
+
+
+def _add(_draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
+    return [queue.Add(name="job")]
+
+
+def _limit(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
+    return [queue.SetGlobalRateLimit(max=draw(st.sampled_from((1, 2))), duration_ms=20_000)]
+
+
+def _extend(draw: st.DrawFn, context: GenerationContext) -> list[Op[Any]]:
+    """The same id again and again, and what ends it in between."""
+    between = draw(st.sampled_from((_drain, _clean, _change_priority)))(draw, context)
+    again = queue.Add(name="job", opts=_EXTENDED)
+    return [again, again, *between, again]
+
+
+def _reschedule(draw: st.DrawFn, _: GenerationContext) -> list[Op[Any]]:
+    every = draw(st.sampled_from((20_000, 60_000)))
+    before, after = (
+        flow.UpsertJobScheduler(id="s1", repeat={"every": length}, name="tick") for length in (20_000, every)
+    )
+    return [before, after]
+
+
+CROSSINGS: dict[str, tuple[tuple[str, ...], CrossingMaker]] = {
+    "add while paused": ((), _while_paused(_add)),
+    "drain while paused": (("queue.drain",), _while_paused(_add, _drain)),
+    "clean while paused": (("queue.clean",), _while_paused(_add, _clean)),
+    "retry all while paused": (("queue.retryJobs",), _while_paused(_retry_jobs)),
+    "change priority while paused": (("job.changePriority",), _while_paused(_change_priority)),
+    "limit while paused": (("queue.setGlobalRateLimit",), _while_paused(_limit, _add)),
+    "extend a deduplication": (("queue.drain", "queue.clean", "job.changePriority"), _extend),
+    "change a schedule": (("queue.upsertJobScheduler",), _reschedule),
+}
+"""By name: the operations beside add, pause and resume that it takes, and its calls."""
+
+OF_FLOWS: dict[str, tuple[str, CrossingMaker]] = {
+    "drain a flow": ("queue.drain", _drain),
+    "clean a flow": ("queue.clean", _clean),
+    "change priority in a flow": ("job.changePriority", _change_priority),
+}
+"""What meets a flow that was added just before, by name, with the operation that it takes."""
+
+
+@st.composite
+def crossing(draw: st.DrawFn, context: GenerationContext) -> list[Step]:
+    """One crossing on the main queue."""
+    possible = [make for needs, make in CROSSINGS.values() if context.can(*needs)]
+    families = [make for op, make in OF_FLOWS.values() if context.can("flow.add", op)]
+    chosen = draw(st.sampled_from([*possible, *families]))
+    steps: list[Step] = draw(adding_parent(context)) if chosen in families else []
+    for op in chosen(draw, context):
+        opened = {step.handle for step in steps if isinstance(step, CallStep)}
+        made = context.producer(draw, MAIN, op)
+        steps += [step for step in made if not (isinstance(step, CallStep) and step.opens and step.handle in opened)]
+    return steps
