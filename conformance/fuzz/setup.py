@@ -11,7 +11,6 @@ import msgspec
 from conformance.driver.messages import Capability
 from conformance.environment.drivers import RestartableDriver, TapPoint, place_tap
 from conformance.environment.prepare import EnvironmentOptions, prepare
-from conformance.fuzz.steps import Mode
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.opening import RedisInstance
@@ -90,15 +89,16 @@ class FuzzedDrivers:
         return all(capability in driver.living().ready.capabilities for driver in self.drivers)
 
 
-def prepare_drivers(options: EnvironmentOptions, stack: ExitStack, mode: Mode) -> FuzzedDrivers:
+def prepare_drivers(
+    options: EnvironmentOptions, stack: ExitStack, *, oracle_alone: bool, takes_turns: bool
+) -> FuzzedDrivers:
     """Everything that fuzzing needs; Redis ends with `stack`, the drivers are closed by the caller.
 
-    `mode`: against the model, no client takes part, whatever `options` say. Raises a Problem that says what is wrong
-    with the options or the environment.
+    `oracle_alone`: no client takes part, whatever `options` say. `takes_turns`: another one shares the client's queues.
+    Raises a Problem that says what is wrong with the options or the environment.
     """
-    oracle_alone = mode == "model"
-    if options.partner and mode != "interop":
-        raise UsageProblem(f"nobody shares a queue in --mode {mode}", hint="--partner is for --mode interop")
+    if options.partner and not takes_turns:
+        raise UsageProblem("nobody shares a queue with the client in this mode", hint="--partner is for --mode interop")
     if oracle_alone and options.oracle:
         raise UsageProblem(
             f"the model says what BullMQ {BULLMQ_VERSION} does", hint="leave --oracle away, or play another --mode"

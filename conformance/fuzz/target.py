@@ -209,6 +209,8 @@ class FuzzTarget:
 
 def open_target(options: EnvironmentOptions, stack: ExitStack, mode: Mode) -> FuzzTarget:
     """A target that ends with `stack`. Raises a Problem that says what is wrong with the options or the environment."""
-    target = FuzzTarget(prepare_drivers(options, stack, mode), mode)
+    target = FuzzTarget(
+        prepare_drivers(options, stack, oracle_alone=mode == "model", takes_turns=mode == "interop"), mode
+    )
     stack.callback(target.close)
     return target

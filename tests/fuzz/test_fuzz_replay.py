@@ -15,7 +15,6 @@ from conformance.environment.clients import Launch
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.comparing import DifferenceClass, StepDifference
 from conformance.fuzz.replay import Replay, ReplayHeader, file_name, play_back, read_replay, write_replay
-from conformance.fuzz.setup import prepare_drivers
 from conformance.fuzz.steps import (
     CallStep,
     ClockStep,
@@ -28,7 +27,7 @@ from conformance.fuzz.steps import (
     opening,
     step_line,
 )
-from conformance.fuzz.target import FuzzTarget
+from conformance.fuzz.target import FuzzTarget, open_target
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage
 from conformance.mutants.matrix import MutantDriver
@@ -260,8 +259,8 @@ def test_a_partner_takes_the_oracles_turns(server: RedisInstance, oracle: Launch
 
 @pytest.mark.parametrize("mode", ["differential", "model"])
 def test_a_partner_is_for_turns(mode: Mode) -> None:
-    with pytest.raises(UsageProblem, match=f"nobody shares a queue in --mode {mode}"):
-        prepare_drivers(EnvironmentOptions(client="node", partner="reference"), ExitStack(), mode)
+    with pytest.raises(UsageProblem, match="nobody shares a queue with the client"):
+        open_target(EnvironmentOptions(client="node", partner="reference"), ExitStack(), mode)
 
 
 REGRESSION_FILES = sorted(test_regressions.REGRESSIONS.glob("*.jsonl"))
