@@ -8,7 +8,7 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check steady coverage generate lock clean
+.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady coverage generate lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -35,6 +35,10 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 	$(BIN)/python -m tests.house.class_names
 	$(BIN)/python -m tests.house.bounded_loops
 	$(BIN)/vulture
+
+# Its seed is the day, so that no scenario is written for its mutants.
+mutants: $(READY) ## 30 clients that nobody broke by hand: at least 85 % of them must be noticed
+	$(BIN)/bullmq-conformance mutants --quick --sample 30 --seed $$(date +%Y%m%d) --cases 80 --at-least 85
 
 steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed
 	$(BIN)/python -m tests.steady

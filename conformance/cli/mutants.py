@@ -31,6 +31,7 @@ _MOST_JOBS = 8
 @click.option("--tier", type=click.Choice(TIERS), default="full", show_default=True, help="Scenarios that may notice.")
 @click.option("--at-least", type=click.FloatRange(0, 100), default=0.0, help="Fail below so many percent killed.")
 @click.option("--cases", type=click.IntRange(0), default=150, show_default=True, help="Most per mutant; 0: all.")
+@click.option("--quick", is_flag=True, help="Only the first case of each scenario may notice, and no slow one.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes; default: twice the cores.")
 @click.option("--list", "only_list", is_flag=True, help="Show the mutants, and play nothing.")
 @click.option("--page", type=click.Path(path_type=Path, dir_okay=False), help="Write the kill matrix there (Markdown).")
@@ -44,6 +45,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
     tier: str,
     at_least: float,
     cases: int,
+    quick: bool,
     jobs: int | None,
     only_list: bool,
     page: Path | None,
@@ -64,6 +66,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
         node=node,
         jobs=jobs or _default_jobs(),
         most_cases=cases or sys.maxsize,
+        quick=quick,
     )
     session = MutantSession(options)
     if only_list:

@@ -12,6 +12,7 @@ from conformance.environment.clients import Launch, find_toolchain
 from conformance.mutants.generated import hunting, player
 from conformance.mutants.generated.catalogue import REFERENCE, Catalogue
 from conformance.mutants.generated.change import Edit, GeneratedMutant, Place
+from conformance.mutants.generated.command import quick_cases
 from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood
 from conformance.mutants.generated.judgements import Judgement
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
@@ -127,6 +128,13 @@ def test_a_baseline_says_what_a_case_passes(
     lines = {(file, line) for file, all_lines in reach.passed.items() for line in all_lines}
     add = next(each for each in catalogue.of_file("python queue.py") if each.function == "Queue.add")
     assert any((place.file, line) in lines for place in add.places for line in range(place.first, place.last + 1))
+
+
+def test_quick_cases_are_one_of_each_scenario_that_is_not_slow(cases: dict[str, ScenarioCase]) -> None:
+    quick = quick_cases(cases)
+    assert len({case.id for case in quick.values()}) == len(quick)
+    assert {case.id for case in quick.values()} == {case.id for case in cases.values() if not case.scenario.slow}
+    assert not any(case.scenario.slow for case in quick.values())
 
 
 def _reach(case: str, took_ms: float = 10.0, **passed: list[int]) -> CaseReach:

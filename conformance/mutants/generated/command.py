@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -30,7 +30,7 @@ _TELL_EVERY = 50
 
 @dataclass(frozen=True, kw_only=True)
 class MutantOptions:
-    """What the user asked for. With `keys` nothing is drawn."""
+    """What the user asked for. With `keys` nothing is drawn; if `quick`, few cases may notice (see `quick_cases`)."""
 
     size: int
     seeds: Sequence[int]
@@ -41,6 +41,7 @@ class MutantOptions:
     node: str
     jobs: int
     most_cases: int
+    quick: bool = False
 
 
 class MutantSession:
@@ -89,9 +90,10 @@ class MutantSession:
         """The cases that may notice: those of the tier, on a single Redis."""
         most = TIERS.index(self._options.tier)
         named = case_names(all_cases()).items()
-        return {
+        cases = {
             name: case for name, case in named if not case.scenario.needs and TIERS.index(case.scenario.tier) <= most
         }
+        return quick_cases(cases) if self._options.quick else cases
 
     def _samples(self) -> list[tuple[int | None, list[GeneratedMutant]]]:
         """Each sample with its seed."""
@@ -109,6 +111,15 @@ class MutantSession:
         if not all(mutants for _, mutants in samples):
             raise NothingSelected("no mutant is as asked for", hint="`bullmq-conformance mutants --list` shows some")
         return samples
+
+
+def quick_cases(cases: Mapping[str, ScenarioCase]) -> dict[str, ScenarioCase]:
+    """The first case of each scenario that is not slow: so few that their baseline is recorded in a minute or two."""
+    first: dict[str, str] = {}
+    for name, case in cases.items():
+        if not case.scenario.slow:
+            first.setdefault(case.id, name)
+    return {name: cases[name] for name in first.values()}
 
 
 def _progress(announce: Callable[[str], None]) -> Callable[[int, int], None]:
