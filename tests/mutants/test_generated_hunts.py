@@ -13,7 +13,7 @@ from conformance.mutants.generated import hunting, player
 from conformance.mutants.generated.catalogue import REFERENCE, Catalogue
 from conformance.mutants.generated.change import Edit, GeneratedMutant, Place
 from conformance.mutants.generated.command import quick_cases
-from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood
+from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood, stems
 from conformance.mutants.generated.judgements import Judgement
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.page import kill_matrix_page
@@ -155,10 +155,17 @@ def test_only_cases_that_pass_the_place_are_played() -> None:
 
 def test_the_likeliest_case_is_played_first_and_every_area_has_its_turn() -> None:
     reaches = [_reach("a/x", 1.0), _reach("a/y", 2.0), _reach("b/z[1]", 3.0), _reach("b/z[2]", 4.0)]
-    likelihood = Likelihood()
-    assert [each.case for each in likelihood.ordered(MUTANT, reaches)] == ["a/x", "b/z[1]", "a/y", "b/z[2]"]
+    likelihood, text = Likelihood(), b"if x then return end"
+    assert [each.case for each in likelihood.ordered(MUTANT, reaches, text)] == ["a/x", "b/z[1]", "a/y", "b/z[2]"]
     likelihood.note(MUTANT, "b/z[2]")
-    assert next(each.case for each in likelihood.ordered(MUTANT, reaches)) == "b/z[2]"
+    assert next(each.case for each in likelihood.ordered(MUTANT, reaches, text)) == "b/z[2]"
+
+
+def test_a_case_that_speaks_of_the_same_is_played_early() -> None:
+    reaches = [_reach("add/x", 1.0), _reach("deduplication/an_id_is_freed", 2.0)]
+    ordered = Likelihood().ordered(MUTANT, reaches, b"removeDeduplicationKeyIfNeeded(jobKey)")
+    assert [each.case for each in ordered] == ["deduplication/an_id_is_freed", "add/x"]
+    assert stems("removeDeduplicationKey jobKey") == {"remov", "dedup"}
 
 
 def test_cases_have_names_of_their_own(cases: dict[str, ScenarioCase]) -> None:

@@ -76,7 +76,7 @@ class MutantSession:
             reaches = complete_baseline(list(cases), store, pool, _progress(announce))
             _tell_unhealthy(reaches.values(), announce)
             for seed, mutants in samples:
-                sweep = Sweep(reaches, store, pool, self._options.jobs, self._options.most_cases)
+                sweep = Sweep(reaches, store, pool, self._options.jobs, self._options.most_cases, self.text)
                 judged = []
                 by_key = {mutant.key: mutant for mutant in mutants}
                 for hunted in sweep.hunt(mutants):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import msgspec
 from conformance.driver.errors import DriverBroken
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
-from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.change import GeneratedMutant, lines_of_change
 from conformance.mutants.generated.driver import launch_of
 from conformance.mutants.generated.player import PlayedCase, Player
 from conformance.mutants.generated.reach import CaseReach, printable
@@ -63,12 +64,31 @@ class Likelihood:
         for where in _neighbourhoods(mutant):
             self._near.setdefault(where, Counter())[case] += 1
 
-    def ordered(self, mutant: GeneratedMutant, reaches: Iterable[CaseReach]) -> list[CaseReach]:
-        """Those that noticed neighbours first, then the quickest of every area, then the next of every area."""
+    def ordered(self, mutant: GeneratedMutant, reaches: Iterable[CaseReach], text: bytes) -> list[CaseReach]:
+        """Those that noticed neighbours first, then those that speak of the same, the quickest of every area first.
+
+        `text`: what the mutant changes.
+        """
+        words = stems(f"{mutant.function} {' '.join(lines_of_change(text, mutant.edit)[0])}")
         near = [self._near.get(where, Counter()) for where in _neighbourhoods(mutant)]
         by_time = sorted(reaches, key=lambda reach: reach.took_ms)
         spread = _by_turns(_by_turns(by_time, lambda reach: reach.case.partition("[")[0]), _area)
-        return sorted(spread, key=lambda reach: tuple(-counts[reach.case] for counts in near))
+        return sorted(
+            spread,
+            key=lambda reach: (*(-counts[reach.case] for counts in near), -len(words & stems(reach.case))),
+        )
+
+
+_STEM = 5
+"""So many letters tell `deduplicateJob` to be about what `deduplication/an_id_is_freed` is about."""
+_WORD = re.compile(r"[A-Z]?[a-z]+")
+_EVERYWHERE = frozenset({"job", "jobs", "queue", "key", "keys"})
+
+
+def stems(text: str) -> set[str]:
+    """The beginnings of the words in names of functions and of cases, in small letters."""
+    words = {word.lower() for word in _WORD.findall(text)}
+    return {word[:_STEM] for word in words - _EVERYWHERE if len(word) > 3}
 
 
 def _area(reach: CaseReach) -> str:

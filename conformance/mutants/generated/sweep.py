@@ -31,13 +31,18 @@ def complete_baseline(
 
 @dataclass
 class Sweep:
-    """Hunts mutants. `reaches`: the baseline of the cases that may be played; `most`: how many for one mutant."""
+    """Hunts mutants.
+
+    `reaches`: the baseline of the cases that may be played; `most`: how many for one mutant. `text_of`: the healthy
+    text that a mutant changes.
+    """
 
     reaches: Mapping[str, CaseReach]
     store: Store
     pool: ProcessPoolExecutor
     jobs: int
     most: int
+    text_of: Callable[[GeneratedMutant], bytes]
     _likelihood: Likelihood = field(default_factory=Likelihood)
     _known: dict[str, dict[str, HuntedCase]] = field(default_factory=dict)
 
@@ -71,7 +76,8 @@ class Sweep:
         known = self._known.get(fingerprint(mutant), {})
         reaches = [reach for reach in reaching(mutant, self.reaches.values()) if reach.case not in known]
         left = max(0, self.most - len(known))
-        return [reach.case for reach in self._likelihood.ordered(mutant, reaches)][:left]
+        ordered = self._likelihood.ordered(mutant, reaches, self.text_of(mutant))
+        return [reach.case for reach in ordered[:left]]
 
     def _fate_without_playing(self, mutant: GeneratedMutant) -> HuntedMutant | None:
         reachable = {reach.case for reach in reaching(mutant, self.reaches.values())}
