@@ -289,6 +289,10 @@ def test_a_worker_that_goes_on_claiming_while_it_closes() -> None:
 def test_a_close_during_a_fault_or_with_empty_hands_proves_nothing() -> None:
     hanging: list[HistoryLine] = [handle(100, "closing"), handle(9000, "not-closed")]
     assert judged("closing", [*hanging, *fault(50, 8000)]).verdict == "unknown"
+    starved = MachineStarved(since_ms=200, at_ms=8900)
+    assert judged("closing", [*hanging, starved]).verdict == "unknown"
+    busy_elsewhere = [line for number in range(60) for line in run(6000 + number, 6001 + number, str(number))]
+    assert judged("closing", [*hanging, starved, *busy_elsewhere]).verdict == "fail"
     idle: list[HistoryLine] = [handle(100, "closing"), handle(110, "closed")]
     assert fully_judged("closing", idle).reasons == ("only 0 closes with jobs in hand, 1 are needed",)
 

@@ -40,6 +40,8 @@ MANY_RUNS = 60
 """So many runs began elsewhere that a worker that lives had to get one of them."""
 TAKES_TIME_MS = 1000
 """How long after the call of close a worker may still ask for jobs: it has to hear of the call first."""
+SIGNS_OF_LIFE = 50
+"""Who tells of so many entries, or begins so many runs, meanwhile is let run."""
 CLOSES_WITHIN_MS = 5000
 """So long may a close take on a machine that lets everybody run: jobs in hand take a third of a second."""
 TELLS_AFTER_MS = 3000
@@ -151,7 +153,8 @@ def _one_close(
     statistics.seen["closes with jobs in hand"] += bool(in_hand)
     if end.change != "closed":
         awake_ms = end.at_ms - closing.at_ms - evidence.starved_ms(closing.at_ms, end.at_ms)
-        if evidence.hurt(closing.at_ms, end.at_ms) or awake_ms < CLOSES_WITHIN_MS:
+        was_let_run = awake_ms >= CLOSES_WITHIN_MS or _signs_of_life(evidence, closing, end) >= SIGNS_OF_LIFE
+        if evidence.hurt(closing.at_ms, end.at_ms) or not was_let_run:
             yield Undecided(f"close of {place} did not end, and a fault was on or the machine starved")
         else:
             message = f"close of {place} did not end within {end.at_ms - closing.at_ms:.0f} ms: {end.error}"
@@ -174,6 +177,14 @@ def _one_close(
     if late and not allowed and not evidence.excused(closing.at_ms, late[0].at_ms):
         message = f"{place} was asked to close, and claimed {len(late)} jobs more than a second later"
         yield HistoryFinding(message=message, lines=(closing, *late[:3]))
+
+
+def _signs_of_life(evidence: Evidence, closing: HandleChanged, end: HandleChanged) -> int:
+    """How much the process did on its other handles when it had had enough time to close this one."""
+    since = closing.at_ms + CLOSES_WITHIN_MS
+    told = sum(line.process == closing.process and since < line.at_ms < end.at_ms for line in evidence.told)
+    runs = (run.started for run in evidence.runs if run.started.process == closing.process)
+    return told + sum(since < run.at_ms < end.at_ms for run in runs)
 
 
 def _claims(evidence: Evidence, closing: HandleChanged) -> list[ScriptLine]:
