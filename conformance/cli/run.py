@@ -110,3 +110,6 @@ class QuietReporter(TerminalReporter):  # type: ignore[misc]  # final, and hooks
         A signal may hit an instruction that has no line number, and then pytest's own words about it break the run off
         (`TypeError: unsupported operand type(s) for -: 'NoneType' and 'int'`).
         """
+
+    def _report_keyboardinterrupt(self) -> None:
+        """Print nothing of it at the end either: there is no record of it."""

@@ -27,3 +27,10 @@ def test_an_interruption_where_no_line_is_does_not_break_the_run_off(pytestconfi
     with pytest.raises(TypeError, match="'NoneType' and 'int'"):
         TerminalReporter(pytestconfig, io.StringIO()).pytest_keyboard_interrupt(excinfo)
     QuietReporter(pytestconfig, io.StringIO()).pytest_keyboard_interrupt(excinfo)
+
+
+def test_the_end_of_an_interrupted_session_needs_no_record_of_it(pytestconfig: pytest.Config) -> None:
+    """Pytest's own reporter insists on one (`assert excrepr is not None`)."""
+    with pytest.raises(AssertionError):
+        TerminalReporter(pytestconfig, io.StringIO())._report_keyboardinterrupt()
+    QuietReporter(pytestconfig, io.StringIO())._report_keyboardinterrupt()
