@@ -77,13 +77,15 @@ Subject = TypeVar("Subject")
 class InvariantCheck(Generic[Subject]):
     """A named rule about a snapshot: its predicate yields the places where it does not hold.
 
-    `source`: the upstream script or file that establishes it; `doc`: the rule and its exceptions.
+    `source`: the upstream script or file that establishes it; `doc`: the rule and its exceptions. `bullmq`: the range
+    of versions that it holds for, empty for all.
     """
 
     name: str
     severity: Severity
     source: str
     predicate: Callable[[Subject], Iterator[ViolationDetail]] = field(repr=False)
+    bullmq: str = ""
 
     @property
     def doc(self) -> str:

@@ -78,6 +78,17 @@ def _paused_list(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where=f"membership.{wrong}", key=f"{queue}:{wrong}", message=message)
 
 
+def _nothing_parked(view: SnapshotView) -> Iterator[ViolationDetail]:
+    """No job is in `paused`: jobs wait in `wait` whether the queue is paused or not.
+
+    What older versions have left in `paused` comes back with the next resume, and is handed out by no one before.
+    """
+    for queue in view.snapshot.queues:
+        if view.members(queue, "paused"):
+            message = "jobs stand in `paused`, which only older versions use"
+            yield ViolationDetail(where="membership.paused", key=f"{queue}:paused", message=message)
+
+
 def _finished(view: SnapshotView) -> Iterator[ViolationDetail]:
     """`finishedOn` is there exactly when the job is in `completed` or `failed`, with the result of that state."""
     results = {"completed": "returnvalue", "failed": "failedReason"}
@@ -105,7 +116,20 @@ STATE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
     InvariantCheck(
         name="no-duplicates", severity="breaks-others", source="moveToActive-11.lua", predicate=_no_duplicates
     ),
-    InvariantCheck(name="paused-list", severity="breaks-others", source="pause-7.lua", predicate=_paused_list),
+    InvariantCheck(
+        name="paused-list",
+        severity="breaks-others",
+        source="pause-7.lua",
+        predicate=_paused_list,
+        bullmq="<6.0.0",
+    ),
+    InvariantCheck(
+        name="nothing-parked",
+        severity="breaks-others",
+        source="pause-7.lua",
+        predicate=_nothing_parked,
+        bullmq=">=6.0.0",
+    ),
     InvariantCheck(
         name="finished-fields", severity="breaks-others", source="moveToFinished-14.lua", predicate=_finished
     ),

@@ -13,6 +13,8 @@ from conformance.checkers.base import InvariantCheck, SnapshotView, without_swit
 from conformance.findings import Finding
 from conformance.observe.differences import natural
 from conformance.observe.tables import Snapshot
+from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.protocol.versions import in_range
 
 ALL_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
     *jobs.STATE_CHECKS,
@@ -24,8 +26,10 @@ ALL_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 """Every check, in the order in which they are run."""
 
 
-def check_snapshot(snapshot: Snapshot, switched_off: Mapping[str, str] | None = None) -> list[Finding]:
-    """Run all checks but those switched off.
+def check_snapshot(
+    snapshot: Snapshot, switched_off: Mapping[str, str] | None = None, *, version: str = BULLMQ_VERSION
+) -> list[Finding]:
+    """Run all checks that hold for a version of BullMQ, but those switched off.
 
     `switched_off`: names and reasons, for example `{"base-marker": "the scenario deletes the marker"}`. Raises
     UsageProblem for an unknown name or an empty reason.
@@ -34,6 +38,7 @@ def check_snapshot(snapshot: Snapshot, switched_off: Mapping[str, str] | None = 
     return [
         finding
         for check in without_switched_off(ALL_CHECKS, switched_off)
+        if in_range(version, check.bullmq)
         for finding in sorted(check.run(view), key=lambda found: (natural(found.key), found.place, found.message))
     ]
 

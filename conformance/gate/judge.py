@@ -160,7 +160,7 @@ class Judge:
         """Which invariants the state breaks, except those that the scenario switches off with a reason."""
         others = {ORACLE_HEALTH, WORKER_ERRORS, *TRAFFIC_CHECKS}
         off = {name: reason for name, reason in self.scenario.without.items() if name not in others}
-        return [self.attributed(finding) for finding in check_snapshot(snapshot, off)]
+        return [self.attributed(finding) for finding in check_snapshot(snapshot, off, version=self.oracle_version)]
 
     def handover(self, snapshot: Snapshot, *, who: str, calls: Sequence[RecordedCall]) -> list[Finding]:
         """Which jobs were lost or run twice between the two clients (`who` says who played what)."""

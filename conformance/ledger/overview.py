@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from conformance.ledger.loader import REQUIREMENT_SET, STATUSES, LaterText, Ledger, Requirement, Status
 from conformance.ledger.profiles import Profile, ProfileTable
+from conformance.protocol.versions import in_range
 
 MISSING_SCENARIO = "no scenario"
 MISSING_MUTANT = "no mutant"
@@ -81,7 +82,7 @@ def _gaps(
     for row in ledger.values():
         if _wants_scenario(row, scenarios):
             yield CoverageGap(MISSING_SCENARIO, row.id, row.reason)
-        elif scenarios.get(row.id) and not mutants.get(row.id):
+        elif scenarios.get(row.id) and not mutants.get(row.id) and in_range(REQUIREMENT_SET, row.versions):
             yield CoverageGap(MISSING_MUTANT, row.id)
 
 

@@ -32,6 +32,8 @@ from conformance.mutants.damage import Damage
 from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
 from conformance.participants.marks import Scenario
+from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.protocol.versions import in_range
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers.opening import RedisInstance
 
@@ -52,8 +54,9 @@ class ScenarioCase:
 
 @cache
 def all_cases() -> tuple[ScenarioCase, ...]:
-    """Every case of every scenario."""
-    return tuple(case for area, function in _tests() for case in _cases(area, function))
+    """Every case of every scenario that is about the pinned version, which mutants are compared with."""
+    cases = (case for area, function in _tests() for case in _cases(area, function))
+    return tuple(case for case in cases if in_range(BULLMQ_VERSION, case.scenario.bullmq))
 
 
 def _tests() -> Iterator[tuple[str, Callable[..., None]]]:

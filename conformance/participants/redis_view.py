@@ -211,6 +211,11 @@ class RedisView:
         self._tell("DEL", self.key(name))
         self._redis.delete(self._at(name))
 
+    def rename(self, name: str, to: str) -> None:
+        """Give a key another name, as an older version would have left it: what was under that name is gone."""
+        self._tell("RENAME", self.key(name), self.key(to))
+        self._redis.rename(self._at(name), self._at(to))
+
     def set_string(self, name: str, value: str, *, ttl_ms: int | None = None) -> None:
         """SET, for example another worker's lock."""
         self._tell("SET", self.key(name), value, *(() if ttl_ms is None else ("PX", str(ttl_ms))))

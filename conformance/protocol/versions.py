@@ -1,7 +1,7 @@
 """Which versions of BullMQ there are for the kit: the default oracle, the supported ones, and ranges of versions.
 
 Versions are compared by number, so that 5.9.0 comes before 5.62.0. A range is written as pip writes them: `<6`,
-`>=5.66.6`, `>=5.65,<6`; the empty text is every version.
+`>=5.66.6`, `>=5.65,<6`, and several of them with `||` between them, as npm does; the empty text is every version.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from conformance.protocol.scripts import BULLMQ_VERSION
 
-SUPPORTED_ORACLES: Final = (BULLMQ_VERSION,)
+SUPPORTED_ORACLES: Final = (BULLMQ_VERSION, "5.81.5")
 """Oracles on which every scenario's own statements hold: what does not is an error of the kit.
 
 With any other version, such a scenario is `changed`: shown, and compared as far as its steps went.
@@ -28,7 +28,7 @@ def is_supported(version: str) -> bool:
 
 def in_range(version: str, versions: str) -> bool:
     """Whether a version is one of a range. Raises ValueError for a range that cannot be read."""
-    return _specifiers(versions).contains(Version(version), prereleases=True)
+    return any(part.contains(Version(version), prereleases=True) for part in _specifiers(versions))
 
 
 def check_range(versions: str) -> None:
@@ -37,8 +37,8 @@ def check_range(versions: str) -> None:
 
 
 @lru_cache(maxsize=256)
-def _specifiers(versions: str) -> SpecifierSet:
+def _specifiers(versions: str) -> tuple[SpecifierSet, ...]:
     try:
-        return SpecifierSet(versions)
+        return tuple(SpecifierSet(part) for part in versions.split("||"))
     except InvalidSpecifier as error:
         raise ValueError(f"{versions!r} is no range of versions, as in <6 or >=5.66.6") from error

@@ -87,11 +87,18 @@ def _refused(client: Participant, opts: dict[str, Any]) -> None:
     equal(queue.add("after"), "2", "the refused job took no number and left nothing behind")
 
 
-@scenario("add.priority.limit")
+@scenario("add.priority.limit", bullmq="<5.80.1")
 def test_a_priority_above_the_limit_is_refused(client: Participant) -> None:
     """2097152 is the highest priority."""
     client.queue("limit").add("highest", {}, priority=2_097_152)
     _refused(client, {"priority": 2_097_153})
+
+
+@scenario("add.priority.limit", bullmq=">=5.80.1")
+def test_a_priority_above_the_lower_limit_is_refused(client: Participant) -> None:
+    """2097151 is the highest priority."""
+    client.queue("limit").add("highest", {}, priority=2_097_151)
+    _refused(client, {"priority": 2_097_152})
 
 
 @scenario("add.priority.integer")
@@ -234,7 +241,7 @@ def test_options_with_short_names(client: Participant, opts: dict[str, Any]) -> 
     client.queue().add("short", {"n": 1}, **opts)
 
 
-@scenario("add.paused.parks")
+@scenario("add.paused.parks", bullmq="<6")
 def test_a_plain_job_is_parked_while_paused(client: Participant) -> None:
     """A paused queue collects its jobs in `paused`."""
     queue = client.queue()
@@ -242,6 +249,17 @@ def test_a_plain_job_is_parked_while_paused(client: Participant) -> None:
     job = queue.add("parked")
     equal(queue.redis.state(job), ["paused"], "the job is in `paused`")
     equal(queue.redis.type("marker"), "none", "no marker wakes a worker")
+
+
+@scenario("add.paused.parks", bullmq=">=6")
+def test_a_plain_job_waits_while_paused(client: Participant) -> None:
+    """A paused queue collects its jobs in `wait`, and hands out none."""
+    queue, worker = client.queue(), client.worker()
+    queue.pause()
+    job = queue.add("held")
+    equal(queue.redis.state(job), ["wait"], "the job is in `wait`")
+    equal(queue.redis.type("marker"), "none", "no marker wakes a worker")
+    equal(worker.claim(), None, "it is not handed out")
 
 
 @pytest.mark.parametrize(

@@ -59,12 +59,21 @@ def test_a_bulk_is_deduplicated(client: Participant) -> None:
     equal(ids, ["1", "1", "3", "4"], "only the second is ignored")
 
 
-@scenario("dedup.simple")
+@scenario("dedup.simple", bullmq="<6")
 def test_the_former_name_debounce(client: Participant) -> None:
     """The option `debounce` is the same under its former name."""
     queue = client.queue()
     queue.add("first", {}, debounce=_once())
     equal(queue.add("second", {}, deduplication=_once()), "1", "both options share their ids")
+
+
+@scenario("dedup.former-name-refused", bullmq=">=6")
+def test_the_former_name_debounce_is_refused(client: Participant) -> None:
+    """The option `debounce` is known no more, and nothing is stored."""
+    queue = client.queue()
+    with client.refuses("invalid-argument", "the option is refused"):
+        queue.add("first", {}, debounce=_once())
+    equal(queue.add("second", {}, deduplication=_once()), "1", "the refused job took no number and no id")
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])

@@ -203,7 +203,23 @@ def test_a_worker_outlives_a_job_without_name_and_data(client: Participant, proc
     worker.close()
 
 
-@scenario("eviction.reported", without=NO_HASH)
+@scenario("eviction.reported", without=NO_HASH, bullmq=">=5.81.1")
+def test_readers_leave_out_a_job_that_is_missing(client: Participant) -> None:
+    """The id is counted and has a state, but it is not listed, and there is no job to be read or retried."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("vanished")
+    queue.add("there")
+    worker.fail(worker.claim_one().id)
+    worker.fail(worker.claim_one().id)
+    queue.redis.delete("1")
+    equal(queue.job("1"), None, "getJob answers nothing")
+    equal(queue.jobs("failed"), ["2"], "getJobs lists the other one only")
+    equal((queue.counts("failed"), queue.state("1")), ({"failed": 2}, "failed"), "it is counted, and it has a state")
+    with client.refuses("missing-job", "it cannot be retried"):
+        queue.retry("1")
+
+
+@scenario("eviction.reported", without=NO_HASH, bullmq="<5.81.1")
 def test_readers_tell_that_a_job_is_missing(client: Participant) -> None:
     """The id is counted and has a state, but there is no job to be read or retried."""
     queue, worker = client.queue(), client.worker()
@@ -224,7 +240,25 @@ def test_readers_tell_that_a_job_is_missing(client: Participant) -> None:
 # Keys of the queue.
 
 
-@scenario("eviction.meta", without={"paused-list": "what was parked stays in `paused` when `meta` is lost"})
+@scenario("eviction.meta", bullmq=">=6")
+def test_without_meta_nothing_is_held_back(client: Participant) -> None:
+    """Pause and limit are forgotten at once; the first add brings back the limit of events."""
+    queue, worker = client.queue(), client.worker()
+    queue.call(queue_ops.SetGlobalConcurrency(concurrency=1))
+    queue.add("before")
+    worker.claim_one("token-1")
+    queue.pause()
+    queue.add("held")
+    queue.redis.delete("meta")
+    equal(queue.is_paused(), False, "the pause is forgotten")
+    equal(worker.claim_one("token-2").id, "2", "the job that was held back is handed out")
+    queue.add("after")
+    equal(queue.redis.field("meta", "opts.maxLenEvents"), "10000", "the stream has a limit again", where="meta")
+
+
+@scenario(
+    "eviction.meta", without={"paused-list": "what was parked stays in `paused` when `meta` is lost"}, bullmq="<6"
+)
 def test_without_meta_a_queue_is_neither_paused_nor_limited(client: Participant) -> None:
     """Parked jobs stay parked until the next resume, others run; the first add brings back the limit of events."""
     queue, worker = client.queue(), client.worker()

@@ -60,14 +60,14 @@ def test_a_parent_goes_on_without_lost_results(client: Participant) -> None:
     equal(worker.claim_one().id, "parent", "the parent is handed out")
 
 
-@scenario(
-    "eviction.scheduler",
-    without={
-        "required-fields": "the record was evicted",
-        "schedulers": "the record was evicted",
-        "oracle-health": "the record was evicted",
-    },
-)
+_NO_RECORD = {
+    "required-fields": "the record was evicted",
+    "schedulers": "the record was evicted",
+    "oracle-health": "the record was evicted",
+}
+
+
+@scenario("eviction.scheduler", without=_NO_RECORD, bullmq="<5.62.1")
 def test_an_iteration_without_its_scheduler_is_put_off(client: Participant) -> None:
     """The next iteration cannot be made, so the current one is delayed and not run; other jobs are."""
     queue, worker = client.queue(), client.worker()
@@ -76,6 +76,19 @@ def test_an_iteration_without_its_scheduler_is_put_off(client: Participant) -> N
     queue.redis.delete("repeat:tick")
     equal(worker.claim("token-1"), None, "the iteration is not handed out")
     equal(queue.redis.state(job.id), ["delayed"], "it is put off, and not lost")
+    queue.add("other")
+    equal(worker.claim_one("token-2").name, "other", "the worker goes on")
+
+
+@scenario("eviction.scheduler", without=_NO_RECORD, bullmq=">=5.62.1")
+def test_an_iteration_without_its_scheduler_stays_active(client: Participant) -> None:
+    """The next iteration cannot be made, so the current one is not handed out: it is left to the stalled check."""
+    queue, worker = client.queue(), client.worker()
+    job = queue.schedule("tick", {"every": 1000}, name="tick")
+    assert job is not None
+    queue.redis.delete("repeat:tick")
+    equal(worker.claim("token-1"), None, "the iteration is not handed out")
+    equal(queue.redis.state(job.id), ["active"], "it is active, and not lost")
     queue.add("other")
     equal(worker.claim_one("token-2").name, "other", "the worker goes on")
 

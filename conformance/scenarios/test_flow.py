@@ -109,7 +109,7 @@ def test_the_last_child_releases_its_parent(client: Participant, opts: dict[str,
         equal(queue.redis.elements("wait"), [other, "parent"], "it runs next, before those that wait")
 
 
-@scenario("flow.release")
+@scenario("flow.release", bullmq="<6")
 def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
     """A released parent is parked in `paused`."""
     flow, queue, _ = open_flow_handles(client)
@@ -118,6 +118,20 @@ def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
     queue.pause()
     worker.complete(worker.claim_one().id)
     equal(queue.redis.state("parent"), ["paused"], "the parent is parked")
+
+
+@scenario("flow.release", bullmq=">=6")
+def test_a_paused_queue_keeps_the_parent_waiting(client: Participant) -> None:
+    """A released parent stands in `wait`, and is not handed out before the resume."""
+    flow, queue, parents = open_flow_handles(client)
+    worker = client.worker(queue="below")
+    flow.add(node("parent", node("child", queue="below")))
+    queue.pause()
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits")
+    equal(parents.claim("token-2"), None, "it is not handed out")
+    queue.resume()
+    equal(parents.claim_one("token-3").id, "parent", "after the resume it is")
 
 
 @scenario("flow.children-values")
@@ -198,16 +212,34 @@ def test_unprocessed_children_are_removed(client: Participant) -> None:
 
 
 @scenario("flow.unlink")
-def test_unlinking_a_child(client: Participant) -> None:
+def test_unlinking_the_last_child(client: Participant) -> None:
     """A child without parent goes its own way."""
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("child")))
     equal(queue.call(job_ops.RemoveChildDependency(job="child")).value, True, "there was a relation")
     equal(queue.redis.field("child", "parentKey"), None, "the child names no parent any more", where="job.parentKey")
     equal(queue.redis.state("parent"), ["wait"], "the parent is released")
-    equal(queue.call(job_ops.RemoveChildDependency(job="child")).value, False, "there is no relation any more")
     run_next(worker, "parent")
     run_next(worker, "child")
+
+
+@scenario("flow.unlink", bullmq="<5.76.10")
+def test_unlinking_twice(client: Participant) -> None:
+    """A child without parent has no relation to be removed."""
+    flow, queue, _ = open_flow_handles(client)
+    flow.add(node("parent", node("child")))
+    queue.call(job_ops.RemoveChildDependency(job="child"))
+    equal(queue.call(job_ops.RemoveChildDependency(job="child")).value, False, "there is no relation any more")
+
+
+@scenario("flow.unlink", bullmq=">=5.76.10")
+def test_unlinking_twice_is_refused(client: Participant) -> None:
+    """A child without parent has no relation to be removed, and the call says so."""
+    flow, queue, _ = open_flow_handles(client)
+    flow.add(node("parent", node("child")))
+    queue.call(job_ops.RemoveChildDependency(job="child"))
+    with client.refuses("missing-parent", "there is no relation any more"):
+        queue.call(job_ops.RemoveChildDependency(job="child"))
 
 
 @scenario("flow.get")

@@ -45,7 +45,7 @@ def test_a_failed_child_fails_its_parents(client: Participant) -> None:
     equal(children_of(queue, "middle", "unsuccessful"), ["bad"], "the child is among the unsuccessful ones")
 
 
-@scenario("flow.fail.parent")
+@scenario("flow.fail.parent", bullmq="<5.80.7 || >=6")
 def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> None:
     """A worker that ignores the deferred failure is refused."""
     flow, queue, worker = open_flow_handles(client)
@@ -56,6 +56,17 @@ def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> No
     equal(worker.claim_one("token-2").id, "parent", "the parent is the next to run")
     with client.refuses("failed-children", "a parent with a failed child does not complete"):
         worker.complete("parent", None, "token-2")
+
+
+@scenario("flow.fail.parent", bullmq=">=5.80.7,<6")
+def test_a_parent_with_a_failed_child_is_failed_by_the_fetch(client: Participant) -> None:
+    """The deferred failure is carried out when the parent is fetched, and nobody is given it."""
+    flow, queue, worker = open_flow_handles(client)
+    flow.add(node("parent", node("bad", failParentOnFailure=True)))
+    worker.fail(worker.claim_one().id, "boom")
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits to be failed")
+    equal(worker.claim("token-2"), None, "it is not handed out")
+    equal(queue.redis.state("parent"), ["failed"], "the parent has failed")
 
 
 @scenario("flow.fail.continue")

@@ -7,7 +7,7 @@ from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
 
-@scenario("pause.moves-wait", "pause.meta", tier="smoke")
+@scenario("pause.moves-wait", "pause.meta", tier="smoke", bullmq="<6")
 def test_pausing_parks_the_waiting_jobs(client: Participant) -> None:
     """All waiting jobs move to `paused` and back, in order."""
     queue = client.queue()
@@ -28,6 +28,36 @@ def test_pausing_parks_the_waiting_jobs(client: Participant) -> None:
         "the jobs are back in `wait`",
     )
     equal(queue.redis.field("meta", "paused"), None, "meta says no more that it is paused", where="meta.paused")
+
+
+@scenario("pause.moves-wait", "pause.meta", tier="smoke", bullmq=">=6")
+def test_pausing_leaves_the_waiting_jobs(client: Participant) -> None:
+    """All waiting jobs stay in `wait`, in order, and nobody is given one."""
+    queue, worker = client.queue(), client.worker()
+    for name in ("a", "b", "c"):
+        queue.add(name)
+    queue.pause()
+    stay: tuple[list[str], list[str]] = (["3", "2", "1"], [])
+    equal((queue.redis.elements("wait"), queue.redis.elements("paused")), stay, "the jobs are still in `wait`")
+    meta = queue.redis.hash("meta")
+    holds("paused" in meta, "meta says that the queue is paused", seen=meta, where="meta.paused")
+    equal(worker.claim(), None, "no job is handed out")
+    queue.resume()
+    equal((queue.redis.elements("wait"), queue.redis.elements("paused")), stay, "they are there after the resume")
+    equal(queue.redis.field("meta", "paused"), None, "meta says no more that it is paused", where="meta.paused")
+
+
+@scenario("pause.parked-by-older", bullmq=">=6")
+def test_a_resume_brings_back_what_older_versions_have_parked(client: Participant) -> None:
+    """Jobs in `paused` go behind those that wait: they are the next to run."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("parked")
+    queue.pause()
+    queue.redis.rename("wait", "paused")
+    queue.add("added since")
+    queue.resume()
+    equal((queue.redis.elements("wait"), queue.redis.elements("paused")), (["2", "1"], []), "both jobs wait")
+    equal(worker.claim_one().id, "1", "the parked one runs first")
 
 
 @scenario("pause.marker")
@@ -51,7 +81,7 @@ def test_resuming_with_only_delayed_jobs_sets_their_marker(client: Participant) 
     equal(queue.redis.members("marker"), ["1"], "resuming sets the delay marker")
 
 
-@scenario("pause.running-goes-on")
+@scenario("pause.running-goes-on", bullmq="<6")
 def test_an_active_job_can_be_finished_while_paused(client: Participant) -> None:
     """Pausing stops what has not begun, and nothing else."""
     queue, worker = client.queue(), client.worker()
@@ -63,7 +93,19 @@ def test_an_active_job_can_be_finished_while_paused(client: Participant) -> None
     equal((queue.redis.state("1"), queue.redis.state("2")), (["completed"], ["paused"]), "only the active job moved")
 
 
-@scenario("pause.again")
+@scenario("pause.running-goes-on", bullmq=">=6")
+def test_an_active_job_can_be_finished_beside_those_that_wait(client: Participant) -> None:
+    """Pausing stops what has not begun, and moves nothing."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("running")
+    queue.add("waiting")
+    worker.claim_one()
+    queue.pause()
+    equal(worker.complete("1", "done", fetch_next=True), None, "finishing hands out no further job")
+    equal((queue.redis.state("1"), queue.redis.state("2")), (["completed"], ["wait"]), "only the active job moved")
+
+
+@scenario("pause.again", bullmq="<6")
 def test_pausing_twice_and_resuming_twice(client: Participant) -> None:
     """Repeating changes no job."""
     queue = client.queue()
@@ -74,6 +116,16 @@ def test_pausing_twice_and_resuming_twice(client: Participant) -> None:
     queue.resume()
     queue.resume()
     equal(queue.redis.elements("wait"), ["1"], "the job is back in `wait`")
+
+
+@scenario("pause.again", bullmq=">=6")
+def test_repeating_leaves_the_job(client: Participant) -> None:
+    """Repeating changes no job, which stays in `wait`."""
+    queue = client.queue()
+    queue.add("a")
+    for repeated in (queue.pause, queue.pause, queue.resume, queue.resume):
+        repeated()
+        equal(queue.redis.elements("wait"), ["1"], "the job is in `wait`")
 
 
 @scenario("pause.answer")
@@ -87,7 +139,7 @@ def test_is_paused_tells(client: Participant) -> None:
     equal(queue.is_paused(), False, "a resumed queue runs")
 
 
-@scenario("pause.delayed-promoted")
+@scenario("pause.delayed-promoted", bullmq="<6")
 def test_due_jobs_are_parked_while_paused(client: Participant) -> None:
     """A delay that ends during a pause moves the job to `paused`, not to `wait`."""
     queue, worker = client.queue(), client.worker()
@@ -96,3 +148,14 @@ def test_due_jobs_are_parked_while_paused(client: Participant) -> None:
     client.pass_time(60)
     equal(worker.claim(), None, "nothing is handed out")
     equal(queue.redis.state("1"), ["paused"], "the job is parked")
+
+
+@scenario("pause.delayed-promoted", bullmq=">=6")
+def test_due_jobs_wait_while_paused(client: Participant) -> None:
+    """A delay that ends during a pause moves the job to `wait`, where nobody gets it."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("due", {}, delay=30)
+    queue.pause()
+    client.pass_time(60)
+    equal(worker.claim(), None, "nothing is handed out")
+    equal(queue.redis.state("1"), ["wait"], "the job waits")

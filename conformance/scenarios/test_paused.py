@@ -1,4 +1,7 @@
-"""While a queue is paused: whatever starts to wait is parked, and nobody is woken."""
+"""While a queue is paused: whatever starts to wait is parked, and nobody is woken.
+
+Before BullMQ 6 it is parked in `paused`; from then on it stands in `wait`, and is not handed out.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ REQUEUES: dict[str, Requeue] = {
 
 
 @pytest.mark.parametrize("how", REQUEUES)
-@scenario("paused.everything-parks")
+@scenario("paused.everything-parks", bullmq="<6")
 def test_a_job_that_comes_back_is_parked(client: Participant, how: str) -> None:
     """A job that returns from `active`, `completed` or `failed` goes to `paused`, and runs after the resume."""
     queue, worker = client.queue(), client.worker()
@@ -66,7 +69,7 @@ def test_a_job_that_comes_back_is_parked(client: Participant, how: str) -> None:
     equal(sorted(queue.redis.elements("wait")), ["1", "2"], "the resume brings both jobs back")
 
 
-@scenario("paused.everything-parks")
+@scenario("paused.everything-parks", bullmq="<6")
 def test_a_promoted_job_is_parked(client: Participant) -> None:
     """Promoting by hand does not pass by the pause."""
     queue = client.queue()
@@ -79,7 +82,7 @@ def test_a_promoted_job_is_parked(client: Participant) -> None:
     equal(queue.redis.state("2"), ["paused"], "and so is one of those that are promoted together")
 
 
-@scenario("paused.everything-parks")
+@scenario("paused.everything-parks", bullmq="<6")
 def test_a_job_that_loses_its_priority_is_parked(client: Participant) -> None:
     """Priority 0 means `wait`, and so `paused`."""
     queue = client.queue()
@@ -87,6 +90,44 @@ def test_a_job_that_loses_its_priority_is_parked(client: Participant) -> None:
     queue.pause()
     queue.call(job_ops.ChangePriority(job="1", priority=0))
     equal(queue.redis.state("1"), ["paused"], "the job is parked")
+
+
+@pytest.mark.parametrize("how", REQUEUES)
+@scenario("paused.everything-parks", bullmq=">=6")
+def test_a_job_that_comes_back_waits(client: Participant, how: str) -> None:
+    """A job that returns from `active`, `completed` or `failed` goes to `wait`, and runs after the resume."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("returning", {}, attempts=3)
+    REQUEUES[how](queue, worker)
+    equal(queue.redis.state("1"), ["wait"], "the job waits")
+    equal(worker.claim("token-2"), None, "it is not handed out")
+    queue.resume()
+    equal(worker.claim_one("token-3").id, "1", "after the resume it is")
+
+
+@scenario("paused.everything-parks", bullmq=">=6")
+def test_a_promoted_job_waits(client: Participant) -> None:
+    """Promoting by hand does not pass by the pause."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("later", {}, delay=60_000)
+    queue.add("much later", {}, delay=90_000)
+    queue.pause()
+    queue.promote("1")
+    queue.call(queue_ops.PromoteJobs())
+    equal((queue.redis.state("1"), queue.redis.state("2")), (["wait"], ["wait"]), "the promoted jobs wait")
+    equal(queue.redis.type("marker"), "none", "no marker wakes a worker")
+    equal(worker.claim(), None, "none is handed out")
+
+
+@scenario("paused.everything-parks", bullmq=">=6")
+def test_a_job_that_loses_its_priority_waits(client: Participant) -> None:
+    """Priority 0 means `wait`."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("urgent", {}, priority=3)
+    queue.pause()
+    queue.call(job_ops.ChangePriority(job="1", priority=0))
+    equal(queue.redis.state("1"), ["wait"], "the job waits")
+    equal(worker.claim(), None, "it is not handed out")
 
 
 @scenario("paused.prioritized-no-marker")
@@ -109,7 +150,7 @@ def test_resuming_wakes_workers_for_prioritized_jobs(client: Participant) -> Non
     equal(queue.redis.members("marker"), ["0"], "the base marker is set", where="marker.base")
 
 
-@scenario("paused.counted")
+@scenario("paused.counted", bullmq="<6")
 def test_parked_jobs_are_counted(client: Participant) -> None:
     """A user sees the jobs of a paused queue."""
     queue = client.queue()
@@ -123,6 +164,22 @@ def test_parked_jobs_are_counted(client: Participant) -> None:
     equal(queue.state("1"), "waiting", "and told as waiting, one by one")
     priorities = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 2])).counts
     equal(priorities, {"0": 2, "2": 1}, "priority 0 is what is parked")
+
+
+@scenario("paused.counted", bullmq=">=6")
+def test_jobs_of_a_paused_queue_are_counted_as_waiting(client: Participant) -> None:
+    """A user sees the jobs of a paused queue where they are."""
+    queue = client.queue()
+    queue.add("before")
+    queue.pause()
+    queue.add("after")
+    queue.add("urgent", {}, priority=2)
+    counts = queue.counts("wait", "paused", "prioritized")
+    equal([counts.get(name) for name in ("wait", "paused", "prioritized")], [2, 0, 1], "they are counted as waiting")
+    equal(sorted(map(str, queue.jobs("wait"))), ["1", "2"], "they are listed as waiting")
+    equal(queue.state("1"), "waiting", "and told as waiting, one by one")
+    priorities = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 2])).counts
+    equal(priorities, {"0": 2, "2": 1}, "priority 0 is what waits")
 
 
 @scenario("paused.drained")

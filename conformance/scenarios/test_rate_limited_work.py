@@ -84,7 +84,7 @@ def test_a_job_that_meets_a_limit_goes_back(client: Participant, priority: int) 
 
 
 @pytest.mark.parametrize("priority", [0, 3], ids=["plain", "prioritized"])
-@scenario("ratelimit.job-goes-back")
+@scenario("ratelimit.job-goes-back", bullmq="<6")
 def test_a_job_goes_back_into_a_paused_queue(client: Participant, priority: int) -> None:
     """There it is parked with the others that have no priority."""
     queue, worker = client.queue(), client.worker()
@@ -96,6 +96,23 @@ def test_a_job_goes_back_into_a_paused_queue(client: Participant, priority: int)
     equal(queue.redis.state("2"), [parked], "a job that is added now is parked", where="invariant.paused-list")
     worker.call(worker_ops.MoveToWait(job="1", token="token-1"))
     order = queue.redis.members("prioritized") if priority else list(reversed(queue.redis.elements("paused")))
+    equal(order, ["1", "2"], "it will be the first to run")
+    equal(worker.claim(), None, "a paused queue has no job for anybody")
+    queue.resume()
+    equal(worker.claim_one("token-2").id, "1", "after the resume it is handed out")
+
+
+@pytest.mark.parametrize("priority", [0, 3], ids=["plain", "prioritized"])
+@scenario("ratelimit.job-goes-back", bullmq=">=6")
+def test_a_job_goes_back_while_the_queue_is_paused(client: Participant, priority: int) -> None:
+    """It stands first among those of its priority, in `wait` if it has none, and is not handed out."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("limited", {}, priority=priority)
+    worker.claim_one()
+    queue.pause()
+    queue.add("behind", {}, priority=priority)
+    worker.call(worker_ops.MoveToWait(job="1", token="token-1"))
+    order = queue.redis.members("prioritized") if priority else list(reversed(queue.redis.elements("wait")))
     equal(order, ["1", "2"], "it will be the first to run")
     equal(worker.claim(), None, "a paused queue has no job for anybody")
     queue.resume()

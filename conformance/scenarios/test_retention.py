@@ -42,7 +42,7 @@ def test_age_and_count_hold_together(client: Participant, keep: dict[str, int], 
     equal(queue.redis.members("completed"), kept, "both rules hold")
 
 
-@scenario("retention.limit-ignored")
+@scenario("retention.limit-ignored", bullmq="<5.66.6")
 def test_a_limit_on_removals_is_ignored(client: Participant) -> None:
     """However many jobs are too old, all of them go at once."""
     queue, worker = client.queue(), client.worker()
@@ -51,6 +51,17 @@ def test_a_limit_on_removals_is_ignored(client: Participant) -> None:
     client.pass_time(1500)
     _complete(queue, worker, removeOnComplete={"age": 1, "limit": 1})
     equal(queue.redis.members("completed"), ["4"], "all three old jobs are gone")
+
+
+@scenario("retention.limit", bullmq=">=5.66.6")
+def test_a_limit_on_removals_is_kept(client: Participant) -> None:
+    """Of the jobs that are too old, so many go with each finish, the oldest first."""
+    queue, worker = client.queue(), client.worker()
+    for _ in range(3):
+        _complete(queue, worker)
+    client.pass_time(1500)
+    _complete(queue, worker, removeOnComplete={"age": 1, "limit": 1})
+    equal(queue.redis.members("completed"), ["1", "2", "4"], "one of the three old jobs is gone")
 
 
 @scenario("retention.age-zero")

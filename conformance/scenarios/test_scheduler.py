@@ -79,7 +79,7 @@ def test_a_pattern_may_begin_at_once(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("repeat", [{"every": HOUR_MS}, YEARLY], ids=["every", "pattern"])
-@scenario("scheduler.next")
+@scenario("scheduler.next", bullmq="<6.0.0")
 def test_fetching_makes_the_next_job(client: Participant, repeat: dict[str, Any]) -> None:
     """The successor is there before the job is done."""
     queue, worker = client.queue(), client.worker()
@@ -89,6 +89,21 @@ def test_fetching_makes_the_next_job(client: Participant, repeat: dict[str, Any]
     holds(second != first, "there is a next job", seen=second)
     equal(queue.redis.state(second), ["delayed"], "it is delayed")
     equal(queue.redis.field(first, "nrjid"), second, "the first one names it", where="job.nrjid")
+    worker.complete(first)
+    equal(queue.redis.members("delayed"), [second], "finishing makes no other")
+
+
+@pytest.mark.parametrize("repeat", [{"every": HOUR_MS}, YEARLY], ids=["every", "pattern"])
+@scenario("scheduler.next", bullmq=">=6.0.0")
+def test_fetching_makes_the_next_job_without_naming_it(client: Participant, repeat: dict[str, Any]) -> None:
+    """The successor is there before the job is done, and the job does not name it."""
+    queue, worker = client.queue(), client.worker()
+    queue.schedule("s", repeat)
+    first = claim_current_job(queue, worker)
+    second = current_job(queue)
+    holds(second != first, "there is a next job", seen=second)
+    equal(queue.redis.state(second), ["delayed"], "it is delayed")
+    equal(queue.redis.field(first, "nrjid"), None, "the first one does not name it", where="job.nrjid")
     worker.complete(first)
     equal(queue.redis.members("delayed"), [second], "finishing makes no other")
 

@@ -14,13 +14,34 @@ from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, required
 
 
-@pytest.mark.parametrize("moment", ["waiting", "delayed", "prioritized", "paused"])
+@pytest.mark.parametrize("moment", ["waiting", "delayed", "prioritized"])
 @scenario("scheduler.upsert.pending")
 def test_an_upsert_replaces_the_pending_job(client: Participant, moment: str) -> None:
     """The time stays, everything else is new."""
+    _upsert_twice(client, moment)
+
+
+@scenario("scheduler.upsert.pending", bullmq="<6")
+def test_an_upsert_replaces_the_parked_job(client: Participant) -> None:
+    """Also while the queue is paused."""
+    client.queue().pause()
+    _upsert_twice(client, "waiting")
+
+
+@scenario("scheduler.upsert.pending", bullmq=">=6")
+def test_an_upsert_of_a_paused_queue_puts_the_first_job_off(client: Participant) -> None:
+    """The waiting job is not found in `paused` any more: it is replaced by the one of the next time."""
     queue = client.queue()
-    if moment == "paused":
-        queue.pause()
+    queue.pause()
+    queue.schedule("s", {"every": HOUR_MS}, name="before")
+    due = due_of(queue)
+    job = required(queue.schedule("s", {"every": HOUR_MS}, name="after"))
+    equal((due_of(queue), queue.redis.state(job.id)), (due + HOUR_MS, ["delayed"]), "the job is one interval later")
+    equal(queue.redis.field(job.id, "name"), "after", "it is made of the new template", where="job.name")
+
+
+def _upsert_twice(client: Participant, moment: str) -> None:
+    queue = client.queue()
     repeat: dict[str, Any] = YEARLY if moment == "delayed" else {"every": HOUR_MS}
     queue.schedule("s", repeat, name="before", data={"n": 1}, priority=5 if moment == "prioritized" else 0)
     due, state = due_of(queue), queue.redis.state(current_job(queue))
@@ -177,7 +198,7 @@ def test_a_time_that_is_taken(client: Participant) -> None:
     [{"every": HOUR_MS, "key": "mine"}, {**YEARLY, "key": "mine"}, YEARLY],
     ids=["every", "pattern", "hashed-key"],
 )
-@scenario("scheduler.legacy-repeat")
+@scenario("scheduler.legacy-repeat", bullmq="<6")
 def test_the_older_option_repeat(client: Participant, repeat: dict[str, Any]) -> None:
     """A repeating job is a scheduler under its key."""
     queue, worker = client.queue(), client.worker()
@@ -188,6 +209,16 @@ def test_the_older_option_repeat(client: Participant, repeat: dict[str, Any]) ->
     equal(key if "key" in repeat else len(key), repeat.get("key", 32), "the key is given, or a hash of the options")
     worker.complete(claim_current_job(queue, worker, key))
     equal(queue.redis.state(current_job(queue, key)), ["delayed"], "it goes on like a scheduler")
+
+
+@scenario("scheduler.legacy-repeat", bullmq=">=6")
+def test_the_older_option_repeat_makes_no_scheduler(client: Participant) -> None:
+    """A job with the option is a job like any other."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old", {"n": 1}, repeat={"every": HOUR_MS, "key": "mine"})
+    equal(queue.redis.members("repeat"), [], "there is no scheduler")
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.members("delayed"), [], "and no next job")
 
 
 @handover("scheduler.next")

@@ -8,7 +8,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.support.script_coverage import OPERATION_GROUPS, REFUSALS, Refusal
+from conformance.scenarios.support.script_coverage import OPERATION_GROUPS, REFUSALS, SLOTS_BUSY, Refusal
 
 CONTAINERS = ("wait", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children")
 
@@ -49,6 +49,27 @@ def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
 @scenario("script.refused-call")
 def test_a_refusal_is_told(client: Participant, refusal: Refusal) -> None:
     """What a script refuses fails with its reason, and no job moves."""
+    _see_refused(client, refusal)
+
+
+@scenario("script.refused-call", bullmq="<5.80.8")
+def test_a_busy_slot_is_refused(client: Participant) -> None:
+    """A scheduler whose next two times are taken by other jobs makes none."""
+    _see_refused(client, SLOTS_BUSY)
+
+
+@scenario("script.refused-call", bullmq=">=5.80.8")
+def test_a_busy_slot_is_passed_over(client: Participant) -> None:
+    """A scheduler whose next two times are taken by other jobs is accepted, and they are left alone."""
+    with SLOTS_BUSY.prepared(client) as setup:
+        before = _places(client.redis())
+        SLOTS_BUSY.call(setup)
+        after = _places(client.redis())
+        lost = {name: sorted(set(ids) - set(after[name])) for name, ids in before.items()}
+        equal({name: ids for name, ids in lost.items() if ids}, {}, "no job has left its place")
+
+
+def _see_refused(client: Participant, refusal: Refusal) -> None:
     with refusal.prepared(client) as setup:
         before = _places(client.redis())
         with client.refuses(refusal.error_code, f"{refusal.script} refuses with {int(refusal.code)}"):

@@ -183,7 +183,7 @@ def test_a_job_that_expires_is_found() -> None:
 
 
 def test_every_check_is_shown_to_fail() -> None:
-    assert {check.name for check in ALL_CHECKS} == {check for check, _, _ in BAD} | {"no-expiry"}
+    assert {check.name for check in ALL_CHECKS} == {check for check, _, _ in BAD} | {"no-expiry", "nothing-parked"}
 
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -260,6 +260,18 @@ def recorded(name: str) -> Snapshot:
 def test_a_timestamp_that_is_no_time_says_nothing_about_the_score() -> None:
     assert {found.kind for found in violations(delayed((ADDED + 5000) * 4096, timestamp="17"))} == {"times"}
     assert {found.kind for found in violations(delayed(ADDED, timestamp="17"))} == {"times", "due-scores"}
+
+
+def test_where_jobs_wait_while_paused_hangs_on_the_version() -> None:
+    waits = snapshot({**waiting(), "q:meta": {"paused": "1"}})
+    parked = snapshot({"q:1": job(), "q:paused": ["1"], "q:id": "1", "q:meta": {"paused": "1"}})
+    found = {
+        version: [[broken.kind for broken in check_snapshot(left, version=version)] for left in (waits, parked)]
+        for version in ("5.62.0", "5.81.5", "6.0.0", "6.7.0")
+    }
+    older: list[list[str]] = [["paused-list"], []]
+    newer: list[list[str]] = [[], ["nothing-parked"]]
+    assert found == {"5.62.0": older, "5.81.5": older, "6.0.0": newer, "6.7.0": newer}
 
 
 def test_a_check_can_be_switched_off_with_a_reason() -> None:

@@ -20,6 +20,7 @@ from conformance.mutants.matrix import all_cases
 from conformance.mutants.registry import all_mutants, find_mutant, killed_rows, mutant
 from conformance.participants.roles import assignments
 from conformance.problems import UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import RedisInstance
 
 
@@ -183,9 +184,13 @@ def test_every_area_with_scenarios_has_a_mutant() -> None:
 
 
 def test_every_row_of_a_scenario_is_killed_or_known_to_be_missed() -> None:
-    """A row that no mutant violates is a check that nobody has ever seen fail."""
+    """A row that no mutant violates is a check that nobody has ever seen fail.
+
+    Those of newer versions are failed by an older Node (`test_mutants_older_versions.py`).
+    """
     missed = {row for sick in all_mutants().values() for row in sick.missed}
-    assert sorted(set(scenarios_by_requirement()) - set(killed_rows()) - missed) == []
+    newer = set(load_ledger()) - set(load_ledger(BULLMQ_VERSION))
+    assert sorted(set(scenarios_by_requirement()) - set(killed_rows()) - missed - newer) == []
 
 
 def test_only_must_rows_are_excused_to_a_warning() -> None:

@@ -421,6 +421,9 @@ def _unlink_child_while_losing(name: str) -> RefusedCall:
     return call
 
 
+SLOTS_BUSY = Refusal("addJobScheduler", ErrorCode.SCHEDULER_SLOTS_BUSY, (_take_two_slots_of_an_interval,), _schedule)
+"""Newer versions accept this call (`script.refused-call`)."""
+
 REFUSALS: tuple[Refusal, ...] = (
     # Adding
     Refusal("addStandardJob", ErrorCode.MISSING_PARENT, (), _add_to_nobody()),
@@ -430,7 +433,6 @@ REFUSALS: tuple[Refusal, ...] = (
     Refusal("addPrioritizedJob", ErrorCode.MISSING_PARENT, (), _add_to_nobody(priority=3)),
     Refusal("addPrioritizedJob", ErrorCode.PARENT_REPLACED, (_add_families,), _add_to_second(priority=3)),
     Refusal("addJobScheduler", ErrorCode.SCHEDULER_COLLISION, (_take_the_time_of_a_pattern,), _schedule),
-    Refusal("addJobScheduler", ErrorCode.SCHEDULER_SLOTS_BUSY, (_take_two_slots_of_an_interval,), _schedule),
     # Jobs
     Refusal("addLog", ErrorCode.MISSING_JOB, (), lambda setup: setup.queue.log("nobody", "a line")),
     Refusal("changeDelay", ErrorCode.MISSING_JOB, (), _change_delay("nobody")),
