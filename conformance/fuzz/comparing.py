@@ -15,8 +15,8 @@ from conformance.findings import Severity
 from conformance.gate.judge import TIMES, UNSET, canonical_pair, chosen_rules
 from conformance.observe.canonical_rules import PLAUSIBLE_SINCE_MS
 from conformance.observe.diff import diff
-from conformance.observe.differences import same_json, summarise_pair
-from conformance.observe.tables import Snapshot, parsed_json
+from conformance.observe.differences import same_reading, summarise_pair
+from conformance.observe.tables import Snapshot
 from conformance.participants.expect import value_text
 
 CompletionStatus: TypeAlias = Literal["ok", "fail", "info", "unsupported", "broken"]
@@ -231,7 +231,7 @@ def _differences(where: str, expected: Any, actual: Any, *, exact: bool) -> Iter
             yield from _differences(where, wanted, got, exact=exact)
     elif where.endswith("_raw") and isinstance(expected, str) and isinstance(actual, str):
         # Which text a client makes of a value for its user is its own matter; what is in Redis is compared exactly.
-        if expected != actual and not same_json(parsed_json(expected), parsed_json(actual)):
+        if expected != actual and not same_reading(expected, actual):
             yield ValueDisagreement(where, expected, actual)
     elif not _same(expected, actual):
         yield ValueDisagreement(where, expected, actual)

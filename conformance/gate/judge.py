@@ -23,8 +23,8 @@ from conformance.ledger.operations import WORKER_RUN, load_operations
 from conformance.observe.canonical import ALL_RULES, DEFAULT_RULES, FROZEN_CLOCK_RULES, canonicalise, without
 from conformance.observe.canonical_rules import WORKER_TRACES, CanonicalContext, CanonicalRule
 from conformance.observe.diff import diff
-from conformance.observe.differences import Difference, same_json
-from conformance.observe.tables import Snapshot, parsed_json
+from conformance.observe.differences import Difference, same_reading
+from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
 from conformance.participants.caller import RecordedCall
 from conformance.participants.expect import Mismatch, value_text
@@ -349,8 +349,7 @@ def _same_value(where: str, expected: Any, actual: Any) -> bool:
     """Whether two JSON texts of a driver say the same. How it spells them is no matter: Redis shows what was stored."""
     if not (where.endswith("_raw") and isinstance(expected, str) and isinstance(actual, str)):
         return False
-    value = parsed_json(expected)
-    return value is not None and same_json(value, parsed_json(actual))
+    return same_reading(expected, actual)
 
 
 # Node as the possible victim.

@@ -22,8 +22,8 @@ from conformance.model.state import MODEL_PREFIX
 from conformance.observe.canonical import FROZEN_CLOCK_RULES, canonicalise, without
 from conformance.observe.canonical_rules import GENERATED_UUIDS, CanonicalContext, map_texts
 from conformance.observe.diff import diff
-from conformance.observe.differences import Difference, same_json
-from conformance.observe.tables import TABLES, Event, Job, Snapshot, parsed_json
+from conformance.observe.differences import Difference, same_reading
+from conformance.observe.tables import TABLES, Event, Job, Snapshot
 
 Value = TypeVar("Value")
 OpType = TypeVar("OpType", bound=Op[Any])
@@ -194,7 +194,7 @@ def _same(where: str, expected: Any, actual: Any) -> bool:
     if where == "queue.getVersion.value":
         return (expected is None) == (actual is None)
     if where.rpartition(".")[2] in JSON_TEXTS and isinstance(expected, str) and isinstance(actual, str):
-        return expected == actual or same_json(parsed_json(expected), parsed_json(actual))
+        return expected == actual or same_reading(expected, actual)
     return bool(expected == actual)
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from math import isinf
 from typing import Any
 
 from conformance.findings import Severity
@@ -271,6 +272,24 @@ def same_json(left: Any, right: Any) -> bool:
     if isinstance(left, list):
         return len(left) == len(right) and all(map(same_json, left, right))
     return bool(left == right)
+
+
+def same_reading(left: str, right: str) -> bool:
+    """Whether two clients have read one stored JSON value alike, by the texts that they make of it.
+
+    Numbers are compared as far as JavaScript can hold them: a client that keeps more digits than Node, or a number
+    beyond all doubles, which is null to Node, reads no less. Texts that are no JSON say nothing alike.
+    """
+    try:
+        readings = [json.loads(text, parse_int=_as_javascript, parse_float=_as_javascript) for text in (left, right)]
+    except ValueError:
+        return False
+    return same_json(*readings)
+
+
+def _as_javascript(digits: str) -> float | None:
+    number = float(digits)
+    return None if isinf(number) else number
 
 
 def type_name(value: Any) -> str:

@@ -13,6 +13,7 @@ from conformance.observe.differences import (
     Difference,
     difference,
     natural,
+    same_reading,
     severity_of,
     summarise,
     summarise_pair,
@@ -351,3 +352,19 @@ def test_what_no_row_of_the_table_names_is_wrong_behaviour() -> None:
 
 def test_natural_order_takes_digits_of_other_scripts_for_text() -> None:
     assert sorted(["q:10", "q:2", "q:²", "q:٣"], key=natural)[:2] == ["q:2", "q:10"]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "alike"),
+    [
+        ("9007199254740993", "9007199254740992", True),
+        ("9007199254740993", "9007199254740995", False),
+        ('{"n":1e400}', '{"n":null}', True),
+        ("1.0", "1", True),
+        ("1", "true", False),
+        ("[1,2]", "[2,1]", False),
+        ("no JSON", "no JSON", False),
+    ],
+)
+def test_numbers_are_read_alike_as_far_as_javascript_can_hold_them(left: str, right: str, alike: bool) -> None:
+    assert same_reading(left, right) is alike
