@@ -5,10 +5,10 @@
         \"\"\"Nothing wakes an idle worker.\"\"\"
         damage.commands("add*Job", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
 
-The function inflicts the damage; its docstring says what is broken. `kills` are ledger rows that the gate must find
-violated; where the finding comes from a scenario that does not name the row, or only from one of very many cases, `by`
-names it (`area/name`, `area/name[ARGUMENT]`). `warns` are
-rows that the gate only warns about, `missed` rows that it should find violated and does not yet.
+The function inflicts the damage; the first line of its docstring says what is broken. `kills` are ledger rows that the
+gate must find violated; where the finding comes from a scenario that does not name the row, or only from one of very
+many cases, `by` names it (`area/name`, `area/name[ARGUMENT]`). `warns` are rows that the gate only warns about,
+`missed` rows that it should find violated and does not yet.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def mutant(
     """Declare a mutant. Raises ValueError for a name that is taken, or without rows or docstring."""
 
     def declare(inflict: Inflict) -> Inflict:
-        what = inspect.getdoc(inflict) or ""
+        what = (inspect.getdoc(inflict) or "").partition("\n")[0]
         if name in _MUTANTS or not kills + warns + missed or not what:
             raise ValueError(f"mutant {name}: the name must be new, and it needs rows to kill and a docstring")
         _MUTANTS[name] = Mutant(name, what, kills, warns, missed, by, inflict, needs)

@@ -189,3 +189,14 @@ def retry_drops_foreign_job(damage: Damage) -> None:
         return await run(call if job in own.added | own.failed else _forgetful(call))
 
     _remembers(damage, "reprocessJob", retry)
+
+
+@mutant("skew.retry-refuses-foreign-job", kills=("interop.retried.by-hand",))
+def retry_refuses_foreign_job(damage: Damage) -> None:
+    """It takes a job that another has added for one that cannot be retried."""
+    not_in_that_state = -3
+
+    async def retry(_runner: ScriptRunner, call: EvalCommand, own: _OwnDeeds, run: Run) -> Any:
+        return await run(call) if str(call.arguments[0]) in own.added else not_in_that_state
+
+    _remembers(damage, "reprocessJob", retry)
