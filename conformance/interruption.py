@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 EXIT_CODE = 130
 """What shells say of a program that was ended by Ctrl-C; the same for the other two."""
+
+AGAIN_AFTER_S = 0.02
+"""When an interruption that was dropped comes again."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -29,10 +33,39 @@ def heeded() -> Iterator[None]:
         if handler is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
     try:
-        yield
+        with never_dropped():
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def never_dropped() -> Iterator[None]:
+    """In this block an interruption that Python drops comes again, and is not printed.
+
+    It drops what is raised in a callback of the garbage collector, which a signal may well hit.
+    """
+    before = sys.unraisablehook
+
+    def again(dropped: sys.UnraisableHookArgs) -> None:
+        if isinstance(dropped.exc_value, KeyboardInterrupt):
+            _interrupt_soon()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _interrupt_soon() -> None:
+    # Not at once: what is raised while Python tells of a dropped exception is dropped as well.
+    later = threading.Timer(AGAIN_AFTER_S, signal.raise_signal, [signal.SIGINT])
+    later.daemon = True
+    later.start()
 
 
 def ignored() -> None:

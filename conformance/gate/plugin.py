@@ -59,6 +59,7 @@ from conformance.gate.stopping import Stopping
 from conformance.gate.trial import run_trial
 from conformance.gate.turnstile import Turnstile
 from conformance.gate.verdicts import conclude, make_record
+from conformance.interruption import never_dropped
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.profiles import declared_names, load_profiles
 from conformance.participants.marks import Scenario
@@ -185,6 +186,7 @@ class GatePlugin:
         given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
         turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
         with ExitStack() as stack:
+            stack.enter_context(never_dropped())
             bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
             stack.callback(bench.close)
             redis = stack.enter_context(bench.server.connect())

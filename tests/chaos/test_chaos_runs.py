@@ -43,8 +43,9 @@ def broken(system):
         yield
 
 with prepare(EnvironmentOptions(), redis="program") as environment:
-    options = ChaosOptions(client=environment.launch("reference"), faults=[Fault("broken", "x", broken, "none")])
-    run_chaos(options, environment)
+    options = ChaosOptions(client=environment.launch("reference"), faults=[Fault("broken", "x", broken, "workers")])
+    found = [trouble.message for trouble in run_chaos(options, environment).troubles]
+sys.exit(found == ["AssertionError: the nemesis itself fails"])
 """
 
 

@@ -35,6 +35,28 @@ with interruption.heeded():
         print("cleaned up")
 """
 
+DROPPED = """
+import os, signal, time, weakref
+from conformance import interruption
+class Anything: pass
+with interruption.heeded():
+    thing = Anything()
+    callback = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        del thing
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            pass
+        print("nobody has told it to end")
+    except KeyboardInterrupt:
+        print("ended")
+"""
+
+
+def test_an_interruption_that_hits_the_garbage_collector_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
 
 def test_an_interruption_while_the_program_starts_is_130_in_one_line(tmp_path: Path) -> None:
     for number in interruption.SIGNALS:
