@@ -25,7 +25,7 @@ from conformance.servers.connection import wait_until
 
 REPEATED = CrashPoint(segment="add", script="addStandardJob", point="after-execute", hurt="cut")
 MARK = "BULLMQ_CHAOS_TEST_MARK"
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 FAILING = """
 import sys
 from contextlib import contextmanager
@@ -38,14 +38,14 @@ from chaos.runner import run_chaos
 def broken(system):
     with system.window():
         system.workers[0].process.freeze()
-        system.primary.freeze()
         raise AssertionError("the nemesis itself fails")
         yield
 
 with prepare(EnvironmentOptions(), redis="program") as environment:
-    options = ChaosOptions(client=environment.launch("reference"), faults=[Fault("broken", "x", broken, "workers")])
+    fault = Fault("broken", "x", broken, "workers", times=1)
+    options = ChaosOptions(client=environment.launch("reference"), faults=[fault])
     found = [trouble.message for trouble in run_chaos(options, environment).troubles]
-sys.exit(found == ["AssertionError: the nemesis itself fails"])
+sys.exit("AssertionError: the nemesis itself fails" in found)
 """
 
 
