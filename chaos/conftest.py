@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -18,8 +20,10 @@ LONGEST_FIRST = ("away-20s", "soak", "containers", "crash_points", "mutants")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which clients."""
+    """Which clients, and how many of the tests."""
     parser.addoption("--chaos-clients", default=CLIENTS, help="comma-separated; default: %(default)s")
+    parser.addoption("--chaos-sample", type=int, default=0, help="play so many, chosen by the seed; default: all")
+    parser.addoption("--chaos-seed", default=datetime.now(UTC).date().isoformat(), help="default: the date")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -38,8 +42,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("client", metafunc.config.getoption("--chaos-clients").split(","))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that take longest first."""
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which sample it is, so that it can be taken again."""
+    size, seed = config.getoption("--chaos-sample"), config.getoption("--chaos-seed")
+    return f"chaos: {f'a sample of {size}, --chaos-seed {seed}' if size else 'everything'}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Take the sample, and put the tests that take longest first."""
+    size = config.getoption("--chaos-sample")
+    if 0 < size < len(items):
+        chosen = set(random.Random(config.getoption("--chaos-seed")).sample(items, size))
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
     items.sort(key=lambda item: next((rank for rank, part in enumerate(LONGEST_FIRST) if part in item.nodeid), 99))
 
 
