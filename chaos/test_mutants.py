@@ -10,7 +10,7 @@ import pytest
 from chaos.crash_points import CrashBench, CrashPoint, crash
 from chaos.faults.base import all_faults
 from chaos.mutants.catalogue import ChaosMutant, all_mutants
-from chaos.options import ChaosOptions
+from chaos.options import ALONE_MS, ChaosOptions
 from chaos.runner import run_chaos
 from conformance.checkers.histories.base import CheckResult
 from conformance.environment.prepare import Environment
@@ -32,7 +32,7 @@ def judgements_of(mutant: ChaosMutant, environment: Environment, seed: int) -> S
     options = ChaosOptions(
         client=mutant.launch,
         faults=faults,
-        duration_ms=0 if faults else 4000,
+        duration_ms=0 if faults else ALONE_MS,
         seed=seed,
         drain_s=drain_s,
     )

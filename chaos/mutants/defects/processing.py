@@ -15,7 +15,7 @@ from conformance.reference_impl.jobs import attempts
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import MoveScripts
 from conformance.reference_impl.workers.fetching import ScheduleContinuation
-from conformance.reference_impl.workers.loop import JobRunner, WorkerLoop
+from conformance.reference_impl.workers.loop import JobRunner, JobSlots, WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
 
 KEPT_BYTES = 400_000
@@ -26,11 +26,11 @@ def finished_before_run(damage: Damage) -> None:
     """A job without further attempts is completed first and processed then."""
 
     def broken(run: Function) -> Function:
-        async def complete_and_run(runner: JobRunner, job: Job, may_fetch_next: Function) -> Any:
+        async def complete_and_run(runner: JobRunner, job: Job, slots: JobSlots) -> Any:
             if job.opts.get("attempts"):
-                return await run(runner, job, may_fetch_next)
+                return await run(runner, job, slots)
             complete, call = vars(JobRunner)["_complete"], vars(JobRunner)["_call"]
-            fetched = await complete(runner, job, {"token": job.token}, lambda: False)
+            fetched = await complete(runner, job, {"token": job.token}, slots)
             with suppress(Exception):
                 await call(runner, job)
             return fetched

@@ -344,7 +344,7 @@ def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFi
                 crowded = min(following, key=len)
                 within = event.at_ms - crowded[0].at_ms
                 message = f"{len(crowded)} starts within {within:.0f} ms, allowed are {limit.most}"
-                # Then the event may be later than the start by as long as Redis was not let run in the midst of a script.
+                # Then the event may be later than the start by as long as Redis stood still in the midst of a script.
                 if not evidence.starved(crowded[0].at_ms - limit.duration_ms, event.at_ms):
                     yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=crowded)
             windows = allowed or following
