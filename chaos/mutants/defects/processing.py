@@ -45,10 +45,10 @@ def failure_completed(damage: Damage) -> None:
     """A processor that throws has its job completed, without a value."""
 
     def broken(fail: Function) -> Function:
-        async def complete(runner: JobRunner, job: Job, error: Exception, may_fetch_next: Function) -> Any:
+        async def complete(runner: JobRunner, job: Job, error: Exception, slots: JobSlots) -> Any:
             if str(error) != "as ordered" or str(error) == RATE_LIMIT_MESSAGE:
-                return await fail(runner, job, error, may_fetch_next)
-            return await vars(JobRunner)["_complete"](runner, job, None, may_fetch_next)
+                return await fail(runner, job, error, slots)
+            return await vars(JobRunner)["_complete"](runner, job, None, slots)
 
         return complete
 
