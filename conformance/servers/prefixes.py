@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,9 @@ from conformance.servers.connection import Client
 VARIABLE = "BULLMQ_CONFORMANCE_PREFIXES"
 """Names the file, for this process and for those that it starts."""
 SCAN_COUNT = 1000
+LAST_WRITES_S = 5.0
+"""How long drivers and workers that are being ended may still write."""
+LOOK_EVERY_S = 0.3
 _PREFIX = re.compile(rb"bc[0-9a-f]{8}")
 
 
@@ -56,9 +60,17 @@ def swept(connect: Callable[[], Client], announce: Callable[[str], None]) -> Ite
 def _sweep(connect: Callable[[], Client], prefixes: set[str], announce: Callable[[str], None]) -> None:
     try:
         with connect() as client:
-            remove_all(client, prefixes)
+            _until_nobody_writes(lambda: remove_all(client, prefixes))
     except (redis.RedisError, OSError) as error:
         announce(f"keys may be left in Redis under {', '.join(sorted(prefixes)) or 'no prefix'}: {error}")
+
+
+def _until_nobody_writes(remove: Callable[[], int]) -> None:
+    """Remove until there is nothing left twice in a row: processes that are being ended may write once more."""
+    ends, nothing_left = time.monotonic() + LAST_WRITES_S, 0
+    while nothing_left < 2 and time.monotonic() < ends:
+        nothing_left = 0 if remove() else nothing_left + 1
+        time.sleep(LOOK_EVERY_S)
 
 
 def remove_all(client: Client, prefixes: set[str]) -> int:

@@ -296,6 +296,8 @@ def infinity_written(damage: Damage) -> None:
 
         return js_number
 
+    damage.around(js_values, "parse", lambda _parse: json.loads)
+    damage.around(js_values, "_finite", lambda _refuse: lambda value: value)
     damage.around(js_values, "js_number", broken)
 
 

@@ -63,11 +63,14 @@ def by_hand(damage: Damage) -> None:
 @mutant("script.looks-at-all-keys", kills=("script.harmless",))
 def looks_at_all_keys(damage: Damage) -> None:
     """On every connection the client first looks at all keys of Redis."""
+    looked: set[Connection] = set()
 
     def broken(ready: Function) -> Function:
         async def look_and_connect(connection: Connection) -> None:
-            await connection.command("KEYS", "bull:*")
             await ready(connection)
+            if connection not in looked:  # the command itself waits for the connection to be ready
+                looked.add(connection)
+                await connection.command("KEYS", "bull:*")
 
         return look_and_connect
 

@@ -191,7 +191,7 @@ def retry_drops_foreign_job(damage: Damage) -> None:
     _remembers(damage, "reprocessJob", retry)
 
 
-@mutant("skew.retry-refuses-foreign-job", kills=("interop.retried.by-hand",))
+@mutant("retry.refuses-foreign-job", kills=("interop.retried.by-hand",))
 def retry_refuses_foreign_job(damage: Damage) -> None:
     """It takes a job that another has added for one that cannot be retried."""
     not_in_that_state = -3
