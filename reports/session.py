@@ -7,6 +7,7 @@ interpreter, and find this package where the driver found it (`PYTHONPATH`).
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import tempfile
@@ -70,7 +71,23 @@ def explained_spark() -> Iterator[None]:
         raise explain_spark(error) from error
 
 
+TELL_OF_CALLS = ("", "py4j.clientserver", "py4j.java_gateway")
+"""Loggers (the root's name is empty) to which py4j writes the stack of a call that was interrupted."""
+
+
+def says_more_than_an_interruption(record: logging.LogRecord) -> bool:
+    """Whether a log record is about anything but the end that the user, or a signal, has asked for."""
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return False
+        error = error.__context__
+    return True
+
+
 def _start(settings: SparkSettings) -> SparkSession:
+    for name in TELL_OF_CALLS:
+        logging.getLogger(name).addFilter(says_more_than_an_interruption)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     _be_found_by_executors()
     builder = SparkSession.builder.master(settings.master).appName("bullmq-conformance")
