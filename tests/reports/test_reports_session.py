@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 
 import pytest
 
@@ -11,10 +10,7 @@ from reports.session import says_more_than_an_interruption
 
 
 def record_of(error: BaseException) -> logging.LogRecord:
-    try:
-        raise error
-    except BaseException:  # noqa: BLE001  (an interruption, too)
-        return logging.LogRecord("py4j", logging.ERROR, "", 0, "while sending command", None, sys.exc_info())
+    return logging.LogRecord("py4j", logging.ERROR, "", 0, "while sending", None, (type(error), error, None))
 
 
 def test_the_stack_of_an_interrupted_call_is_not_printed() -> None:
