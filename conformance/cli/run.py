@@ -60,12 +60,12 @@ def run_gate(config: RunConfig, jobs: int) -> int:
             with TemporaryDirectory(prefix="bullmq-conformance-pytest-") as folder:
                 words = [*_pytest_words(config, jobs), "--basetemp", str(Path(folder, "tmp"))]
                 code = pytest.main(words, plugins=[plugin, quiet])
+            if code == pytest.ExitCode.INTERRUPTED:
+                raise KeyboardInterrupt  # inside: who ends the environment removes what an interrupted run has left
         finally:
             _show_cursor()
     if plugin.problem is not None:
         raise plugin.problem
-    if code == pytest.ExitCode.INTERRUPTED:
-        raise KeyboardInterrupt
     if plugin.exit_code is not None:
         return plugin.exit_code
     if code == pytest.ExitCode.NO_TESTS_COLLECTED:

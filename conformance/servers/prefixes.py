@@ -11,7 +11,7 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import redis
@@ -21,18 +21,29 @@ from conformance.servers.connection import Client
 VARIABLE = "BULLMQ_CONFORMANCE_PREFIXES"
 """Names the file, for this process and for those that it starts."""
 SCAN_COUNT = 1000
-LAST_WRITES_S = 5.0
+LAST_WRITES_S = 10.0
 """How long drivers and workers that are being ended may still write."""
 LOOK_EVERY_S = 0.3
+LOOKS_IN_VAIN = 8
+"""After so many it is over: a scenario that has noted its prefix may still wait for a driver to start."""
 _PREFIX = re.compile(rb"bc[0-9a-f]{8}")
 
 
 def note(prefix: str) -> None:
-    """Write a prefix down before it is used; nothing where nobody will look."""
+    """Write a prefix down before it is used; nothing where nobody will look.
+
+    Raises KeyboardInterrupt where the list is gone: this process was left behind by one that was interrupted, and what
+    it wrote now would stay.
+    """
     path = os.environ.get(VARIABLE)
-    if path:
-        with suppress(FileNotFoundError), Path(path).open("a", encoding="ascii") as file:
-            file.write(f"{prefix}\n")
+    if not path:
+        return
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    except FileNotFoundError:
+        raise KeyboardInterrupt from None
+    with os.fdopen(file, "a", encoding="ascii") as noted:
+        noted.write(f"{prefix}\n")
 
 
 @contextmanager
@@ -48,7 +59,11 @@ def swept(connect: Callable[[], Client], announce: Callable[[str], None]) -> Ite
     try:
         yield
     except KeyboardInterrupt:
-        _sweep(connect, set(Path(path).read_text("ascii").split()), announce)
+        # Under another name first: from then on no process that is left behind begins anything new.
+        taken = Path(path).replace(f"{path}-taken")
+        noted = set(taken.read_text("ascii").split())
+        taken.unlink()
+        _sweep(connect, noted, announce)
         raise
     finally:
         os.environ.pop(VARIABLE)
@@ -66,9 +81,9 @@ def _sweep(connect: Callable[[], Client], prefixes: set[str], announce: Callable
 
 
 def _until_nobody_writes(remove: Callable[[], int]) -> None:
-    """Remove until there is nothing left twice in a row: processes that are being ended may write once more."""
+    """Remove until nothing has come for a while: processes that are being ended may write once more."""
     ends, nothing_left = time.monotonic() + LAST_WRITES_S, 0
-    while nothing_left < 2 and time.monotonic() < ends:
+    while nothing_left < LOOKS_IN_VAIN and time.monotonic() < ends:
         nothing_left = 0 if remove() else nothing_left + 1
         time.sleep(LOOK_EVERY_S)
 
