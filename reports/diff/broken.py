@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow.compute as pc
+from packaging.version import Version
 
 from conformance.checkers.base import InvariantCheck, SnapshotView, ViolationDetail, has_chosen_timestamp
 from conformance.checkers.jobs import FIELD_CHECKS, FLOW_CHECKS, STATE_CHECKS
 from conformance.checkers.queues import QUEUE_CHECKS
 from conformance.findings import Finding
 from conformance.observe.tables import Deduplication, Snapshot, as_number
+from conformance.protocol.scripts import BULLMQ_VERSION
+from conformance.protocol.versions import in_range
 from reports.diff.columns import keys_of
 from reports.diff.prefilter import BucketSide
 from reports.diff.sound import ADDED_TOLERANCE_MS, SoundJobs
 from reports.diff.stored_rows import rows_by_table
 from reports.diff.values import DiffSide
 from reports.snapshot.rows import snapshot_of
+
+_NOTED_VERSION = re.compile(r"bullmq:(\d+\.\d+\.\d+)")
 
 READING_TOLERANCE_MS = 2000
 """How much shorter than asked for a time to live may seem: it is set some moments after the timestamp."""
@@ -76,7 +82,7 @@ DEDUPLICATION_TTL: InvariantCheck[SnapshotView] = InvariantCheck(
 )
 
 _NEEDS_OTHER_JOBS = frozenset({"pending-children"})
-_NEEDS_SETTINGS = frozenset({"paused-list"})
+_NEEDS_SETTINGS = frozenset({"paused-list", "nothing-parked"})
 
 JOB_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
     *(
@@ -88,10 +94,11 @@ JOB_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 )
 """Checks that need no more than what there is of one job.
 
-Not among them: whether a pending child exists, which looks at another job.
+Not among them: whether a pending child exists, which looks at another job, and where a paused queue parks its jobs,
+which its settings tell.
 """
 
-_ABOUT_ALL = frozenset({"base-marker", "delay-marker", "id-counter", "priority-counter", "paused-list"})
+_ABOUT_ALL = frozenset({"base-marker", "delay-marker", "id-counter", "priority-counter"}) | _NEEDS_SETTINGS
 _ABOUT_ODD_KEYS = frozenset({"no-expiry", "no-unknown-keys"})
 
 ABOUT_ALL_JOBS: tuple[InvariantCheck[SnapshotView], ...] = tuple(
@@ -135,10 +142,20 @@ def _without_number(found: Finding) -> Finding:
 
 
 def judged(snapshot: Snapshot, checks: Sequence[InvariantCheck[SnapshotView]]) -> Iterator[Finding]:
-    """Every finding of these checks."""
-    view = SnapshotView(snapshot)
+    """Every finding of those of these checks that hold for the version of BullMQ that wrote the snapshot."""
+    view, version = SnapshotView(snapshot), _written_by(snapshot)
     for check in checks:
-        yield from map(_without_number, check.run(view))
+        if in_range(version, check.bullmq):
+            yield from map(_without_number, check.run(view))
+
+
+def _written_by(snapshot: Snapshot) -> str:
+    """The newest version of BullMQ that has opened one of the queues; the requirements' own where none is noted.
+
+    Node notes its name and version in a queue's `meta`; the official Python client does not.
+    """
+    noted = (_NOTED_VERSION.fullmatch(row.fields.get("version", "")) for row in snapshot.metas)
+    return str(max((Version(match[1]) for match in noted if match), default=Version(BULLMQ_VERSION)))
 
 
 BROKEN = "broken"

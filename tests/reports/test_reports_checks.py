@@ -101,6 +101,27 @@ def test_a_counter_that_would_give_an_id_twice_is_found() -> None:
     assert ("id-counter", "q:id") not in in_queue({"q:7": job(), "q:wait": ["7"], "q:id": "7"}, *tables)
 
 
+PAUSED = {"q:1": job(), "q:2": job(), "q:id": "2"}
+
+
+@pytest.mark.parametrize(
+    ("version", "waiting", "parked", "broken"),
+    [
+        ("bullmq:5.62.0", [], ["1", "2"], set()),
+        ("bullmq:5.62.0", ["1"], ["2"], {("paused-list", "q:wait")}),
+        ("", ["1"], ["2"], {("paused-list", "q:wait")}),
+        ("bullmq:6.7.0", ["1", "2"], [], set()),
+        ("bullmq:6.7.0", ["1"], ["2"], {("nothing-parked", "q:paused")}),
+    ],
+)
+def test_where_a_paused_queue_parks_its_jobs_is_judged_by_the_version_that_wrote_it(
+    version: str, waiting: list[str], parked: list[str], broken: set[tuple[str, str]]
+) -> None:
+    meta = {"paused": "1"} | ({"version": version} if version else {})
+    lists = {name: ids for name, ids in (("q:wait", waiting), ("q:paused", parked)) if ids}
+    assert in_queue({**PAUSED, **lists, "q:meta": meta}, "jobs", "memberships", "metas", "counters") == broken
+
+
 def test_bytes_that_are_no_utf_8_are_readable_in_differences() -> None:
     assert readable("a\udcffb") == "a\\xffb"
     assert readable("é") == "é"
