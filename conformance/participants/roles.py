@@ -33,6 +33,7 @@ class HandoverRole:
 
 _ALL = (
     HandoverRole("adder", "adds", ("queue.add", "queue.addBulk", "flow.add")),
+    HandoverRole("latecomer", "adds later", ("queue.add", "queue.addBulk", "flow.add")),
     HandoverRole("worker", "works", ("managed-worker", "manual-worker")),
     HandoverRole("pauser", "pauses", ("queue.pause",)),
     HandoverRole("resumer", "resumes", ("queue.resume",)),

@@ -147,14 +147,13 @@ def _a_pause_stops_the_other(producer: Participant, consumer: Participant, *, pa
 
 @handover("interop.pause.mixed", "interop.no-job-lost")
 def test_pausing_in_turns_loses_no_job(
-    pauser: Participant, resumer: Participant, adder: Participant, worker: Participant
+    adder: Participant, latecomer: Participant, pauser: Participant, resumer: Participant, worker: Participant
 ) -> None:
-    """Whoever pauses, adds before and meanwhile, and resumes: both jobs are run."""
-    queue, pausing, resuming = adder.queue(), pauser.queue(), resumer.queue()
-    queue.add("before the pause")
-    pausing.pause()
-    queue.add("during the pause")
-    resuming.resume()
+    """Whoever adds, pauses, adds meanwhile, and resumes: both jobs are run."""
+    adder.queue().add("before the pause")
+    pauser.queue().pause()
+    latecomer.queue().add("during the pause")
+    resumer.queue().resume()
     running = worker.worker("noop")
     wait_for_finished(worker, 2)
     running.close()
