@@ -2,21 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+
 import click
 
-from conformance.cli.chaos import chaos
-from conformance.cli.driver import driver
-from conformance.cli.fuzz import fuzz, replay
-from conformance.cli.matrix import matrix
-from conformance.cli.mutants import mutants
-from conformance.cli.report import report
-from conformance.cli.requirements import explain, ledger, list_requirements
-from conformance.cli.run import run
-from conformance.cli.spark import check, diff, history, load, snapshot
 from conformance.gate.records import KIT_VERSION
 
+MODULES_OF_VERBS: Mapping[str, str] = {
+    "run": "run",
+    "list": "requirements",
+    "explain": "requirements",
+    "ledger": "requirements",
+    "driver": "driver",
+    "report": "report",
+    "matrix": "matrix",
+    "fuzz": "fuzz",
+    "replay": "fuzz",
+    "mutants": "mutants",
+    "load": "spark",
+    "snapshot": "spark",
+    "diff": "spark",
+    "check": "spark",
+    "history": "spark",
+    "chaos": "chaos",
+}
+"""The module of `conformance.cli` in which each verb stands, in the order of the help."""
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+class VerbGroup(click.Group):
+    """Imports the module of a verb when it is asked for: all of them together take longer than a small verb."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs, in the order of the table."""
+        del ctx
+        return list(MODULES_OF_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of a verb; None where there is none of that name."""
+        del ctx
+        if cmd_name not in MODULES_OF_VERBS:
+            return None
+        return next(command for command in _commands_of(MODULES_OF_VERBS[cmd_name]) if command.name == cmd_name)
+
+
+def loaded_verbs() -> Iterator[click.Command]:
+    """The command of every verb, with its module imported."""
+    for module in dict.fromkeys(MODULES_OF_VERBS.values()):
+        yield from _commands_of(module)
+
+
+def _commands_of(module: str) -> Iterator[click.Command]:
+    """What stands at the top of a module; the commands of a verb such as `driver` are in its group."""
+    names = vars(import_module(f"conformance.cli.{module}")).values()
+    commands = [value for value in names if isinstance(value, click.Command)]
+    inner = {id(command) for verb in commands if isinstance(verb, click.Group) for command in verb.commands.values()}
+    yield from (command for command in commands if id(command) not in inner)
+
+
+@click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(KIT_VERSION, prog_name="bullmq-conformance")
 def cli() -> None:
     """Decide whether a BullMQ client speaks the protocol of Node.js BullMQ: 5.62.0, or any version (--oracle).
@@ -24,24 +68,3 @@ def cli() -> None:
     Exit codes: 0 what was asked for holds, 1 not conformant, 2 wrong usage, 3 environment, driver or kit broken,
     4 undecided, 5 nothing selected, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP).
     """
-
-
-for command in (
-    run,
-    list_requirements,
-    explain,
-    ledger,
-    driver,
-    report,
-    matrix,
-    fuzz,
-    replay,
-    mutants,
-    load,
-    snapshot,
-    diff,
-    check,
-    history,
-    chaos,
-):
-    cli.add_command(command)

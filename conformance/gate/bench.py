@@ -23,7 +23,7 @@ from conformance.participants.participant import Participant
 from conformance.participants.patience import WaitHistory
 from conformance.participants.stand_in import StandIn
 from conformance.protocol.scripts import BULLMQ_VERSION
-from conformance.servers.opening import RedisInstance
+from conformance.servers.opening import RedisInstance, unlink_matching
 
 
 @dataclass
@@ -190,7 +190,7 @@ class Bench:
     def clear(self, places: Iterable[Names]) -> None:
         """Remove what a scenario left in Redis. Handles have to be closed: a worker would write some of it again."""
         for pattern in sorted({names.pattern for names in places}):
-            self.server.remove_matching(pattern)
+            unlink_matching(self.redis, pattern)
 
     def close(self) -> None:
         """End both drivers, the taps and the connection."""

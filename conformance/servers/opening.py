@@ -97,9 +97,14 @@ class RedisInstance(RedisUrl):
     def remove_matching(self, pattern: str) -> int:
         """Unlink all keys that match a pattern in Redis' glob language; see `remove_prefix`."""
         with self.connect() as client:
-            # RedisCluster scans all primaries, and sends one UNLINK per slot.
-            found = client.scan_iter(match=pattern, count=_SCAN_COUNT)
-            return sum(client.unlink(*keys) for keys in _batches(found, _SCAN_COUNT))
+            return unlink_matching(client, pattern)
+
+
+def unlink_matching(client: connection.Client, pattern: str) -> int:
+    """Unlink all keys that match a pattern. Returns how many there were. Raises redis errors."""
+    # RedisCluster scans all primaries, and sends one UNLINK per slot.
+    found = client.scan_iter(match=pattern, count=_SCAN_COUNT)
+    return sum(client.unlink(*keys) for keys in _batches(found, _SCAN_COUNT))
 
 
 @contextmanager

@@ -60,7 +60,12 @@ from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers.connection import wait_until
 from tests.checkers.history_builders import completed_life, fault
 
-IMPORTED = "import sys, conformance.cli.verbs; sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))"
+IMPORTED = """
+import sys
+from conformance.cli.verbs import loaded_verbs
+assert "chaos" in [verb.name for verb in loaded_verbs()]
+sys.exit(any(name.split('.')[0] == 'chaos' for name in sys.modules))
+"""
 ISSUE_GROUPS = {"workers", "producers", "redis", "evictions", "network", "clocks", "topology", "containers"}
 
 
