@@ -74,6 +74,7 @@ def _line(process: str, record: CommandRecord, recorder: HistoryRecorder) -> Scr
         job=_argument(record, JOB_ARGUMENT.get(script)),
         token=_token(record),
         jobs=_jobs(record, reply),
+        refused=_refused(record, reply),
         claimed=_claimed(script, reply),
         code=code,
         fate=record.fate,
@@ -129,11 +130,15 @@ def _jobs(record: CommandRecord, reply: Any) -> list[str]:
     """Recovered ids, or those whose locks were renewed (the reply names the others)."""
     if record.script == "moveStalledJobsToWait" and isinstance(reply, list):
         return [_text(job) for job in reply]
-    if record.script == "extendLocks" and isinstance(reply, list):
-        failed = {_text(job) for job in reply}
-        asked = _unpacked(record, 2)
-        return [str(job) for job in asked if str(job) not in failed] if isinstance(asked, list) else []
+    refused, asked = _refused(record, reply), _unpacked(record, 2)
+    if record.script == "extendLocks" and isinstance(reply, list) and isinstance(asked, list):
+        return [str(job) for job in asked if str(job) not in refused]
     return []
+
+
+def _refused(record: CommandRecord, reply: Any) -> list[str]:
+    """Ids whose locks were to be renewed, and were gone or another's."""
+    return [_text(job) for job in reply] if record.script == "extendLocks" and isinstance(reply, list) else []
 
 
 def _text(value: Any) -> str:

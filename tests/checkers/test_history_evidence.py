@@ -29,7 +29,7 @@ from conformance.checkers.histories.history import (
     in_order,
 )
 from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
-from tests.checkers.history_builders import END, added, completed_life, event, fault, judged, quiescent, ran
+from tests.checkers.history_builders import END, added, completed_life, event, fault, judged, quiescent, ran, script
 
 BOUNDS: dict[str, Any] = {"lock_ms": 2000, "worker_concurrency": 2}
 MIB = 2**20
@@ -178,6 +178,43 @@ def test_the_end_of_an_older_run_ends_the_renewal_of_the_newer_one_as_in_node() 
     for check in ("renewals", "duplicate-runs"):
         assert judged(check, again, **BOUNDS).verdict == "fail"
         assert judged(check, [*again, *older], **BOUNDS).verdict == "ok"
+
+
+def test_who_is_told_that_the_lock_is_gone_has_tried() -> None:
+    """All locks expire while Redis stands still; until the second stalled check the job stays with its worker."""
+    about: dict[str, Any] = {"process": "w", "script": "extendLocks", "queue": "q"}
+    refused = [ScriptLine(at_ms=at + 1, sent_ms=at, refused=["1"], **about) for at in (7100, 8100)]
+    life = [*run(0, 9000), *(renewal(at) for at in (1000, 2000)), *fault(2500, 7000, "redis.freeze-past-locks")]
+    heard = [renewal(at, "9") for at in (7050, 8998)]
+    assert judged("renewals", [*life, *heard, *refused], **BOUNDS).verdict == "ok"
+    assert "did not renew the lock" in messages(judged("renewals", [*life, *heard], **BOUNDS))
+    assert "locks renewed three times" in fully_judged("renewals", [*life, *heard, *refused]).reasons[0]
+
+
+def recovered_elsewhere() -> list[HistoryLine]:
+    """Job 1 lost its lock to an eviction, stalled, and is claimed again (at 2990) by the worker that still runs it.
+
+    The kit notes the end of the older run at 2980, and the worker hears of it when it renews the lock for the newer.
+    """
+    life = [*added(1, name="n1"), event(2, "active"), *fault(1000, 1100, "evict.volatile-ttl"), *run(10, 2980)]
+    life += [event(2900, "waiting", prev="active"), event(2900, "stalled", order=1), event(2990, "active")]
+    life += [script(2991, "moveToActive", "t1-3000"), *run(3000, 7300), renewal(7299, "9")]
+    return [*life, event(6500, "waiting", prev="active"), event(6500, "stalled", order=1)]
+
+
+def test_a_worker_may_hear_late_of_the_end_of_an_older_run() -> None:
+    """Its refused finish comes after the new claim: whose lock it renews then is not the judge's to say."""
+    refused = script(4000, "moveToFinished", "t1-10", code=-6)
+    for check in ("renewals", "duplicate-runs"):
+        assert judged(check, [*recovered_elsewhere(), refused], **BOUNDS).verdict == "ok"
+
+
+def test_a_worker_that_renews_nothing_is_found_although_locks_were_evicted() -> None:
+    """It heard of the end of the older run long before it claimed the job anew, so that this explains nothing."""
+    early = [line for line in recovered_elsewhere() if not (isinstance(line, RunEnded) and line.at_ms == 2980)]
+    for lines in (early, [*early, *run(10, 2700)[1:], script(2702, "moveToFinished", "t1-10", code=-6)]):
+        assert "did not renew the lock" in messages(judged("renewals", lines, **BOUNDS))
+        assert "stalled, although no fault" in messages(judged("duplicate-runs", lines, **BOUNDS))
 
 
 def test_a_start_about_the_end_of_a_window_may_open_the_next() -> None:

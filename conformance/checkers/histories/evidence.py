@@ -41,6 +41,8 @@ LATE = "kit, late"
 """In samples: by how much threads of the kit woke up too late, whoever kept them."""
 SAMPLED_MS = 1000
 """How far apart samples are: one speaks of what was before it."""
+HEARS_WITHIN_MS = 200
+"""How long after an answer has passed the tap its client may still take to act on it."""
 STARVED = "machine.starved"
 """The name of windows in which the machine let nobody run: no fault of anybody."""
 CALLS_AFTER_HEALING = 10
@@ -78,17 +80,38 @@ class JobHistory:
         """The calls of its processor."""
         return [line for line in self.lines if isinstance(line, RunStarted)]
 
-    def loses_renewal(self, process: str, token: str, since_ms: float, until_ms: float) -> bool:
-        """Whether an older run of it, whose lock was lost, ended in an interval in the same process.
+    def loses_renewal(self, started: RunStarted, until_ms: float) -> bool:
+        """Whether its worker may have heard of the end of an older run of it after it had claimed it for this one.
 
-        Workers know the locks that they renew by the job's id: the end of the older run ends the renewal of the newer
-        one's lock as well (upstream `classes/lock-manager.ts`, `untrackJob`).
+        Workers know the locks that they renew by the job's id: the end of the older run, whose lock was lost, ends the
+        renewal of the newer one's lock as well (upstream `classes/lock-manager.ts`, `untrackJob`).
         """
+        claimed_ms = min(
+            (line.at_ms for line in self._calls_of(started) if line.claimed == self.id), default=started.at_ms
+        )
         return any(
             isinstance(line, RunEnded)
-            and (line.process, since_ms <= line.at_ms <= until_ms) == (process, True)
-            and line.token != token
+            and line.process == started.process
+            and line.token != started.token
+            and line.at_ms <= until_ms
+            and claimed_ms <= self._heard_of_end_ms(line)
             for line in self.lines
+        )
+
+    def _heard_of_end_ms(self, ended: RunEnded) -> float:
+        """When, at the latest, a worker that was told of the end of a run stopped renewing its lock.
+
+        It is told after the kit has noted the end. Node stops once its last attempt to finish the job is answered.
+        """
+        answered = (line.at_ms for line in self._calls_of(ended) if line.job == self.id)
+        return max([ended.at_ms, *answered]) + HEARS_WITHIN_MS
+
+    def _calls_of(self, run: RunStarted | RunEnded) -> Iterator[ScriptLine]:
+        """The calls of scripts that a worker made with the token of a run."""
+        return (
+            line
+            for line in self.lines
+            if isinstance(line, ScriptLine) and (line.process, line.token) == (run.process, run.token)
         )
 
     @property

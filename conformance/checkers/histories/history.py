@@ -148,7 +148,8 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="script", omit_defaults=True):
     """A script call as the tap saw it. `at_ms`: the reply, or the end of the connection; `sent_ms`: to Redis.
 
-    `job` and `token`: whose and by whom. `jobs`: what the reply is about (claimed, recovered or not renewed ids).
+    `job` and `token`: whose and by whom. `jobs`: whom the reply is about (recovered ids, or those whose locks were
+    renewed). `refused`: the ids whose locks it would have renewed, and did not find.
     `code`: the negative number that was answered, else 0. `fate` as in the records of the tap.
     """
 
@@ -160,6 +161,7 @@ class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     job: str = ""
     token: str = ""
     jobs: list[str] = []
+    refused: list[str] = []
     claimed: str = ""
     code: int = 0
     fate: str = "answered"

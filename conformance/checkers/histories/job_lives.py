@@ -87,7 +87,7 @@ def _was_held_up(evidence: Evidence, job: JobHistory, stalled: StreamEventLine) 
     """Whether renewals may have come too late: by the machine, or because an older run of the job has ended."""
     lock_ms = evidence.bounds.lock_ms
     run = next((start for start in reversed(job.starts) if start.at_ms <= stalled.at_ms), None)
-    if run is not None and job.loses_renewal(run.process, run.token, run.at_ms, stalled.at_ms):
+    if run is not None and job.loses_renewal(run, stalled.at_ms):
         return True
     worker = run.process if run is not None else ""
     return evidence.waited_ms(worker, stalled.at_ms - 2 * lock_ms, stalled.at_ms) >= lock_ms / 4

@@ -94,7 +94,8 @@ def _starts_and_openings(evidence: Evidence) -> list[tuple[float, RunHistory | H
 def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
     """The lock of a job that runs is renewed long before it expires, over and over, as the tap sees it.
 
-    Not judged: while a fault is on, until the worker is heard of after it, and when the job has been taken away.
+    Not judged: while a fault is on, until the worker is heard of after it, and when the job has been taken away. Who
+    tries to renew a lock that is gone has left nothing undone.
     """
     heard = _ScriptTimes(evidence)
     if not heard.any:
@@ -108,18 +109,19 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
         if until - run.started.at_ms <= LATEST_RENEWAL * evidence.bounds.lock_ms:
             continue
         statistics.count()
+        tried = [at for at in heard.tried_to_renew_ms(run) if run.started.at_ms <= at <= until]
         renewed = [at for at in heard.renewed_ms(run) if run.started.at_ms <= at <= until]
         statistics.seen["locks renewed three times"] += len(renewed) >= OFTEN
-        times = [run.started.at_ms, *renewed, until]
+        times = [run.started.at_ms, *tried, until]
         for since, then in pairwise(times):
             yield from _gap(evidence, run, _Unrenewed(since, then, heard), statistics)
 
 
 def _lock_may_be_gone(evidence: Evidence, job: JobHistory, run: RunHistory) -> bool:
     """Whether Redis may have evicted the lock, and so refuses its renewal, or an older run of the job has ended it."""
-    started = run.started
-    return job.loses_renewal(started.process, started.token, started.at_ms, run.ended_ms) or any(
-        window.fault.startswith("evict.") and window.touches(started.at_ms, run.ended_ms) for window in evidence.windows
+    return job.loses_renewal(run.started, run.ended_ms) or any(
+        window.fault.startswith("evict.") and window.touches(run.started.at_ms, run.ended_ms)
+        for window in evidence.windows
     )
 
 
@@ -162,7 +164,7 @@ def _taken_away_ms(job: JobHistory, run: RunHistory) -> float:
 
 
 class _ScriptTimes:
-    """When processes were heard of on the wire, and which locks they renewed; ms."""
+    """When processes were heard of on the wire, and which locks they renewed, or would have; ms."""
 
     def __init__(self, evidence: Evidence) -> None:
         lines = [line for line in evidence.history.lines if isinstance(line, ScriptLine)]
@@ -170,13 +172,19 @@ class _ScriptTimes:
         self.last_ms = max((line.at_ms for line in lines), default=0.0)
         self._accepted: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._renewed: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
+        self._refused: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
         for line in lines:
             if line.accepted:
                 self._accepted[line.process, line.queue].append(line.at_ms)
             if line.script in RENEWING:
-                for job in line.jobs or [line.job]:
-                    sent_ms = line.sent_ms if line.sent_ms is not None else line.at_ms
-                    self._renewed[line.process, line.queue, job].append(sent_ms)
+                self._add(line)
+
+    def _add(self, line: ScriptLine) -> None:
+        sent_ms = line.sent_ms if line.sent_ms is not None else line.at_ms
+        for job in line.jobs or [line.job]:
+            self._renewed[line.process, line.queue, job].append(sent_ms)
+        for job in line.refused:
+            self._refused[line.process, line.queue, job].append(sent_ms)
 
     def first_after_ms(self, run: RunHistory, at_ms: float) -> float:
         """When the worker of a run was first answered after a time; infinite where it never was."""
@@ -185,8 +193,15 @@ class _ScriptTimes:
 
     def renewed_ms(self, run: RunHistory) -> list[float]:
         """When the process of a run renewed the lock of its job."""
-        started = run.started
-        return sorted(self._renewed.get((started.process, started.queue, started.job), []))
+        return sorted(self._renewed.get(_whose(run), []))
+
+    def tried_to_renew_ms(self, run: RunHistory) -> list[float]:
+        """When it did, or asked for it and was told that the lock is gone."""
+        return sorted([*self._renewed.get(_whose(run), []), *self._refused.get(_whose(run), [])])
+
+
+def _whose(run: RunHistory) -> tuple[str, str, str]:
+    return run.started.process, run.started.queue, run.started.job
 
 
 _LIMITS: Mapping[str, int] = {"moments at the limit": 1}
