@@ -299,6 +299,43 @@ def test_a_failing_renewal_is_told(with_queue: WithQueue) -> None:
     with_queue(steps)
 
 
+@pytest.mark.parametrize("ended", [0, 1], ids=["first-run-ends", "second-run-ends"])
+def test_the_lock_of_a_second_run_is_renewed_when_the_first_run_ends(with_queue: WithQueue, ended: int) -> None:
+    """A worker that lost a job may claim it again: each of its runs has a lock of its own, as in Node."""
+
+    async def steps(tested: QueueUnderTest) -> None:
+        gates = [asyncio.Event(), asyncio.Event()]
+        begun: list[str] = []
+
+        async def process(job: Job, token: str) -> None:
+            gate = gates[len(begun)]
+            begun.append(token)
+            if len(begun) == 1:
+                await tested.queue.connection.command("DEL", job.key("lock"))
+            await gate.wait()
+
+        await tested.queue.add("a", 1)
+        tested.worker(process, concurrency=2, lockRenewTime=40, stalledInterval=20, maxStalledCount=9)
+        await tested.until(lambda: len(begun) == 2, lambda: (begun, tested.heard))
+        await tested.hear("heartbeat", "['1']")
+        assert begun[0] != begun[1]
+        assert tested.count("heartbeatFailed", "1") >= 1, "the first run's lock is the second's now"
+        gates[ended].set()
+        if ended:
+            await tested.hear("completed", "1")
+        else:
+            await tested.hear("error", "Lock mismatch for job 1. Cmd moveToFinished from active")
+        renewals, failures = tested.count("heartbeat", "['1']"), tested.count("heartbeatFailed", "1")
+        if ended:  # what is left is the first run, which cannot know
+            await tested.hear("heartbeatFailed", "1", times=failures + 2)
+        else:
+            await tested.hear("heartbeat", "['1']", times=renewals + 2)
+        gates[1 - ended].set()
+        await tested.hear("completed", "1")
+
+    with_queue(steps)
+
+
 PAYLOADS: list[Any] = [
     "",
     "plain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import dataclass
 
 from conformance.reference_impl.connection.connection import is_connection_problem
@@ -21,12 +22,14 @@ class _HeldLock:
 class LockKeeper:
     """Renews, twice per `lockRenewTime`, the locks that were not renewed for half of it.
 
+    A lock belongs to a run and not to a job: a worker that lost a job may claim it again while the first run still goes
+    on, and the end of that run must not end the second one's renewals (upstream `worker.ts`, `jobsInProgress`).
     Emits `heartbeat` (renewed ids, seconds) and `heartbeatFailed` (id, error). A failure never stops a job.
     """
 
     def __init__(self, worker: RunningWorker) -> None:
         self._worker = worker
-        self._held: dict[str, _HeldLock] = {}
+        self._held: dict[tuple[str, str | None], _HeldLock] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -42,11 +45,11 @@ class LockKeeper:
 
     def hold(self, job: Job) -> None:
         """Keep this job's lock alive from now on."""
-        self._held[job.known_id] = _HeldLock(job, self._worker.clock.now_ms())
+        self._held[job.known_id, job.token] = _HeldLock(job, self._worker.clock.now_ms())
 
     def release(self, job: Job) -> None:
         """Let this job's lock go."""
-        self._held.pop(job.known_id, None)
+        self._held.pop((job.known_id, job.token), None)
 
     async def _run(self) -> None:
         interval_ms = self._worker.opts["lockRenewTime"] / 2
@@ -75,7 +78,8 @@ class LockKeeper:
             if not is_connection_problem(error):
                 self._worker.emit("error", error)
             return
-        self._worker.emit("heartbeat", [job_id for job_id in job_ids if job_id not in lost], time.monotonic() - begun)
+        renewed = list((Counter(job_ids) - Counter(lost)).elements())  # two runs of a job: one of its locks may be lost
+        self._worker.emit("heartbeat", renewed, time.monotonic() - begun)
         for job_id in lost:
             loss = BullMQError(f"could not renew lock for job {job_id}")
             self._emit_failure([job_id], loss)
