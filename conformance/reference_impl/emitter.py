@@ -65,6 +65,10 @@ class EventEmitter:
                 del registered[place]
                 return
 
+    def hears(self, event: str) -> bool:
+        """Whether anybody listens to this event."""
+        return bool(self._listeners.get(event))
+
     def emit(self, event: str, *args: Any) -> None:
         """Call the listeners of an event. An `error` that nobody listens to is logged."""
         listeners = list(self._listeners.get(event, ()))

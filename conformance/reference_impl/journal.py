@@ -54,7 +54,10 @@ class KeywordLogger(Protocol):
 
 @dataclass(frozen=True)
 class StandardLogSink:
-    """Writes to a logger of the standard library, the values as `extra`."""
+    """Writes to a logger of the standard library, the values as `extra`.
+
+    Many formats show the text only, so queue, job and error are in the text as well.
+    """
 
     logger: logging.Logger
 
@@ -66,7 +69,8 @@ class StandardLogSink:
         with_traceback = (
             level >= logging.ERROR and isinstance(error, BaseException) and not is_connection_problem(error)
         )
-        self.logger.log(level, "%s", message, extra=dict(values), exc_info=error if with_traceback else None)
+        text = told_in_full(message, values)
+        self.logger.log(level, "%s", text, extra=dict(values), exc_info=error if with_traceback else None)
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,19 @@ def sink_of(logger: Any) -> LogSink:
     raise InvalidArgument(
         "logger must have debug, info, warning and error", field="logger", constraint="a logger or a Sink"
     )
+
+
+def told_in_full(message: str, values: Mapping[str, Any]) -> str:
+    """Return `message (queue NAME, job ID): ERROR`, in one line and as far as the values say so."""
+    about = [f"queue {values['queue']}"] if "queue" in values else []
+    job_ids = [values["jobId"]] if "jobId" in values else values.get("jobIds", [])
+    if job_ids:
+        about.append(f"{'job' if 'jobId' in values else 'jobs'} {', '.join(map(str, job_ids))}")
+    text = f"{message} ({', '.join(about)})" if about else message
+    error = values.get("error")
+    if error is not None and str(error) != message:
+        text = f"{text}: {shown(str(_plain(error)))}"
+    return " ".join(text.splitlines())
 
 
 def shown(value: Any) -> Any:

@@ -27,7 +27,7 @@ ROW = re.compile(r"^\| ([A-Z]+-[\d.]+(?:, [A-Z]+-[\d.]+)*) \|[^|]+\|([^|]+)\|$",
 def test_the_quick_start_runs(server: RedisInstance, prefix: str) -> None:
     assert BLOCKS[0].count("redis://127.0.0.1:6379") == BLOCKS[0].count('"bull"') == 1
     program = BLOCKS[0].replace("127.0.0.1:6379", server.nodes[0]).replace('"bull"', repr(prefix))
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert (run.returncode, run.stdout, run.stderr) == (0, "6\n", "")
 
 

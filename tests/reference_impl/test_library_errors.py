@@ -9,10 +9,25 @@ from typing import Any
 
 import pytest
 
-from conformance.reference_impl import BullMQError, FlowProducer, InvalidArgument, Job, Queue, UnreadableJob
+from conformance.reference_impl import (
+    BullMQError,
+    FlowProducer,
+    InvalidArgument,
+    Job,
+    Queue,
+    UnreadableJob,
+    Worker,
+)
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.servers import RedisInstance
+from tests.reference_impl.conftest import until
 from tests.reference_impl.queue_under_test import QueueUnderTest, WithQueue
+
+
+@pytest.fixture
+def opts(connection: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {"connection": connection, "prefix": prefix}
+
 
 BAD_HASHES: dict[str, dict[str, Any]] = {
     "data-no-json": {"name": "a", "data": "{", "opts": "{}"},
@@ -73,7 +88,43 @@ def test_a_failed_job_is_logged_once_with_its_traceback(
         await tested.hear("failed", "1", times=2)
 
     with_queue(steps)
-    (line,) = [record for record in caplog.records if record.getMessage() == "Job failed"]
+    (line,) = [record for record in caplog.records if record.getMessage().startswith("Job failed")]
+    assert line.getMessage() == "Job failed (queue q, job 1): LookupError: no luck"
     assert (vars(line)["queue"], vars(line)["jobId"]) == ("q", "1")
     assert line.exc_text or line.exc_info
     assert "breaks" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        ("nan", "Job failed (queue q, job 1): InvalidArgument: "),
+        ("lock", "Missing lock for job 1. moveToFinished (queue q)"),
+    ],
+)
+def test_an_error_while_completing_is_one_line(
+    spoil: str, said: str, opts: dict[str, Any], scripts: ScriptTexts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A result that is no JSON fails its job; a lock that is gone leaves it as it is. Nobody listens to `error`."""
+
+    async def steps() -> None:
+        async def spoilt(job: Job, _token: str) -> float:
+            if spoil == "lock":
+                await queue.connection.command("DEL", job.key("lock"))
+            return float("nan") if spoil == "nan" else 1
+
+        async with Queue("q", opts, scripts=scripts) as queue:
+            await queue.add("a", 1)
+            async with Worker("q", spoilt, {**opts, "drainDelay": 30}, scripts=scripts) as worker:
+                idle = asyncio.Event()
+                worker.on("drained", idle.set)
+                await asyncio.wait_for(idle.wait(), 15)
+                await until(lambda: bool(_errors(caplog)), lambda: caplog.records)
+
+    asyncio.run(steps())
+    (line,) = _errors(caplog)
+    assert line.startswith(said)
+
+
+def _errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]

@@ -11,7 +11,15 @@ import pytest
 
 from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.journal import Journal, JsonFormatter, KeywordLogSink, StandardLogSink, shown, sink_of
+from conformance.reference_impl.journal import (
+    Journal,
+    JsonFormatter,
+    KeywordLogSink,
+    StandardLogSink,
+    shown,
+    sink_of,
+    told_in_full,
+)
 from conformance.reference_impl.scripts.runner import ScriptTexts
 from tests.reference_impl.queue_under_test import QueueUnderTest, Until, run_with_queue
 
@@ -111,10 +119,28 @@ def test_lines_go_to_standard_loggers_with_their_values(caplog: pytest.LogCaptur
     journal.debug("not of interest")
     journal.info("Job completed", jobId="7")
     journal.error("Redis disconnected", error=ConnectionError("gone"))
-    journal.error("Job failed", error=ValueError("bad"))
-    assert [record.getMessage() for record in caplog.records] == ["Job completed", "Redis disconnected", "Job failed"]
+    journal.error("Job failed", jobId="8", error=ValueError("bad\nluck"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "Job completed (queue q, job 7)",
+        "Redis disconnected (queue q): ConnectionError: gone",
+        "Job failed (queue q, job 8): ValueError: bad luck",
+    ]
     assert [bool(record.exc_info) for record in caplog.records] == [False, False, True]
     assert vars(caplog.records[0])["jobId"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("message", "values", "text"),
+    [
+        ("Locks renewed", {"queue": "q", "jobIds": ["1", "2"]}, "Locks renewed (queue q, jobs 1, 2)"),
+        ("Locks renewed", {"jobIds": []}, "Locks renewed"),
+        ("no luck", {"queue": "q", "error": OSError("no luck")}, "no luck (queue q)"),
+        ("100 % of it", {"jobId": 7}, "100 % of it (job 7)"),
+        ("Job failed", {"jobId": "1", "error": "x" * 2000}, f"Job failed (job 1): {'x' * 1000}... (2000 characters)"),
+    ],
+)
+def test_the_text_of_a_line_says_what_it_is_about(message: str, values: dict[str, Any], text: str) -> None:
+    assert told_in_full(message, values) == text
 
 
 def test_lines_go_to_loggers_that_take_keywords() -> None:

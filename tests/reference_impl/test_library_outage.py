@@ -61,8 +61,8 @@ def test_worker_resumes_after_redis_was_killed(
         assert tested.count("disconnected") == tested.count("reconnected")
 
     run_with_queue(opts, scripts, wait_until, steps)
-    lost = next(record for record in caplog.records if record.getMessage() == "Redis disconnected")
-    found = next(record for record in caplog.records if record.getMessage() == "Redis reconnected")
+    lost = next(record for record in caplog.records if record.getMessage().startswith("Redis disconnected (queue q): "))
+    found = next(record for record in caplog.records if record.getMessage() == "Redis reconnected (queue q)")
     assert (lost.levelname, found.levelname) == ("ERROR", "INFO")
     assert vars(found)["attempt"] >= 1
     assert vars(found)["duration"] > 0
@@ -122,7 +122,9 @@ def test_heartbeats_fail_while_redis_is_away_and_are_logged(
         assert tested.count("error", "could not renew lock for job 1") >= 2
 
     run_with_queue({"connection": {"nodes": list(server.nodes)}, "prefix": prefix}, scripts, wait_until, steps)
-    record = next(record for record in caplog.records if record.getMessage() == "Heartbeat failed")
+    record = next(
+        record for record in caplog.records if record.getMessage().startswith("Heartbeat failed (queue q, job 1): ")
+    )
     assert record.levelname == "WARNING"
     values = vars(record)
     assert (values["jobId"], values["worker_id"], values["queue"]) == ("1", "w-1", "q")
@@ -285,7 +287,7 @@ def test_errors_that_nobody_listens_to_are_logged_with_the_worker_id(
 
     run_for(5, steps())
     (record,) = caplog.records
-    assert (record.levelname, record.getMessage(), vars(record)["worker_id"]) == ("ERROR", "what now", "w-1")
+    assert (record.levelname, record.getMessage(), vars(record)["worker_id"]) == ("ERROR", "what now (queue q)", "w-1")
     assert record.exc_info
 
 

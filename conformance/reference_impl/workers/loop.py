@@ -241,7 +241,9 @@ class JobRunner:
 
     async def _complete(self, job: Job, value: Any, slots: JobSlots) -> Job | None:
         token = job.token or ""
-        fetched = await self._worker.persist(lambda: job.moveToCompleted(value, token, self._wants_more(slots)))
+        fetched = await self._worker.persist(
+            lambda: job.moveToCompleted(value, token, self._wants_more(slots)), is_told_by_job=True
+        )
         self._worker.emit("completed", job, value, "active")
         return await self._take(fetched, token)
 

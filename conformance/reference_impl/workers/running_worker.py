@@ -40,7 +40,7 @@ class RunningWorker(JobOwner, Protocol):
         """Whether the worker takes new jobs."""
         ...
 
-    async def persist(self, act: Callable[[], Awaitable[Result]]) -> Result:
+    async def persist(self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False) -> Result:
         """Repeat an act while Redis cannot be reached."""
         ...
 

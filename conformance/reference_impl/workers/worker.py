@@ -223,17 +223,19 @@ class Worker(QueueBase):
         # Shielded: cancelling one of several who close must not leave the worker half closed for the others.
         await asyncio.shield(self._close_task)
 
-    async def persist(self, act: Callable[[], Awaitable[Result]]) -> Result:
+    async def persist(self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False) -> Result:
         """Repeat an act while Redis cannot be reached.
 
-        Raises whatever else goes wrong, after an `error` event; when closing, also the lost connection.
+        Raises whatever else goes wrong, after an `error` event; when closing, also the lost connection. Where the
+        error fails a job (`is_told_by_job`), the job's own line tells it, and it is only for listeners of `error`.
         """
         while True:
             try:
                 return await act()
             except Exception as error:
                 if not is_connection_problem(error):
-                    self.report(error)
+                    if self.hears("error") or not is_told_by_job:
+                        self.report(error)
                     raise
                 if self.closing:
                     raise
