@@ -1,8 +1,9 @@
-"""The wheel holds everything that a run needs, and a run from it works far away from the sources."""
+"""The wheel holds everything that a run needs, a run from it works far away from the sources, and so do its types."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ TIMEOUT_S = 180
 
 NEEDED = (
     "conformance/conftest.py",
+    "conformance/py.typed",
     "conformance/node_harness/driver.mjs",
     "conformance/node_harness/operations/registry.mjs",
     "conformance/node_harness/package.json",
@@ -122,13 +124,19 @@ def test_a_file_that_is_left_out_would_be_noticed(tree: Path, wheel: Path, tmp_p
     assert "conformance/node_harness/extract.mjs" in missing(smaller, sources(tree))
 
 
-def test_a_run_from_the_wheel_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
-    venv, elsewhere = tmp_path / "venv", tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    run(sys.executable, "-m", "venv", "--without-pip", venv, cwd=elsewhere)
-    python = venv / "bin" / "python"
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment of its own into which the wheel is installed, and nothing else."""
+    elsewhere = tmp_path_factory.mktemp("installed")
+    python = elsewhere / "venv" / "bin" / "python"
+    run(sys.executable, "-m", "venv", "--without-pip", elsewhere / "venv", cwd=elsewhere)
     run(sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps", wheel, cwd=elsewhere)
     lend_dependencies(python, elsewhere)
+    return python
+
+
+def test_a_run_from_the_wheel_in_an_environment_of_its_own(python: Path, tmp_path: Path) -> None:
+    venv, elsewhere = python.parents[1], tmp_path
 
     where = run(python, "-c", "import conformance, redis; print(conformance.__file__, redis.__file__)", cwd=elsewhere)
     ours, dependency = where.split()
@@ -140,6 +148,45 @@ def test_a_run_from_the_wheel_in_an_environment_of_its_own(wheel: Path, tmp_path
     assert "SELECTION HOLDS" in said
     assert str(venv) in (elsewhere / "out" / "run.jsonl").read_text("utf-8"), "the drivers came from there too"
     assert str(ROOT / "conformance") not in (elsewhere / "out" / "run.jsonl").read_text("utf-8")
+
+
+def type_errors(python: Path, program: str, folder: Path) -> list[str]:
+    """Return what mypy --strict says about a program that uses the packages of an environment: `LINE: [CODE]`."""
+    source = folder / "program.py"
+    source.write_text(program, "utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file", os.devnull]
+    done = subprocess.run(
+        [*command, "--python-executable", python, "--cache-dir", python.parents[1] / "mypy", source],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=4 * TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode in {0, 1}, f"mypy broke down:\n{done.stdout}{done.stderr}"
+    found = re.findall(r"^program\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
+    assert bool(found) == bool(done.returncode), done.stdout
+    return [f"{line}: [{code}]" for line, code in found]
+
+
+def test_a_program_against_the_wheel_is_strictly_typed(python: Path, tmp_path: Path) -> None:
+    program = (Path(__file__).parent / "typed_program.py").read_text("utf-8")
+    assert type_errors(python, program, tmp_path) == []
+
+
+def test_mistakes_in_a_program_against_the_wheel_are_type_errors(python: Path, tmp_path: Path) -> None:
+    program = """
+from conformance.reference_impl import Job, Queue, Worker
+
+async def wrong(queue: Queue, job: Job) -> str:
+    Worker(7)
+    await queue.getJob(7)
+    job.updateProgres(50)
+    queue.on("error")
+    return await queue.count()
+"""
+    codes = ["5: [arg-type]", "6: [arg-type]", "7: [attr-defined]", "8: [call-arg]", "9: [return-value]"]
+    assert type_errors(python, program, tmp_path) == codes
 
 
 def lend_dependencies(python: Path, cwd: Path) -> None:
