@@ -36,7 +36,7 @@ def test_an_owner_is_removed(client: Participant, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
-@scenario("dedup.removal", tier="full", without=OWNED_BY_A_NAME)
+@scenario("dedup.removal", "lifecycle.leaves-nothing", tier="full", without=OWNED_BY_A_NAME)
 def test_a_former_owner_is_removed(client: Participant, how: str) -> None:
     """The id is another job's by now, and stays so."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
@@ -48,7 +48,7 @@ def test_a_former_owner_is_removed(client: Participant, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", PENDING)
-@scenario("flow.swept", "flow.remove.child", tier="full")
+@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full")
 def test_the_last_child_of_a_parent_in_the_same_queue(client: Participant, how: str) -> None:
     """Who sweeps the child away takes the waiting parent with it, and its parent's parent; who removes it does not."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
@@ -78,14 +78,14 @@ def test_the_last_child_of_a_parent_is_swept_away(client: Participant, how: str)
 
 
 @pytest.mark.parametrize("how", PENDING)
-@scenario("flow.swept", "flow.remove.child", tier="full")
+@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full")
 def test_the_last_child_of_a_parent_in_another_queue(client: Participant, how: str) -> None:
     """The parent is released, however the child goes."""
     _remove_last_child(client, how)
 
 
 @pytest.mark.parametrize("how", CLEANED_OR_ELSE)
-@scenario("flow.swept", "flow.remove.child", tier="full")
+@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full")
 def test_one_of_two_children(client: Participant, how: str) -> None:
     """The parent waits for the other one, and counts what it knows of both."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
