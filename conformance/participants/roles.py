@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-MOST_PLAYED_OUT = 4
+MOST_PLAYED_OUT = 5
 """Roles of which every assignment is played; of more, every two roles meet in every way."""
 
 
