@@ -17,6 +17,7 @@ MODULES_OF_VERBS: Mapping[str, str] = {
     "driver": "driver",
     "report": "report",
     "matrix": "matrix",
+    "versions": "versions",
     "fuzz": "fuzz",
     "replay": "fuzz",
     "mutants": "mutants",

@@ -114,6 +114,11 @@ def _profiles_of(scenario: Scenario) -> set[str]:
     return {profile.name for profile in found if profile is not None}
 
 
+def chosen_scenarios(config: RunConfig, ledger: Ledger) -> list[str]:
+    """Ids (`area/name`) of the scenarios that this run takes."""
+    return [name for name, scenario in all_scenarios() if not _objections(config, scenario, name, ledger)]
+
+
 def left_out(config: RunConfig, ledger: Ledger) -> list[str]:
     """Ids (`area/name`) of the scenarios that this run would take if its Redis were what they need."""
     return [

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
+from conformance.gate.separate_run import RunEnding
 from conformance.matrix.cells import Cell
 
 CELL_FILE = "cell.json"
-RUN_FILE = "run.jsonl"
 CELLS = "cells"
 """Folder of the site that holds a folder for each cell."""
-
-KIT_PARTS = ("*.py", "*.mjs", "*.yaml", "*.toml", "*.txt", "*.json", "*.jsonl")
 
 
 class KeptCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,7 +26,7 @@ class KeptCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     partner: str | None
     versions: dict[str, str]
     settings: dict[str, str]
-    ended: Literal["run", "broken", "time-out"]
+    ended: RunEnding
     problem: str
     ended_ms: int
     took_ms: int
@@ -59,16 +53,3 @@ def kept(out: Path, cell: Cell) -> KeptCell | None:
 def keep(out: Path, cell: Cell, what: KeptCell) -> None:
     """Write down that a cell was run."""
     (cell_folder(out, cell) / CELL_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(what)) + b"\n")
-
-
-@cache
-def kit_hash() -> str:
-    """SHA-256 of all that decides what a run says, in hexadecimal; the reports are not among it."""
-    digest = hashlib.sha256()
-    root = Path(str(files("conformance")))
-    paths = {path for pattern in KIT_PARTS for path in root.rglob(pattern) if "node_modules" not in path.parts}
-    for path in sorted(paths):
-        part = path.relative_to(root)
-        if part.parts[0] not in {"report", "cli", "matrix"}:
-            digest.update(part.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
-
-import msgspec
 
 from conformance.environment.clients import Launch, Toolchain, oracle_version
 from conformance.environment.drivers import introduced
-from conformance.gate.records import RunFooter, decode
+from conformance.gate.separate_run import kit_hash, play_run
 from conformance.matrix.cells import Cell, Entrant
-from conformance.matrix.kept import RUN_FILE, KeptCell, cell_folder, keep, kept, kit_hash
+from conformance.matrix.kept import KeptCell, cell_folder, keep, kept
 from conformance.participants.marks import Tier
-
-LOG_FILE = "log.txt"
-PATIENCE_SECONDS = 30
-"""How long a cell that is ended may take to clean up after itself."""
 
 Announce = Callable[[str], None]
 
@@ -111,32 +100,24 @@ class MatrixPlayer:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began = time.monotonic()
-        code = _ended(self._words(cell, folder), folder / LOG_FILE, within_s=self.options.cell_limit_s)
-        ended, problem = _how(folder, code)
+        how = play_run(self._words(cell), folder, within_s=self.options.cell_limit_s)
         return KeptCell(
             client=cell.client.client,
             partner=cell.partner.client if cell.partner else None,
             versions=versions,
             settings=self.options.settings,
-            ended=ended,
-            problem=problem,
+            ended=how.ended,
+            problem=how.problem,
             ended_ms=time.time_ns() // 1_000_000,
             took_ms=int((time.monotonic() - began) * 1000),
         )
 
-    def _words(self, cell: Cell, folder: Path) -> list[str]:
-        return [
-            sys.executable,
-            "-m",
-            "conformance",
-            "run",
-            *self._settings(cell, folder),
-            *self._launch(cell.client).words,
-        ]
+    def _words(self, cell: Cell) -> list[str]:
+        return [*self._settings(cell), *self._launch(cell.client).words]
 
-    def _settings(self, cell: Cell, folder: Path) -> Iterator[str]:
+    def _settings(self, cell: Cell) -> Iterator[str]:
         # What a client's own list excuses is one client's affair: in a matrix all are judged alike.
-        yield from ("--no-known", "--tier", self.options.tier, "--out", str(folder), "--format", "html")
+        yield from ("--no-known", "--tier", self.options.tier, "--format", "html")
         given = {"--oracle": self._oracle(cell.client), "--redis": self.options.redis, "--node": self.options.node}
         given |= {"--jobs": str(self.options.jobs or "")}
         if cell.partner is not None:
@@ -144,46 +125,3 @@ class MatrixPlayer:
             given |= {"--partner": cell.partner.client}
         for flag, value in given.items():
             yield from (flag, value) if value else ()
-
-
-def _ended(words: Sequence[str], log: Path, *, within_s: float) -> int | None:
-    """The exit code of a program, None where it had to be ended; its output goes to a file."""
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
-        try:
-            return child.wait(within_s)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            _end(child)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a program that still runs, and whatever it has started: politely first, so that it cleans up."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if child.poll() is not None:
-            return
-        os.killpg(child.pid, number)
-        try:
-            child.wait(PATIENCE_SECONDS)
-        except subprocess.TimeoutExpired:
-            continue
-
-
-def _how(folder: Path, code: int | None) -> tuple[Literal["run", "broken", "time-out"], str]:
-    """How a cell ended, and in one line why it is no run."""
-    if code is None:
-        return "time-out", "it did not come to its end in time"
-    if _has_footer(folder / RUN_FILE):
-        return "run", ""
-    lines = [line for line in (folder / LOG_FILE).read_text("utf-8", "replace").splitlines() if line.strip()]
-    return "broken", lines[-1].strip() if lines else f"it ended with exit code {code}"
-
-
-def _has_footer(path: Path) -> bool:
-    try:
-        return isinstance(decode(path.read_bytes().splitlines()[-1]), RunFooter)
-    except (OSError, IndexError, msgspec.DecodeError):
-        return False

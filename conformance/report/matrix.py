@@ -12,9 +12,10 @@ import msgspec
 
 from conformance.gate.conclusion import ConclusionState
 from conformance.gate.profile_status import ProfileState
+from conformance.gate.separate_run import RUN_FILE
 from conformance.ledger.profiles import load_profiles
 from conformance.matrix.cells import Cell, Entrant
-from conformance.matrix.kept import RUN_FILE, KeptCell, cell_folder, kept
+from conformance.matrix.kept import KeptCell, cell_folder, kept
 from conformance.report.causes import Cause
 from conformance.report.markup import asset, page_environment
 from conformance.report.output import load_summary, write_text

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from conformance.gate.separate_run import kit_hash
 from conformance.matrix.cells import Cell, Entrant, cells_of, chosen_cells, parse_clients
-from conformance.matrix.kept import CELL_FILE, KeptCell, cell_folder, keep, kept, kit_hash
+from conformance.matrix.kept import CELL_FILE, KeptCell, cell_folder, keep, kept
 from conformance.problems import UsageProblem
 
 A, B, C = (Entrant(name) for name in "abc")

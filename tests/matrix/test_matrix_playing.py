@@ -11,10 +11,12 @@ import msgspec
 import pytest
 
 from conformance.environment.clients import Launch, Toolchain
+from conformance.gate import separate_run
 from conformance.gate.records import encode
+from conformance.gate.separate_run import RUN_FILE
 from conformance.matrix import playing
 from conformance.matrix.cells import Cell, Entrant, cells_of
-from conformance.matrix.kept import RUN_FILE, cell_folder, kept
+from conformance.matrix.kept import cell_folder, kept
 from conformance.matrix.playing import MatrixOptions, MatrixPlayer
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage
@@ -36,7 +38,7 @@ class Stage:
         monkeypatch.setattr(playing, "introduced", lambda launch: self.versions[launch.name])
         monkeypatch.setattr(Toolchain, "partner", lambda _self, text: Launch(text, ["driver", text], named=text == "a"))
         monkeypatch.setattr(playing, "oracle_version", lambda _node, text: text)
-        monkeypatch.setattr(playing, "_ended", self._ended(playing._ended))
+        monkeypatch.setattr(separate_run, "_ended", self._ended(separate_run._ended))
 
     def play(self, *cells: Cell, **options: object) -> None:
         toolchain = Toolchain(
@@ -64,7 +66,7 @@ def test_a_cell_is_a_run_of_its_own(stage: Stage) -> None:
     stage.play(Cell(A), Cell(B, A), jobs=2)
     alone, pair = stage.played
     out = str(cell_folder(stage.folder, Cell(A)))
-    assert alone == ["--no-known", "--tier", "core", "--out", out, "--format", "html", "--jobs", "2", "--client", "a"]
+    assert alone == ["--out", out, "--no-known", "--tier", "core", "--format", "html", "--jobs", "2", "--client", "a"]
     assert pair[7:] == ["--handovers", "--oracle", "6.7.0", "--jobs", "2", "--partner", "a", "--", "driver", "b"]
     found = kept(stage.folder, Cell(B, A))
     assert found is not None

@@ -11,8 +11,9 @@ from typing import Literal
 import jsonschema
 import pytest
 
+from conformance.gate.separate_run import RUN_FILE
 from conformance.matrix.cells import Cell, Entrant, cells_of
-from conformance.matrix.kept import RUN_FILE, KeptCell, cell_folder, keep
+from conformance.matrix.kept import KeptCell, cell_folder, keep
 from conformance.report.matrix import Matrix, matrix_schema, read_matrix, render_document, render_page, write_matrix
 from tests.report.sample_runs import sample_run_files
 

@@ -1,0 +1,104 @@
+"""A `run` in a process of its own, for verbs that play many: how it is started and ended, and what it leaves behind."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from conformance.gate.records import Record, RunFooter, decode
+
+RUN_FILE = "run.jsonl"
+LOG_FILE = "log.txt"
+PATIENCE_SECONDS = 30
+"""How long a run that is ended may take to clean up after itself."""
+
+KIT_PARTS = ("*.py", "*.mjs", "*.yaml", "*.toml", "*.txt", "*.json", "*.jsonl")
+ABOUT_RUNS = frozenset({"report", "cli", "matrix", "versions"})
+"""Rooms that play runs or show them, and decide nothing in one."""
+
+RunEnding = Literal["run", "broken", "time-out"]
+
+
+@dataclass(frozen=True)
+class SeparateRun:
+    """How a run ended: `run` where it has a run file with a footer; else `problem` says in one line what was wrong."""
+
+    ended: RunEnding
+    problem: str
+
+
+def play_run(words: Sequence[str], folder: Path, *, within_s: float) -> SeparateRun:
+    """Play `bullmq-conformance run` with these words; the run file and what it prints stay in the folder.
+
+    After `within_s` seconds it is ended.
+    """
+    command = [sys.executable, "-m", "conformance", "run", "--out", str(folder), *words]
+    return _how(folder, _ended(command, folder / LOG_FILE, within_s=within_s))
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records of a whole run in a folder; none where there is no run, or one that was cut."""
+    try:
+        records = [decode(line) for line in (folder / RUN_FILE).read_bytes().splitlines()]
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return []
+    return records if records and isinstance(records[-1], RunFooter) else []
+
+
+@cache
+def kit_hash() -> str:
+    """SHA-256 of all that decides what a run says, in hexadecimal; the reports are not among it."""
+    digest = hashlib.sha256()
+    root = Path(str(files("conformance")))
+    paths = {path for pattern in KIT_PARTS for path in root.rglob(pattern) if "node_modules" not in path.parts}
+    for path in sorted(paths):
+        part = path.relative_to(root)
+        if part.parts[0] not in ABOUT_RUNS:
+            digest.update(part.as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _ended(words: Sequence[str], log: Path, *, within_s: float) -> int | None:
+    """The exit code of a program, None where it had to be ended; its output goes to a file."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            return child.wait(within_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a program that still runs, and whatever it has started: politely first, so that it cleans up."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if child.poll() is not None:
+            return
+        os.killpg(child.pid, number)
+        try:
+            child.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def _how(folder: Path, code: int | None) -> SeparateRun:
+    if code is None:
+        return SeparateRun("time-out", "it did not come to its end in time")
+    if read_records(folder):
+        return SeparateRun("run", "")
+    lines = [line for line in (folder / LOG_FILE).read_text("utf-8", "replace").splitlines() if line.strip()]
+    return SeparateRun("broken", lines[-1].strip() if lines else f"it ended with exit code {code}")

@@ -1,0 +1,217 @@
+"""What two versions of BullMQ do differently, as data: the record of a comparison, and how findings become changes.
+
+A comparison plays the scenarios with the one version as the oracle and the other as the client. A finding is then no
+fault of anybody: it is a *sign* of a change. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from conformance.findings import Finding, Severity
+from conformance.gate.records import Level, ScenarioRecord
+from conformance.ledger.loader import Ledger
+
+FORMAT = 1
+"""Within a format, fields are added but never renamed, removed or given another meaning."""
+
+Aspect = Literal["together", "redis", "events", "answers", "calls", "steps"]
+"""Where a change is seen: in what two versions do on one queue, in Redis, in the stream of events, in what a call
+answers, in how scripts are called, or in a step of a scenario that does not come out."""
+
+Side = Literal["older", "newer"]
+
+_UNDECIDED = ("inconclusive", "error", "changed", "unchecked", "unsupported")
+_CHANGING = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{5,}")
+"""Ids and times, which are others in every run."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that the two versions do differently.
+
+    `statement`: what the requirement says of the older version, `later` of the newer one where that is something else.
+    `where`, `kind`: as in a finding. `before`, `after`: what the older and the newer version do, as short texts.
+    `what`: of an assertion, what it states. `states`: whose behaviour the scenario states; where that is the newer
+    one's, the older one does not hold it. `scenarios`: ids of those that show it. `release`: the first that shows it,
+    `last_before`: the release before, which does not; both were played. Empty where nobody has looked, or where
+    `unknown` says why it was not found.
+    """
+
+    requirement: str
+    level: Level
+    statement: str
+    later: str = ""
+    aspect: Aspect
+    severity: Severity
+    where: str
+    kind: str
+    what: str = ""
+    before: str
+    after: str
+    states: Side = "older"
+    scenarios: list[str]
+    release: str = ""
+    last_before: str = ""
+    unknown: str = ""
+
+
+class ScriptCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a script is called. `more`: whether it also takes any number of further arguments.
+
+    `keys` and `args` are counted in the script. `key_names` and `arg_kinds` are the kit's words for them
+    (`conformance/protocol/scripts.py`), empty where it does not know the script.
+    """
+
+    keys: int
+    args: int
+    more: bool = False
+    key_names: list[str] = []
+    arg_kinds: list[str] = []
+
+
+class ScriptChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A script that is called otherwise, is new (`before` is None) or gone (`after` is None).
+
+    `release`, `last_before`, `unknown`: as of a `Change`.
+    """
+
+    name: str
+    before: ScriptCall | None
+    after: ScriptCall | None
+    release: str = ""
+    last_before: str = ""
+    unknown: str = ""
+
+
+class VersionDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The record of a comparison, which every page is computed from.
+
+    `older`, `newer`: versions of BullMQ; `selected`: the patterns of scenarios, all where there are none. `scenarios`:
+    how many were decided; `undecided`: those that were not, with the reason. `scripts_with_other_text`: names of
+    scripts that are called as before and whose text is another. `methods_gone`, `methods_new`: operations of the driver
+    protocol that only one of them has. `compared_ms`: Unix ms.
+    """
+
+    kind: Literal["bullmq-version-diff"] = "bullmq-version-diff"
+    format: int = FORMAT
+    kit: str
+    older: str
+    newer: str
+    tier: str
+    selected: list[str] = []
+    releases: list[str] = []
+    scenarios: int
+    undecided: dict[str, str] = {}
+    changes: list[Change] = []
+    scripts: list[ScriptChange] = []
+    scripts_with_other_text: list[str] = []
+    methods_gone: list[str] = []
+    methods_new: list[str] = []
+    compared_ms: int
+
+
+@dataclass(frozen=True)
+class Sign:
+    """What tells a change from others: the requirement, where it is seen, its kind, and what an assertion states.
+
+    `states`: whose behaviour the scenario states that shows it.
+    """
+
+    requirement: str
+    where: str
+    kind: str
+    what: str
+    states: Side
+
+
+def sign_of(finding: Finding, states: Side) -> Sign:
+    """The sign that a finding is."""
+    stated = finding.message.splitlines()[0] if finding.source in ("assertion", "protocol") and finding.message else ""
+    return Sign(finding.requirement, finding.where, finding.kind, _CHANGING.sub("…", stated), states)
+
+
+def signs_by_scenario(records: Iterable[ScenarioRecord], states: Side) -> dict[str, set[Sign] | None]:
+    """What each scenario shows, None where it was not decided."""
+    return {
+        record.id: None if _is_undecided(record) else {sign_of(finding, states) for finding in record.findings}
+        for record in records
+    }
+
+
+def undecided(records: Iterable[ScenarioRecord]) -> dict[str, str]:
+    """The scenarios that say nothing, and why."""
+    return {record.id: record.reason or record.verdict for record in records if _is_undecided(record)}
+
+
+def _is_undecided(record: ScenarioRecord) -> bool:
+    return record.verdict in _UNDECIDED and not record.findings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """The two ledgers by which changes are worded, and the scenarios that are played by two clients on one queue."""
+
+    older: Ledger
+    newer: Ledger
+    shared: Collection[str] = ()
+
+
+def changes_of(records: Iterable[ScenarioRecord], states: Side, told: Told) -> dict[Sign, Change]:
+    """The changes that scenarios show, each once, in the order in which they are met."""
+    met: dict[Sign, list[tuple[Finding, ScenarioRecord]]] = {}
+    for record in records:
+        for finding in record.findings:
+            met.setdefault(sign_of(finding, states), []).append((finding, record))
+    return {sign: _change(sign, found, told) for sign, found in met.items()}
+
+
+def _change(sign: Sign, met: list[tuple[Finding, ScenarioRecord]], told: Told) -> Change:
+    finding, example = min(met, key=lambda each: len(each[1].steps))
+    row = told.older.get(sign.requirement) or told.newer.get(sign.requirement)
+    later = told.newer.get(sign.requirement)
+    statement = row.statement if row is not None else finding.message
+    before, after = finding.expected, finding.actual
+    return Change(
+        requirement=sign.requirement,
+        level=row.level if row is not None else "MUST",
+        statement=statement,
+        later=later.statement if later is not None and later.statement != statement else "",
+        aspect=_aspect(finding, example, told.shared),
+        severity=finding.severity,
+        where=sign.where,
+        kind=sign.kind,
+        what=sign.what,
+        before=before if sign.states == "older" else after,
+        after=after if sign.states == "older" else before,
+        states=sign.states,
+        scenarios=list(dict.fromkeys([example.id, *(record.id for _, record in met)])),
+    )
+
+
+def _aspect(finding: Finding, example: ScenarioRecord, shared: Collection[str]) -> Aspect:
+    if example.id.partition("[")[0] in shared:
+        return "together"
+    match finding.source:
+        case "snapshot" | "invariant":
+            return "redis"
+        case "events" | "oracle-health":
+            return "events"
+        case "answer":
+            return "answers"
+        case "traffic":
+            return "calls"
+        case _:
+            return "steps"
+
+
+def by_requirement(changes: Iterable[Change]) -> Iterator[tuple[str, list[Change]]]:
+    """The changes of each requirement, in the order of the first of each."""
+    found: dict[str, list[Change]] = {}
+    for change in changes:
+        found.setdefault(change.requirement, []).append(change)
+    yield from found.items()

@@ -1,0 +1,159 @@
+"""A comparison of two versions of BullMQ, from the runs to the record, and the releases in which the changes came."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+import msgspec
+
+from conformance.gate.options import RunConfig
+from conformance.gate.records import KIT_VERSION
+from conformance.gate.selection import all_scenarios, chosen_scenarios
+from conformance.ledger.loader import load_ledger
+from conformance.problems import EnvironmentProblem
+from conformance.protocol.script_versions import CHANGES
+from conformance.upstream.manifest import RawScript
+from conformance.versions.changes import Change, Side, Sign, Told, VersionDiff, changes_of, signs_by_scenario, undecided
+from conformance.versions.playing import PairPlayer, PlayedPair
+from conformance.versions.searching import Found, find_releases
+from conformance.versions.signatures import ScriptSign, changed_calls, other_texts
+
+Announce = Callable[[str], None]
+ScriptReader = Callable[[str], Mapping[str, RawScript]]
+"""Gives the scripts of a version by name."""
+
+_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+
+Dated = TypeVar("Dated", bound=msgspec.Struct)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Compares two versions.
+
+    `releases`: all releases from `older` to `newer`, oldest first, where it is to be found out in which of them each
+    change came; empty where it is not. `scripts`: reads the scripts of a version.
+    """
+
+    player: PairPlayer
+    scripts: ScriptReader
+    announce: Announce
+    older: str
+    newer: str
+    select: Sequence[str] = ()
+    releases: Sequence[str] = ()
+
+    def compare(self) -> VersionDiff:
+        """Play, compare and, if wanted, search. Raises EnvironmentProblem where a run or a package is not to be had."""
+        forward = self.player.play(self.older, self.newer, self.select)
+        stated = self._stated_of_newer()
+        backward = self.player.play(self.newer, self.older, stated) if stated else None
+        changes = {**self._changes(forward, "older"), **(self._changes(backward, "newer") if backward else {})}
+        record = self._record(forward, backward, list(changes.values()))
+        return self._with_releases(record, changes) if self.releases else record
+
+    def _stated_of_newer(self) -> list[str]:
+        """Scenarios that state what only the newer version does: it is the oracle in them."""
+        older, newer = (self._chosen_for(version) for version in (self.older, self.newer))
+        return [name for name in newer if name not in older]
+
+    def _chosen_for(self, version: str) -> list[str]:
+        config = RunConfig(oracle=version, tier=self.player.tier, select=list(self.select))
+        return chosen_scenarios(config, load_ledger(version))
+
+    def _changes(self, played: PlayedPair, states: Side) -> dict[Sign, Change]:
+        shared = {name for name, made in all_scenarios() if made.style != "differential"}
+        told = Told(older=load_ledger(self.older), newer=load_ledger(self.newer), shared=shared)
+        return changes_of(played.scenarios, states, told)
+
+    def _record(self, forward: PlayedPair, backward: PlayedPair | None, changes: list[Change]) -> VersionDiff:
+        scenarios = [*forward.scenarios, *(backward.scenarios if backward else ())]
+        open_ones = undecided(scenarios)
+        before, after = self.scripts(self.older), self.scripts(self.newer)
+        called = [change for _, change in changed_calls(before, self.older, after, self.newer)]
+        return VersionDiff(
+            kit=KIT_VERSION,
+            older=self.older,
+            newer=self.newer,
+            tier=self.player.tier,
+            selected=list(self.select),
+            scenarios=len(scenarios) - len(open_ones),
+            undecided=open_ones,
+            changes=changes,
+            scripts=called,
+            scripts_with_other_text=other_texts(before, after, [change.name for change in called]),
+            methods_gone=sorted(forward.oracle_ops - forward.client_ops),
+            methods_new=sorted(forward.client_ops - forward.oracle_ops),
+            compared_ms=time.time_ns() // 1_000_000,
+        )
+
+    def _with_releases(self, record: VersionDiff, changes: Mapping[Sign, Change]) -> VersionDiff:
+        looking = _Looking(self, {sign: change.scenarios[0] for sign, change in changes.items()})
+        found = find_releases(list(changes), self.releases, looking.look, self.announce, _stated_releases())
+        before, after = self.scripts(self.older), self.scripts(self.newer)
+        calls = dict(changed_calls(before, self.older, after, self.newer))
+        dates = find_releases(list(calls), self.releases, self._called, self.announce, _called_otherwise())
+        return msgspec.structs.replace(
+            record,
+            releases=list(self.releases),
+            changes=[_dated(change, found[sign]) for sign, change in changes.items()],
+            scripts=[_dated(change, dates[sign]) for sign, change in calls.items()],
+        )
+
+    def _called(self, release: str, sought: Collection[ScriptSign]) -> dict[ScriptSign, bool | None]:
+        scripts = self.scripts(release)
+        return {sign: sign.holds(scripts, release) for sign in sought}
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """Plays releases between the two. `shown_by`: the scenario that shows each sign most simply."""
+
+    comparison: Comparison
+    shown_by: Mapping[Sign, str]
+
+    def look(self, release: str, sought: Collection[Sign]) -> dict[Sign, bool | None]:
+        """Whether a release is changed: it shows what the newer version does, or no longer what the older one does."""
+        of_older = [sign for sign in sought if sign.states == "older"]
+        of_newer = [sign for sign in sought if sign.states == "newer"]
+        shown = self._shown(self.comparison.older, release, of_older)
+        not_yet = self._shown(self.comparison.newer, release, of_newer)
+        return {**shown, **{sign: None if seen is None else not seen for sign, seen in not_yet.items()}}
+
+    def _shown(self, oracle: str, release: str, sought: Collection[Sign]) -> dict[Sign, bool | None]:
+        """Whether a release shows signs; what a busy machine left open is played once more."""
+        first = self._played(oracle, release, sought, again=False)
+        unclear = [sign for sign, seen in first.items() if seen is None]
+        return {**first, **self._played(oracle, release, unclear, again=True)}
+
+    def _played(self, oracle: str, release: str, sought: Collection[Sign], *, again: bool) -> dict[Sign, bool | None]:
+        if not sought:
+            return {}
+        states = next(iter(sought)).states
+        try:
+            played = self.comparison.player.play(oracle, release, {self.shown_by[sign] for sign in sought}, again=again)
+        except EnvironmentProblem as problem:
+            self.comparison.announce(str(problem))
+            return dict.fromkeys(sought)
+        shown = signs_by_scenario(played.scenarios, states)
+        seen = {sign: shown.get(self.shown_by[sign]) for sign in sought}
+        return {sign: None if signs is None else sign in signs for sign, signs in seen.items()}
+
+
+def _stated_releases() -> set[str]:
+    """The releases that the ledger and the scenarios name as those of a change."""
+    rows = [text for row in load_ledger().values() for text in (row.versions, *(later.since for later in row.later))]
+    return set(_RELEASE.findall(" ".join([*rows, *(made.bullmq for _, made in all_scenarios())])))
+
+
+def _called_otherwise() -> set[str]:
+    """The releases in which the kit's own table has another call of a script."""
+    return {change.since for change in CHANGES}
+
+
+def _dated(change: Dated, found: Found) -> Dated:
+    return msgspec.structs.replace(change, **asdict(found))

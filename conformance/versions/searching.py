@@ -1,0 +1,110 @@
+"""In which release each of many changes came: one binary search for all of them, which shares what is played. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Sought = TypeVar("Sought")
+
+
+Look = Callable[[str, Collection[Sought]], Mapping[Sought, bool | None]]
+"""Plays one release: for each thing that is sought, whether that release is changed; None for what is not clear."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a change came: `release` shows it, and `last_before`, the release before, does not. Both were looked at.
+
+    Where it was not found, both are empty, and `unknown` says why.
+    """
+
+    last_before: str = ""
+    release: str = ""
+    unknown: str = ""
+
+
+@dataclass
+class _Interval:
+    """Places in the list of releases: at `low` it is unchanged, at `high` changed; -1 and the length: not looked at."""
+
+    low: int
+    high: int
+    unclear: str = ""
+
+    @property
+    def middle(self) -> int | None:
+        """Where to look next; None when the search has ended."""
+        if self.unclear or self.high - self.low <= 1:
+            return None
+        return (self.low + self.high) // 2
+
+
+def find_releases(
+    sought: Collection[Sought],
+    releases: Sequence[str],
+    look: Look[Sought],
+    announce: Callable[[str], None],
+    guesses: Collection[str] = (),
+) -> dict[Sought, Found]:
+    """The release in which each change came. `releases`: oldest first; the first is unchanged, the last is changed.
+
+    Both ends are looked at as well: what is not so there has no release, and `unknown` says it. A change that came,
+    went and came again is found where it came once. `guesses`: releases in which somebody says that something changed;
+    they and the releases before them are looked at first.
+    """
+    search = _Search(releases, look, announce, {each: _Interval(-1, len(releases)) for each in sought})
+    search.ask(len(releases) - 1)
+    search.ask(0)
+    for place in [place for place, release in enumerate(releases) if release in guesses]:
+        search.ask(place)
+        search.ask(place - 1)
+    for _ in range(len(releases)):  # each question rules at least one release out, for at least one change
+        place = search.next_place()
+        if place is None:
+            break
+        search.ask(place)
+    return {each: search.found(each) for each in sought}
+
+
+@dataclass
+class _Search(Generic[Sought]):
+    releases: Sequence[str]
+    look: Look[Sought]
+    announce: Callable[[str], None]
+    intervals: dict[Sought, _Interval]
+
+    def next_place(self) -> int | None:
+        """The middle of the widest interval: what is learned there is learned for all intervals around it."""
+        widest = sorted(self.intervals.values(), key=lambda interval: interval.low - interval.high)
+        return next((middle for interval in widest if (middle := interval.middle) is not None), None)
+
+    def ask(self, place: int) -> None:
+        """Look at one release for everything whose interval it is in."""
+        asked = [each for each, it in self.intervals.items() if it.low < place < it.high and not it.unclear]
+        if not asked:
+            return
+        self.announce(f"looking at {self.releases[place]} for {len(asked)} of {len(self.intervals)} changes")
+        answers = self.look(self.releases[place], asked)
+        for each in asked:
+            self._narrow(self.intervals[each], place, answers.get(each))
+
+    def _narrow(self, interval: _Interval, place: int, changed: bool | None) -> None:
+        release = self.releases[place]
+        if changed is None:
+            interval.unclear = f"with {release} it is not clear"
+        elif changed and place == 0:
+            interval.unclear = f"{release} does so against itself as well"
+        elif not changed and place == len(self.releases) - 1:
+            interval.unclear = f"{release} does not do so each time"
+        elif changed:
+            interval.high = place
+        else:
+            interval.low = place
+
+    def found(self, each: Sought) -> Found:
+        interval = self.intervals[each]
+        if interval.unclear:
+            return Found(unknown=interval.unclear)
+        return Found(self.releases[interval.low], self.releases[interval.high])
