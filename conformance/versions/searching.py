@@ -57,9 +57,9 @@ def find_releases(
     search = _Search(releases, look, announce, {each: _Interval(-1, len(releases)) for each in sought})
     search.ask(len(releases) - 1)
     search.ask(0)
-    for place in [place for place, release in enumerate(releases) if release in guesses]:
-        search.ask(place)
-        search.ask(place - 1)
+    for guess in [place for place, release in enumerate(releases) if release in guesses]:
+        search.ask(guess)
+        search.ask(guess - 1)
     for _ in range(len(releases)):  # each question rules at least one release out, for at least one change
         place = search.next_place()
         if place is None:
