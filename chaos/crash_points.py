@@ -129,6 +129,11 @@ class CrashBench:
         """Of the client, as it says itself; empty while it was never started."""
         return self.process.connection.ready.client.version if self.process.started else ""
 
+    @property
+    def oracle_version(self) -> str:
+        """Of the BullMQ that is right."""
+        return self._environment.toolchain.package.version
+
     def __exit__(self, *_: object) -> None:
         """End everything."""
         self._stack.close()
@@ -272,7 +277,12 @@ class CrashAttempt:
     def _begin(self) -> None:
         bounds = HistoryBounds(lock_ms=LOCK_MS, resume_ms=RESUME_MS, late_ms=RESUME_MS)
         self._recorder.begin(
-            HistoryHeader(unix_offset_ms=self._recorder.unix_offset_ms, prefix=self._prefix, bounds=bounds)
+            HistoryHeader(
+                bullmq=self._bench.oracle_version,
+                unix_offset_ms=self._recorder.unix_offset_ms,
+                prefix=self._prefix,
+                bounds=bounds,
+            )
         )
 
     def _open_handles(self, process: ClientProcess) -> None:

@@ -55,6 +55,7 @@ from conformance.environment.clients import Launch
 from conformance.environment.drivers import introduced
 from conformance.environment.prepare import Environment
 from conformance.observe.tables import Snapshot
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 LOCK_MS = 2000
 STALLED_INTERVAL_MS = 1000
@@ -255,6 +256,7 @@ def _start_all(processes: Sequence[ClientProcess]) -> None:
 def _history_header(options: ChaosOptions, recorder: HistoryRecorder, prefix: str) -> HistoryHeader:
     return HistoryHeader(
         client=options.client.name,
+        bullmq=options.oracle or BULLMQ_VERSION,
         topology=options.topology,
         faults=[fault.name for fault in options.faults],
         seed=options.seed,

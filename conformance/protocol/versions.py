@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from conformance.protocol.scripts import BULLMQ_VERSION
 
-SUPPORTED_ORACLES: Final = (BULLMQ_VERSION, "5.81.5")
+SUPPORTED_ORACLES: Final = (BULLMQ_VERSION, "5.81.5", "6.7.0")
 """Oracles on which every scenario's own statements hold: what does not is an error of the kit.
 
 With any other version, such a scenario is `changed`: shown, and compared as far as its steps went.

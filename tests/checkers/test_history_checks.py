@@ -160,6 +160,15 @@ def test_markers_at_rest() -> None:
     assert judged("markers", [], END).verdict == "ok"
 
 
+@pytest.mark.parametrize(("bullmq", "broken"), [("5.62.0", ["paused-list"]), ("6.7.0", [])])
+def test_the_invariants_at_the_end_are_those_of_the_oracles_version(bullmq: str, broken: list[str]) -> None:
+    """BullMQ 6 leaves the jobs of a paused queue in `wait`."""
+    paused = {"q:1": snapshot_builders.job(name="a"), "q:wait": ["1"], "q:id": "1", "q:meta": {"paused": "1"}}
+    results = check_history(History(HistoryHeader(bullmq=bullmq), ()), snapshot_builders.snapshot(paused))
+    found = [finding.message.partition(":")[0] for result in results for finding in result.findings]
+    assert [name for name in found if name == "paused-list"] == broken
+
+
 def test_orphans_at_rest() -> None:
     locked = snapshot_builders.snapshot({"q:1:lock": "t1"}, ttls={"q:1:lock": 100})
     active = end_state("1=a", container="active")

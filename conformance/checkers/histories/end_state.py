@@ -193,7 +193,8 @@ def _tidiness(
         yield NO_SNAPSHOT
         return
     statistics.count()
-    for violation in check_snapshot(evidence.snapshot, _switched_off(evidence)):
+    version = evidence.history.header.bullmq
+    for violation in check_snapshot(evidence.snapshot, _switched_off(evidence), version=version):
         if violation.kind == "times-in-order" and _held_up(evidence, violation.key):
             continue
         if (violation.kind in MARKERS) == markers:

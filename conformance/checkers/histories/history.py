@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from conformance.problems import UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 FORMAT = 1
 
@@ -68,11 +69,12 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     """Who was examined, and how.
 
     `evidence`: whether an invariant has to have seen as much as it says itself (`full`), or whatever there was (`some`:
-    crash points, whose pieces of work are small).
+    crash points, whose pieces of work are small). `bullmq`: the version whose invariants hold at the end.
     """
 
     format: int = FORMAT
     client: str = ""
+    bullmq: str = BULLMQ_VERSION
     topology: str = "single"
     faults: list[str] = []
     seed: int = 0
