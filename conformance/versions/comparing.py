@@ -26,7 +26,7 @@ Announce = Callable[[str], None]
 ScriptReader = Callable[[str], Mapping[str, RawScript]]
 """Gives the scripts of a version by name."""
 
-_RELEASE = re.compile(r"\d+\.\d+\.\d+")
+_RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 Dated = TypeVar("Dated", bound=msgspec.Struct)
 
@@ -93,10 +93,11 @@ class Comparison:
 
     def _with_releases(self, record: VersionDiff, changes: Mapping[Sign, Change]) -> VersionDiff:
         looking = _Looking(self, {sign: change.scenarios[0] for sign, change in changes.items()})
-        found = find_releases(list(changes), self.releases, looking.look, self.announce, _stated_releases())
+        found = find_releases(_with_stated_releases(changes), self.releases, looking.look, self.announce)
         before, after = self.scripts(self.older), self.scripts(self.newer)
         calls = dict(changed_calls(before, self.older, after, self.newer))
-        dates = find_releases(list(calls), self.releases, self._called, self.announce, _called_otherwise())
+        stated = {sign: {change.since for change in CHANGES if sign.name in change.signatures} for sign in calls}
+        dates = find_releases(stated, self.releases, self._called, self.announce)
         return msgspec.structs.replace(
             record,
             releases=list(self.releases),
@@ -144,15 +145,21 @@ class _Looking:
         return {sign: None if signs is None else sign in signs for sign, signs in seen.items()}
 
 
-def _stated_releases() -> set[str]:
-    """The releases that the ledger and the scenarios name as those of a change."""
-    rows = [text for row in load_ledger().values() for text in (row.versions, *(later.since for later in row.later))]
-    return set(_RELEASE.findall(" ".join([*rows, *(made.bullmq for _, made in all_scenarios())])))
+def _with_stated_releases(signs: Collection[Sign]) -> dict[Sign, set[str]]:
+    """The signs, with the releases that the ledger and the scenarios name as those of a change."""
+    stated: dict[str, set[str]] = {}
+    for row in load_ledger().values():
+        texts = [row.versions, *(later.since for later in row.later)]
+        stated[row.id] = _releases_of(" ".join(texts))
+    for _, made in all_scenarios():
+        for requirement in made.requirements:
+            stated.setdefault(requirement, set()).update(_releases_of(made.bullmq))
+    return {sign: stated.get(sign.requirement, set()) for sign in signs}
 
 
-def _called_otherwise() -> set[str]:
-    """The releases in which the kit's own table has another call of a script."""
-    return {change.since for change in CHANGES}
+def _releases_of(versions: str) -> set[str]:
+    """The bounds of a range: `<6` is about 6.0.0."""
+    return {bound + ".0" * (2 - bound.count(".")) for bound in _RELEASE.findall(versions)}
 
 
 def _dated(change: Dated, found: Found) -> Dated:

@@ -27,7 +27,7 @@ class Found:
 
 @dataclass
 class _Interval:
-    """Places in the list of releases: at `low` it is unchanged, at `high` changed; -1 and the length: not looked at."""
+    """Places in the list of releases: at `low` it is unchanged, at `high` changed; -1: not even the first was seen."""
 
     low: int
     high: int
@@ -42,29 +42,27 @@ class _Interval:
 
 
 def find_releases(
-    sought: Collection[Sought],
+    sought: Mapping[Sought, Collection[str]],
     releases: Sequence[str],
     look: Look[Sought],
     announce: Callable[[str], None],
-    guesses: Collection[str] = (),
 ) -> dict[Sought, Found]:
-    """The release in which each change came. `releases`: oldest first; the first is unchanged, the last is changed.
+    """The release in which each change came. `releases`: oldest first; the last one has been seen to be changed.
 
-    Both ends are looked at as well: what is not so there has no release, and `unknown` says it. A change that came,
-    went and came again is found where it came once. `guesses`: releases in which somebody says that something changed;
-    they and the releases before them are looked at first.
+    `sought`: each change with the releases in which somebody says that it came; they and the releases before them are
+    looked at first. What the first release shows as well has no release, and `unknown` says it. A change that came,
+    went and came again is found where it came once.
     """
-    search = _Search(releases, look, announce, {each: _Interval(-1, len(releases)) for each in sought})
-    search.ask(len(releases) - 1)
-    search.ask(0)
-    for guess in [place for place, release in enumerate(releases) if release in guesses]:
-        search.ask(guess)
-        search.ask(guess - 1)
-    for _ in range(len(releases)):  # each question rules at least one release out, for at least one change
+    search = _Search(releases, look, announce, {each: _Interval(-1, len(releases) - 1) for each in sought})
+    for guess, release in enumerate(releases):
+        guessed = [each for each, guesses in sought.items() if release in guesses]
+        search.ask(guess, guessed)
+        search.ask(guess - 1, guessed)
+    for _ in releases:  # each question rules at least one release out, for at least one change
         place = search.next_place()
         if place is None:
             break
-        search.ask(place)
+        search.ask(place, search.intervals)
     return {each: search.found(each) for each in sought}
 
 
@@ -80,9 +78,10 @@ class _Search(Generic[Sought]):
         widest = sorted(self.intervals.values(), key=lambda interval: interval.low - interval.high)
         return next((middle for interval in widest if (middle := interval.middle) is not None), None)
 
-    def ask(self, place: int) -> None:
-        """Look at one release for everything whose interval it is in."""
-        asked = [each for each, it in self.intervals.items() if it.low < place < it.high and not it.unclear]
+    def ask(self, place: int, among: Collection[Sought]) -> None:
+        """Look at one release for those whose interval it is in."""
+        inside = [(each, self.intervals[each]) for each in among]
+        asked = [each for each, it in inside if it.low < place < it.high and not it.unclear]
         if not asked:
             return
         self.announce(f"looking at {self.releases[place]} for {len(asked)} of {len(self.intervals)} changes")
@@ -96,8 +95,6 @@ class _Search(Generic[Sought]):
             interval.unclear = f"with {release} it is not clear"
         elif changed and place == 0:
             interval.unclear = f"{release} does so against itself as well"
-        elif not changed and place == len(self.releases) - 1:
-            interval.unclear = f"{release} does not do so each time"
         elif changed:
             interval.high = place
         else:
