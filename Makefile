@@ -56,6 +56,7 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	mv conformance/report/schema/summary.schema.json.new conformance/report/schema/summary.schema.json
 	$(BIN)/python -m conformance.report.matrix > conformance/report/schema/matrix.schema.json.new
 	mv conformance/report/schema/matrix.schema.json.new conformance/report/schema/matrix.schema.json
+	$(BIN)/python -m conformance.report.versions docs/versions/*.json
 	$(BIN)/python -m tests.report.recorded --write
 	$(BIN)/bullmq-conformance ledger page > docs/requirements.md.new
 	mv docs/requirements.md.new docs/requirements.md

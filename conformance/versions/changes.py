@@ -88,7 +88,7 @@ class ScriptChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     unknown: str = ""
 
 
-class VersionDiff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class VersionDiff(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a comparison, which every page is computed from.
 
     `older`, `newer`: versions of BullMQ; `selected`: the patterns of scenarios, all where there are none. `scenarios`:

@@ -1,0 +1,73 @@
+"""The search for releases finds the first that is changed, shares what it plays, and says what it cannot find."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+
+from conformance.versions.searching import Found, find_releases
+
+RELEASES = [f"5.{number}.0" for number in range(100)]
+
+
+class Past:
+    """Releases with a past: each change is there from its release on. `asked`: what was looked at, in order."""
+
+    def __init__(self, **since: str) -> None:
+        self.since = since
+        self.asked: list[str] = []
+        self.unclear: set[str] = set()
+
+    def look(self, release: str, sought: Collection[str]) -> dict[str, bool | None]:
+        self.asked.append(release)
+        place = RELEASES.index(release)
+        found: dict[str, bool | None] = {each: place >= RELEASES.index(self.since[each]) for each in sought}
+        return {each: None if each in self.unclear else held for each, held in found.items()}
+
+    def find(self, **guesses: str) -> dict[str, Found]:
+        sought = {each: {guesses[each]} if each in guesses else set() for each in self.since}
+        return find_releases(sought, RELEASES, self.look, lambda _text: None)
+
+
+@pytest.mark.parametrize("place", [1, 2, 37, 98, 99])
+def test_the_first_release_that_is_changed_is_found(place: int) -> None:
+    past = Past(change=RELEASES[place])
+    assert past.find() == {"change": Found(RELEASES[place - 1], RELEASES[place])}
+    assert len(past.asked) <= 8
+
+
+def test_both_neighbours_were_looked_at() -> None:
+    past = Past(change="5.37.0")
+    past.find()
+    assert {"5.36.0", "5.37.0"} <= set(past.asked)
+
+
+def test_changes_of_one_release_are_sought_together() -> None:
+    alone, many = Past(a="5.37.0"), Past(a="5.37.0", b="5.37.0", c="5.37.0")
+    alone.find()
+    many.find()
+    assert many.asked == alone.asked
+
+
+def test_a_right_guess_is_all_that_is_looked_at() -> None:
+    past = Past(change="5.37.0")
+    assert past.find(change="5.37.0")["change"].release == "5.37.0"
+    assert past.asked == ["5.37.0", "5.36.0"]
+
+
+def test_a_wrong_guess_does_no_harm() -> None:
+    assert Past(change="5.37.0").find(change="5.80.0") == {"change": Found("5.36.0", "5.37.0")}
+    assert Past(change="5.37.0").find(change="7.0.0") == {"change": Found("5.36.0", "5.37.0")}
+
+
+def test_what_the_first_release_shows_as_well_did_not_come() -> None:
+    assert Past(change="5.0.0").find() == {"change": Found(unknown="5.0.0 does so against itself as well")}
+
+
+def test_what_is_not_clear_has_no_release_and_stops_nobody_else() -> None:
+    past = Past(a="5.37.0", b="5.37.0")
+    past.unclear = {"a"}
+    found = past.find()
+    assert found["a"].unknown.endswith("it is not clear")
+    assert found["b"].release == "5.37.0"
