@@ -13,12 +13,18 @@ from rich.console import Console
 from rich.text import Text
 
 from conformance.driver.authoring import SKELETONS, CheckStep, check_driver, write_skeleton
+from conformance.driver.messages import Ready
+from conformance.driver.probe import EVENTS_STEP
 from conformance.driver.transports import ChildProcess
 from conformance.environment.clients import Launch, find_toolchain
+from conformance.gate.prospects import Reach, reach_of
 from conformance.servers import FORMS, RedisInstance, open_server
 from conformance.servers.connection import explained
 
 OK, NOT_OK, BROKEN = 0, 1, 3
+
+MOST_PROSPECTS = 3
+"""More would be a list of everything that is missing."""
 
 
 @click.group("driver")
@@ -46,10 +52,12 @@ def check(setting: str | None, seed: int, client: str, command: tuple[str, ...])
 
     launch = find_toolchain("", announce).launch(client) if client else Launch("driver", list(command))
     with open_server(setting, announce=announce) as server:
-        steps = _check(launch, server, seed)
+        steps, ready = _check(launch, server, seed)
     for step in steps:
         _print_step(console, step)
     _print_summary(console, steps)
+    if ready is not None:
+        _print_prospects(console, reach_of(ready, reads_events=_reads_events(steps)))
     click.get_current_context().exit(_exit_code(steps))
 
 
@@ -68,19 +76,22 @@ def new(language: str, out: Path | None) -> None:
     click.echo(f"  {build}bullmq-conformance driver check -- {shlex.join(skeleton.command)}")
 
 
-def _check(launch: Launch, server: RedisInstance, seed: int) -> list[CheckStep]:
+def _check(launch: Launch, server: RedisInstance, seed: int) -> tuple[list[CheckStep], Ready | None]:
+    """Try the driver. What it has declared is None where it did not get through the handshake."""
     prefix = server.fresh_prefix()
+    declared: list[Ready] = []
+
+    def start() -> ChildProcess:
+        connection = ChildProcess.start(launch.command, seed=seed, env=launch.environment)
+        declared.append(connection.ready)
+        return connection
+
     with ExitStack() as stack:
         stack.enter_context(explained(server))
         redis: Any = stack.enter_context(server.connect())
         stack.callback(server.remove_traces, prefix)
-        return check_driver(
-            lambda: ChildProcess.start(launch.command, seed=seed, env=launch.environment),
-            address=server.for_drivers,
-            redis=redis,
-            prefix=prefix,
-            seed=seed,
-        )
+        steps = check_driver(start, address=server.for_drivers, redis=redis, prefix=prefix, seed=seed)
+    return steps, next(iter(declared), None)
 
 
 def _print_step(console: Console, step: CheckStep) -> None:
@@ -101,6 +112,20 @@ def _print_summary(console: Console, steps: Sequence[CheckStep]) -> None:
         console.print(Text(f"not yet: {', '.join(failed)}", style="bold red"))
     else:
         console.print(Text("the driver works as far as it declares", style="bold green"))
+
+
+def _reads_events(steps: Sequence[CheckStep]) -> bool:
+    return any(step.name == EVENTS_STEP and step.tried and step.ok for step in steps)
+
+
+def _print_prospects(console: Console, reach: Reach) -> None:
+    """Say how far the driver gets, and what is worth most to be written next."""
+    so_far = f"a run can decide {reach.decidable} of {reach.examined} requirements with it"
+    whole = f"{so_far}: it declares everything that counts"
+    console.print(Text(so_far if reach.prospects else whole), soft_wrap=True)
+    for prospect in reach.prospects[:MOST_PROSPECTS]:
+        requirements = "1 requirement" if prospect.unlocks == 1 else f"{prospect.unlocks} requirements"
+        console.print(Text(f"  with {prospect.what} you unlock {requirements}", style="yellow"), soft_wrap=True)
 
 
 def _exit_code(steps: Sequence[CheckStep]) -> int:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from conformance.checkers.snapshot_checks import checks_table
 from conformance.checkers.traffic import ALL_CHECKS as TRAFFIC_CHECKS
-from conformance.environment.clients import client_names
+from conformance.environment.clients import client_entries
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.gate.selection import scenarios_by_requirement
 from conformance.ledger.loader import STATUSES, Ledger, Requirement, load_claims, load_ledger
@@ -80,7 +80,7 @@ def _list_others(console: Console, what: str) -> None:
 
 def _other_rows(what: str) -> Iterator[Sequence[str]]:
     if what == "clients":
-        yield from ([name] for name in client_names())
+        yield from ([entry.name, entry.description, entry.obstacle or "ready"] for entry in client_entries())
     elif what == "rules":
         yield from rules_table()
     else:

@@ -45,19 +45,39 @@ KNOWN_CAPABILITIES = frozenset(get_args(Capability))
 
 @dataclass(frozen=True)
 class DriverSkeleton:
-    """A language that there is a skeleton for. `command` starts the driver inside its folder, `build` comes before."""
+    """A language that there is a skeleton for. `command` starts the driver inside its folder, `build` comes before.
+
+    `server`: the kit's own file that speaks the protocol in this language, and the name that it has in the skeleton;
+    it is copied, because the driver has to work where the kit is not installed.
+    """
 
     language: str
     command: tuple[str, ...]
     build: tuple[str, ...] = ()
+    server: tuple[str, str] | None = None
 
 
 SKELETONS = {
     skeleton.language: skeleton
     for skeleton in (
-        DriverSkeleton("python", ("python", "driver.py")),
+        DriverSkeleton("python", ("python", "driver.py"), server=("serve.py", "driver_server.py")),
         DriverSkeleton("node", ("node", "driver.mjs")),
         DriverSkeleton("go", ("./driver",), build=("go", "build", "-o", "driver", ".")),
+        DriverSkeleton(
+            "rust",
+            ("target/release/driver",),
+            build=("cargo", "build", "--release"),
+            server=("serve.rs", "serve.rs"),
+        ),
+        DriverSkeleton(
+            "java",
+            ("java", "-cp", "out:lib/*", "Driver"),
+            build=("javac", "-cp", "lib/*", "-d", "out", "Driver.java", "Json.java"),
+        ),
+        DriverSkeleton("php", ("php", "driver.php")),
+        DriverSkeleton("ruby", ("ruby", "driver.rb")),
+        DriverSkeleton("csharp", ("dotnet", "out/Driver.dll"), build=("dotnet", "build", "-c", "Release", "-o", "out")),
+        DriverSkeleton("elixir", ("elixir", "driver.exs")),
     )
 }
 
@@ -83,11 +103,12 @@ def write_skeleton(language: str, folder: Path) -> list[Path]:
 
 
 def _contents(language: str) -> Iterator[tuple[str, str]]:
-    """Yield file names and contents. Python's bring the server loop: they run where the kit is not installed."""
+    """Yield file names and contents."""
     for template in sorted((TEMPLATES / language).glob(f"*{SUFFIX}")):
         yield template.name.removesuffix(SUFFIX), template.read_text("utf-8")
-    if language == "python":
-        yield "driver_server.py", (TEMPLATES.parent / "serve.py").read_text("utf-8")
+    if server := SKELETONS[language].server:
+        ours, theirs = server
+        yield theirs, (TEMPLATES.parent / ours).read_text("utf-8")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ RANDOM_OPERATIONS = 3
 HONESTY_QUEUE = "honesty"
 HONESTY_HANDLE = "honesty"
 SMOKE_TOKEN = "driver-check"
+EVENTS_STEP = "events"
 SEEN_WITHIN_MS = 10_000
 POLL_SECONDS = 0.01
 
@@ -382,7 +383,7 @@ SMOKE_STEPS = (
         hint="in processor `ask`, send the event `job` and wait, without blocking other calls, for `resolve`",
     ),
     SmokeStep(
-        name="events",
+        name=EVENTS_STEP,
         run=event_reader,
         needs=("open", "queue.add"),
         hint="role events opens the client's event reader and sends each entry as the event `queue-event`",

@@ -11,13 +11,14 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 
+from conformance.environment.client_builds import BuildStep, ClientBuild
 from conformance.environment.python_environments import PythonPackages, ensure_python_environment
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
@@ -61,7 +62,7 @@ NOBODY = Launch("nobody", [])
 
 
 class ClientFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`client.toml`: `command` may use `{python}` (of its own environment) and `{here}` (its folder)."""
+    """`client.toml`: `command` may use `{python}` (of its own environment), `{here}` and `{program}` (built)."""
 
     description: str
     command: tuple[str, ...]
@@ -69,6 +70,12 @@ class ClientFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A hashed requirements file beside it; installed once into an environment of its own."""
     package: str | None = None
     """The package on PyPI that `NAME@VERSION` takes another version of."""
+    build: BuildStep | None = None
+    """For a client that is compiled: how its driver is built, once for each state of its source."""
+
+    def build_in(self, folder: Path, client: str) -> ClientBuild | None:
+        """The build of this client, whose folder it is; None for one that is not built."""
+        return ClientBuild(client, folder, self.build) if self.build else None
 
 
 def client_folders() -> dict[str, Path]:
@@ -80,6 +87,29 @@ def client_folders() -> dict[str, Path]:
 def client_names() -> list[str]:
     """Every name that `--client` takes."""
     return ["reference", "node", *client_folders()]
+
+
+@dataclass(frozen=True)
+class ClientEntry:
+    """A client as it is listed. `obstacle`: what keeps it from being run on this machine; empty where nothing does."""
+
+    name: str
+    description: str
+    obstacle: str = ""
+
+
+def client_entries() -> Iterator[ClientEntry]:
+    """Every client that comes with the kit, and whether it can be run here."""
+    yield ClientEntry("reference", "The kit's own Python client")
+    yield ClientEntry("node", "Node.js BullMQ in any version, such as node@5.81.5 or node@newest-6")
+    for name, folder in client_folders().items():
+        described = _described(folder)
+        build = described.build_in(folder, name)
+        yield ClientEntry(name, described.description, build.obstacle() if build else "")
+
+
+def _described(folder: Path) -> ClientFile:
+    return msgspec.convert(tomllib.loads((folder / "client.toml").read_text("utf-8")), ClientFile)
 
 
 @dataclass(frozen=True)
@@ -152,12 +182,14 @@ class Toolchain:
                 f"unknown client {client!r}",
                 hint=f"use one of {', '.join(client_names())}, or give your driver's command after `--`",
             )
-        described = msgspec.convert(tomllib.loads((folder / "client.toml").read_text("utf-8")), ClientFile)
+        described = _described(folder)
         packages = _python_packages(client, folder, described, version, chosen)
         python = sys.executable
         if packages:
             python = str(ensure_python_environment(client, packages, announce=self.announce))
-        command = [part.format(python=python, here=folder) for part in described.command]
+        build = described.build_in(folder, client)
+        program = build.ensure(self.announce) if build else ""
+        command = [part.format(python=python, here=folder, program=program) for part in described.command]
         return Launch(f"{client}@{version}" if version else client, command)
 
 
@@ -166,7 +198,12 @@ def _python_packages(
 ) -> PythonPackages | None:
     """What the client's environment holds: its pinned list, or the versions that were asked for; None for no list."""
     if not described.requirements:
-        _refuse({**chosen, **({client: version} if version else {})}, f"client {client!r}, which has no environment")
+        fixed = (
+            f"client {client!r}, whose {described.build.lock} pins it"
+            if described.build
+            else (f"client {client!r}, which has no environment")
+        )
+        _refuse({**chosen, **({client: version} if version else {})}, fixed)
         return None
     if not version and not chosen:
         return PythonPackages.pinned(folder / described.requirements)

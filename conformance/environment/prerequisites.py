@@ -47,6 +47,10 @@ def _go(_: str) -> str:
     return _fails(["go", "version"])
 
 
+def _rust(_: str) -> str:
+    return _fails(["cargo", "--version"])
+
+
 def _node(setting: str) -> str:
     return _fails([setting or "node", "--version"])
 
@@ -66,7 +70,13 @@ def _output(command: list[str]) -> str:
     return done.stdout + done.stderr
 
 
-CHECKS: dict[str, Callable[[str], str]] = {"docker": _docker, "go": _go, "java": _java, "node": _node}
+CHECKS: dict[str, Callable[[str], str]] = {
+    "docker": _docker,
+    "go": _go,
+    "java": _java,
+    "node": _node,
+    "rust": _rust,
+}
 """What is missing, as a text, by the name of the prerequisite; empty when it is there."""
 
 HINTS = {
@@ -74,6 +84,7 @@ HINTS = {
     "docker": "install Docker and start its engine",
     "java": f"install a JDK {OLDEST_JAVA} or newer",
     "node": "install Node.js 18 or newer, or name it with --node",
+    "rust": "install Rust, for example with rustup",
 }
 
 

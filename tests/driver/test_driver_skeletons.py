@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
@@ -19,40 +23,96 @@ from conformance.driver.transports import ChildProcess
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance
 
-PROGRAMS = {"python": sys.executable, "node": "node", "go": "go"}
+PROGRAMS = {
+    "python": sys.executable,
+    "node": "node",
+    "go": "go",
+    "rust": "cargo",
+    "java": "javac",
+    "php": "php",
+    "ruby": "ruby",
+    "csharp": "dotnet",
+    "elixir": "elixir",
+}
+
+ALWAYS = {"python", "node", "go", "rust", "java"}
+"""Languages that every machine that runs these tests has; the others are tried where they are."""
+
+PRINTS = {
+    "python": "print('chatty')",
+    "node": "console.log('chatty'); process.stdout.write('chatty\\n');",
+    "go": 'fmt.Println("chatty")',
+    "rust": 'println!("chatty");',
+    "java": 'System.out.println("chatty");',
+    "php": 'echo "chatty\\n";',
+    "ruby": "puts 'chatty'; system('echo chatty')",
+    "csharp": 'Console.WriteLine("chatty");',
+    "elixir": 'IO.puts("chatty")',
+}
+"""What a client might print while it is opened."""
+
+BUILD_SECONDS = 600
+
+Skeleton = tuple[list[str], Path]
 
 
 @pytest.fixture(params=sorted(SKELETONS))
-def skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], Path]:
-    """The command and the folder of a fresh skeleton, built if it has to be."""
+def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
+    """The command and the folder of a skeleton, built if it has to be; its `open` prints to stdout."""
     skeleton = SKELETONS[request.param]
     program = shutil.which(PROGRAMS[skeleton.language])
-    assert program, f"{skeleton.language} is needed for this test"
+    if program is None and skeleton.language not in ALWAYS:
+        pytest.skip(f"{PROGRAMS[skeleton.language]} is not installed, and no test needs it elsewhere")
+    assert program, f"{PROGRAMS[skeleton.language]} is needed for this test"
     folder = tmp_path / skeleton.language
-    write_skeleton(skeleton.language, folder)
+    make_chatty(write_skeleton(skeleton.language, folder), PRINTS[skeleton.language])
     if skeleton.build:
-        done = subprocess.run(skeleton.build, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            skeleton.build, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+        )
         assert done.returncode == 0, done.stderr
-        return [str(folder / skeleton.command[0])], folder
+    start, *words = skeleton.command
     isolated = ["-I", "-S"] if skeleton.language == "python" else []  # it has to run where the kit is not installed
-    return [program, *isolated, *skeleton.command[1:]], folder
+    return [str(folder / start) if "/" in start else shutil.which(start) or program, *isolated, *words], folder
 
 
-def test_a_skeleton_shakes_hands_is_honest_and_passes_the_check(
-    skeleton: tuple[list[str], Path], address: RedisAddress, redis: Any, prefix: str
+def make_chatty(files: list[Path], line: str) -> None:
+    """Put a line where `open` is to make the client's queue."""
+    for path in files:
+        text = path.read_text("utf-8")
+        place = re.search(r"^ *\t*(?=(#|//) Your client: (create the queue|connect to))", text, re.MULTILINE)
+        if place:
+            path.write_text(f"{text[: place.start()]}{place[0]}{line}\n{text[place.start() :]}", "utf-8")
+            return
+    raise AssertionError(f"no place for the client's queue in {files}")
+
+
+def test_a_skeleton_shakes_hands_is_honest_passes_the_check_and_may_print(
+    chatty_skeleton: Skeleton, address: RedisAddress, redis: Any, prefix: str
 ) -> None:
-    command, folder = skeleton
+    command, folder = chatty_skeleton
     connection = ChildProcess.start(command, seed=1, cwd=folder)
     assert sorted(connection.ready.ops) == ["close", "open", "reset"]
     notes = probe_honesty(connection, address=address, redis=redis, prefix=prefix, seed=1)
     assert notes == ["queue.add is not declared: no write of this driver could be looked for in Redis"]
     assert connection.call_raw("close", {"force": False}, handle="nobody").status == "fail"
+    opening = {"role": "queue", "queue": "q", "prefix": prefix, "redis": msgspec.to_builtins(address)}
+    assert connection.call_raw("open", opening, handle="chatty").status == "ok"
+    eventually(lambda: "chatty" in connection.log_tail())
     assert connection.close() is True
     steps = check_driver(
         lambda: ChildProcess.start(command, seed=1, cwd=folder), address=address, redis=redis, prefix=prefix, seed=1
     )
     assert [step.name for step in steps if not step.ok] == []
     assert [step.name for step in steps if step.tried] == ["handshake", "honesty", "open", "reset", "end"]
+
+
+def eventually(probe: Callable[[], bool]) -> None:
+    """Wait until something is so. The log is read by a thread of its own."""
+    deadline = time.monotonic() + 10
+    while not probe():
+        assert time.monotonic() < deadline, "waited 10 s for the print in the log"
+        time.sleep(0.01)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -64,7 +124,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_language_without_a_skeleton(tmp_path: Path) -> None:
-    with pytest.raises(UsageProblem, match="no skeleton for 'cobol' — use one of python, node, go"):
+    with pytest.raises(UsageProblem, match="no skeleton for 'cobol' — use one of python, node, go, rust, java"):
         write_skeleton("cobol", tmp_path)
 
 
@@ -105,6 +165,8 @@ def test_check_prints_every_step_and_what_to_do_next(server: RedisInstance, tmp_
     assert "my-client 0.0.0 (python)" in result.output
     assert "not tried: queue.add not declared" in result.output
     assert "next: declare queue.add" in result.output
+    assert re.search(r"a run can decide 0 of \d+ requirements with it", result.output)
+    assert re.search(r"with queue\.add you unlock \d{2,} requirements", result.output)
     assert "the driver works as far as it declares" in result.output
 
 
@@ -150,6 +212,7 @@ def test_check_takes_a_client_by_name(server: RedisInstance) -> None:
     result = invoke("check", "--redis", server.url, "--client", "reference")
     assert result.exit_code == 0, result.output
     assert "the driver works as far as it declares" in result.output
+    assert "it declares everything that counts" in result.output
 
 
 def test_check_takes_one_driver_only() -> None:

@@ -1,0 +1,148 @@
+"""Clients that are built, in Rust or Go for example: one build for each state of their source, kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from conformance.problems import EnvironmentProblem
+from conformance.upstream.package import CACHE_VARIABLE, cache_folder, exclusive_lock
+
+LAST_LINES = 6
+
+
+@dataclass(frozen=True)
+class BuildTool:
+    """What builds clients of one language. `program` is looked for on the PATH; `hint` says how to get it."""
+
+    program: str
+    hint: str
+
+
+BUILD_TOOLS = {
+    "rust": BuildTool("cargo", "install Rust, for example with rustup"),
+    "go": BuildTool("go", "install Go"),
+    "java": BuildTool("javac", "install a JDK 17 or newer"),
+}
+"""By the name that `toolchain` has in a `client.toml`."""
+
+
+class BuildStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The table `[build]` of a `client.toml`.
+
+    `command` runs in the client's folder; `{work}` in it is a folder of the cache that stays from build to build, so
+    that dependencies are compiled once. `program` is the file below `{work}` that the driver is started from.
+    `sources` are the files and folders, relative to the client's, that decide about a new build; `lock` is the one
+    among them that pins every dependency.
+    """
+
+    toolchain: str
+    command: tuple[str, ...]
+    program: str
+    lock: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ClientBuild:
+    """The build of one client, whose `client.toml` and source are in `folder`."""
+
+    client: str
+    folder: Path
+    step: BuildStep
+
+    @property
+    def tool(self) -> BuildTool:
+        """What it is built with. Raises KeyError for a toolchain that the kit does not know."""
+        return BUILD_TOOLS[self.step.toolchain]
+
+    @property
+    def program(self) -> Path:
+        """Where the built program is in the cache, whether it is there yet or not."""
+        return cache_folder() / f"built-{self.client}-{self._key()}" / Path(self.step.program).name
+
+    def obstacle(self) -> str:
+        """What keeps it from being run on this machine, with what to do about it; empty where nothing does."""
+        if self.program.exists() or shutil.which(self.tool.program):
+            return ""
+        return f"needs {self.tool.program}: {self.tool.hint}"
+
+    def ensure(self, announce: Callable[[str], None]) -> Path:
+        """The built program; builds it first unless this state of its source was built before.
+
+        Raises EnvironmentProblem where the toolchain is missing, the build fails (with its last lines), or the cache
+        cannot be written.
+        """
+        program = self.program
+        try:
+            if not program.exists():
+                self._build_once(program, announce)
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"the cache folder {program.parent.parent} cannot be used: {error}",
+                hint=f"set {CACHE_VARIABLE} to a writable folder",
+            ) from error
+        return program
+
+    def _build_once(self, program: Path, announce: Callable[[str], None]) -> None:
+        if shutil.which(self.tool.program) is None:
+            raise EnvironmentProblem(
+                f"client {self.client!r} is built with {self.tool.program}, which is not on the PATH",
+                hint=self.tool.hint,
+            )
+        work = cache_folder() / f"build-{self.step.toolchain}"
+        work.mkdir(parents=True, exist_ok=True)
+        # Builds share what they compile, so that only one may be under way.
+        with exclusive_lock(
+            work.parent / f".{work.name}.lock", on_wait=lambda: announce("waiting for another build ...")
+        ):
+            if not program.exists():
+                announce(f"building the client {self.client!r} with {self.tool.program} (once; takes some minutes)")
+                self._run(work)
+                self._keep(work / self.step.program, program)
+
+    def _run(self, work: Path) -> None:
+        command = [word.format(work=work) for word in self.step.command]
+        done = subprocess.run(
+            command, cwd=self.folder, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        )
+        if done.returncode:
+            tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-LAST_LINES:])
+            raise EnvironmentProblem(
+                f"the client {self.client!r} could not be built: {tail}",
+                hint=f"run `{' '.join(command)}` in {self.folder} to see all of it",
+            )
+
+    def _keep(self, built: Path, program: Path) -> None:
+        """Copy what was built into the cache. The folder appears there whole or not at all."""
+        part = Path(tempfile.mkdtemp(prefix=f"{program.parent.name}.part-", dir=program.parent.parent))
+        try:
+            shutil.copy2(built, part / program.name)
+            part.chmod(0o755)
+            part.rename(program.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+
+    def _key(self) -> str:
+        """Tells states of the source apart, and machines that share a cache."""
+        digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {self.step.command}".encode())
+        for path in _files(self.folder, self.step.sources):
+            digest.update(f"\0{os.path.relpath(path, self.folder)}\0".encode())
+            digest.update(path.read_bytes())
+        return digest.hexdigest()[:12]
+
+
+def _files(folder: Path, sources: Sequence[str]) -> Iterator[Path]:
+    """Every file that is named, or is in a folder that is named, in one order everywhere."""
+    for source in sources:
+        path = folder / source
+        yield from sorted(found for found in path.rglob("*") if found.is_file()) if path.is_dir() else [path]

@@ -1,0 +1,79 @@
+"""What a driver would gain by its next operation: how many requirements a run could decide then. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from conformance.driver.authoring import CAPABILITY_OPS
+from conformance.driver.messages import Ready
+from conformance.driver.ops import REGISTRY
+from conformance.gate.decided import OPENING_AND_CLOSING
+from conformance.ledger.loader import load_ledger
+from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, load_operations
+from conformance.participants.played_worker import PLAYED_BY_LOOPS
+
+MANUAL_WORKER = "manual-worker"
+MANAGED_WORKER = "managed-worker"
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """One thing that a driver does not do yet. `unlocks`: so many more requirements could be decided with it."""
+
+    what: str
+    unlocks: int
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a driver gets. `decidable` of `examined` requirements are about something that it does.
+
+    `prospects`: what it lacks, the most valuable first; only what unlocks something.
+    """
+
+    decidable: int
+    examined: int
+    prospects: tuple[Prospect, ...]
+
+
+def reach_of(ready: Ready, *, reads_events: bool) -> Reach:
+    """Work out how far a driver gets with what it declares. `reads_events`: it opens handles of the role events."""
+    can = _can(frozenset(ready.ops), frozenset(ready.capabilities), reads_events=reads_events)
+    now = _decidable(can)
+    found = [Prospect(what, len(_decidable(can | more) - now)) for what, more in _steps(ready, reads_events)]
+    worthwhile = sorted((each for each in found if each.unlocks), key=lambda each: (-each.unlocks, each.what))
+    return Reach(len(now), sum(row.examined for row in load_ledger().values()), tuple(worthwhile))
+
+
+def _can(ops: frozenset[str], capabilities: frozenset[str], *, reads_events: bool) -> frozenset[str]:
+    """What the client can be seen to do, its loops included; a worker's operations count with its capability only."""
+    can = ops if MANUAL_WORKER in capabilities else ops - PLAYED_BY_LOOPS
+    if MANAGED_WORKER in capabilities:
+        can |= {WORKER_RUN} | (PLAYED_BY_LOOPS if "resolve" in ops else frozenset())
+    return can | {EVENTS_READ} if reads_events else can
+
+
+def _decidable(can: frozenset[str]) -> frozenset[str]:
+    """The examined requirements that are about one of these operations, or about whatever a client does."""
+    if not can - OPENING_AND_CLOSING:
+        return frozenset()
+    table = load_operations()
+    rows = (row.id for row in load_ledger().values() if row.examined)
+    return frozenset(row for row in rows if not table.about(row) or table.about(row) & can)
+
+
+def _steps(ready: Ready, reads_events: bool) -> Iterator[tuple[str, frozenset[str]]]:
+    """What is missing, each with the operations that come within reach by it."""
+    missing = set(REGISTRY) - set(ready.ops) - OPENING_AND_CLOSING
+    loop = {"resolve"} if "resolve" in missing or MANAGED_WORKER not in ready.capabilities else set()
+    if loop:
+        yield f"resolve and the capability {MANAGED_WORKER}", frozenset({"resolve", WORKER_RUN}) | PLAYED_BY_LOOPS
+    manual = PLAYED_BY_LOOPS if MANUAL_WORKER not in ready.capabilities else frozenset()
+    if manual:
+        ops = CAPABILITY_OPS[MANUAL_WORKER]
+        yield f"the capability {MANUAL_WORKER} ({', '.join(ops)})", frozenset(ops)
+    for op in sorted(missing - loop - manual):
+        yield op, frozenset({op})
+    if not reads_events:
+        yield "the role events", frozenset({EVENTS_READ})
