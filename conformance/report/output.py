@@ -11,7 +11,7 @@ from rich.console import Console
 from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
 from conformance.ledger.profiles import ProfileTable, load_profiles
 from conformance.problems import EnvironmentProblem, UsageProblem
-from conformance.report import json_summary, junit, markup, terminal
+from conformance.report import json_summary, junit, markup, terminal, workflow_commands
 from conformance.report.bug_report import FOLDER, bug_reports
 from conformance.report.run_file import Run, RunWriter, read_run
 from conformance.report.summary import RequirementRows, Summary, examined_rows, summarise
@@ -36,6 +36,7 @@ FORMATS: dict[str, ReportFormat] = {
         ReportFormat(name="markdown", file_name="summary.md", render=markup.render_markdown),
         ReportFormat(name="html", file_name="report.html", render=markup.render_html),
         ReportFormat(name="badge", file_name="badge.json", render=json_summary.render_badge),
+        ReportFormat(name="annotations", file_name="annotations.txt", render=workflow_commands.render_annotations),
     )
 }
 

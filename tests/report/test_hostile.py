@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from conformance.report import json_summary, junit, markup, terminal
+from conformance.report import json_summary, junit, markup, terminal, workflow_commands
 from conformance.report.summary import Summary
 from conformance.report.text import (
     SplitText,
@@ -98,6 +98,7 @@ RENDERERS = [
     markup.render_markdown,
     markup.render_html,
     json_summary.render_badge,
+    workflow_commands.render_annotations,
 ]
 
 FOREIGN_TAGS = {"iframe", "img", "svg", "textarea", "object", "embed", "link", "base"}

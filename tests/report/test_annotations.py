@@ -1,0 +1,117 @@
+"""Annotations: one workflow command for each cause, and never one that a client wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from conformance.report import workflow_commands
+from conformance.report.run_file import Run, read_run
+from conformance.report.summary import Summary, summarise
+from conformance.report.workflow_commands import MOST_CAUSES, annotation, render_annotations
+from tests.report import recorded
+
+COMMAND = re.compile(r"\s*::(?P<name>[^ :]+)(?: (?P<properties>.*?))?::(?P<data>.*)")
+TEXTS = st.text(alphabet=st.one_of(st.sampled_from("%\r\n:,;#[]=0AD25 "), st.characters()))
+
+
+@dataclass(frozen=True)
+class Understood:
+    """What the runner of GitHub makes of a line."""
+
+    name: str
+    properties: dict[str, str]
+    data: str
+
+
+def understood(text: str) -> list[Understood]:
+    """Read what a step printed as the runner does: by lines, and decoded in the order that is documented."""
+    found = (COMMAND.fullmatch(line) for line in re.split(r"\r\n|\r|\n", text))
+    return [
+        Understood(
+            name=command["name"],
+            properties={
+                name: decoded(value, {"%3A": ":", "%2C": ",", "%0A": "\n", "%0D": "\r", "%25": "%"})
+                for name, _, value in (each.partition("=") for each in (command["properties"] or "").split(","))
+            },
+            data=decoded(command["data"], {"%0A": "\n", "%0D": "\r", "%25": "%"}),
+        )
+        for command in found
+        if command
+    ]
+
+
+def decoded(text: str, meaning: dict[str, str]) -> str:
+    return re.sub("|".join(meaning), lambda found: meaning[found[0]], text)
+
+
+@given(TEXTS, TEXTS)
+@example("a::b,file=x", "%0A::error::owned\r\n::set-output name=x::y\n##[error]z")
+@example("100%25", "%250A")
+def test_whatever_a_text_holds_is_one_command_with_one_property(title: str, message: str) -> None:
+    line = annotation("warning", title, message)
+    [command] = understood(line)
+    assert (command.name, list(command.properties)) == ("warning", ["title"])
+    assert "##[" not in line
+    # What cannot be seen is written out before; all else arrives as it was.
+    if title.isprintable():
+        assert command.properties["title"] == title
+    if message.isprintable() and "##[" not in message and not re.match(r"\s*::", message):
+        assert command.data == message
+
+
+def test_what_the_runner_prints_again_gives_no_orders() -> None:
+    [command] = understood(annotation("error", "t", "first\n::add-mask::secret\n  ::stop-commands::x"))
+    assert understood(command.data) == []
+
+
+@pytest.mark.parametrize("careless", ["_data", "_property"])
+def test_a_text_that_is_not_encoded_is_noticed(careless: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workflow_commands, careless, lambda text: text)
+    commands = understood(annotation("error", "a,file=secrets", "b\nc"))
+    assert commands != [Understood("error", {"title": "a,file=secrets"}, "b\nc")]
+
+
+def test_every_cause_names_its_requirement(summary_of: Callable[[str], Summary]) -> None:
+    summary = summary_of("full")
+    commands = understood(render_annotations(summary))
+    for cause in summary.causes:
+        titled = [each for each in commands if each.properties["title"].startswith(f"{cause.finding.requirement} (")]
+        assert any(each.data.startswith(cause.line) for each in titled), cause.line
+    assert [each.name for each in commands].count("error") == 10
+    assert "passes now" in next(each.data for each in commands if each.properties["title"] == "retry.fixed-backoff")
+
+
+def test_a_hostile_driver_adds_no_command(summary_of: Callable[[str], Summary]) -> None:
+    summary = summary_of("hostile")
+    open_questions = [each for each in summary.scenarios if not each.record.findings and each.reported == "error"]
+    expected = 1 + len(summary.problems) + len(summary.causes) + len(open_questions)
+    text = render_annotations(summary)
+    assert len(understood(text)) == expected == text.count("\n")
+
+
+def test_a_run_that_holds_is_a_notice(summary_of: Callable[[str], Summary]) -> None:
+    [verdict] = understood(render_annotations(summary_of("conformant")))
+    assert (verdict.name, verdict.data.startswith("CONFORMANT as producer")) == ("notice", True)
+
+
+def test_a_run_that_was_cut_is_an_error(summary_of: Callable[[str], Summary]) -> None:
+    [verdict] = understood(render_annotations(summary_of("incomplete")))
+    assert (verdict.name, verdict.data.startswith("INCOMPLETE RUN")) == ("error", True)
+
+
+def test_of_very_many_causes_the_most_severe_are_shown_and_the_rest_is_counted() -> None:
+    run = read_run(recorded.run_path("full"))
+    lock = next(scenario for scenario in run.scenarios if scenario.id == "lock.stale")
+    [finding] = lock.findings
+    many = [msgspec.structs.replace(finding, where=f"answer.call{number}") for number in range(MOST_CAUSES + 7)]
+    broken = msgspec.structs.replace(lock, findings=many)
+    commands = understood(render_annotations(summarise(Run(header=run.header, scenarios=(broken,), footer=run.footer))))
+    assert sum(each.properties["title"].startswith("lock.") for each in commands) == MOST_CAUSES
+    assert commands[-1].properties["title"] == "7 more causes"
