@@ -29,7 +29,12 @@ RATE_LIMIT_MESSAGE: Final = "bullmq:rateLimitExceeded"
 
 
 class BullMQError(Exception):
-    """Base of everything that the client raises by itself."""
+    """Base of everything that the client raises by itself.
+
+    `remote_stack`: the stack trace of an error that came from a sandboxed process.
+    """
+
+    remote_stack: str | None = None
 
 
 class InvalidArgument(BullMQError, ValueError):
@@ -128,6 +133,22 @@ class TransientError(BullMQError):
 
 class PermanentError(UnrecoverableError):
     """Raise it in a processor, best `from` the original error: fail the job now, whatever attempts are left."""
+
+
+class SandboxedError(BullMQError):
+    """A sandboxed processor threw this, or its process ended; `category` is that of the error it threw."""
+
+    def __init__(self, message: str, *, stack: str | None = None, category: ErrorCategory | None = None) -> None:
+        super().__init__(message)
+        self.remote_stack = stack
+        self.category = category
+
+
+CROSSING_ERRORS: Final[tuple[type[BullMQError], ...]] = (
+    *(DelayedError, WaitingError, WaitingChildrenError, RateLimitError),
+    *(PermanentError, UnrecoverableError, TransientError),
+)
+"""What tells a worker how a job goes on: the same error on both sides of a sandbox. The narrower come first."""
 
 
 def script_error(
@@ -239,6 +260,11 @@ def _by_wrapper(error: BaseException) -> ErrorCategory | None:
     return ErrorCategory.PERMANENT if isinstance(error, UnrecoverableError) else None
 
 
+def _by_sandbox(error: BaseException) -> ErrorCategory | None:
+    """The process of a sandboxed processor has judged the error where its type is known."""
+    return error.category if isinstance(error, SandboxedError) else None
+
+
 def _by_http_status(error: BaseException) -> ErrorCategory | None:
     """Errors of HTTP clients carry the status in one of a few attributes."""
     status = _http_status(error)
@@ -273,4 +299,4 @@ def _by_type(error: BaseException) -> ErrorCategory | None:
     return ErrorCategory.PERMANENT if isinstance(error, _PERMANENT_TYPES) else None
 
 
-_RULES: Final = (_by_wrapper, _by_http_status, _by_type)
+_RULES: Final = (_by_wrapper, _by_sandbox, _by_http_status, _by_type)

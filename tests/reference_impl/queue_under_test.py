@@ -35,7 +35,7 @@ class QueueUnderTest:
         self.workers: list[Worker] = []
         self.heard: list[tuple[str, str]] = []
 
-    def worker(self, processor: Processor | None, **opts: Any) -> Worker:
+    def worker(self, processor: Processor | str | None, **opts: Any) -> Worker:
         worker = Worker("q", processor, {**self.opts, "drainDelay": 30, **opts}, scripts=self.scripts)
         for event in self.events:
             worker.on(event, lambda *args, event=event: self.heard.append((event, _subject(args))))

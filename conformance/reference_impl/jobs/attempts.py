@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from conformance.reference_impl import js_values
-from conformance.reference_impl.errors import InvalidArgument
+from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.jobs.record import BoundJob
 from conformance.reference_impl.js_values import round_half_up
 from conformance.reference_impl.policy import policy_of
@@ -130,6 +130,8 @@ def message_of(error: BaseException) -> str:
 
 def stack_of(error: BaseException) -> str:
     """Return the stack trace in the form that other clients show: message first, then one indented line per frame."""
+    if isinstance(error, BullMQError) and error.remote_stack is not None:
+        return error.remote_stack
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"    at {frame.name} ({frame.filename}:{frame.lineno})" for frame in reversed(frames)]
     return "\n".join([f"{type(error).__name__}: {error}", *lines])

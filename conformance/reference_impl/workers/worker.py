@@ -26,16 +26,19 @@ from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 from conformance.reference_impl.workers.loop import JobRunner, Processor, WorkerLoop
 from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options
+from conformance.reference_impl.workers.sandbox import Sandbox
 from conformance.reference_impl.workers.time_limit import limited
 
 
 class Worker(QueueBase):
     """Processes the jobs of a queue.
 
-    With a processor it starts by itself (needs a running event loop), unless `opts["autorun"]` is false. Without one,
-    or without autorun, jobs are fetched with getNextJob and finished with the methods of Job; then there is neither a
-    stalled check nor lock renewal. Local events: active, completed, failed, stalled, drained, paused, resumed, closed,
-    error, heartbeat, heartbeatFailed, stalledCheckSkipped, and those of QueueBase.
+    A processor is a function, or the text `module:function`: then each job that runs has a process of its own
+    (`workers.sandbox`), which ends with the worker. With a processor the worker starts by itself (needs a running event
+    loop), unless `opts["autorun"]` is false. Without one, or without autorun, jobs are fetched with getNextJob and
+    finished with the methods of Job; then there is neither a stalled check nor lock renewal. Local events: active,
+    completed, failed, stalled, drained, paused, resumed, closed, error, heartbeat, heartbeatFailed,
+    stalledCheckSkipped, and those of QueueBase.
 
     A job is processed at least once, and more than once when its worker dies or loses its lock: processors must be
     idempotent (see the docstring of the package). Raises InvalidArgument, with Node's texts, for options out of range,
@@ -61,7 +64,7 @@ class Worker(QueueBase):
     def __init__(
         self,
         name: str,
-        processor: Processor | None = None,
+        processor: Processor | str | None = None,
         opts: Mapping[str, Any] | None = None,
         *,
         scripts: ScriptTexts | str | Path | None = None,
@@ -76,6 +79,10 @@ class Worker(QueueBase):
         self.paused = False
         self.close_called = asyncio.Event()
         self.blocking_connection = Connection(self.address, name=self._connection_name(), watch=self.link)
+        self._sandbox: Sandbox | None = None
+        if isinstance(processor, str):
+            self._sandbox = Sandbox(processor)
+            processor = self._sandbox.process
         if processor is not None:
             processor = limited(with_token(processor), self.policy.job_timeout_s)
         self._processor = observe_worker(self, processor)
@@ -262,6 +269,8 @@ class Worker(QueueBase):
         self._locks.stop()
         self._stalled.stop()
         self._lengths.stop()
+        if self._sandbox is not None:
+            await self._sandbox.close()
         await self.blocking_connection.close()
         await self.connection.close()
         await self._close_client()

@@ -1,0 +1,172 @@
+"""Sandboxed processors: each slot of a worker runs its jobs in a process of its own (upstream `sandbox.ts`).
+
+A processor that blocks, leaks or crashes hurts its own job only. A crash is a failed attempt with Node's reason. A job
+that is cancelled (`Policy.job_timeout_s`, a forced close) takes its process along, and the next one gets another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from typing import Any, Final
+
+from conformance.reference_impl.errors import CROSSING_ERRORS, ErrorCategory, InvalidArgument, SandboxedError
+from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.jobs.record import JobRecord
+from conformance.reference_impl.workers.sandbox_frames import ASKABLE, HEADER, frame, unframed
+
+CHILD_MODULE: Final = "conformance.reference_impl.workers.sandbox_child"
+
+_END_WITHIN_S: Final = 2
+"""A process that has closed its pipe is about to end; after this it is killed."""
+
+_CROSSING: Final = {kind.__name__: kind for kind in CROSSING_ERRORS}
+
+
+class Sandbox:
+    """The processes of one worker: as many as jobs run at a time, each used for one job after the other.
+
+    `processor` is `module:function`; the module is imported by the processes alone, along the worker's `sys.path`.
+    Raises InvalidArgument for any other text.
+    """
+
+    def __init__(self, processor: str) -> None:
+        module, _, function = processor.partition(":")
+        names = (*module.split("."), *function.split("."))
+        if not function or module == "__main__" or not all(name.isidentifier() for name in names):
+            raise InvalidArgument(
+                f"a sandboxed processor is 'module:function', importable by another process, not {processor!r}",
+                field="processor",
+                constraint="module:function",
+            )
+        self._processor = processor
+        self._idle: list[SandboxProcess] = []
+        self._started: list[SandboxProcess] = []
+
+    async def process(self, job: Job, token: str) -> Any:
+        """Run a job in a process; returns its result. Raises what the processor threw; SandboxedError for a crash."""
+        process = await self._free_process()
+        try:
+            outcome = await process.run(job, token)
+        except BaseException:
+            process.kill()
+            raise
+        self._idle.append(process)
+        return result_of(outcome)
+
+    async def close(self) -> None:
+        """End the processes, and wait until they are gone."""
+        for process in self._started:
+            process.kill()
+        for process in self._started:
+            await process.ended()
+
+    async def _free_process(self) -> SandboxProcess:
+        while self._idle:
+            process = self._idle.pop()
+            if process.is_alive:
+                return process
+        self._started = [process for process in self._started if process.is_alive]
+        process = SandboxProcess(
+            await asyncio.create_subprocess_exec(sys.executable, "-m", CHILD_MODULE, stdin=PIPE, stdout=PIPE)
+        )
+        self._started.append(process)
+        await process.prepare(self._processor)
+        return process
+
+
+class SandboxProcess:
+    """The worker's end of the conversation with one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def prepare(self, processor: str) -> None:
+        """Tell the process what it is for."""
+        await self._send({"path": sys.path, "processor": processor})
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process has not ended, as far as is known."""
+        return self._process.returncode is None
+
+    async def run(self, job: Job, token: str) -> Mapping[str, Any]:
+        """Return the outcome of a job; meanwhile do for it what it asks for. Raises SandboxedError for a crash."""
+        values = {name: value for name, value in job.toJSON().items() if name in JobRecord.__dataclass_fields__}
+        await self._send({"job": values, "token": token})
+        while True:
+            message = await self._receive()
+            if "ask" not in message:
+                return message
+            await self._send({"ask": message["ask"], **await _done_for(job, message)})
+
+    def kill(self) -> None:
+        """End the process, whatever it does."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def ended(self) -> int:
+        """Wait until the process has ended; returns its exit code, negative for a signal."""
+        return await self._process.wait()
+
+    async def _send(self, message: Mapping[str, Any]) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        pipe.write(frame(message))
+        with contextlib.suppress(ConnectionError):  # what it died of is told when its answer is read
+            await pipe.drain()
+
+    async def _receive(self) -> dict[str, Any]:
+        pipe = self._process.stdout
+        assert pipe is not None
+        try:
+            (length,) = HEADER.unpack(await pipe.readexactly(HEADER.size))
+            return unframed(await pipe.readexactly(length))
+        except asyncio.IncompleteReadError:
+            raise SandboxedError(await self._last_words()) from None
+
+    async def _last_words(self) -> str:
+        try:
+            code = await asyncio.wait_for(self.ended(), _END_WITHIN_S)
+        except TimeoutError:
+            self.kill()
+            code = await self.ended()
+        return exit_text(code)
+
+
+async def _done_for(job: Job, message: Mapping[str, Any]) -> dict[str, Any]:
+    """Call the method of the job that its process asks for."""
+    method = message["method"]
+    if method not in ASKABLE:
+        return {"refused": f"a sandboxed processor cannot call {method}"}
+    try:
+        return {"answer": await getattr(job, method)(*message["args"])}
+    except Exception as error:  # noqa: BLE001 - it is for the processor to bear it
+        return {"refused": str(error)}
+
+
+def result_of(outcome: Mapping[str, Any]) -> Any:
+    """Return what a processor returned.
+
+    Raises what it threw: errors that mean something to a worker as what they are, all others as SandboxedError.
+    """
+    if "failed" not in outcome:
+        return outcome["completed"]
+    told = outcome["failed"]
+    kind, message = _CROSSING.get(told["kind"]), told["message"]
+    if kind is not None:
+        error = kind(message)
+        error.remote_stack = told["stack"]
+        raise error
+    raise SandboxedError(message, stack=told["stack"], category=told["category"] and ErrorCategory(told["category"]))
+
+
+def exit_text(code: int) -> str:
+    """Return the reason of a job whose process ended, as Node has it."""
+    if code >= 0:
+        return f"Unexpected exit code: {code} signal: null"
+    return f"Unexpected exit code: null signal: {signal.Signals(-code).name}"
