@@ -19,8 +19,9 @@ from chaos.workload import NARROW, NARROW_CONCURRENCY
 from conformance.checkers.histories.end_state import waiting_for_good
 from conformance.checkers.histories.evidence import KIT, LATE
 from conformance.checkers.histories.history import MachineStarved, ResourceSample, StreamEventLine
+from conformance.driver.run_queue import RunQueue
 from conformance.environment.background import BackgroundThread
-from conformance.environment.starvation import STARVED_MS, TICK_S, RunQueue
+from conformance.environment.starvation import STARVED_MS, TICK_S
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import Snapshot
 from conformance.protocol.states import LIST_CONTAINERS, UNFINISHED_CONTAINERS

@@ -151,6 +151,10 @@ class ChildProcess(DriverSession):
         self._outbox.put(None)
         self._mailbox.break_with(self._broken(ConnectionClosed()))
 
+    @property
+    def _process_id(self) -> int:
+        return self._process.pid
+
     def _ask_where_it_stands(self) -> None:
         self._ended_by_kit = True  # many programs end by being asked, which is no crash then
         self.stacks()
@@ -352,6 +356,10 @@ class InProcess(DriverSession):
         # A driver that breaks the protocol is ended by its own thread, which cannot wait for itself.
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_SECONDS)
+
+    @property
+    def _process_id(self) -> None:
+        return None
 
     def _ask_where_it_stands(self) -> None:
         """Nothing: it has no process of its own that could be asked."""

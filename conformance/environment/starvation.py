@@ -1,6 +1,6 @@
 """Starvation: a machine that does not let run who is ready to run, so that nobody is to blame for being late.
 
-Linux says of every thread for how long it was ready and not let run (`/proc/PID/task/*/schedstat`), and of a process
+Linux says of every thread for how long it was ready and not let run (`conformance.driver.run_queue`), and of a process
 whether it was stopped from outside. Where there is no `/proc`, only the kit's own late ticks and a slow Redis tell. A
 process that a driver has started is not asked, but it lives on the machine that is.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from redis.exceptions import RedisClusterException, RedisError
 
+from conformance.driver.run_queue import RunQueue
 from conformance.environment.background import BackgroundThread
 
 TICK_S = 0.05
@@ -29,38 +30,12 @@ NOTICED_MS = 20.0
 """Less than this is no lateness: a thread that wakes up and a command that travels take their time."""
 
 
-def thread_waits_s(pid: int) -> dict[str, float]:
-    """For how long in its life each thread of a process was ready and not let run; empty where nobody can tell."""
-    waits = {}
-    # Threads end while they are asked.
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError, IndexError, ValueError):
-                waits[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
-    return waits
-
-
 def is_stopped(pid: int) -> bool:
     """Whether a process stands still (SIGSTOP, a debugger); False where nobody can tell."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("T", "t")
     except (OSError, IndexError):
         return False
-
-
-class RunQueue:
-    """How long processes newly waited to be let run: since they were last asked about."""
-
-    def __init__(self) -> None:
-        self._waits: dict[int, dict[str, float]] = {}
-
-    def newly_waited_s(self, pid: int) -> float:
-        """Of the thread that waited longest; nothing for a process that was not seen before."""
-        before, after = self._waits.get(pid), thread_waits_s(pid)
-        self._waits[pid] = after
-        if before is None:
-            return 0.0
-        return max((waited - before.get(thread, 0.0) for thread, waited in after.items()), default=0.0)
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ from conformance.checkers.histories.history import (
 )
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.checkers.histories.recovery import growth
+from conformance.driver import run_queue
 from conformance.driver.ops.queue import Add
-from conformance.environment import starvation
 from conformance.environment.clients import Launch
 from conformance.mutants.damage import Damage
 from conformance.problems import UsageProblem
@@ -263,7 +263,7 @@ def test_a_client_that_is_not_let_run_is_noticed(share: float, starved: bool, mo
     """A second passes between two looks: each asks for the time, and once more for its sample."""
     recorder, clock, waited_s = HistoryRecorder(), itertools.count(step=500), itertools.count(step=share)
     monkeypatch.setattr(observers, "PERIOD_S", 0.001)
-    monkeypatch.setattr(starvation, "thread_waits_s", lambda pid: {"1": next(waited_s) if pid == 1 else 0.0})
+    monkeypatch.setattr(run_queue, "thread_waits_s", lambda pid: {"1": next(waited_s) if pid == 1 else 0.0})
     monkeypatch.setattr(recorder, "now_ms", lambda: next(clock))
     with observers.ProcessMonitor(recorder, lambda: {"worker-1": 1}):
         assert wait_until(lambda: len(recorder.since(0)) > 12, deadline_s=20)

@@ -10,15 +10,18 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conformance.driver import run_queue
 from conformance.driver.errors import (
     DriverHung,
     EventTimeout,
+    HandshakeFailed,
     OperationFailed,
     OperationIndeterminate,
     OperationUnsupported,
@@ -135,6 +138,43 @@ def test_calls_are_answered_independently_and_from_several_threads(serve: Any) -
         assert not waiting.done()
         connection.call(queue.Resume(), handle="w")
         assert waiting.result(10) is not None
+
+
+class BusyMachine:
+    """Says of every process that it was never let run, and counts how often it was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, lets_run: bool = False) -> None:
+        self.asked = 0
+        self.when_asked: dict[int, Callable[[], object]] = {}
+        self._lets_run = lets_run
+        monkeypatch.setattr(run_queue, "thread_waits_s", self._waits_s)
+
+    def _waits_s(self, _pid: int) -> dict[str, float]:
+        self.asked += 1
+        self.when_asked.get(self.asked, list)()
+        return {"1": 0.0 if self._lets_run else time.monotonic()}
+
+
+def test_time_in_which_the_machine_did_not_let_a_driver_run_does_not_count(
+    mini: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver answers when its deadline has passed and was put off: at the third question after it."""
+    sign = tmp_path / "answer"
+    machine = BusyMachine(monkeypatch)
+    machine.when_asked[3] = sign.touch
+    body = f"import time\nwhile not os.path.exists({str(sign)!r}): time.sleep(0.01)\nready(); hang()"
+    assert mini(body, handshake_deadline_ms=4000).ready.protocol == 1
+    assert 3 <= machine.asked <= 12
+
+
+@pytest.mark.parametrize(("lets_run", "asked"), [(True, 2), (False, 12)])
+def test_a_deadline_is_put_off_only_for_who_was_not_let_run_and_not_for_ever(
+    lets_run: bool, asked: int, mini: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = BusyMachine(monkeypatch, lets_run=lets_run)
+    with pytest.raises(HandshakeFailed, match="did not answer `hello` within 600 ms"):
+        mini("hang()", handshake_deadline_ms=600)
+    assert machine.asked == asked
 
 
 def test_a_deadline_ends_the_driver(serve: Any) -> None:

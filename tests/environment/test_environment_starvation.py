@@ -12,16 +12,9 @@ import psutil
 import pytest
 from redis.exceptions import ConnectionError as RedisGone
 
-from conformance.environment import starvation
-from conformance.environment.starvation import (
-    REDIS,
-    STARVED_MS,
-    RunQueue,
-    Starvation,
-    StarvationWatch,
-    is_stopped,
-    thread_waits_s,
-)
+from conformance.driver import run_queue
+from conformance.driver.run_queue import RunQueue, thread_waits_s
+from conformance.environment.starvation import REDIS, STARVED_MS, Starvation, StarvationWatch, is_stopped
 from conformance.servers.connection import wait_until
 
 NOBODY = 2**22 + 1
@@ -120,16 +113,16 @@ def test_a_redis_that_is_gone_is_not_the_watchs_business() -> None:
 def test_of_many_threads_the_one_that_waited_longest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client with a pool of threads is late by the one that is late."""
     lives = iter([{"1": 1.0, "2": 5.0}, {"1": 1.75, "2": 5.25, "3": 0.5}, {}])
-    monkeypatch.setattr(starvation, "thread_waits_s", lambda _pid: next(lives))
-    run_queue = RunQueue()
-    assert run_queue.newly_waited_s(1) == 0.0
-    assert run_queue.newly_waited_s(1) == 0.75
-    assert run_queue.newly_waited_s(1) == 0.0
+    monkeypatch.setattr(run_queue, "thread_waits_s", lambda _pid: next(lives))
+    waiting = RunQueue()
+    assert waiting.newly_waited_s(1) == 0.0
+    assert waiting.newly_waited_s(1) == 0.75
+    assert waiting.newly_waited_s(1) == 0.0
 
 
 def test_waiting_that_the_system_tells_of_is_lost_time(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = iter(range(1000))
-    monkeypatch.setattr(starvation, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == NOBODY else {})
+    monkeypatch.setattr(run_queue, "thread_waits_s", lambda pid: {"1": next(waited) * 0.3} if pid == NOBODY else {})
     with _watch(client=NOBODY) as watch:
         _comes_to(watch, "client")
 

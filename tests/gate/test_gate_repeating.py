@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from conformance.environment import starvation
+from conformance.driver import run_queue
 from conformance.environment.drivers import RestartableDriver
 from conformance.environment.starvation import NOBODY_STARVED, Starvation, StarvationWatch
 from conformance.gate.bench import Bench
@@ -149,7 +149,7 @@ BenchWith = Callable[[RestartableDriver], Bench]
 @pytest.fixture
 def bench_with(bench_of: BenchOf, mini: MiniatureDrivers, monkeypatch: pytest.MonkeyPatch) -> BenchWith:
     """A bench with a right oracle, on a machine that lets everybody run who is not stopped."""
-    monkeypatch.setattr(starvation, "thread_waits_s", lambda _pid: {})
+    monkeypatch.setattr(run_queue, "thread_waits_s", lambda _pid: {})
     return lambda client: bench_of(mini(), client)
 
 
