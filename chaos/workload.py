@@ -31,11 +31,11 @@ TICK_MS, TICKS = 300, 5
 """A scheduler: how far apart, and how many times."""
 SAME_MS = 200
 """How long a deduplicated job runs: others of its id are asked for meanwhile."""
-OPENING = ("schedule", "longs", "rush", "crowd", "squeeze", "deep", "same", "same", "same")
+OPENING = ("schedule", "longs", "rush", "crowd", "squeeze", "deep", "same", "same", "same", "backs-off", "backs-off")
 """The kinds of call with which a producer begins: every limit is reached at once, and not by chance."""
 WITHOUT_DUE_TIMES = ("longs", "rush", "crowd", "squeeze")
 """Those of them in which nothing is due at some time."""
-CALM = ("crowd", "rush", "brief", "deep", "same", "same", "same")
+CALM = ("crowd", "rush", "brief", "deep", "same", "same", "same", "backs-off")
 """The kinds of call that come when the last fault is healed: enough for every worker.
 
 `brief`: jobs of the long queue that are not long. After a loss they get the ids of the long ones that still run.

@@ -38,7 +38,7 @@ from chaos.results import (
     timeline_of,
 )
 from chaos.tested import invariants_tested_by
-from chaos.workload import SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
+from chaos.workload import OPENING, SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
 from conformance.checkers.histories.history import (
     FaultBegan,
     FaultEnded,
@@ -93,6 +93,14 @@ def test_the_workload_has_every_kind_and_names_are_unique() -> None:
     assert any(job.lifo for job in jobs)
     assert any(job.priority for job in jobs)
     assert any(not job.kept for job in jobs)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_timing_has_to_see_comes_first_and_not_by_chance(seed: int) -> None:
+    """A run on a busy machine has few calls: its seed must not decide whether anything backs off."""
+    workload = ChaosWorkload(seed, WorkloadMix())
+    for calls in (itertools.islice(workload, len(OPENING)), workload.calm()):
+        assert any(job.backoff_ms for call in calls for job in call.jobs)
 
 
 def test_faults_of_every_group_say_what_they_do() -> None:
