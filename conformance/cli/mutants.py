@@ -32,6 +32,7 @@ _MOST_JOBS = 8
 @click.option("--at-least", type=click.FloatRange(0, 100), default=0.0, help="Fail below so many percent killed.")
 @click.option("--cases", type=click.IntRange(0), default=150, show_default=True, help="Most per mutant; 0: all.")
 @click.option("--quick", is_flag=True, help="Only the first case of each scenario may notice, and no slow one.")
+@click.option("--slow", is_flag=True, help="Slow cases may notice as well: they play for long what others play once.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes; default: twice the cores.")
 @click.option("--list", "only_list", is_flag=True, help="Show the mutants, and play nothing.")
 @click.option("--page", type=click.Path(path_type=Path, dir_okay=False), help="Write the kill matrix there (Markdown).")
@@ -46,6 +47,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
     at_least: float,
     cases: int,
     quick: bool,
+    slow: bool,
     jobs: int | None,
     only_list: bool,
     page: Path | None,
@@ -67,6 +69,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
         jobs=jobs or _default_jobs(),
         most_cases=cases or sys.maxsize,
         quick=quick,
+        slow=slow,
     )
     session = MutantSession(options)
     if only_list:

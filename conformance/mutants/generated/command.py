@@ -30,7 +30,10 @@ _TELL_EVERY = 50
 
 @dataclass(frozen=True, kw_only=True)
 class MutantOptions:
-    """What the user asked for. With `keys` nothing is drawn; if `quick`, few cases may notice (see `quick_cases`)."""
+    """What the user asked for. With `keys` nothing is drawn; if `quick`, few cases may notice (see `quick_cases`).
+
+    Cases that are slow may notice only if `slow`: they play hundreds of times what a quick one plays once.
+    """
 
     size: int
     seeds: Sequence[int]
@@ -42,6 +45,7 @@ class MutantOptions:
     jobs: int
     most_cases: int
     quick: bool = False
+    slow: bool = False
 
 
 class MutantSession:
@@ -91,7 +95,11 @@ class MutantSession:
         most = TIERS.index(self._options.tier)
         named = case_names(all_cases()).items()
         cases = {
-            name: case for name, case in named if not case.scenario.needs and TIERS.index(case.scenario.tier) <= most
+            name: case
+            for name, case in named
+            if not case.scenario.needs
+            and TIERS.index(case.scenario.tier) <= most
+            and (self._options.slow or not case.scenario.slow)
         }
         return quick_cases(cases) if self._options.quick else cases
 

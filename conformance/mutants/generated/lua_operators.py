@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 
 from tree_sitter import Node
@@ -211,9 +212,14 @@ def _words_beside(node: Node) -> list[str]:
     scope = node
     while scope.parent is not None and scope.type != "function_declaration":
         scope = scope.parent
-    words = [each for each in nodes_below(scope) if _is_telling(each) and _is_part(each) == _is_part(node)]
+    words = [each for each in _telling_words(scope) if _is_part(each) == _is_part(node)]
     after = [each for each in words if each.start_byte > node.start_byte]
     return [text_of(each) for each in (*after, *words) if _word(each) != _word(node)]
+
+
+@lru_cache(maxsize=64)
+def _telling_words(scope: Node) -> tuple[Node, ...]:
+    return tuple(each for each in nodes_below(scope) if _is_telling(each))
 
 
 def _is_telling(node: Node) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 
 from conformance.mutants.generated import workers
@@ -19,10 +19,11 @@ _Hunted = tuple[list[HuntedCase], str, list[str]]
 def complete_baseline(
     cases: Sequence[str], store: Store, pool: ProcessPoolExecutor, progress: Callable[[int, int], None]
 ) -> dict[str, CaseReach]:
-    """The baseline of these cases; what is not known yet is recorded."""
+    """The baseline of these cases; what is not known yet is recorded, and kept at once."""
     known = store.reaches()
     missing = [case for case in cases if case not in known]
-    for number, reach in enumerate(pool.map(workers.record, missing), start=1):
+    recorded = as_completed([pool.submit(workers.record, case) for case in missing])
+    for number, reach in enumerate((each.result() for each in recorded), start=1):
         store.keep_reach(reach)
         known[reach.case] = reach
         progress(number, len(missing))
