@@ -15,7 +15,7 @@ from conformance.cli.options import run_options_of
 from conformance.mutants.generated.change import GeneratedMutant, lines_of_change
 from conformance.mutants.generated.command import MutantOptions, MutantSession
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
-from conformance.mutants.generated.page import kill_matrix_page
+from conformance.mutants.generated.record import KillMatrixRecord, write_record
 from conformance.participants.marks import TIERS
 
 ENOUGH, TOO_FEW = 0, 1
@@ -28,14 +28,26 @@ _MOST_JOBS = 8
 @click.option("--area", default="", help="Only mutants of one area: adding, claiming, finishing, ...")
 @click.option("--file", default="*", show_default=True, help="Glob over scripts and modules: 'lua *', moveToActive.")
 @click.option("--mutant", "keys", multiple=True, help="Only this mutant (key or glob); repeatable. Nothing is drawn.")
-@click.option("--tier", type=click.Choice(TIERS), default="full", show_default=True, help="Scenarios that may notice.")
+@click.option(
+    "--tier",
+    "tiers",
+    type=click.Choice(TIERS),
+    multiple=True,
+    default=("full",),
+    show_default=True,
+    help="Scenarios that may notice; repeatable.",
+)
 @click.option("--at-least", type=click.FloatRange(0, 100), default=0.0, help="Fail below so many percent killed.")
 @click.option("--cases", type=click.IntRange(0), default=150, show_default=True, help="Most per mutant; 0: all.")
 @click.option("--quick", is_flag=True, help="Only the first case of each scenario may notice, and no slow one.")
 @click.option("--slow", is_flag=True, help="Slow cases may notice as well: they play for long what others play once.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes; default: twice the cores.")
 @click.option("--list", "only_list", is_flag=True, help="Show the mutants, and play nothing.")
-@click.option("--page", type=click.Path(path_type=Path, dir_okay=False), help="Write the kill matrix there (Markdown).")
+@click.option(
+    "--page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the kill matrix there (Markdown), and its record beside it.",
+)
 @run_options_of("node")
 def mutants(  # noqa: PLR0917 - click passes every option by name
     size: int,
@@ -43,7 +55,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
     area: str,
     file: str,
     keys: tuple[str, ...],
-    tier: str,
+    tiers: tuple[str, ...],
     at_least: float,
     cases: int,
     quick: bool,
@@ -64,7 +76,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
         area=area,
         file=file,
         keys=keys,
-        tier=tier,
+        tiers=tiers,
         node=node,
         jobs=jobs or _default_jobs(),
         most_cases=cases or sys.maxsize,
@@ -81,7 +93,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
         _summarise(console, outcome)
         outcomes.append(outcome)
     if page is not None:
-        page.write_text(kill_matrix_page(outcomes, _command()), encoding="utf-8")
+        write_record(KillMatrixRecord.of(outcomes, _command()), page)
     return TOO_FEW if any(outcome.rate.percent < at_least for outcome in outcomes) else ENOUGH
 
 
@@ -101,22 +113,16 @@ def _show(console: Console, session: MutantSession, each: JudgedMutant) -> None:
     match hunted.fate:
         case "killed":
             by = f"{hunted.case}  {hunted.requirement}{' (warns)' if hunted.warns else ''}"
-            console.print(Text(f"killed     {each.mutant.key}  by {by}  {hunted.took_s:.1f} s"))
+            console.print(Text(f"killed     {each.key}  by {by}  {hunted.took_s:.1f} s"))
         case "survived" | "unreached":
-            seen = (
-                f"{len(hunted.passed)} of {hunted.reach} cases notice nothing"
-                if hunted.passed
-                else "no case gets there"
-            )
+            seen = f"{hunted.passed} of {hunted.reach} cases notice nothing" if hunted.passed else "no case gets there"
             judged = f", {each.judgement.verdict}: {each.judgement.reason}" if each.judgement else ""
-            console.print(
-                Text(f"{hunted.fate:10} {each.mutant.key}  {seen}{judged}", style="" if each.judgement else "red")
-            )
+            console.print(Text(f"{hunted.fate:10} {each.key}  {seen}{judged}", style="" if each.judgement else "red"))
             if each.judgement is None:
-                _show_change(console, session, each.mutant)
+                _show_change(console, session, session.mutant(each.key))
         case _:
             why = hunted.message or "; ".join(hunted.problems[:2])
-            console.print(Text(f"{hunted.fate:10} {each.mutant.key}  {why}", style="yellow"))
+            console.print(Text(f"{hunted.fate:10} {each.key}  {why}", style="yellow"))
     if each.is_misjudged:
         console.print(Text("           it is judged to be invisible: mend judgements.toml", style="red"))
 
@@ -142,4 +148,4 @@ def _summarise(console: Console, outcome: SweepOutcome) -> None:
     for title, rates in (("source", outcome.by_language), ("area", outcome.by_area), ("operator", outcome.by_operator)):
         console.print(Text(f"  by {title}: " + "; ".join(f"{name} {rate}" for name, rate in rates.items())))
     for each in outcome.misjudged:
-        console.print(Text(f"  judged to be invisible, and killed: {each.mutant.key}", style="red"))
+        console.print(Text(f"  judged to be invisible, and killed: {each.key}", style="red"))

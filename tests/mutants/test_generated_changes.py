@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conformance.mutants.generated import lua_operators, python_operators
-from conformance.mutants.generated.areas import area_of_mutant
+from conformance.mutants.generated.areas import area_of
 from conformance.mutants.generated.catalogue import Catalogue, sample
 from conformance.mutants.generated.change import Edit, GeneratedMutant, Place, lines_of_change
 from conformance.mutants.generated.judgements import judgement_of, load_judgements
@@ -246,11 +246,11 @@ def _lines(catalogue: Catalogue, place: Place) -> bytes:
 
 def test_every_mutant_has_an_area(catalogue: Catalogue) -> None:
     for file in catalogue.files:
-        assert area_of_mutant(catalogue.of_file(file)[0])
+        assert area_of(catalogue.of_file(file)[0].key)
 
 
 def test_every_judgement_is_about_mutants_that_exist(everything: list[GeneratedMutant]) -> None:
-    judged = {judgement for each in everything if (judgement := judgement_of(each)) is not None}
+    judged = {judgement for each in everything if (judgement := judgement_of(each.key, each.line)) is not None}
     assert judged == set(load_judgements())
 
 

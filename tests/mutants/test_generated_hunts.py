@@ -14,12 +14,13 @@ from conformance.mutants.generated.catalogue import REFERENCE, Catalogue
 from conformance.mutants.generated.change import Edit, GeneratedMutant, Place
 from conformance.mutants.generated.command import quick_cases
 from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood, stems
-from conformance.mutants.generated.judgements import Judgement
+from conformance.mutants.generated.judgements import Judgement, judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.page import kill_matrix_page
 from conformance.mutants.generated.player import Player, PlayerSetting
 from conformance.mutants.generated.rates import KillRate
 from conformance.mutants.generated.reach import CaseReach, case_names, reaching
+from conformance.mutants.generated.record import KillMatrixRecord, read_record, write_record
 from conformance.mutants.generated.recording import Recorder
 from conformance.mutants.generated.store import Store, fingerprint
 from conformance.mutants.matrix import ScenarioCase, all_cases
@@ -157,8 +158,9 @@ def test_the_likeliest_case_is_played_first_and_every_area_has_its_turn() -> Non
     reaches = [_reach("a/x", 1.0), _reach("a/y", 2.0), _reach("b/z[1]", 3.0), _reach("b/z[2]", 4.0)]
     likelihood, text = Likelihood(), b"if x then return end"
     assert [each.case for each in likelihood.ordered(MUTANT, reaches, text)] == ["a/x", "b/z[1]", "a/y", "b/z[2]"]
-    likelihood.note(MUTANT, "b/z[2]")
+    kill = likelihood.note(MUTANT, "b/z[2]")
     assert next(each.case for each in likelihood.ordered(MUTANT, reaches, text)) == "b/z[2]"
+    assert next(each.case for each in Likelihood([kill]).ordered(MUTANT, reaches, text)) == "b/z[2]"
 
 
 def test_a_case_that_speaks_of_the_same_is_played_early() -> None:
@@ -177,9 +179,12 @@ def test_what_is_kept_holds_as_long_as_the_scenario_is_unchanged(tmp_path: Path)
     store = Store({"a": "1", "b": "1"}, tmp_path)
     store.keep_reach(_reach("a"))
     store.keep_sayings(MUTANT, [HuntedCase("a"), HuntedCase("b", "row", "message")])
+    store.keep_kill(Likelihood().note(MUTANT, "b"))
     again = Store({"a": "1", "b": "2"}, tmp_path)
     assert again.reaches() == {"a": _reach("a")}
     assert again.sayings() == {fingerprint(MUTANT): {"a": HuntedCase("a")}}
+    [kill] = again.kills()
+    assert (kill.case, kill.near[-1]) == ("b", "s")
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
@@ -199,7 +204,7 @@ def test_the_interval_is_wilsons() -> None:
 
 def _judged(fate: hunting.Fate, judgement: Judgement | None = None, *, warns: bool = False) -> JudgedMutant:
     hunted = HuntedMutant(key=MUTANT.key, fate=fate, case="area/case[x|y]", requirement="row", warns=warns)
-    return JudgedMutant(MUTANT, hunted, judgement)
+    return JudgedMutant(hunted, MUTANT.line, judgement)
 
 
 EQUIVALENT = Judgement(("lua/pause/*",), "equivalent", "nobody reads it")
@@ -237,3 +242,21 @@ def test_the_page_has_the_numbers_and_names_and_no_text_of_a_script() -> None:
     assert "| 7 | full | 7 | 2 of 4, 50 % (15 to 85) | 1 | 1 | 0 | 2 | 1 | 1 |" in page
     assert r"| `lua/pause/main/negate/1` | `area/case[x\|y]` | `row` (warns) |" in page
     assert "nobody reads it" in page
+
+
+def test_the_page_is_written_from_its_record(tmp_path: Path) -> None:
+    record = KillMatrixRecord.of([OUTCOME], "bullmq-conformance mutants --seed 7")
+    page = tmp_path / "kill-matrix.md"
+    write_record(record, page)
+    again = read_record(page.with_suffix(".json"))
+    assert again == record
+    assert again.page == page.read_text("utf-8")
+    # What people say today: nothing about this mutant.
+    assert "| 7 | full | 7 | 2 of 5, 40 %" in again.page
+
+
+def test_a_judgement_may_hold_for_some_lines_only() -> None:
+    judgement = Judgement(("lua/pause/*",), "unreachable", "nobody gets there", ((1, 3), (9, 9)))
+    about = [line for line in range(12) if judgement_of(MUTANT.key, line, [judgement])]
+    assert about == [1, 2, 3, 9]
+    assert not judgement_of("lua/drain/main/negate/1", 1, [judgement])

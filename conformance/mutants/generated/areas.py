@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from conformance.mutants.generated.change import GeneratedMutant
-
 AREAS: dict[str, tuple[str, ...]] = {
     "adding": (
         "lua/addStandardJob/*",
@@ -55,6 +53,6 @@ AREAS: dict[str, tuple[str, ...]] = {
 """Globs over keys of mutants; the first that fits counts."""
 
 
-def area_of_mutant(mutant: GeneratedMutant) -> str:
-    """The area of a mutant. Raises StopIteration for a script that no area has, which a test rules out."""
-    return next(area for area, globs in AREAS.items() if any(fnmatchcase(mutant.key, glob) for glob in globs))
+def area_of(key: str) -> str:
+    """The area of the mutant with this key. Raises StopIteration if no area has its script, which a test rules out."""
+    return next(area for area, globs in AREAS.items() if any(fnmatchcase(key, glob) for glob in globs))

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from itertools import product
 
 from conformance.environment.clients import find_toolchain
-from conformance.mutants.generated.areas import AREAS, area_of_mutant
+from conformance.mutants.generated.areas import AREAS, area_of
 from conformance.mutants.generated.catalogue import Catalogue, sample
 from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.hunting import Likelihood
 from conformance.mutants.generated.judgements import judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.player import PlayerSetting
@@ -40,7 +41,7 @@ class MutantOptions:
     area: str
     file: str
     keys: Sequence[str]
-    tier: str
+    tiers: Sequence[str]
     node: str
     jobs: int
     most_cases: int
@@ -64,35 +65,40 @@ class MutantSession:
         """The healthy text that a mutant changes."""
         return self._catalogue.text(mutant)
 
+    def mutant(self, key: str) -> GeneratedMutant:
+        """The mutant with this key. Raises UsageProblem for an unknown one."""
+        return self._catalogue.find(key)
+
     def chosen(self) -> list[GeneratedMutant]:
         """The mutants of all samples. Raises NothingSelected where there are none."""
         return [mutant for _, mutants in self._samples() for mutant in mutants]
 
     def outcomes(self, announce: Callable[[str], None], tell: Callable[[JudgedMutant], None]) -> Iterator[SweepOutcome]:
-        """Sweep one sample after the other; `tell` hears of every mutant as soon as its fate is known."""
+        """Sweep one sample after the other, for each tier; `tell` hears of every mutant when its fate is known."""
         samples = self._samples()
-        cases = self._cases
-        # Only what the tier allows is recorded, but every scenario has its hash.
+        by_tier = {tier: self._cases(tier) for tier in self._options.tiers}
+        cases = {name: case for allowed in by_tier.values() for name, case in allowed.items()}
         store = Store(scenario_hashes(cases))
+        likelihood = Likelihood(store.kills())
         setting = PlayerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
         healthy = self._toolchain.launch("reference")
         with worker_processes(setting, healthy, self._options.jobs) as pool:
             reaches = complete_baseline(list(cases), store, pool, _progress(announce))
             _tell_unhealthy(reaches.values(), announce)
-            for seed, mutants in samples:
-                sweep = Sweep(reaches, store, pool, self._options.jobs, self._options.most_cases, self.text)
+            for (tier, allowed), (seed, mutants) in product(by_tier.items(), samples):
+                played = {name: reaches[name] for name in allowed}
+                sweep = Sweep(played, store, pool, self._options.jobs, self._options.most_cases, self.text, likelihood)
                 judged = []
                 by_key = {mutant.key: mutant for mutant in mutants}
                 for hunted in sweep.hunt(mutants):
-                    mutant = by_key[hunted.key]
-                    judged.append(JudgedMutant(mutant, hunted, judgement_of(mutant)))
+                    line = by_key[hunted.key].line
+                    judged.append(JudgedMutant(hunted, line, judgement_of(hunted.key, line)))
                     tell(judged[-1])
-                yield SweepOutcome(seed, self._options.tier, len(cases), judged)
+                yield SweepOutcome(seed, tier, len(allowed), judged)
 
-    @cached_property
-    def _cases(self) -> dict[str, ScenarioCase]:
+    def _cases(self, tier: str) -> dict[str, ScenarioCase]:
         """The cases that may notice: those of the tier, on a single Redis."""
-        most = TIERS.index(self._options.tier)
+        most = TIERS.index(tier)
         named = case_names(all_cases()).items()
         cases = {
             name: case
@@ -109,7 +115,7 @@ class MutantSession:
         everything = [
             mutant
             for mutant in self._catalogue.all(options.file)
-            if not options.area or area_of_mutant(mutant) == options.area
+            if not options.area or area_of(mutant.key) == options.area
         ]
         if options.keys:
             named = [each for each in everything if any(fnmatchcase(each.key, key) for key in options.keys)]
@@ -139,7 +145,7 @@ def _progress(announce: Callable[[str], None]) -> Callable[[int, int], None]:
 
 
 def _tell_unhealthy(reaches: Iterable[CaseReach], announce: Callable[[str], None]) -> None:
-    """Cases that the healthy client does not pass decide nothing."""
+    """What the healthy client does not pass, or decides nothing about, says nothing of a mutant."""
     for reach in reaches:
         if not reach.healthy:
-            announce(f"not played: {reach.case}, which the healthy client did not pass on this machine")
+            announce(f"not played: {reach.case}, which the healthy client does not decide on this machine")

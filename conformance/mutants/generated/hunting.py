@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -22,13 +21,13 @@ from conformance.mutants.matrix import ScenarioCase
 Fate = Literal["killed", "survived", "unreached", "broken", "undecided"]
 
 
-class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True):
+class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a mutant.
 
-    `fate`: a case noticed; no case did; no case reaches it; its driver does not even start; the machine was too busy to
-    tell. `case`, `requirement`, `message`: who noticed what; only a warning if `warns`. `played`: how many cases were
-    needed. `took_s`: how long all that took (s). `passed`: the cases that noticed nothing, of so many that `reach` it.
-    `problems`: cases in which the kit or the oracle broke.
+    `fate`: a case noticed; no case did; no case reaches it; its driver does not even start; the machine was too busy
+    for any case to tell. `case`, `requirement`, `message`: who noticed what; only a warning if `warns`. `played`: how
+    many cases were needed. `took_s`: how long all that took (s). `passed`: how many cases noticed nothing, of those
+    that `reach` it. `problems`: cases in which the kit or the oracle broke.
     """
 
     key: str
@@ -39,7 +38,7 @@ class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True):
     warns: bool = False
     played: int = 0
     took_s: float = 0.0
-    passed: list[str] = []
+    passed: int = 0
     reach: int = 0
     problems: list[str] = []
 
@@ -53,16 +52,30 @@ class HuntedCase(msgspec.Struct, frozen=True):
     warns: bool = False
 
 
-@dataclass
+class Kill(msgspec.Struct, frozen=True):
+    """A case noticed a mutant; `near` are the neighbourhoods of the mutant, the closest first."""
+
+    case: str
+    near: tuple[str, ...]
+
+
 class Likelihood:
-    """Which cases have noticed mutants so far: near a place, and anywhere."""
+    """Which cases have noticed mutants so far, near a place; `kills` of earlier runs only say what to try first."""
 
-    _near: dict[str, Counter[str]] = field(default_factory=dict)
+    def __init__(self, kills: Iterable[Kill] = ()) -> None:
+        self._near: dict[str, Counter[str]] = {}
+        for kill in kills:
+            self._learn(kill)
 
-    def note(self, mutant: GeneratedMutant, case: str) -> None:
+    def note(self, mutant: GeneratedMutant, case: str) -> Kill:
         """This case noticed this mutant."""
-        for where in _neighbourhoods(mutant):
-            self._near.setdefault(where, Counter())[case] += 1
+        kill = Kill(case, _neighbourhoods(mutant))
+        self._learn(kill)
+        return kill
+
+    def _learn(self, kill: Kill) -> None:
+        for where in kill.near:
+            self._near.setdefault(where, Counter())[kill.case] += 1
 
     def ordered(self, mutant: GeneratedMutant, reaches: Iterable[CaseReach], text: bytes) -> list[CaseReach]:
         """Those that noticed neighbours first, then those that speak of the same, the quickest of every area first.

@@ -5,6 +5,7 @@
     verdict = "equivalent"
     reason = "why no client, no listener and no later script can see it"
 
+`lines = [[124, 148]]` holds it to these lines, inclusive: of Lua scripts, which are pinned and do not move.
 `unreachable`: no operation of any client leads there. A mutant without a judgement that survives is a hole of the gate.
 """
 
@@ -19,7 +20,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from conformance.mutants.generated.change import GeneratedMutant
 from conformance.problems import EnvironmentProblem
 
 JUDGEMENTS = Path(str(files("conformance.mutants.generated"))) / "judgements.toml"
@@ -29,15 +29,17 @@ _Said = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why mutants cannot be noticed. `mutants`: their keys, or globs over them."""
+    """Why mutants cannot be noticed. `mutants`: their keys, or globs over them; `lines`: where, if not everywhere."""
 
     mutants: Annotated[tuple[_Said, ...], msgspec.Meta(min_length=1)]
     verdict: Judged
     reason: _Said
+    lines: tuple[tuple[int, int], ...] = ()
 
-    def is_about(self, mutant: GeneratedMutant) -> bool:
-        """Whether the mutant is one of these."""
-        return any(fnmatchcase(mutant.key, pattern) for pattern in self.mutants)
+    def is_about(self, key: str, line: int) -> bool:
+        """Whether the mutant with this key, on this line, is one of these."""
+        here = not self.lines or any(first <= line <= last for first, last in self.lines)
+        return here and any(fnmatchcase(key, pattern) for pattern in self.mutants)
 
 
 class _JudgementFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,7 +57,7 @@ def load_judgements(path: Path = JUDGEMENTS) -> tuple[Judgement, ...]:
         ) from error
 
 
-def judgement_of(mutant: GeneratedMutant, judgements: Sequence[Judgement] | None = None) -> Judgement | None:
-    """The first judgement about a mutant; None where there is none."""
+def judgement_of(key: str, line: int, judgements: Sequence[Judgement] | None = None) -> Judgement | None:
+    """The first judgement about the mutant with this key, on this line; None where there is none."""
     known = load_judgements() if judgements is None else judgements
-    return next((judgement for judgement in known if judgement.is_about(mutant)), None)
+    return next((judgement for judgement in known if judgement.is_about(key, line)), None)

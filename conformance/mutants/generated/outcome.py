@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from conformance.mutants.generated.areas import area_of_mutant
-from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.areas import area_of
 from conformance.mutants.generated.hunting import HuntedMutant
 from conformance.mutants.generated.judgements import Judgement
 from conformance.mutants.generated.rates import KillRate, kill_rate, rates_by
@@ -14,11 +13,26 @@ from conformance.mutants.generated.rates import KillRate, kill_rate, rates_by
 
 @dataclass(frozen=True)
 class JudgedMutant:
-    """A mutant, its fate, and what people say of it."""
+    """A mutant, its fate, and what people say of it. `line`: in its script or module, for people."""
 
-    mutant: GeneratedMutant
     hunted: HuntedMutant
+    line: int
     judgement: Judgement | None
+
+    @property
+    def key(self) -> str:
+        """Its name: `LANGUAGE/FILE/FUNCTION/OPERATOR/HASH`."""
+        return self.hunted.key
+
+    @property
+    def language(self) -> str:
+        """`lua` or `python`."""
+        return self.key.partition("/")[0]
+
+    @property
+    def operator(self) -> str:
+        """What kind of change it is."""
+        return self.key.split("/")[-2]
 
     @property
     def is_killed(self) -> bool:
@@ -63,17 +77,17 @@ class SweepOutcome:
     @property
     def by_language(self) -> dict[str, KillRate]:
         """For Lua and for Python."""
-        return rates_by(self._effective, lambda each: each.mutant.language, lambda each: each.is_killed)
+        return rates_by(self._effective, lambda each: each.language, lambda each: each.is_killed)
 
     @property
     def by_area(self) -> dict[str, KillRate]:
         """For each area."""
-        return rates_by(self._effective, lambda each: area_of_mutant(each.mutant), lambda each: each.is_killed)
+        return rates_by(self._effective, lambda each: area_of(each.key), lambda each: each.is_killed)
 
     @property
     def by_operator(self) -> dict[str, KillRate]:
         """For each kind of change."""
-        return rates_by(self._effective, lambda each: each.mutant.operator, lambda each: each.is_killed)
+        return rates_by(self._effective, lambda each: each.operator, lambda each: each.is_killed)
 
     @property
     def only_warned(self) -> int:

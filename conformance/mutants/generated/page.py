@@ -61,7 +61,7 @@ def _details(outcomes: Sequence[SweepOutcome]) -> Iterator[str]:
         yield from _table("Holes", ["mutant", "line", "cases that notice nothing"], map(_hole, each.holes))
         alive = [*each.judged("equivalent"), *each.judged("unreachable")]
         yield from _table("Judged", ["mutant", "verdict", "reason"], map(_judged, alive))
-        killed = sorted((one for one in each.mutants if one.is_killed), key=lambda one: one.mutant.key)
+        killed = sorted((one for one in each.mutants if one.is_killed), key=lambda one: one.key)
         yield from _table("Killed", ["mutant", "scenario", "requirement"], map(_killed, killed))
 
 
@@ -88,14 +88,14 @@ def _table(title: str, columns: Sequence[str], rows: Iterator[Sequence[str]]) ->
 
 
 def _hole(each: JudgedMutant) -> Sequence[str]:
-    return f"`{each.mutant.key}`", str(each.mutant.line), f"{len(each.hunted.passed)} of {each.hunted.reach}"
+    return f"`{each.key}`", str(each.line), f"{each.hunted.passed} of {each.hunted.reach}"
 
 
 def _judged(each: JudgedMutant) -> Sequence[str]:
     assert each.judgement is not None
-    return f"`{each.mutant.key}`", each.judgement.verdict, each.judgement.reason
+    return f"`{each.key}`", each.judgement.verdict, each.judgement.reason
 
 
 def _killed(each: JudgedMutant) -> Sequence[str]:
     case = each.hunted.case.replace("|", "\\|").replace("\n", " ")
-    return f"`{each.mutant.key}`", f"`{case}`", f"`{each.hunted.requirement}`{' (warns)' if each.hunted.warns else ''}"
+    return f"`{each.key}`", f"`{case}`", f"`{each.hunted.requirement}`{' (warns)' if each.hunted.warns else ''}"

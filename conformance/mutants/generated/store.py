@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import HuntedCase
+from conformance.mutants.generated.hunting import HuntedCase, Kill
 from conformance.mutants.generated.reach import CaseReach, kit_hash, passing_hash
 from conformance.upstream.package import cache_folder
 
@@ -29,7 +29,7 @@ class _KnownSaying(msgspec.Struct, frozen=True):
 
 
 class Store:
-    """Two files, each per state of what it depends on, to which lines are added.
+    """Files to which lines are added; two of them, each per state of what it depends on, say what is so.
 
     An entry holds as long as the scenario of its case is unchanged. `scenarios`: hash by case. What a case said of a
     mutant is known by the change itself, and not by its name.
@@ -40,6 +40,7 @@ class Store:
         self._folder = folder or cache_folder() / "mutants"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._reaches = self._folder / f"reach-{passing_hash()}.jsonl"
+        self._kills = self._folder / "kills.jsonl"
         self._sayings = self._folder / f"said-{kit_hash()}.jsonl"
 
     def reaches(self) -> dict[str, CaseReach]:
@@ -63,6 +64,14 @@ class Store:
         """Add what cases said of a mutant."""
         for said in sayings:
             _append(self._sayings, _KnownSaying(self._scenarios[said.case], fingerprint(mutant), said))
+
+    def kills(self) -> list[Kill]:
+        """Which cases noticed what, also with an older kit: it only says what to try first."""
+        return _read(self._kills, Kill)
+
+    def keep_kill(self, kill: Kill) -> None:
+        """Add what a case noticed."""
+        _append(self._kills, kill)
 
     def _holds(self, case: str, scenario: str) -> bool:
         return self._scenarios.get(case) == scenario

@@ -35,7 +35,7 @@ class Sweep:
     """Hunts mutants.
 
     `reaches`: the baseline of the cases that may be played; `most`: how many for one mutant. `text_of`: the healthy
-    text that a mutant changes.
+    text that a mutant changes. `likelihood`: learns from every kill.
     """
 
     reaches: Mapping[str, CaseReach]
@@ -44,7 +44,7 @@ class Sweep:
     jobs: int
     most: int
     text_of: Callable[[GeneratedMutant], bytes]
-    _likelihood: Likelihood = field(default_factory=Likelihood)
+    likelihood: Likelihood
     _known: dict[str, dict[str, HuntedCase]] = field(default_factory=dict)
 
     def hunt(self, mutants: Sequence[GeneratedMutant]) -> Iterator[HuntedMutant]:
@@ -77,7 +77,7 @@ class Sweep:
         known = self._known.get(fingerprint(mutant), {})
         reaches = [reach for reach in reaching(mutant, self.reaches.values()) if reach.case not in known]
         left = max(0, self.most - len(known))
-        ordered = self._likelihood.ordered(mutant, reaches, self.text_of(mutant))
+        ordered = self.likelihood.ordered(mutant, reaches, self.text_of(mutant))
         return [reach.case for reach in ordered[:left]]
 
     def _fate_without_playing(self, mutant: GeneratedMutant) -> HuntedMutant | None:
@@ -87,10 +87,10 @@ class Sweep:
         known = {case: said for case, said in self._known.get(fingerprint(mutant), {}).items() if case in reachable}
         noticed = [said for said in known.values() if said.requirement]
         if noticed:
-            self._likelihood.note(mutant, noticed[0].case)
+            self.likelihood.note(mutant, noticed[0].case)
             return _killed(mutant, noticed[0], 0, 0.0, [])
         if len(known) >= min(len(reachable), self.most):
-            return HuntedMutant(key=mutant.key, fate="survived", passed=sorted(known), reach=len(reachable))
+            return HuntedMutant(key=mutant.key, fate="survived", passed=len(known), reach=len(reachable))
         return None
 
     def _concluded(self, mutant: GeneratedMutant, hunted: _Hunted, took_s: float) -> HuntedMutant:
@@ -100,14 +100,14 @@ class Sweep:
         self.store.keep_sayings(mutant, said)
         noticed = [each for each in said if each.requirement]
         if noticed:
-            self._likelihood.note(mutant, noticed[0].case)
+            self.store.keep_kill(self.likelihood.note(mutant, noticed[0].case))
             return _killed(mutant, noticed[0], len(said), took_s, problems)
         return HuntedMutant(
             key=mutant.key,
-            fate="undecided" if problems else "survived",
+            fate="survived" if said else "undecided",
             played=len(said),
             took_s=took_s,
-            passed=sorted({each.case for each in said} | self._known.get(fingerprint(mutant), {}).keys()),
+            passed=len({each.case for each in said} | self._known.get(fingerprint(mutant), {}).keys()),
             reach=sum(1 for _ in reaching(mutant, self.reaches.values())),
             problems=problems,
         )

@@ -1,0 +1,80 @@
+"""The record of some sweeps, from which `docs/kill-matrix.md` is written. It has places and names, never text of Lua.
+
+    python -m conformance.mutants.generated.record docs/kill-matrix.json > docs/kill-matrix.md
+
+What people say of survivors is not in it: the page shows today's judgements.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from conformance.mutants.generated.hunting import HuntedMutant
+from conformance.mutants.generated.judgements import judgement_of
+from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
+from conformance.mutants.generated.page import kill_matrix_page
+
+
+class RecordedMutant(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A mutant's place, for people, and its fate."""
+
+    line: int
+    hunted: HuntedMutant
+
+
+class RecordedSweep(msgspec.Struct, frozen=True):
+    """One sample, and how many cases might have noticed its mutants."""
+
+    seed: int | None
+    tier: str
+    cases: int
+    mutants: list[RecordedMutant]
+
+
+class KillMatrixRecord(msgspec.Struct, frozen=True):
+    """Some sweeps, and the command that made them."""
+
+    command: str
+    sweeps: list[RecordedSweep]
+
+    @staticmethod
+    def of(outcomes: Sequence[SweepOutcome], command: str) -> KillMatrixRecord:
+        """The record of these outcomes, without what a machine or a moment is in them."""
+        return KillMatrixRecord(command, [_recorded(outcome) for outcome in outcomes])
+
+    @property
+    def page(self) -> str:
+        """The page in Markdown."""
+        return kill_matrix_page([_judged(sweep) for sweep in self.sweeps], self.command)
+
+
+def _recorded(outcome: SweepOutcome) -> RecordedSweep:
+    mutants = [
+        RecordedMutant(each.line, msgspec.structs.replace(each.hunted, message="", took_s=0.0, problems=[]))
+        for each in outcome.mutants
+    ]
+    return RecordedSweep(outcome.seed, outcome.tier, outcome.cases, mutants)
+
+
+def _judged(sweep: RecordedSweep) -> SweepOutcome:
+    mutants = [JudgedMutant(each.hunted, each.line, judgement_of(each.hunted.key, each.line)) for each in sweep.mutants]
+    return SweepOutcome(sweep.seed, sweep.tier, sweep.cases, mutants)
+
+
+def write_record(record: KillMatrixRecord, page: Path) -> None:
+    """Write the page, and the record beside it, as `.json`."""
+    page.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    page.write_text(record.page, encoding="utf-8")
+
+
+def read_record(path: Path) -> KillMatrixRecord:
+    """The record in this file. Raises msgspec.DecodeError for another one."""
+    return msgspec.json.decode(path.read_bytes(), type=KillMatrixRecord)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(read_record(Path(sys.argv[1])).page)
