@@ -81,8 +81,7 @@ class MutantSession:
         store = Store(scenario_hashes(cases))
         likelihood = Likelihood(store.kills())
         setting = PlayerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
-        healthy = self._toolchain.launch("reference")
-        with worker_processes(setting, healthy, self._options.jobs) as pool:
+        with worker_processes(setting, self._options.jobs) as pool:
             reaches = complete_baseline(list(cases), store, pool, _progress(announce))
             _tell_unhealthy(reaches.values(), announce)
             for (tier, allowed), (seed, mutants) in product(by_tier.items(), samples):

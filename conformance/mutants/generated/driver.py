@@ -18,7 +18,7 @@ from types import CodeType, ModuleType
 import msgspec
 
 from conformance.environment.clients import Launch
-from conformance.mutants.generated.change import GeneratedMutant
+from conformance.mutants.generated.change import Edit, GeneratedMutant
 from conformance.mutants.generated.lua_syntax import ends_for_certain
 from conformance.problems import Problem
 
@@ -27,6 +27,10 @@ GIVEN = "BULLMQ_CONFORMANCE_MUTANT"
 logger = logging.getLogger("bullmq")
 
 _PACKAGE = "conformance.reference_impl"
+
+
+UNCHANGED = GeneratedMutant("python", "", "", 0, "none", Edit(0, 0, ""), (), "unchanged")
+"""The healthy reference, started as mutants are: what notices this one, notices the way in which they are started."""
 
 
 def launch_of(mutant: GeneratedMutant) -> Launch:
@@ -84,7 +88,7 @@ def serve(mutant: GeneratedMutant) -> None:
     """Serve stdin and stdout with the broken client. Nothing of the reference may be imported before."""
     if mutant.language == "python":
         sys.meta_path.insert(0, _Changing(mutant))
-    from conformance.reference_impl.driver.main import make_server, use_fast_loop  # noqa: PLC0415 - see above
+    from conformance.reference_impl.driver.main import DEEPEST_JSON, make_server, use_fast_loop  # noqa: PLC0415 - see above
     from conformance.reference_impl.scripts.runner import ScriptText, official_scripts  # noqa: PLC0415 - see above
 
     scripts: dict[str, ScriptText] = dict(official_scripts())
@@ -92,6 +96,7 @@ def serve(mutant: GeneratedMutant) -> None:
         healthy = scripts[mutant.file]
         changed = ends_for_certain(mutant.edit.applied(healthy.text.encode()))
         scripts[mutant.file] = ChangedScript(healthy.name, healthy.key_count, changed.decode())
+    sys.setrecursionlimit(DEEPEST_JSON)
     use_fast_loop()
     server = make_server(lambda: scripts)
     server.client["name"] = "generated mutant"

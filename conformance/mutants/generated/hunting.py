@@ -9,11 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from conformance.driver.errors import DriverBroken
-from conformance.environment.clients import Launch
+from conformance.driver.errors import DriverBroken, HandshakeFailed
 from conformance.environment.drivers import RestartableDriver
 from conformance.mutants.generated.change import GeneratedMutant, lines_of_change
-from conformance.mutants.generated.driver import launch_of
+from conformance.mutants.generated.driver import UNCHANGED, launch_of
 from conformance.mutants.generated.player import PlayedCase, Player
 from conformance.mutants.generated.reach import CaseReach, printable
 from conformance.mutants.matrix import ScenarioCase
@@ -127,11 +126,10 @@ def _neighbourhoods(mutant: GeneratedMutant) -> tuple[str, ...]:
 class Hunter:
     """Hunts mutants on one player."""
 
-    def __init__(
-        self, player: Player, cases: Mapping[str, ScenarioCase], healthy: Launch, is_over: Callable[[], bool]
-    ) -> None:
+    def __init__(self, player: Player, cases: Mapping[str, ScenarioCase], is_over: Callable[[], bool]) -> None:
         self._player, self._cases, self._is_over = player, cases, is_over
-        self._healthy = RestartableDriver(healthy, 0)
+        self._healthy = RestartableDriver(launch_of(UNCHANGED), 0)
+        self._fair: set[str] = set()
 
     def close(self) -> None:
         """End the healthy client."""
@@ -144,7 +142,8 @@ class Hunter:
         said: list[HuntedCase] = []
         problems: list[str] = []
         try:
-            client.living()
+            if not self._starts(client):
+                return said, "", [f"{mutant.key}: on this machine not even the healthy client starts"]
             for name in names:
                 if self._is_over():
                     break
@@ -161,17 +160,33 @@ class Hunter:
             client.close()
         return said, "", problems
 
+    def _starts(self, client: RestartableDriver) -> bool:
+        """Start a client; False where the machine is too busy to start any. Raises DriverBroken where it alone fails."""
+        try:
+            client.living()
+        except HandshakeFailed:
+            try:
+                self._healthy.living()
+            except HandshakeFailed:
+                return False
+            client.living()
+        return True
+
     def _judged(self, name: str, client: RestartableDriver) -> PlayedCase:
-        """Play a case. On a busy machine, what it notices counts if it does so again, and the healthy client passes."""
+        """Play a case. What it notices counts if the healthy client passes; on a busy machine, if it does so again."""
         case = self._cases[name]
         played = self._player.play(case, client)
-        if not played.noticed or not played.starved:
+        if not played.noticed:
             return played
-        control = self._player.play(case, self._healthy)
+        if played.starved or name not in self._fair:
+            control = self._player.play(case, self._healthy)
+            if control.noticed or control.error:
+                return _undecided(played, control)
+            self._fair.add(name)
+        if not played.starved:
+            return played
         again = self._player.play(case, client)
-        if control.noticed or control.error or not _agree(played, again):
-            return _undecided(again)
-        return again
+        return again if _agree(played, again) else _undecided(again, again)
 
 
 def _agree(one: PlayedCase, other: PlayedCase) -> bool:
@@ -180,8 +195,10 @@ def _agree(one: PlayedCase, other: PlayedCase) -> bool:
     )
 
 
-def _undecided(played: PlayedCase) -> PlayedCase:
-    return PlayedCase(None, "pass", "the machine was too busy to judge", starved=True, took_ms=played.took_ms)
+def _undecided(played: PlayedCase, control: PlayedCase) -> PlayedCase:
+    seen = control.against.message if control.against else control.error
+    why = "the machine was too busy to judge" if control.starved else f"the healthy client does not pass: {seen}"
+    return PlayedCase(None, "pass", why, starved=control.starved, took_ms=played.took_ms)
 
 
 def _said(name: str, played: PlayedCase) -> HuntedCase:

@@ -10,7 +10,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing.synchronize import Event
 
-from conformance.environment.clients import Launch
 from conformance.mutants.generated.change import GeneratedMutant
 from conformance.mutants.generated.hunting import HuntedCase, Hunter
 from conformance.mutants.generated.player import Player, PlayerSetting
@@ -22,12 +21,12 @@ from conformance.mutants.matrix import ScenarioCase, all_cases
 class _Worker:
     """What one process has."""
 
-    def __init__(self, setting: PlayerSetting, healthy: Launch, ending: Event) -> None:
+    def __init__(self, setting: PlayerSetting, ending: Event) -> None:
         self._stack = ExitStack()
         self.cases: Mapping[str, ScenarioCase] = case_names(all_cases())
         player = self._stack.enter_context(Player(setting))
         self.recorder = Recorder(player)
-        self.hunter = Hunter(player, self.cases, healthy, ending.is_set)
+        self.hunter = Hunter(player, self.cases, ending.is_set)
         self._stack.callback(self.recorder.close)
         self._stack.callback(self.hunter.close)
 
@@ -38,11 +37,11 @@ class _Worker:
 _OF_THIS_PROCESS: list[_Worker] = []
 
 
-def _open(setting: PlayerSetting, healthy: Launch, ending: Event) -> None:
+def _open(setting: PlayerSetting, ending: Event) -> None:
     # Ctrl-C is for the parent, which ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable()  # what broken clients complain about
-    worker = _Worker(setting, healthy, ending)
+    worker = _Worker(setting, ending)
     _OF_THIS_PROCESS.append(worker)
     multiprocessing.util.Finalize(worker, worker.close, exitpriority=10)
 
@@ -60,11 +59,11 @@ def hunt(mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase
 
 
 @contextmanager
-def worker_processes(setting: PlayerSetting, healthy: Launch, count: int) -> Iterator[ProcessPoolExecutor]:
+def worker_processes(setting: PlayerSetting, count: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes; they end with the block, at the latest after the case that each is at."""
     context = multiprocessing.get_context("spawn")
     ending = context.Event()
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, healthy, ending))
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, ending))
     try:
         yield pool
     finally:
