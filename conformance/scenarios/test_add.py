@@ -222,6 +222,27 @@ def test_options_are_stored_as_node_stores_them(client: Participant, opts: dict[
     client.queue().add("with options", {"n": 1}, **opts)
 
 
+SIZES: dict[str, list[Any]] = {
+    "whole-numbers": [2**bits + beyond for bits in (7, 8, 15, 16, 31, 32, 45) for beyond in (-1, 0, 1)],
+    "negative-numbers": [-1, -32, -33, *(-(2**bits) - beyond for bits in (7, 15, 31, 52) for beyond in (-1, 0, 1))],
+    "broken-numbers": [0.5, -0.1, 1e300, 5e-324],
+    "texts": ["x" * (length + beyond) for length in (31, 255, 65535) for beyond in (0, 1)],
+    "bytes-of-texts": ["é" * 16, "🎉" * 8, "é" * 128],
+    "lists": [[1] * (length + beyond) for length in (15, 65535) for beyond in (0, 1)],
+    "maps": [{f"k{number}": number for number in range(length)} for length in (0, 1, 15, 16, 17)],
+}
+"""Values on both sides of every size for which MessagePack has a form of its own; Lua keeps 14 digits of a number."""
+
+
+@pytest.mark.parametrize("kind", SIZES)
+@scenario("add.options.kept", tier="full")
+def test_options_have_values_of_every_size(client: Participant, kind: str) -> None:
+    """Options travel as MessagePack, which writes small and large values in different ways."""
+    queue = client.queue()
+    job = queue.add("large options", {}, values=SIZES[kind])
+    equal(queue.redis.json(job, "opts")["values"], SIZES[kind], "every value arrives", where="job.opts")
+
+
 @pytest.mark.parametrize(
     "opts",
     [

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import between, equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -182,6 +183,25 @@ def test_the_reader_delivers_what_is_new(client: Participant) -> None:
     queue.add("after")
     added = reader.wait_for("added")
     equal(added.fields.get("jobId"), "2", "the first entry delivered is the first one after the reader was ready")
+
+
+@pytest.mark.parametrize("ending", ["completed", "failed", "not-yet"])
+@scenario("event.reader", tier="full")
+def test_a_job_that_has_ended_is_not_waited_for(client: Participant, ending: str) -> None:
+    """Whoever asks for its end is told at once; of a job that still runs nothing is told."""
+    queue, worker, reader = client.queue(), client.worker(), client.events()
+    queue.add("work")
+    worker.claim_one()
+    if ending == "completed":
+        worker.complete("1", {"of": 1})
+        answer = queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=6000))
+        equal(answer.value_raw, '{"of":1}', "the answer is the result")
+        return
+    if ending == "failed":
+        worker.fail("1", "boom")
+    ttl_ms = 6000 if ending == "failed" else 100
+    with client.refuses("job-failed" if ending == "failed" else "timeout", "the job has no result"):
+        queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=ttl_ms))
 
 
 @scenario("event.readable-by-node")

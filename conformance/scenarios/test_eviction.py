@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import check_stalled_again, claimed_until_empty, let_stall
 
+LATER_MS = 60_000
 NO_FIELDS = {
     "required-fields": "the hash was evicted, and only what happened since is in it",
     "oracle-health": "the hash was evicted",
@@ -275,6 +279,29 @@ def test_without_meta_a_queue_is_neither_paused_nor_limited(client: Participant)
     equal(worker.claim_one("token-3").id, "3", "what is added now runs, and the limit is forgotten too")
     queue.resume()
     equal(worker.claim_one("token-4").id, "2", "the resume brings the parked job back")
+
+
+WRITERS: dict[str, Callable[[QueueHandle, WorkerHandle], object]] = {
+    "progress": lambda queue, _worker: queue.progress("plain", 50),
+    "delay": lambda queue, _worker: queue.call(job_ops.ChangeDelay(job="late", delay_ms=2 * LATER_MS)),
+    "removal": lambda queue, _worker: queue.remove("plain"),
+    "retry-with-backoff": lambda _queue, worker: worker.fail("running"),
+}
+"""Changes of which the stream of events is told, by scripts that look for its limit themselves."""
+
+
+@pytest.mark.parametrize("change", WRITERS)
+@scenario("eviction.meta", tier="full")
+def test_without_meta_whoever_tells_of_a_change_limits_the_stream(client: Participant, change: str) -> None:
+    """The limit of events is the default again."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("running", {}, jobId="running", attempts=2, backoff=LATER_MS)
+    worker.claim_one()
+    queue.add("plain", {}, jobId="plain")
+    queue.add("late", {}, jobId="late", delay=LATER_MS)
+    queue.redis.delete("meta")
+    WRITERS[change](queue, worker)
+    equal(queue.redis.field("meta", "opts.maxLenEvents"), "10000", "the stream has a limit again", where="meta")
 
 
 @scenario("eviction.marker", clock="real")

@@ -50,6 +50,21 @@ def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
     equal(worker.complete("2", fetch_next=True), None, "the third does not")
 
 
+@scenario("ratelimit.fetch-next", "ratelimit.window", tier="full")
+def test_what_finishing_hands_out_begins_a_window(client: Participant) -> None:
+    """Where no window runs, the job that comes with the answer of another is its first start."""
+    queue, worker = client.queue(), client.worker()
+    limit_queue(queue, 1)
+    fill(queue, 2)
+    worker.claim_one()
+    queue.redis.delete("limiter")
+    following = worker.complete("1", fetch_next=True)
+    equal(following.id if following else None, "2", "the second job comes with the answer")
+    equal(queue.redis.string("limiter"), "1", "it is counted")
+    left_ms = queue.redis.ttl_ms("limiter")
+    holds(0 < left_ms <= MINUTE_MS, "the window ends after its duration", seen=left_ms)
+
+
 @scenario("ratelimit.promotes")
 def test_due_jobs_are_promoted_all_the_same(client: Participant) -> None:
     """A claim that is refused has looked after the delayed jobs before."""

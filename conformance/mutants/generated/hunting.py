@@ -161,7 +161,7 @@ class Hunter:
         return said, "", problems
 
     def _starts(self, client: RestartableDriver) -> bool:
-        """Start a client; False where the machine is too busy to start any. Raises DriverBroken where it alone fails."""
+        """Start a client; False where the machine is too busy to start any. Raises DriverBroken if it alone fails."""
         try:
             client.living()
         except HandshakeFailed:

@@ -1,0 +1,103 @@
+"""Families at the edges: children that are parents themselves and done already, and what unprocessed children own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import queue as queue_ops
+from conformance.participants.expect import equal
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import node, open_flow_handles
+from conformance.scenarios.support.waiting import QUEUE_STATES, Stage
+
+LATER_MS = 60_000
+
+
+@pytest.mark.parametrize("priority", [0, 3], ids=["plain", "prioritized"])
+@pytest.mark.parametrize("queue_state", QUEUE_STATES)
+@scenario("flow.child.done", "paused.everything-parks", "concurrency.no-marker", tier="full", bullmq="<6")
+def test_a_child_with_children_is_done_before_its_parent_is_added(
+    client: Participant, queue_state: str, priority: int
+) -> None:
+    """The parent waits where a new job would."""
+    stage = Stage(client)
+    stage.below.add("child", {}, jobId="child")
+    stage.worker_below.complete(stage.worker_below.claim_one().id, {"done": True})
+    QUEUE_STATES[queue_state](stage)
+    stage.queue.redis.delete("marker")
+    stage.flow.add(node("top", node("child", node("grandchild", queue="below"), queue="below"), priority=priority))
+    place = "prioritized" if priority else "paused" if queue_state == "paused" else "wait"
+    equal(stage.queue.redis.state("top"), [place], "the parent is where a new job would be")
+
+
+# What goes with unprocessed children.
+
+UNPROCESSED: dict[str, dict[str, Any]] = {
+    "waiting": {},
+    "delayed": {"delay": LATER_MS},
+    "prioritized": {"priority": 2},
+    "an-owner": {"deduplication": {"id": "its"}},
+    "a-former-owner": {"deduplication": {"id": "its"}},
+    "parked": {},
+    "in-a-queue-without-meta": {},
+}
+"""Options of the child that nobody has worked on."""
+
+
+@pytest.mark.parametrize("child", UNPROCESSED)
+@scenario(
+    "flow.remove.unprocessed",
+    tier="full",
+    without={"deduplication": "the new owner of an id is a name only, so that nothing can remove it"},
+    bullmq="<6",
+)
+def test_an_unprocessed_child_goes_with_what_it_owns(client: Participant, child: str) -> None:
+    """Its id is free, unless it has become another job's."""
+    family, queue, below = client.flow(), client.queue(), client.queue("below")
+    if child == "parked":
+        below.pause()
+    family.add(node("parent", node("child", queue="below", **UNPROCESSED[child])))
+    if child == "a-former-owner":
+        below.redis.set_string("de:its", "another job")
+    if child == "in-a-queue-without-meta":
+        below.redis.delete("meta")
+    queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
+    equal(below.redis.exists("child"), False, "the child is gone")
+    owner = "another job" if child == "a-former-owner" else None
+    equal(below.redis.string("de:its"), owner, "the id is free, or the other job's")
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits for nobody any more")
+
+
+@scenario("flow.remove.unprocessed", tier="full")
+def test_an_unprocessed_child_still_waits_for_one_that_is_at_work(client: Participant) -> None:
+    """It goes all the same, and who is at work stays."""
+    family, queue, below = client.flow(), client.queue(), client.queue("below")
+    family.add(node("parent", node("child", node("grandchild", queue="below"), queue="below")))
+    client.worker(queue="below").claim_one()
+    equal(below.state("child"), "waiting-children", "the child waits for its own child")
+    queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
+    equal(below.redis.exists("child"), False, "the child is gone")
+    equal(below.redis.state("grandchild"), ["active"], "the one that is at work is spared")
+
+
+@pytest.mark.parametrize("how", ["drained", "cleaned", "obliterated"])
+@scenario("flow.swept", "dedup.removal", tier="full")
+def test_the_last_child_owns_an_id_and_is_swept_away(client: Participant, how: str) -> None:
+    """With the parent in the same queue the id goes, whoever has it by then."""
+    family, queue, _ = open_flow_handles(client)
+    family.add(node("parent", node("child", deduplication={"id": "its"})))
+    queue.redis.set_string("de:its", "another job")
+    client.pass_time(20)
+    if how == "drained":
+        queue.call(queue_ops.Drain())
+    elif how == "cleaned":
+        queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="wait"))
+    else:
+        queue.call(queue_ops.Obliterate(force=True))
+    left = [job for job in ("parent", "child") if queue.redis.exists(job)]
+    equal(left, [], "the child is gone, and the parent with it")
+    equal(queue.redis.string("de:its"), None, "the id is free")

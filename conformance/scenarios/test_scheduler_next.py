@@ -1,0 +1,66 @@
+"""The next job of a scheduler where it cannot be made as usual: its place is taken, or there is to be none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from conformance.participants.expect import equal, holds
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of
+
+
+@scenario("scheduler.next.once", tier="full")
+def test_the_next_job_is_there_already(client: Participant) -> None:
+    """It stays as it is, whoever has made it, and the scheduler ends with it."""
+    queue, worker = client.queue(), client.worker()
+    queue.schedule("s", {"every": HOUR_MS})
+    following = f"repeat:s:{due_of(queue) + HOUR_MS}"
+    queue.add("taken", {"by": "hand"}, jobId=following)
+    claim_current_job(queue, worker)
+    equal(queue.redis.field(following, "name"), "taken", "the job that was there stays")
+    equal(queue.redis.state(following), ["wait"], "where it was")
+
+
+@pytest.mark.parametrize("change", [{"every": HOUR_MS}, {"every": HOUR_MS, "limit": 3}, YEARLY], ids=repr)
+@scenario("scheduler.upsert.pending", "scheduler.limit", tier="full")
+def test_an_exhausted_scheduler_is_changed_while_its_last_job_runs(client: Participant, change: dict[str, Any]) -> None:
+    """The running job stays, and another one is to come."""
+    queue, worker = client.queue(), client.worker()
+    queue.schedule("s", {"every": HOUR_MS, "limit": 1})
+    last = claim_current_job(queue, worker)
+    equal(queue.redis.members("delayed"), [], "no further job is to come")
+    job = queue.schedule("s", change)
+    holds(job is not None and job.id != last, "another job is to come", seen=job)
+    equal(queue.redis.state(last), ["active"], "the last one still runs")
+
+
+@pytest.mark.parametrize("owner", ["its-own", "another job"])
+@scenario(
+    "scheduler.upsert.pending",
+    "dedup.removal",
+    tier="full",
+    without={"deduplication": "the new owner of an id is a name only, so that nothing can remove it"},
+)
+def test_a_pending_job_that_owns_an_id_is_replaced(client: Participant, owner: str) -> None:
+    """Its id is free with it, unless it has become another job's."""
+    queue = client.queue()
+    queue.schedule("s", YEARLY, deduplication={"id": "its"})
+    if owner == "another job":
+        queue.redis.set_string("de:its", owner)
+    queue.schedule("s", {"every": HOUR_MS, "startDate": client.clock.now_ms() + HOUR_MS})
+    equal(queue.redis.state(current_job(queue)), ["delayed"], "the new one is to come")
+    equal(queue.redis.string("de:its"), owner if owner == "another job" else None, "the id is free, or the other job's")
+
+
+@pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])
+@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+def test_the_older_option_repeat_begins_at_once(client: Participant, opts: dict[str, Any]) -> None:
+    """The first job waits where its options put it, and goes on like a scheduler's."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old", {"n": 1}, repeat={**YEARLY, "key": "mine", "immediately": True}, **opts)
+    equal(queue.redis.members("repeat"), ["mine"], "there is one scheduler")
+    worker.complete(claim_current_job(queue, worker, "mine"))
+    equal(queue.redis.state(current_job(queue, "mine")), ["delayed"], "it goes on like a scheduler")
