@@ -13,6 +13,7 @@ from conformance.findings import PREFIX, Finding, RedisReading
 from conformance.gate.records import StepRecord
 from conformance.observe.tables import DEPENDENCY_KINDS
 from conformance.participants.caller import KitAct, RecordedCall, Role, Transcript
+from conformance.participants.names import Names
 from conformance.protocol import keys
 from conformance.protocol.states import STATE_CONTAINERS
 
@@ -130,11 +131,15 @@ def _containers(below: str) -> Sequence[str]:
 
 
 class RedisLook:
-    """Reads both sides of Redis for findings. `expected_prefix` is empty where the two clients shared one prefix."""
+    """Reads both sides of Redis for findings. `expected`: none where the two clients shared one prefix.
 
-    def __init__(self, redis: Any, expected_prefix: str, actual_prefix: str) -> None:
+    Keys are the scenario's, read under the names that they have in Redis, and so is what is found there.
+    """
+
+    def __init__(self, redis: Any, expected: Names | None, actual: Names) -> None:
         self._redis = redis
-        self._prefixes = (expected_prefix, actual_prefix)
+        self._expected, self._actual = expected, actual
+        self._sides = [side for side in (expected, actual) if side is not None]
         self._seen: dict[Place, RedisReading | None] = {}
 
     def with_readings(self, found: Sequence[Finding]) -> list[Finding]:
@@ -150,8 +155,8 @@ class RedisLook:
     def _anywhere(self, finding: Finding) -> Finding:
         """The finding as it would be on any other prefix."""
         texts = {name: getattr(finding, name) for name in ("key", "expected", "actual", "message")}
-        for prefix in filter(None, self._prefixes):
-            texts = without_prefix(texts, prefix)
+        for side in self._sides:
+            texts = without_prefix(texts, side.prefix)
         return msgspec.structs.replace(finding, **texts)
 
     def _readings(self, finding: Finding) -> list[RedisReading]:
@@ -168,27 +173,30 @@ class RedisLook:
         return self._seen[place]
 
     def _reading(self, name: str, field: str) -> RedisReading | None:
-        expected_prefix, actual_prefix = self._prefixes
-        kinds = [self._type(prefix, name) for prefix in self._prefixes if prefix]
+        kinds = [self._type(side, name) for side in self._sides]
         kind = next((kind for kind in reversed(kinds) if kind != "none"), "none")
         if kind == "none":
             return None
         before, after = reading_words(kind, field)
         return RedisReading(
             command=[*before, f"{PREFIX}:{name}", *after],
-            expected=self._reply(expected_prefix, name, before, after) if expected_prefix else "",
-            actual=self._reply(actual_prefix, name, before, after),
+            expected=self._reply(self._expected, name, before, after) if self._expected is not None else "",
+            actual=self._reply(self._actual, name, before, after),
         )
 
-    def _type(self, prefix: str, name: str) -> str:
-        return str(_text(self._redis.type(f"{prefix}:{name}")))
+    def _type(self, side: Names, name: str) -> str:
+        return str(_text(self._redis.type(_key_in_redis(side, name))))
 
-    def _reply(self, prefix: str, name: str, before: Sequence[str], after: Sequence[str]) -> str:
+    def _reply(self, side: Names, name: str, before: Sequence[str], after: Sequence[str]) -> str:
         try:
-            reply = self._redis.execute_command(*before, f"{prefix}:{name}", *after)
+            reply = self._redis.execute_command(*before, _key_in_redis(side, name), *after)
         except Exception as error:  # noqa: BLE001  (a key of a foreign type is an answer, too)
             return str(error)
-        return _clipped(without_prefix(reply_text(reply), prefix))
+        return _clipped(without_prefix(side.to_scenario(reply_text(reply)), side.prefix))
+
+
+def _key_in_redis(side: Names, name: str) -> str:
+    return str(side.to_client(f"{side.prefix}:{name}"))
 
 
 def reading_words(kind: str, field: str) -> tuple[list[str], list[str]]:

@@ -430,8 +430,8 @@ class _Trial:
                 else steps_in_order({other.role: other.transcript, "client": client.transcript}, client.prefix)
             )
             # Where the client stopped on its way, Node went on: what it left then is no longer the same moment.
-            expected_prefix = other.prefix if paired and self.in_step else ""
-            look = RedisLook(self.bench.redis, expected_prefix, client.prefix)
+            expected = other.names if paired and self.in_step else None
+            look = RedisLook(self.bench.redis, expected, client.names)
             self.result.findings = look.with_readings(self.result.findings)
 
     def _judge_oracle(self, failure: BaseException | None, *, who: Role = "oracle") -> None:

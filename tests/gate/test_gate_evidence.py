@@ -12,6 +12,7 @@ from conformance.gate.evidence import MOST_STEPS, RedisLook, places_of, reply_te
 from conformance.gate.options import RunConfig
 from conformance.gate.verdicts import reproduce_line
 from conformance.participants.caller import RecordedCall, Transcript
+from conformance.participants.names import Names
 from conformance.servers import RedisInstance
 
 from .miniature_drivers import BenchOf, ChildDriver
@@ -130,7 +131,7 @@ def test_both_sides_of_redis_are_read(server: RedisInstance) -> None:
         expected, actual = server.fresh_prefix(), server.fresh_prefix()
         redis.hset(f"{expected}:q:meta", "version", f"bullmq:{expected}")
         redis.hset(f"{actual}:q:meta", "other", "1")
-        look = RedisLook(redis, expected, actual)
+        look = RedisLook(redis, Names(expected), Names(actual))
         found, again = look.with_readings(
             [finding("meta.version", "q:meta", message=f"{actual}:q"), finding("meta.version", "q:meta")]
         )
@@ -143,8 +144,22 @@ def test_both_sides_of_redis_are_read(server: RedisInstance) -> None:
 
 def test_a_key_that_neither_side_has_is_not_shown(server: RedisInstance) -> None:
     with server.connect() as redis:
-        look = RedisLook(redis, server.fresh_prefix(), server.fresh_prefix())
+        look = RedisLook(redis, Names(server.fresh_prefix()), Names(server.fresh_prefix()))
         assert look.with_readings([finding("lock", "q:1")])[0].redis == []
+
+
+def test_a_client_with_a_prefix_of_its_own_is_read_under_it(server: RedisInstance) -> None:
+    with server.connect() as redis:
+        expected, actual = Names(server.fresh_prefix()), Names(server.fresh_prefix(), fixed_prefix="fixed")
+        redis.hset(f"{expected.prefix}:q:1", "parentKey", f"{expected.prefix}:above:2")
+        try:
+            redis.hset(f"fixed:q-{actual.prefix}:1", "parentKey", f"fixed:above-{actual.prefix}:3")
+            [found] = RedisLook(redis, expected, actual).with_readings([finding("job.parentKey", "q:1")])
+        finally:
+            redis.delete(f"fixed:q-{actual.prefix}:1")
+        [reading] = found.redis
+        assert reading.command == ["HGET", "<prefix>:q:1", "parentKey"]
+        assert (reading.expected, reading.actual) == ("<prefix>:above:2", "<prefix>:above:3")
 
 
 @pytest.mark.parametrize(
