@@ -46,6 +46,7 @@ class PairPlayer:
         """
         words = self._words(oracle, client, select)
         folder = self.runs / f"{oracle}--{client}--{_digest(words)}"
+        words += ["--jobs", str(self.jobs)] if self.jobs else []  # which changes nothing in what is played
         records = [] if again else read_records(folder)
         if records:
             self.announce(f"bullmq {oracle} against {client}: kept")
@@ -67,7 +68,7 @@ class PairPlayer:
         )
 
     def _words(self, oracle: str, client: str, select: Collection[str]) -> list[str]:
-        settings = {"--tier": self.tier, "--redis": self.redis, "--node": self.node, "--jobs": str(self.jobs or "")}
+        settings = {"--tier": self.tier, "--redis": self.redis, "--node": self.node}
         return [
             *("--oracle", oracle, "--client", f"node@{client}", "--no-known", "--format", "json"),
             *(word for flag, value in settings.items() if value for word in (flag, value)),
