@@ -8,7 +8,7 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady coverage generate lock clean
+.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady coverage generate vectors lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -60,6 +60,9 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m tests.report.recorded --write
 	$(BIN)/bullmq-conformance ledger page > docs/requirements.md.new
 	mv docs/requirements.md.new docs/requirements.md
+
+vectors: $(READY) ## record the test vectors of the oracle anew (Node and a Redis of its own; a minute)
+	$(BIN)/python -m tests.vectors.writing --write
 
 lock: ## write requirements.lock anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock

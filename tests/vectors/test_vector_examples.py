@@ -1,0 +1,70 @@
+"""The examples in Go and Rust read the vectors without this kit, pass with them, and fail with a damaged one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.vectors.writing import FOLDER
+
+Program = Callable[[str, str], str]
+Checked = Callable[[Path], "subprocess.CompletedProcess[str]"]
+
+BUILD_S = 600
+"""How long a build may take on a busy machine, with what the registry sends."""
+
+FILES = ("packing.json", "scores.json", "calls/queue.add.json")
+
+DAMAGES = {
+    "packing": ("packing.json", '"hex":"c0"', '"hex":"c1"', "null"),
+    "a score": ("scores.json", '"score":6963200000004097', '"score":6963200000004096', "delayed"),
+    "a key": ("calls/queue.add.json", "bull:q:marker", "bull:q:marked", "add-no-options/2"),
+    "data": ("calls/queue.add.json", '{"text":"{\\"a\\":1}"}', '{"text":"{}"}', "add-no-options/2"),
+}
+"""File, what stands there, what is put in its place, and what the failure names."""
+
+
+@pytest.fixture(params=["go", "rust"])
+def checked(request: pytest.FixtureRequest, program: Program, tmp_path: Path) -> Checked:
+    """Run the tests of an example against a folder of vectors."""
+    language = request.param
+    cargo = ["cargo", "test", "--locked", "--quiet", "--no-fail-fast"]
+    command = {"go": ["go", "test", "./..."], "rust": cargo}[language]
+    command = [program(command[0], language), *command[1:]]
+    # Once for all tests of a run: what cargo compiles does not depend on the vectors.
+    target = {"CARGO_TARGET_DIR": str(tmp_path.parent / "target")}
+
+    def run(vectors: Path) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **target, "BULLMQ_VECTORS": str(vectors)}
+        folder = FOLDER / "examples" / language
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=BUILD_S, check=False
+        )
+
+    return run
+
+
+@pytest.mark.xdist_group("vector-examples")
+def test_an_example_passes_with_the_vectors_and_fails_with_damaged_ones(checked: Checked, tmp_path: Path) -> None:
+    whole = checked(FOLDER)
+    assert whole.returncode == 0, whole.stdout + whole.stderr
+    for what, (name, right, wrong, named) in DAMAGES.items():
+        broken = checked(_damaged(tmp_path / what, name, right, wrong))
+        assert broken.returncode != 0, f"{what}: nothing was noticed"
+        assert named in broken.stdout + broken.stderr, f"{what}: {broken.stdout}{broken.stderr}"
+
+
+def _damaged(folder: Path, name: str, right: str, wrong: str) -> Path:
+    """A copy of the vectors with one text in one file replaced, once."""
+    for file in FILES:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FOLDER / file, folder / file)
+    text = (folder / name).read_text("utf-8")
+    assert right in text, f"{name} has no {right}"
+    (folder / name).write_text(text.replace(right, wrong, 1), "utf-8")
+    return folder

@@ -1,0 +1,3 @@
+module example.com/bullmq-vectors
+
+go 1.19
