@@ -224,7 +224,7 @@ def test_options_are_stored_as_node_stores_them(client: Participant, opts: dict[
 
 SIZES: dict[str, list[Any]] = {
     "whole-numbers": [2**bits + beyond for bits in (7, 8, 15, 16, 31, 32, 45) for beyond in (-1, 0, 1)],
-    "negative-numbers": [-1, -32, -33, *(-(2**bits) - beyond for bits in (7, 15, 31, 52) for beyond in (-1, 0, 1))],
+    "negative-numbers": [-1, -32, -33, *(-(2**bits) - beyond for bits in (7, 15, 31, 45) for beyond in (-1, 0, 1))],
     "broken-numbers": [0.5, -0.1, 1e300, 5e-324],
     "texts": ["x" * (length + beyond) for length in (31, 255, 65535) for beyond in (0, 1)],
     "bytes-of-texts": ["é" * 16, "🎉" * 8, "é" * 128],
