@@ -14,6 +14,7 @@ from conformance.reference_impl.connection.address import Address
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import packed
 from conformance.reference_impl.connection.single_socket import SingleSocket
+from conformance.reference_impl.connection.wire import Reply, Wire
 from conformance.servers import RedisInstance
 
 Answer = Callable[[list[bytes]], Awaitable[bytes | None]]
@@ -68,6 +69,57 @@ async def until_blocked(connection: SingleSocket, clients: int) -> None:
 
 async def echo(words: list[bytes]) -> bytes | None:
     return b"$%d\r\n%s\r\n" % (len(words[-1]), words[-1])
+
+
+class RecordedTransport(asyncio.Transport):
+    """Remembers each write, and the end of writing as an empty one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def write_eof(self) -> None:
+        self.writes.append(b"")
+
+    def can_write_eof(self) -> bool:
+        return True
+
+
+def test_commands_of_one_turn_go_out_together_and_in_their_order() -> None:
+    async def steps() -> None:
+        loop, wire, transport = asyncio.get_running_loop(), Wire(), RecordedTransport()
+        wire.connection_made(transport)
+        replies: list[Reply] = []
+
+        def send(*commands: bytes) -> None:
+            made = [(command, loop.create_future()) for command in commands]
+            replies.extend(reply for _, reply in made)
+            wire.send(made)
+
+        for command in (b"a", b"b", b"c"):
+            send(command)
+        assert transport.writes == [b"a"], "Redis works on the first while the others are made"
+        await asyncio.sleep(0)
+        assert transport.writes == [b"a", b"bc"]
+        wire.data_received(b"+1\r\n+2\r\n")
+        send(b"d", b"e")
+        assert transport.writes[2:] == [b"de"], "the first after a reply goes out at once"
+        send(b"f")
+        wire.data_received(b"+3\r\n")
+        send(b"g")
+        assert transport.writes[3:] == [], "what came after a reply must not overtake what waits"
+        await asyncio.sleep(0)
+        assert transport.writes[3:] == [b"fg"]
+        send(b"h")
+        assert wire.hang_up()
+        assert transport.writes[4:] == [b"h", b""], "hanging up leaves nothing unsent"
+        wire.data_received(b"+4\r\n+5\r\n+6\r\n+7\r\n+8\r\n")
+        assert [await reply for reply in replies] == [b"%d" % number for number in range(1, 9)]
+
+    run_for(5, steps())
 
 
 def test_replies_come_in_the_order_of_the_commands_also_while_it_connects(server: RedisInstance) -> None:

@@ -42,19 +42,27 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
         self._due: deque[Reply] = deque()
+        self._unsent: list[bytes] = []
+        self._has_sent = False
         self._hung_up = False
 
     def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
         """Send packed commands in one write; their replies become the results of the futures.
 
-        At once, so that Redis works on the first command of a turn of the event loop while the next one is made.
+        What is first sent after something was received goes out at once, so that Redis works on it while the next
+        command is made; what follows waits for the end of the event loop's turn, and goes out in one write: a write of
+        its own for each command was the dearest single step of a worker's job.
         """
-        unsent = []
+        is_at_once = not (self._has_sent or self._unsent)
+        is_scheduled = bool(self._unsent)
         for command, reply in commands:
-            unsent.append(command)
+            self._unsent.append(command)
             self._due.append(reply)
-        if self._transport is not None:
-            self._transport.write(b"".join(unsent))
+        self._has_sent = True
+        if is_at_once:
+            self._flush()
+        elif not is_scheduled:
+            asyncio.get_running_loop().call_soon(self._flush)
 
     async def ask(self, *commands: Command) -> list[Any]:
         """Send commands and return their replies. Raises the first error among them."""
@@ -76,6 +84,7 @@ class Wire(asyncio.Protocol):
         if self._transport is None or not self.is_open or not self._transport.can_write_eof():
             return False
         if self._due:
+            self._flush()
             self.is_open, self._hung_up = False, True
             self._transport.write_eof()
         return True
@@ -93,6 +102,7 @@ class Wire(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
+        self._has_sent = False
         self._parser.feed(data)
         try:
             while self._due and (value := self._parser.gets()) is not False:
@@ -107,9 +117,15 @@ class Wire(asyncio.Protocol):
         error = HungUp if self._hung_up and exc is None else RedisConnectionError
         self._fail(error(f"Connection lost: {exc or 'closed by Redis'}"))
 
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if unsent and self._transport is not None:
+            self._transport.write(b"".join(unsent))
+
     def _fail(self, error: Exception) -> None:
         """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""
         self.is_open = False
+        self._unsent.clear()
         while self._due:
             self._settle(self._due.popleft(), type(error)(*error.args))
 
