@@ -311,7 +311,8 @@ def test_the_patience_of_a_producer_ends(scripts: ScriptTexts) -> None:
     [
         (lambda _job, _token, _more: None, "the processor needs 3 arguments, and gets 2"),
         (lambda *, job: job, "the processor needs 'job' by name"),
-        ("module:function", "the processor cannot be called: 'module:function'"),
+        (7, "the processor cannot be called: 7"),
+        ("function", "a sandboxed processor is 'module:function', importable by another process, not 'function'"),
     ],
 )
 def test_a_wrong_processor_is_refused_at_once(processor: Any, said: str, connection: dict[str, Any]) -> None:
