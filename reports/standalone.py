@@ -1,6 +1,6 @@
 """A standalone Spark cluster on this machine, from the installed pyspark: a master and workers, on loopback.
 
-python -m reports.standalone --workers 2      # prints the address for --master; ends with Ctrl-C
+python -m reports.standalone --workers 2      # prints the address for --master; ends with Ctrl-C or SIGTERM
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import IO, Any
 
 import pyspark
 
+from conformance import interruption
 from conformance.problems import EnvironmentProblem
 from reports.spark_problems import require_java
 
@@ -120,13 +121,13 @@ def main() -> None:
     parser.add_argument("--memory", default="1g", help="of each worker (%(default)s)")
     options = parser.parse_args()
     try:
-        with standalone_cluster(options.workers, memory=options.memory) as master:
+        with interruption.heeded(), standalone_cluster(options.workers, memory=options.memory) as master:
             print(master, flush=True)
             signal.pause()
     except EnvironmentProblem as problem:
         sys.exit(str(problem))
     except KeyboardInterrupt:
-        return
+        sys.exit(interruption.EXIT_CODE)
 
 
 if __name__ == "__main__":

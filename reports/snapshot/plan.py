@@ -119,6 +119,14 @@ def nodes_of(client: Any, address: RedisUrl) -> list[str]:
     return [f"{node.host}:{node.port}" for node in client.get_primaries()]
 
 
+def node_of(client: Any, address: RedisUrl, key: str) -> str:
+    """The node that holds a key. Raises redis errors."""
+    if address.mode == "standalone":
+        return address.nodes[0]
+    node = client.get_node_from_key(key)
+    return f"{node.host}:{node.port}"
+
+
 def scan_words(source: RedisSource) -> Sequence[bytes]:
     """The words of SCAN after the cursor that say which keys are wanted."""
     below = f"{glob_escaped(source.prefix)}:{glob_escaped(source.queue) + ':' if source.queue else ''}*"

@@ -15,9 +15,20 @@ from conformance.observe.keyspace import RawKey, is_reserved
 from conformance.observe.reader import read_keys
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS
 from conformance.servers.connection import connect, connect_node, explain
-from reports.snapshot.plan import SCAN_COUNT, KeyspacePart, RedisSource, in_share, is_end_of_share, key_of, scan_words
-from reports.snapshot.replies import NodeSocket, hashes_of
+from reports.snapshot.hashes import hashes_of
+from reports.snapshot.plan import (
+    SCAN_COUNT,
+    KeyspacePart,
+    RedisSource,
+    in_share,
+    is_end_of_share,
+    key_of,
+    node_of,
+    scan_words,
+)
+from reports.snapshot.replies import NodeSocket, to_resp
 from reports.snapshot.rows import as_bytes, as_text, assembled, batch_with, repeated_text, texts
+from reports.snapshot.streams import StreamEntries, entries_of, event_batch
 from reports.spark_problems import ExecutorProblem
 
 _HASH_COMMAND = b"*2\r\n$7\r\nHGETALL\r\n$%d\r\n%s\r\n"
@@ -196,12 +207,12 @@ def _members(repeat: RawKey) -> list[str]:
 
 
 def _read_slice(source: RedisSource, part: KeyspacePart) -> Iterator[pa.RecordBatch]:
-    """A range of a long container. Members go straight into columns, events through `assemble`."""
+    """A range of a long container; members and events go straight into columns."""
     key = key_of(source, part)
     with connect(source.address) as client:
         if part.name == "events":
-            for page in _stream_pages(client, key, part):
-                yield assembled(source.prefix, part.taken_ms, [RawKey(key=key, type="stream", value=page)])
+            with NodeSocket(source.address, node_of(client, source.address, key)) as node:
+                yield from (event_batch(part.queue, page) for page in _stream_pages(node, as_bytes(key), part))
         else:
             yield from _member_pages(client, key, part)
         ttl: Any = client.pttl(key)
@@ -238,11 +249,14 @@ def _member_batch(client: Any, key: str, part: KeyspacePart) -> pa.RecordBatch:
     return batch_with(count, {**repeated, **known, "id": texts(members)})
 
 
-def _stream_pages(client: Any, key: str, part: KeyspacePart) -> Iterator[list[Any]]:
-    start, stop = f"{part.start}-0", "+" if part.stop == -1 else f"{part.stop}-18446744073709551615"
-    while page := client.xrange(key, start, stop, count=_STREAM_PAGE):
-        yield [
-            (as_text(entry), {as_text(name): as_text(value) for name, value in fields.items()})
-            for entry, fields in page
-        ]
-        start = f"({as_text(page[-1][0])}"
+def _stream_pages(node: NodeSocket, key: bytes, part: KeyspacePart) -> Iterator[StreamEntries]:
+    """The entries from the first to the last of the part, a page at a time; an open end is the end of the stream."""
+    start = b"%d-0" % part.start
+    stop = b"+" if part.stop == -1 else b"%d-18446744073709551615" % part.stop
+    while True:
+        node.ask(to_resp((b"XRANGE", key, start, stop, b"COUNT", b"%d" % _STREAM_PAGE)))
+        page = entries_of(node.replies())
+        if not len(page.ids):
+            return
+        yield page
+        start = b"(%s" % page.ids.view(pa.binary())[-1].as_py()

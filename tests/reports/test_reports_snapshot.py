@@ -11,23 +11,25 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from redis.exceptions import ResponseError
 
 from conformance.observe.keyspace import decode_key, is_reserved
 from conformance.observe.reader import read_snapshot
-from conformance.observe.tables import TABLES, Snapshot
+from conformance.observe.tables import TABLES, Event, Snapshot
 from conformance.protocol.states import QUEUE_KEYS
 from conformance.servers import RedisInstance
+from reports.snapshot import hashes, reading, streams
 from reports.snapshot import plan as planning
-from reports.snapshot import reading
-from reports.snapshot import replies as node_replies
 from reports.snapshot import store as snapshot_store
 from reports.snapshot.format import bucket_of, buckets_of, drop_unclaimed, read_bucket
+from reports.snapshot.hashes import hashes_of
 from reports.snapshot.plan import KeyspacePart, RedisSource, _next_share, plan_reading
 from reports.snapshot.reading import read_part
-from reports.snapshot.replies import hashes_of, to_resp
-from reports.snapshot.rows import batch_of, narrowed, rows_of, wide_rows
+from reports.snapshot.replies import to_resp
+from reports.snapshot.rows import as_text, batch_of, decoded, narrowed, rows_of, wide_rows
 from reports.snapshot.source import only_table, typed_ddl
 from reports.snapshot.store import SnapshotWrite, write_part
+from reports.snapshot.streams import entries_of, event_batch
 from tests.observe.snapshot_builders import ADDED, Zset, job, snapshot
 from tests.reports.reports_builders import plain_store, write
 
@@ -45,6 +47,7 @@ TRICKY = [
     b"*" * 50,
 ]
 VALUES = st.sampled_from(TRICKY) | st.binary(max_size=20)
+NAMES = st.sampled_from([b"event", b"jobId"]) | VALUES
 REPLIES = st.lists(st.none() | st.lists(st.tuples(VALUES, VALUES), max_size=4), max_size=6)
 Reply = list[tuple[bytes, bytes]] | None
 
@@ -79,12 +82,63 @@ def test_only_what_cannot_be_cut_is_read_slowly(monkeypatch: pytest.MonkeyPatch)
     def refuse(*_: object) -> None:
         raise AssertionError("read slowly")
 
-    monkeypatch.setattr(node_replies, "_read_slowly", refuse)
+    monkeypatch.setattr(hashes, "_read_slowly", refuse)
     assert read([[(b"name", b"*2"), (b"", b"a\r"), (b"\nb", b"$3")], []])[0] == [3, 0]
     slow: list[list[Reply]] = [[[(b"name", b"a\r\nb")]], [[(b"name", b"a")], None]]
     for replies in slow:
         with pytest.raises(AssertionError, match="read slowly"):
             read(replies)
+
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.from_regex(rb"[0-9]{1,13}-[0-9]{1,3}", fullmatch=True), st.lists(st.tuples(NAMES, VALUES), max_size=4)
+    ),
+    max_size=6,
+)
+Entry = tuple[bytes, list[tuple[bytes, bytes]]]
+
+
+def as_stream(entries: list[Entry]) -> memoryview:
+    """As Redis answers XRANGE."""
+    written = [b"*%d\r\n" % len(entries)]
+    for entry, pairs in entries:
+        written += [b"*2\r\n$%d\r\n%s\r\n" % (len(entry), entry), to_resp([word for pair in pairs for word in pair])]
+    return memoryview(b"".join(written))
+
+
+def as_events(entries: list[Entry]) -> list[Event]:
+    """What the gate would read of these entries."""
+    texts = [(as_text(entry), [(as_text(name), as_text(value)) for name, value in pairs]) for entry, pairs in entries]
+    return [Event(queue="q", id=entry, fields=tuple(pairs)) for entry, pairs in texts]
+
+
+@given(ENTRIES)
+@example([(b"1-0", [(b"event", b"added"), (b"jobId", b"7")]), (b"1-1", [])])
+@example([(b"1-0", [(b"event", b"*2"), (b"a\r\nb", b"*2\r\n$3\r\n1-1\r\n*0")])])
+@example([(b"1-0", [(b"jobId", b"1"), (b"jobId", b"2"), (b"event", b"\xff")])])
+def test_what_was_added_to_a_stream_is_read(entries: list[Entry]) -> None:
+    batch = event_batch("q", entries_of(as_stream(entries)))
+    assert [narrowed(wide) for wide in rows_of(batch)] == as_events(entries)
+    columns = [decoded(batch.column(name)) for name in ("name", "id")]
+    assert columns == [[event.name for event in as_events(entries)], [event.job for event in as_events(entries)]]
+
+
+def test_only_a_stream_that_cannot_be_cut_is_read_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("read slowly")
+
+    monkeypatch.setattr(streams, "_read_slowly", refuse)
+    assert entries_of(as_stream([(b"1-0", [(b"event", b"a\r"), (b"", b"$3")]), (b"2-0", [])])).sizes.tolist() == [2, 0]
+    assert entries_of(as_stream([])).sizes.tolist() == []
+    for value in (b"a\r\nb", b"*2"):
+        with pytest.raises(AssertionError, match="read slowly"):
+            entries_of(as_stream([(b"1-0", [(b"event", value)])]))
+
+
+def test_what_is_no_stream_is_told() -> None:
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        entries_of(memoryview(WRONG))
 
 
 @given(st.lists(st.none() | st.binary(max_size=80)), st.integers(0, 3), st.sampled_from([2, 16, 64]))
@@ -189,6 +243,7 @@ def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
 ) -> None:
     monkeypatch.setattr(planning, "SMALLEST_TO_SLICE", 10)
     monkeypatch.setattr(planning, "SLICE", 10)
+    monkeypatch.setattr(reading, "_STREAM_PAGE", 4)
     with server.connect() as client:
         client.hset(f"{prefix}:q:meta", mapping={"version": "x"})
         for number in range(55):

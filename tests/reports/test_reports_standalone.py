@@ -1,0 +1,47 @@
+"""The cluster on this machine ends as a whole, also where its command is ended by SIGTERM."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from conformance import interruption
+
+GONE_S = 120.0
+
+
+def test_a_cluster_that_is_told_to_end_leaves_no_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "reports.standalone", "--workers", "1", "--memory", "512m"]
+    with (
+        (tmp_path / "said").open("w") as said,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True) as cluster,
+    ):
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline()
+        started = psutil.Process(cluster.pid).children(recursive=True)
+        cluster.terminate()
+        ended_with = cluster.wait(GONE_S)
+    assert address.startswith("spark://127.0.0.1:"), (tmp_path / "said").read_text()
+    assert len(started) == 2, "a master and a worker"
+    assert ended_with == interruption.EXIT_CODE
+    assert still_there(started) == []
+    assert (tmp_path / "said").read_text() == ""
+
+
+def still_there(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those of the processes that have not ended; zombies have."""
+    end = time.monotonic() + GONE_S
+    while (left := [each for each in processes if is_there(each)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    return left
+
+
+def is_there(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
