@@ -236,6 +236,11 @@ def javascript_literal(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), ensure_ascii=True)
 
 
+def rust_literal(value: Any) -> str:
+    """The JSON text of a value as a raw string in Rust, for a program that reads it with serde. `#` would end it."""
+    return f'r#"{javascript_literal(value).replace("#", chr(92) + "u0023")}"#'
+
+
 def _refuse_infinite(value: Any) -> None:
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _refuse_infinite(item)
@@ -243,7 +248,11 @@ def _refuse_infinite(value: Any) -> None:
         raise NotWritable("a number that JSON does not have")
 
 
-LITERALS: Mapping[str, Callable[[Any], str]] = {"python": python_literal, "javascript": javascript_literal}
+LITERALS: Mapping[str, Callable[[Any], str]] = {
+    "python": python_literal,
+    "javascript": javascript_literal,
+    "rust": rust_literal,
+}
 
 # In words.
 

@@ -24,6 +24,7 @@ from conformance.report.reproduction import (
     language_of,
     python_literal,
     reproduction_of,
+    rust_literal,
 )
 from conformance.report.run_file import Run
 from conformance.report.summary import Summary, summarise
@@ -122,6 +123,10 @@ JSON_VALUES = st.recursive(
 def test_a_literal_is_the_value_again_and_plain_ascii(value: Any) -> None:
     assert ast.literal_eval(python_literal(value)) == value
     assert json.loads(javascript_literal(value)) == value
+    raw = rust_literal(value)
+    assert json.loads(raw.removeprefix('r#"').removesuffix('"#')) == value
+    assert raw.isascii()
+    assert raw.count("#") == 2
     assert (python_literal(value) + javascript_literal(value)).isascii()
     assert "\n" not in python_literal(value) + javascript_literal(value)
 
