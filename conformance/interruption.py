@@ -26,7 +26,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def heeded() -> Iterator[None]:
     """In this block each of the signals raises KeyboardInterrupt; afterwards they do what they did before.
 
-    Only in the main thread of the program. What was ignored from the start (`nohup`, `command &`) stays ignored.
+    Only in the main thread of the program. What was ignored from the start (`nohup`, `command &`) stays ignored, and so
+    does what is `ignored` since.
     """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():
@@ -37,7 +38,8 @@ def heeded() -> Iterator[None]:
             yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
 
 
 @contextmanager

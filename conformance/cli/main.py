@@ -18,20 +18,32 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main() -> None:
     """Run the program and end it with its exit code."""
-    code = run()
-    interruption.ignored()
+    with interruption.heeded():
+        try:
+            code = run()
+        except KeyboardInterrupt:  # it came when everything had been done and said
+            code = interruption.EXIT_CODE
+        interruption.ignored()
     sys.exit(code)
 
 
 def run() -> int:
-    """Run the verb on the command line to its end, whatever that is; returns the exit code."""
+    """Run the verb on the command line to its end, whatever that is; returns the exit code.
+
+    An interruption is told while signals are still heeded: a second one finds the first on its way out.
+    """
+    with interruption.heeded():
+        try:
+            return _carry_out_or_complain()
+        except KeyboardInterrupt:
+            return _complain("interrupted", "", interruption.EXIT_CODE)
+
+
+def _carry_out_or_complain() -> int:
     try:
-        with interruption.heeded():
-            return _carry_out()
+        return _carry_out()
     except Problem as problem:
         return _complain_about(problem)
-    except KeyboardInterrupt:
-        return _complain("interrupted", "", interruption.EXIT_CODE)
     except OSError as error:
         if error.errno not in OUT_OF_SPACE:
             raise

@@ -8,9 +8,13 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
+
+from conformance import interruption
+from conformance.cli import main
 
 from .cli_program import (
     PROGRAM,
@@ -21,6 +25,25 @@ from .cli_program import (
     still_there,
     wait_until,
 )
+
+
+@pytest.mark.parametrize("number", interruption.SIGNALS)
+def test_a_second_interruption_does_not_break_off_the_telling_of_the_first(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It comes when the verb has ended by the first, and `error: interrupted` is about to be printed."""
+    complain = main._complain
+
+    def hit_again(what: str, hint: str, code: int) -> int:
+        signal.raise_signal(number)
+        return complain(what, hint, code)
+
+    monkeypatch.setattr(main, "_carry_out", partial(signal.raise_signal, number))
+    monkeypatch.setattr(main, "_complain", hit_again)
+    before = [signal.getsignal(known) for known in interruption.SIGNALS]
+    assert main.run() == interruption.EXIT_CODE
+    assert capsys.readouterr().err == "error: interrupted\n"
+    assert [signal.getsignal(known) for known in interruption.SIGNALS] == before
 
 
 @pytest.mark.parametrize(
