@@ -16,6 +16,20 @@ from conformance.environment.clients import Launch
 DRAIN_DEADLINE_S = 45.0
 ALONE_MS = 25_000
 """How long the workload alone runs at least: memory is judged by 20 samples, one a second."""
+TELLING = (
+    "redis.client-kill",
+    "network.outage-all",
+    "worker.kill",
+    "worker.freeze",
+    "worker.kill-all",
+    "redis.oom",
+    "redis.script-flush",
+    "redis.flushall",
+    "network.truncate",
+    "redis.away-20s",
+)
+"""Faults that show what most clients do wrong. In the default campaign they come first, after the workload alone and
+before the crash points: every planted defect is shown until then (`chaos/mutants/`), and the rest is for rarer ones."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +82,18 @@ class ChaosOptions:
             name = "together" if len(faults) > 1 else faults[0].name if faults else "no-fault"
             out = self.out / name if self.out is not None else None
             yield replace(self, faults=faults, topology=topology_for(self.topology, faults), out=out)
+
+    def runs_around_crash_points(self) -> tuple[Sequence[ChaosOptions], Sequence[ChaosOptions]]:
+        """The runs that come before the crash points, and those after them: of the default campaign what tells most.
+
+        Whoever named the faults gets them in the order of the list, and the crash points last.
+        """
+        runs = list(self.runs())
+        if not self.alone:
+            return runs, []
+        telling = [run for run in runs if all(fault.name in TELLING for fault in run.faults)]
+        telling.sort(key=lambda run: [TELLING.index(fault.name) for fault in run.faults])
+        return telling, [run for run in runs if not all(fault.name in TELLING for fault in run.faults)]
 
     @property
     def worker_clients(self) -> list[Launch]:

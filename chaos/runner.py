@@ -119,11 +119,17 @@ def _results_header(options: ChaosOptions, environment: Environment) -> ResultsH
 
 
 def _all_results(options: ChaosOptions, environment: Environment) -> Iterator[ResultRow]:
-    for run_options in options.runs():
-        begun = time.monotonic()
-        yield result_row(run_chaos(run_options, environment), seconds=time.monotonic() - begun)
+    before, after = options.runs_around_crash_points()
+    yield from _results_of(before, environment)
     if options.crash_points:
         yield from _crash_points(options, environment)
+    yield from _results_of(after, environment)
+
+
+def _results_of(runs: Sequence[ChaosOptions], environment: Environment) -> Iterator[ResultRow]:
+    for run_options in runs:
+        begun = time.monotonic()
+        yield result_row(run_chaos(run_options, environment), seconds=time.monotonic() - begun)
 
 
 def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[ResultRow]:

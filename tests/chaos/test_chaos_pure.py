@@ -18,11 +18,11 @@ import msgspec
 import pytest
 
 from chaos import observers
-from chaos.crash_points import points_of
+from chaos.crash_points import CrashPoint, points_of
 from chaos.excuses import EXPLANATIONS, Identity, explanation_of, stale_explanations
 from chaos.faults.base import ChaosSystem, Fault, all_faults, chosen_faults
 from chaos.mutants.catalogue import all_mutants
-from chaos.options import ChaosOptions, topology_for
+from chaos.options import TELLING, ChaosOptions, topology_for
 from chaos.recorder import HistoryRecorder, both_clocks
 from chaos.report import render_all
 from chaos.results import (
@@ -355,3 +355,30 @@ def test_a_stop_between_two_clocks_does_not_set_them_apart(monkeypatch: pytest.M
     monkeypatch.setattr(time, "monotonic", lambda: next(monotonic_s))
     monkeypatch.setattr(time, "time_ns", lambda: next(unix_ns))
     assert both_clocks(tries=2) == (10.004, 5004.0)
+
+
+# The order of the default campaign.
+
+
+def campaign(**more: Any) -> ChaosOptions:
+    return ChaosOptions(client=Launch("c", ["c"]), faults=chosen_faults("*"), crash_points=True, **more)
+
+
+def test_what_tells_most_comes_before_the_crash_points_and_nothing_is_left_out() -> None:
+    before, after = campaign(alone=True).runs_around_crash_points()
+    assert [fault.name for run in before for fault in run.faults] == list(TELLING)
+    assert not before[0].faults
+    assert {fault.name for run in [*before, *after] for fault in run.faults} == set(all_faults())
+    assert len(before) + len(after) == len(all_faults()) + 1
+
+
+def test_whoever_names_faults_gets_them_in_the_order_of_the_list() -> None:
+    before, after = campaign().runs_around_crash_points()
+    assert [fault.name for run in before for fault in run.faults] == list(all_faults())
+    assert not after
+
+
+@pytest.mark.parametrize("name", all_mutants())
+def test_every_planted_defect_shows_in_the_first_part_of_the_campaign(name: str) -> None:
+    under = all_mutants()[name].under
+    assert isinstance(under, CrashPoint) or under in {"", *TELLING}
