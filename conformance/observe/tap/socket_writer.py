@@ -94,7 +94,7 @@ class SocketWriter:
             self._enqueue(data)
             self._pump()
         else:
-            self._transport.write(data)
+            self._send(self._transport, data)
 
     def finish(self) -> None:
         """End the connection (FIN) when all that was written before has gone out.
@@ -161,10 +161,15 @@ class SocketWriter:
             if data is None:
                 self._close(self._transport)
                 return
-            self._transport.write(data)
+            self._send(self._transport, data)
             if self.link is not None and self.link.chunk_bytes:
                 self._timer = self._loop.call_later(0, self._wake)
                 return
+
+    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
+        """Write, unless nobody is there any more: asyncio prints a warning for each piece that it cannot send."""
+        if not transport.is_closing():
+            transport.write(data)
 
     def _close(self, transport: asyncio.Transport) -> None:
         if self._half_close and transport.can_write_eof():

@@ -9,8 +9,10 @@ import socket
 import struct
 from functools import partial
 
+import pytest
+
 from conformance.observe.tap.loop import LoopThread
-from conformance.observe.tap.socket_writer import SocketWriter
+from conformance.observe.tap.socket_writer import RedisLink, SocketWriter
 
 RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 DEADLINE_S = 5
@@ -34,6 +36,28 @@ async def finish_towards_a_redis_that_is_gone() -> None:
 
 def test_the_end_may_find_a_connection_that_was_reset() -> None:
     asyncio.run(finish_towards_a_redis_that_is_gone())
+
+
+async def write_to_a_client_that_was_killed() -> None:
+    """Piece by piece, as on a slow link: the client is gone, and its tap has what it was to get."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        transport, _ = await loop.create_connection(asyncio.Protocol, *listener.getsockname())
+        listener.accept()[0].close()
+        writer = SocketWriter(loop)
+        writer.connect(transport)
+        transport.abort()
+        writer.link = RedisLink(chunk_bytes=1)
+        writer.write(b"x" * 40)
+        writer.link = None
+        writer.write(b"y")
+        for _ in range(100):
+            await asyncio.sleep(0)
+
+
+def test_what_a_killed_client_was_to_get_is_dropped_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(write_to_a_client_that_was_killed())
+    assert not caplog.messages
 
 
 def fail(error: Exception) -> None:
