@@ -401,6 +401,15 @@ def test_connections_before_and_after() -> None:
     assert fully_judged("connections", [before, *window]).verdict == "unknown"
 
 
+def test_a_pool_may_open_one_connection_more_for_each_queue() -> None:
+    """As that of the official Python client does with the first `addBulk` of each queue handle."""
+    queues = [event(2, "added", queue=name) for name in ("main", "limited", "narrow", "long")]
+    before, window = ResourceSample(at_ms=1, connections={"p": 7}), fault(10, 20)
+    for now, verdict in ((11, "ok"), (12, "fail")):
+        after = ResourceSample(at_ms=99, connections={"p": now})
+        assert judged("connections", [before, *queues, *window, after]).verdict == verdict
+
+
 def test_memory_that_grows_all_the_time() -> None:
     def samples(count: int, step: int) -> list[HistoryLine]:
         return [ResourceSample(at_ms=at, memory={"w": (50 + step * at) * MIB}) for at in range(count)]

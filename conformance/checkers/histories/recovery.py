@@ -283,8 +283,10 @@ def _neighbours(
 def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
     """When all is over, a process has about as many connections to Redis open as it had before the first fault.
 
-    A pool may have grown by half; in a cluster connections are opened node by node.
+    A pool may have grown by half, or by one for each queue (redis-py opens another for `addBulk` while one is in use);
+    in a cluster connections are opened node by node.
     """
+    queues = len(evidence.events_by_queue)
     samples = [sample for sample in evidence.samples if sample.connections]
     first = min((window.began_ms for window in evidence.faults), default=float("inf"))
     before = [sample for sample in samples if sample.at_ms < first]
@@ -297,7 +299,7 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
             continue
         statistics.count()
         statistics.keep_maximum("most connections more than before", now - then)
-        if now > nodes * then + max(2, then // 2):
+        if now > nodes * then + max(2, then // 2, queues):
             message = f"{process} has {now} connections open, before the first fault it had {then}"
             yield HistoryFinding(message=message, lines=(before[0], samples[-1]))
 
