@@ -21,6 +21,7 @@ MODULES_OF_VERBS: Mapping[str, str] = {
     "fuzz": "fuzz",
     "replay": "fuzz",
     "mutants": "mutants",
+    "bench": "bench",
     "load": "spark",
     "snapshot": "spark",
     "diff": "spark",

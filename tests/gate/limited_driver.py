@@ -39,15 +39,24 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
         _wrap(server, "open", lambda handler: _opening_only(handler, limits.roles))
     if limits.fixed_prefix:
         _wrap(server, "open", lambda handler: _with_arguments(handler, prefix=limits.fixed_prefix))
-    for name in limits.hang:
-        _wrap(server, name, lambda _: _hang)
-    for name in limits.crash:
-        _wrap(server, name, lambda _: _crash)
+    _misbehave(server, limits)
     if limits.no_worker_events:
         _keep_events_back(server)
     _answer_less(server, limits.no_answer)
     _tell(server, limits)
     return server
+
+
+def _misbehave(server: DriverServer, limits: argparse.Namespace) -> None:
+    """Operations that never come back, come late, or end the process."""
+    changes: dict[str, Callable[[Handler], Handler]] = {
+        "hang": lambda _: _hang,
+        "slow": lambda handler: _late(handler, limits.slow_ms / 1000),
+        "crash": lambda _: _crash,
+    }
+    for limit, change in changes.items():
+        for name in getattr(limits, limit):
+            _wrap(server, name, change)
 
 
 def _wrap(server: DriverServer, name: str, change: Callable[[Handler], Handler]) -> None:
@@ -72,6 +81,14 @@ def _opening_only(handler: Handler, roles: Sequence[str]) -> Handler:
 
 async def _hang(_handle: str | None, _args: Json) -> Json:
     return await asyncio.Future()
+
+
+def _late(handler: Handler, seconds: float) -> Handler:
+    async def handle(name: str | None, args: Json) -> Json | None:
+        await asyncio.sleep(seconds)
+        return await handler(name, args)
+
+    return handle
 
 
 async def _crash(_handle: str | None, _args: Json) -> Json:
@@ -184,6 +201,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--no-worker-events", action="store_true", help="its workers report nothing")
     options.add_argument("--no-answer", type=_words, default=[], help="operations that are done without an answer")
     options.add_argument("--hang", type=_words, default=[], help="operations that never come back")
+    options.add_argument("--slow", type=_words, default=[], help="operations that take --slow-ms more")
+    options.add_argument("--slow-ms", type=int, default=500, help="how much more (ms)")
     options.add_argument("--crash", type=_words, default=[], help="operations that end the process")
     return options
 

@@ -1,0 +1,114 @@
+"""The outcome of `bench` for people and for programs: terminal, Markdown and JSON, computed from the report alone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from conformance.problems import UsageProblem
+from conformance.report.output import write_text
+from conformance.report.text import count, visible
+from conformance.speed.records import GateOutcome, MeasuredRatio, SpeedReport
+
+HEADINGS = ("measure", "client", "oracle", "ratio", "interval", "what")
+STYLES: dict[GateOutcome, str] = {"holds": "green", "fails": "bold red", "undecided": "yellow"}
+
+
+def print_speed(report: SpeedReport, console: Console) -> None:
+    """The table, who was measured, and what became of each gate."""
+    table = Table(*HEADINGS)
+    for ratio in report.ratios:
+        table.add_row(*(Text(cell) for cell in cells(ratio)))
+    console.print(table)
+    for line in facts(report):
+        console.print(Text(line), soft_wrap=True)
+    for gate in report.gates:
+        console.print(
+            Text(f"{gate.outcome}: {gate.measure} at least {gate.at_least:g}: {visible(gate.reason)}"),
+            style=STYLES[gate.outcome],
+            soft_wrap=True,
+        )
+
+
+def render_terminal_speed(report: SpeedReport) -> str:
+    """The same as text."""
+    text = io.StringIO()
+    print_speed(report, Console(file=text, width=120, color_system=None))
+    return text.getvalue()
+
+
+def render_markdown_speed(report: SpeedReport) -> str:
+    """A table and a list, as in a pull request."""
+    rows = [HEADINGS, tuple("---" for _ in HEADINGS), *(cells(ratio) for ratio in report.ratios)]
+    lines = [f"| {' | '.join(_escaped(cell) for cell in row)} |" for row in rows]
+    gates = [
+        f"- **{gate.outcome}**: {gate.measure} at least {gate.at_least:g}: {_escaped(gate.reason)}"
+        for gate in report.gates
+    ]
+    return "\n".join(["# Speed beside the oracle", "", *lines, "", *map(_escaped, facts(report)), "", *gates, ""])
+
+
+def render_json_speed(report: SpeedReport) -> str:
+    """The whole report, and its exit code."""
+    document = {**msgspec.to_builtins(report), "exit_code": report.exit_code}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n"
+
+
+SPEED_FORMATS: dict[str, tuple[str, Callable[[SpeedReport], str]]] = {
+    "terminal": ("bench.txt", render_terminal_speed),
+    "markdown": ("bench.md", render_markdown_speed),
+    "json": ("bench.json", render_json_speed),
+}
+"""By the name on the command line: the file that is written, and how its text is made."""
+
+
+def speed_formats(names: list[str]) -> list[str]:
+    """The formats of these names, all of them where none is named. Raises UsageProblem for an unknown one."""
+    for name in names:
+        if name not in SPEED_FORMATS:
+            raise UsageProblem(f"unknown report format {name!r}", hint=f"choose from {', '.join(SPEED_FORMATS)}")
+    return names or list(SPEED_FORMATS)
+
+
+def write_speed(report: SpeedReport, out: Path, formats: list[str]) -> Iterator[Path]:
+    """Write the report in each format. Raises EnvironmentProblem for an unwritable folder."""
+    for name in formats:
+        file_name, render = SPEED_FORMATS[name]
+        yield write_text(out / file_name, render(report))
+
+
+def cells(ratio: MeasuredRatio) -> tuple[str, ...]:
+    """One row: a number, or why there is none."""
+    if ratio.median is None or ratio.low is None or ratio.high is None:
+        return (ratio.measure, "", "", ratio.state.replace("-", " "), "", visible(ratio.reason, keep_newlines=False))
+    shown = (f"{number(ratio.client)} {ratio.unit}", f"{number(ratio.oracle)} {ratio.unit}")
+    return (ratio.measure, *shown, f"{ratio.median:.2f}", f"{ratio.low:.2f} to {ratio.high:.2f}", ratio.meaning)
+
+
+def number(value: float | None) -> str:
+    """Three digits that matter: `12,500`, `34.5`, `0.123`."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def facts(report: SpeedReport) -> list[str]:
+    """Who was measured, on what, and how sure the intervals are."""
+    measured = [ratio for ratio in report.ratios if ratio.confidence is not None]
+    sure = min((ratio.confidence or 0.0 for ratio in measured), default=0.0)
+    return [
+        f"{visible(report.client)} beside {visible(report.oracle)}, on {visible(report.redis)}",
+        f"{count(report.rounds, 'round')} of {count(report.jobs, 'job')}, in turns; above 1 is better than the oracle",
+        f"each interval holds the true ratio with a probability of {sure:.0%}",
+        f"load of the machine (1 min): {report.load[0]:.1f} before, {report.load[1]:.1f} after",
+    ]
+
+
+def _escaped(text: str) -> str:
+    return visible(text, keep_newlines=False).replace("|", "\\|").replace("<", "&lt;")

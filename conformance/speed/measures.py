@@ -1,0 +1,240 @@
+"""What is measured, each so that the client is measured and not the pipe to its driver.
+
+What works in bulk happens inside the driver, or inside the client's own loop, and is seen in Redis by the server's
+clock. Of what is called job by job, the driver's own part is taken out: after the calls the driver gets as many with
+the same arguments for an operation that there is not, which cost the same pipe and the same JSON.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from conformance.driver.messages import Ready
+from conformance.driver.ops import Op
+from conformance.driver.ops.job import Log, UpdateProgress
+from conformance.driver.ops.queue import AddBulk, NewJob
+from conformance.driver.ops.worker import ExtendLock, GetNextJob, MoveToCompleted
+from conformance.speed.peers import SpeedHandle, SpeedPeer, SpeedPlace, Unmeasurable
+
+CONCURRENCY = 10
+TOKEN = "bench"
+LOCK_MS = 60_000
+JOBS_FOR_A_SINGLE_CALL = 10
+"""Where jobs are called one by one there are fewer: each of them crosses the pipe four times."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedMeasure:
+    """One measure. `needs`: operations and capabilities that a driver has to declare for it.
+
+    `take`: one measurement with so many jobs, in `unit`; `more_is_better` says in which direction.
+    """
+
+    name: str
+    meaning: str
+    unit: str
+    needs: frozenset[str]
+    take: Callable[[SpeedPeer, int], float]
+    more_is_better: bool = False
+
+    def lacking(self, ready: Ready) -> list[str]:
+        """What a driver does not declare of what is needed."""
+        return sorted(self.needs - {*ready.ops, *ready.capabilities})
+
+    def ratio(self, client: float, oracle: float) -> float:
+        """The client's part of what the oracle does: 0.5 is half as fast, or twice the memory."""
+        return client / oracle if self.more_is_better else oracle / client
+
+
+def _worker(peer: SpeedPeer, jobs: int) -> float:
+    """From a tenth of the jobs to all of them: connecting, and the first look at every script, is not counted."""
+    with peer.place() as place:
+        place.add(jobs)
+        peer.open(place, "worker", "noop", concurrency=CONCURRENCY)
+        began, first = place.wait_for(max(1, jobs // 10))
+        ended, last = place.wait_for(jobs)
+        if last == first:
+            raise Unmeasurable(f"{jobs} jobs are finished too soon to be measured: give more --jobs")
+        return (last - first) / (ended - began)
+
+
+def _add_bulk(peer: SpeedPeer, jobs: int) -> float:
+    call = AddBulk(jobs=[NewJob(name="bench", data_raw='{"a":1}') for _ in range(jobs)])
+    with peer.place() as place:
+        queue = peer.open(place, "queue")
+        queue.timed(AddBulk(jobs=call.jobs[:1]))  # connects, and makes its script known
+        _, took_s = queue.timed(call)
+        return jobs / _without_driver(queue, call, [took_s])
+
+
+def _pickup(peer: SpeedPeer, jobs: int) -> float:
+    """The mean of so many pickups: one of them is known to the ms only, and their sum far better."""
+    with peer.place() as place:
+        peer.open(place, "worker", "noop")
+        count = _single_calls(jobs)
+        for number in range(1, count + 1):
+            place.add(1)
+            place.wait_for(number)
+        return _mean_pickup(place)
+
+
+def _mean_pickup(place: SpeedPlace) -> float:
+    waiting, active = place.events("waiting"), place.events("active")
+    times = [active[job] - since for job, since in waiting.items() if job in active]
+    if not times:
+        raise Unmeasurable("the event stream has no `active` of these jobs")
+    if not sum(times):
+        raise Unmeasurable("every pickup took less than a ms: give more --jobs")
+    return statistics.fmean(times)
+
+
+def _claim(peer: SpeedPeer, jobs: int) -> float:
+    with _worker_by_hand(peer, jobs) as worker:
+        _, took_ms = _claimed(worker, _single_calls(jobs))
+        return took_ms
+
+
+def _extend(peer: SpeedPeer, jobs: int) -> float:
+    with _worker_by_hand(peer, jobs) as worker:
+        held, _ = _claimed(worker, _single_calls(jobs))
+        return _own_part_ms(worker, [ExtendLock(job=job, token=TOKEN, duration_ms=LOCK_MS) for job in held])
+
+
+def _finish(peer: SpeedPeer, jobs: int) -> float:
+    with _worker_by_hand(peer, jobs) as worker:
+        held, _ = _claimed(worker, _single_calls(jobs))
+        return _own_part_ms(worker, [MoveToCompleted(job=job, token=TOKEN, value_raw="1") for job in held])
+
+
+def _progress(peer: SpeedPeer, jobs: int) -> float:
+    return _on_one_job(peer, jobs, lambda number: UpdateProgress(job="1", value_raw=str(number)))
+
+
+def _log(peer: SpeedPeer, jobs: int) -> float:
+    return _on_one_job(peer, jobs, lambda number: Log(job="1", row=f"row {number}"))
+
+
+def _on_one_job(peer: SpeedPeer, jobs: int, call: Callable[[int], Op[Any]]) -> float:
+    with peer.place() as place:
+        place.add(1)
+        queue = peer.open(place, "queue")
+        queue.timed(call(0))  # connects, and makes its script known
+        return _own_part_ms(queue, [call(number) for number in range(1, _single_calls(jobs) + 1)])
+
+
+def _memory(peer: SpeedPeer, jobs: int) -> float:
+    """After a run of the worker: what the process has grown to, with all that it needs to work."""
+    _worker(peer, jobs)
+    return peer.resident_bytes() / 1e6
+
+
+@contextmanager
+def _worker_by_hand(peer: SpeedPeer, jobs: int) -> Iterator[SpeedHandle]:
+    """A worker without a loop, on a queue with enough jobs; one of them it has claimed already."""
+    with peer.place() as place:
+        place.add(_single_calls(jobs) + 1)
+        worker = peer.open(place, "worker", "manual", lockDuration=LOCK_MS)
+        worker.timed(GetNextJob(token=TOKEN))
+        yield worker
+
+
+def _claimed(worker: SpeedHandle, count: int) -> tuple[list[str], float]:
+    """Claim so many jobs: their ids, and how long one claim takes the client (ms)."""
+    call = GetNextJob(token=TOKEN)
+    claims = [worker.timed(call) for _ in range(count)]
+    held = [answer.job.id for answer, _ in claims if answer is not None and answer.job is not None]
+    if len(held) < count:
+        raise Unmeasurable(f"{count - len(held)} of {count} claims found no job")
+    return held, _without_driver(worker, call, [took_s for _, took_s in claims]) * 1000
+
+
+def _own_part_ms(handle: SpeedHandle, calls: Sequence[Op[Any]]) -> float:
+    """How long one of these calls takes the client (ms)."""
+    times = [handle.timed(call)[1] for call in calls]
+    return _without_driver(handle, calls[0], times) * 1000
+
+
+def _without_driver(handle: SpeedHandle, call: Op[Any], times: Sequence[float]) -> float:
+    """The median of these times (s) without the driver's own part, which is measured as often right after them."""
+    arguments = msgspec.to_builtins(call)
+    driver_part = statistics.median(handle.driver_part(arguments) for _ in times)
+    own = statistics.median(times) - driver_part
+    if own <= 0:
+        raise Unmeasurable("the machine's own noise is more than what the client takes")
+    return own
+
+
+def _single_calls(jobs: int) -> int:
+    return max(5, jobs // JOBS_FOR_A_SINGLE_CALL)
+
+
+MEASURES: tuple[SpeedMeasure, ...] = (
+    SpeedMeasure(
+        name="worker",
+        meaning=f"empty jobs through the client's own loop, concurrency {CONCURRENCY}",
+        unit="jobs/s",
+        needs=frozenset({"managed-worker"}),
+        take=_worker,
+        more_is_better=True,
+    ),
+    SpeedMeasure(
+        name="addBulk",
+        meaning="Queue.addBulk, all jobs in one call",
+        unit="jobs/s",
+        needs=frozenset({"queue.addBulk"}),
+        take=_add_bulk,
+        more_is_better=True,
+    ),
+    SpeedMeasure(
+        name="pickup",
+        meaning="from `waiting` to `active`, with an idle worker",
+        unit="ms",
+        needs=frozenset({"managed-worker"}),
+        take=_pickup,
+    ),
+    SpeedMeasure(
+        name="claim",
+        meaning="Worker.getNextJob",
+        unit="ms",
+        needs=frozenset({"manual-worker", "worker.getNextJob"}),
+        take=_claim,
+    ),
+    SpeedMeasure(
+        name="finish",
+        meaning="Job.moveToCompleted",
+        unit="ms",
+        needs=frozenset({"manual-worker", "worker.getNextJob", "worker.moveToCompleted"}),
+        take=_finish,
+    ),
+    SpeedMeasure(
+        name="extend",
+        meaning="Job.extendLock",
+        unit="ms",
+        needs=frozenset({"manual-worker", "worker.getNextJob", "worker.extendLock"}),
+        take=_extend,
+    ),
+    SpeedMeasure(
+        name="progress",
+        meaning="Job.updateProgress",
+        unit="ms",
+        needs=frozenset({"job.updateProgress"}),
+        take=_progress,
+    ),
+    SpeedMeasure(name="log", meaning="Job.log", unit="ms", needs=frozenset({"job.log"}), take=_log),
+    SpeedMeasure(
+        name="memory",
+        meaning="resident memory of the driver after a run of its worker",
+        unit="MB",
+        needs=frozenset({"managed-worker"}),
+        take=_memory,
+    ),
+)
+"""All measures, in the order in which they are taken."""
+
+MEASURE_NAMES = tuple(measure.name for measure in MEASURES)

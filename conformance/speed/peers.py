@@ -1,0 +1,178 @@
+"""The two clients of a session: each behind its driver, on queues of its own, directly on Redis and behind no tap."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from conformance.driver.connection import DriverConnection
+from conformance.driver.errors import OperationUnanswered
+from conformance.driver.messages import Ready
+from conformance.driver.ops import Op
+from conformance.driver.ops.lifecycle import Open, Processor, Role
+from conformance.driver.ops.queue import AddBulk, NewJob
+from conformance.environment.drivers import RestartableDriver
+from conformance.servers import RedisInstance
+
+PORTION = 500
+"""Jobs are added in calls of so many: a line of the driver protocol has an end."""
+
+LOOK_S = 0.002
+CALL_DEADLINE_MS = 60_000
+PATIENCE_S = 120
+"""How long a measurement may take: who is slower than that is not measured."""
+
+NOWHERE = "bench.nothing"
+"""An operation that there is not: every driver reads the call, finds nothing, and answers `unsupported`."""
+
+
+class Unmeasurable(Exception):
+    """A measurement came to no number; the text says why. It is nobody's failure."""
+
+
+@dataclass(frozen=True)
+class SpeedPlace:
+    """An empty queue for one measurement, and what the kit itself does there. `seeder`: the oracle adds the jobs."""
+
+    redis: Any
+    prefix: str
+    seeder: DriverConnection
+
+    def add(self, count: int) -> None:
+        """Add so many empty jobs."""
+        for first in range(0, count, PORTION):
+            jobs = [NewJob(name="bench") for _ in range(min(PORTION, count - first))]
+            self.seeder.call(AddBulk(jobs=jobs), handle=self.prefix, deadline_ms=CALL_DEADLINE_MS)
+
+    def finished(self) -> tuple[float, int]:
+        """The server's clock (s), and how many jobs are finished, at one instant."""
+        with self.redis.pipeline(transaction=True) as pipeline:
+            pipeline.time()
+            pipeline.zcard(self.key("completed"))
+            pipeline.zcard(self.key("failed"))
+            (seconds, micros), completed, failed = pipeline.execute()
+        if failed:
+            raise Unmeasurable(f"{failed} jobs have failed")
+        return int(seconds) + int(micros) / 1e6, int(completed)
+
+    def wait_for(self, count: int) -> tuple[float, int]:
+        """The first look at which so many jobs are finished. Raises Unmeasurable where that takes too long."""
+        ends = time.monotonic() + PATIENCE_S
+        while (seen := self.finished())[1] < count:
+            if time.monotonic() > ends:
+                raise Unmeasurable(f"{seen[1]} of {count} jobs are finished after {PATIENCE_S} s")
+            time.sleep(LOOK_S)
+        return seen
+
+    def events(self, name: str) -> dict[str, float]:
+        """When each job had this event, by the server's clock (ms)."""
+        entries = self.redis.xrange(self.key("events"))
+        return {
+            fields[b"jobId"].decode(): float(entry.partition(b"-")[0])
+            for entry, fields in entries
+            if fields.get(b"event") == name.encode()
+        }
+
+    def key(self, name: str) -> str:
+        """A key of the queue."""
+        return f"{self.prefix}:bench:{name}"
+
+
+@dataclass
+class SpeedPeer:
+    """One client. `name`: `client` or `oracle`."""
+
+    name: str
+    driver: RestartableDriver
+    server: RedisInstance
+    redis: Any
+    seeder: RestartableDriver
+    _handles: Iterator[int] = field(default_factory=itertools.count)
+
+    @property
+    def ready(self) -> Ready:
+        """What its driver declares."""
+        return self.driver.handshake()
+
+    @contextmanager
+    def place(self) -> Iterator[SpeedPlace]:
+        """An empty queue; all handles are closed and all keys removed after the block."""
+        prefix = self.server.fresh_prefix()
+        seeder = self.seeder.living()
+        seeder.call(self._opening("queue", prefix), handle=prefix, deadline_ms=CALL_DEADLINE_MS)
+        try:
+            yield SpeedPlace(self.redis, prefix, seeder)
+        finally:
+            self.driver.reset()
+            self.seeder.reset()
+            self.server.remove_prefix(prefix)
+
+    def open(self, place: SpeedPlace, role: Role, processor: Processor | None = None, **options: Any) -> SpeedHandle:
+        """Open an object of the client on the queue."""
+        handle = f"{role}{next(self._handles)}"
+        opening = self._opening(role, place.prefix, processor, options)
+        self.driver.living().call(opening, handle=handle, deadline_ms=CALL_DEADLINE_MS)
+        return SpeedHandle(self.driver.living(), handle)
+
+    def resident_bytes(self) -> float:
+        """Resident memory of the driver and of all that it has started."""
+        return float(resident_bytes(self.driver.pid()))
+
+    def _opening(
+        self, role: Role, prefix: str, processor: Processor | None = None, options: dict[str, Any] | None = None
+    ) -> Open:
+        address = self.server.for_drivers
+        return Open(role=role, queue="bench", prefix=prefix, redis=address, processor=processor, options=options or {})
+
+
+@dataclass(frozen=True)
+class SpeedHandle:
+    """An open object of a client, whose calls are timed."""
+
+    connection: DriverConnection
+    name: str
+
+    def timed(self, call: Op[Any]) -> tuple[Any, float]:
+        """The answer (None where the client gives none), and what the call took (s) with the driver's own part."""
+        answer = None
+        began = time.perf_counter()
+        with suppress(OperationUnanswered):
+            answer = self.connection.call(call, handle=self.name, deadline_ms=CALL_DEADLINE_MS)
+        return answer, time.perf_counter() - began
+
+    def driver_part(self, arguments: dict[str, Any]) -> float:
+        """What the driver takes for a call with these arguments before the client has its turn (s)."""
+        began = time.perf_counter()
+        self.connection.call_raw(NOWHERE, arguments, handle=self.name, deadline_ms=CALL_DEADLINE_MS)
+        return time.perf_counter() - began
+
+
+def resident_bytes(pid: int | None, table: str | None = None) -> int:
+    """Resident memory of a process and of all below it. `table`: lines of pid, parent and KiB, as `ps` writes them.
+
+    Raises Unmeasurable where the system does not tell.
+    """
+    rows = [tuple(map(int, line.split())) for line in (_processes() if table is None else table).splitlines()]
+    parents = {process: parent for process, parent, _ in rows}
+    found = sum(kibibytes for process, _, kibibytes in rows if pid in _ancestry(process, parents))
+    if not found:
+        raise Unmeasurable("the system does not tell the memory of the driver")
+    return found * 1024
+
+
+def _ancestry(process: int, parents: Mapping[int, int]) -> list[int]:
+    """A process, its parent, and so on."""
+    line = [process]
+    while (parent := parents.get(line[-1])) is not None and parent not in line:
+        line.append(parent)
+    return line
+
+
+def _processes() -> str:
+    done = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,rss="], capture_output=True, text=True, check=False)
+    return done.stdout

@@ -1,0 +1,63 @@
+"""The outcome of `bench` as data: what the JSON document holds, and what every renderer prints."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+SPEED_FORMAT = 1
+"""Within a format, fields are added but never renamed, removed or given another meaning."""
+
+MeasureState = Literal["measured", "not-declared", "not-measured"]
+GateOutcome = Literal["holds", "fails", "undecided"]
+
+
+class MeasuredRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """One measure. `client` and `oracle` are medians in `unit`; `ratios` are those of each round, more is better.
+
+    `low` to `high` holds the true median with probability `confidence`. `reason`: why there is no number.
+    """
+
+    measure: str
+    meaning: str
+    unit: str
+    state: MeasureState
+    reason: str = ""
+    client: float | None = None
+    oracle: float | None = None
+    ratios: list[float] = []
+    median: float | None = None
+    low: float | None = None
+    high: float | None = None
+    confidence: float | None = None
+
+
+class SpeedGate(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for by `--at-least`, and what became of it; `reason` in words."""
+
+    measure: str
+    at_least: float
+    outcome: GateOutcome
+    reason: str
+
+
+class SpeedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole session. `jobs`: of one measurement. `load`: of the machine (1 min) before and after."""
+
+    format: int = SPEED_FORMAT
+    kit: str
+    client: str
+    oracle: str
+    redis: str
+    rounds: int
+    jobs: int
+    load: tuple[float, float]
+    ratios: list[MeasuredRatio]
+    gates: list[SpeedGate] = []
+
+    @property
+    def exit_code(self) -> int:
+        """0: every gate holds, also where there is none; 1: one fails; 4: none fails, and one cannot be decided."""
+        outcomes = {gate.outcome for gate in self.gates}
+        return 1 if "fails" in outcomes else 4 if "undecided" in outcomes else 0

@@ -1,0 +1,156 @@
+"""A session: every measure of both clients in turns, round by round, so that a slow moment hits both of them."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+
+from conformance.driver.errors import (
+    DriverBroken,
+    OperationFailed,
+    OperationGivenUp,
+    OperationIndeterminate,
+    OperationUnsupported,
+)
+from conformance.driver.messages import client_text
+from conformance.environment.drivers import RestartableDriver
+from conformance.environment.prepare import Environment
+from conformance.gate.records import KIT_VERSION
+from conformance.problems import UsageProblem
+from conformance.speed.gates import judged
+from conformance.speed.measures import SpeedMeasure
+from conformance.speed.peers import SpeedPeer, Unmeasurable
+from conformance.speed.ratios import ratio_interval
+from conformance.speed.records import MeasuredRatio, MeasureState, SpeedReport
+
+Announce = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedOptions:
+    """What is measured. `rounds`: those that count, after one that warms up; `at_least`: bounds by measure."""
+
+    measures: Sequence[SpeedMeasure]
+    rounds: int = 5
+    jobs: int = 1000
+    at_least: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class _Taken:
+    """What the rounds gave for one measure: pairs of client and oracle, and why a round gave none."""
+
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+    state: MeasureState = "measured"
+    reasons: list[str] = field(default_factory=list)
+
+    def not_declared(self, reason: str) -> None:
+        """The client does not do it at all."""
+        self.state, self.reasons = "not-declared", [reason]
+
+
+def measure_speed(environment: Environment, options: SpeedOptions, announce: Announce) -> SpeedReport:
+    """Measure both clients of the environment. Raises a Problem for a driver that cannot be started."""
+    server = environment.server
+    if server.mode != "standalone":
+        raise UsageProblem("bench needs a single Redis, not a cluster", hint="leave --redis away")
+    before = os.getloadavg()[0]
+    with _peers(environment) as (client, oracle):
+        taken = _all_rounds(client, oracle, options, announce)
+        ratios = [_ratio(measure, taken[measure.name]) for measure in options.measures]
+        return SpeedReport(
+            kit=KIT_VERSION,
+            client=client_text(client.ready.client),
+            oracle=client_text(oracle.ready.client),
+            redis=server.source,
+            rounds=options.rounds,
+            jobs=options.jobs,
+            load=(round(before, 1), round(os.getloadavg()[0], 1)),
+            ratios=ratios,
+            gates=judged(options.at_least, ratios),
+        )
+
+
+@contextmanager
+def _peers(environment: Environment) -> Iterator[tuple[SpeedPeer, SpeedPeer]]:
+    """The client and the oracle, and a second oracle that adds jobs for both."""
+    seed, server = environment.seed, environment.server
+    drivers = [
+        RestartableDriver(launch, seed) for launch in (environment.client, environment.oracle, environment.oracle)
+    ]
+    seeder = drivers[2]
+    try:
+        with server.connect() as redis:
+            client, oracle = (
+                SpeedPeer(name, driver, server, redis, seeder)
+                for name, driver in zip(("client", "oracle"), drivers, strict=False)
+            )
+            yield client, oracle
+    finally:
+        for driver in drivers:
+            driver.close()
+
+
+def _all_rounds(client: SpeedPeer, oracle: SpeedPeer, options: SpeedOptions, announce: Announce) -> dict[str, _Taken]:
+    taken: defaultdict[str, _Taken] = defaultdict(_Taken)
+    for number in range(options.rounds + 1):
+        announce(f"round {number} of {options.rounds}" if number else "warming up")
+        # Each begins every other time: what the first one leaves behind, in caches and memory, serves the second.
+        order = (client, oracle) if number % 2 else (oracle, client)
+        for measure in options.measures:
+            found = taken[measure.name]
+            if found.state == "measured":
+                _take(measure, order, options.jobs, found, counted=number > 0)
+    return taken
+
+
+def _take(measure: SpeedMeasure, order: Sequence[SpeedPeer], jobs: int, found: _Taken, *, counted: bool) -> None:
+    """One measurement of each. What the client does not declare is not tried again in another round."""
+    values: dict[str, float] = {}
+    if lacking := [name for peer in order for name in measure.lacking(peer.ready)]:
+        found.not_declared(f"the driver does not declare {', '.join(lacking)}")
+        return
+    for peer in order:
+        try:
+            values[peer.name] = measure.take(peer, jobs)
+        except OperationUnsupported as missing:
+            found.not_declared(str(missing))
+            return
+        except (OperationFailed, OperationGivenUp, OperationIndeterminate, DriverBroken, Unmeasurable) as why:
+            found.reasons.append(f"{peer.name}: {why}")
+            return
+    if counted:
+        found.pairs.append((values["client"], values["oracle"]))
+
+
+def _ratio(measure: SpeedMeasure, found: _Taken) -> MeasuredRatio:
+    said = MeasuredRatio(
+        measure=measure.name,
+        meaning=measure.meaning,
+        unit=measure.unit,
+        state=found.state,
+        reason=found.reasons[-1] if found.reasons else "",
+    )
+    if found.state == "not-declared":
+        return said
+    if not found.pairs:
+        return msgspec.structs.replace(said, state="not-measured")
+    ratios = [measure.ratio(client, oracle) for client, oracle in found.pairs]
+    interval = ratio_interval(ratios)
+    clients, oracles = zip(*found.pairs, strict=True)
+    return msgspec.structs.replace(
+        said,
+        client=statistics.median(clients),
+        oracle=statistics.median(oracles),
+        ratios=ratios,
+        median=interval.median,
+        low=interval.low,
+        high=interval.high,
+        confidence=interval.confidence,
+    )
