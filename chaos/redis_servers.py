@@ -33,7 +33,7 @@ ENGINE_READY_DEADLINE_S = 60.0
 CONTAINER_FOLDER_PREFIX = "bullmq-chaos-container-"
 CONTAINER_LABEL = "bullmq-conformance-chaos"
 BRIDGE = "bridge"
-_INSTALL_HINT = "pip install bullmq-conformance[chaos]"
+_INSTALL_HINT = "pip install 'WHERE[chaos]', where WHERE is the kit's checkout or wheel"
 _ENGINE_HINT = "start the docker engine, or leave --redis away: the same faults run on local processes"
 
 Persistence: TypeAlias = Literal["none", "rdb", "aof-everysec", "aof-always"]

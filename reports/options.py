@@ -34,7 +34,7 @@ def require_spark() -> None:
     if missing:
         raise EnvironmentProblem(
             f"this needs the extra `spark`, which is not installed (missing: {', '.join(missing)})",
-            hint="pip install 'bullmq-conformance[spark]'",
+            hint="pip install 'WHERE[spark]', where WHERE is the kit's checkout or wheel",
         )
 
 

@@ -20,7 +20,7 @@ READY_DEADLINE_S = 60.0
 READY_STEP_S = 0.05
 
 _LOOPBACK = "127.0.0.1"
-_INSTALL_HINT = "pip install bullmq-conformance[chaos]"
+_INSTALL_HINT = "pip install 'WHERE[chaos]', where WHERE is the kit's checkout or wheel"
 _ENGINE_HINT = (
     "start the docker engine (`sudo systemctl start docker`, Docker Desktop, or point DOCKER_HOST at one),"
     " or run without containers: redis-server on PATH or a redis:// URL"

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
-import sysconfig
-import tomllib
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-import conformance
-
-ROOT = Path(conformance.__file__).parents[1]
-PACKAGES = ("conformance", "chaos", "reports")
-TIMEOUT_S = 180
+from tests.packaging.stranger import PACKAGES, ROOT, TIMEOUT_S, lend_dependencies, run
 
 NEEDED = (
     "conformance/conftest.py",
@@ -47,24 +40,6 @@ NEEDED = (
 """What is opened as a file at run time, and so is easily forgotten."""
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command to its end, as somebody without our environment would, and return what it printed."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "PYTHON"))}
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=cwd,
-        env={**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
-    return done.stdout
-
-
 def sources(root: Path) -> set[str]:
     """Every file of the packages, by its path."""
     return {
@@ -78,26 +53,6 @@ def sources(root: Path) -> set[str]:
 def missing(wheel: Path, wanted: Iterable[str]) -> set[str]:
     with zipfile.ZipFile(wheel) as opened:
         return set(wanted) - set(opened.namelist())
-
-
-@pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the sources: building writes beside them, and two builds at once would be in each other's way."""
-    copy = tmp_path_factory.mktemp("sources")
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    for name in ("pyproject.toml", project["readme"], *project["license-files"]):
-        shutil.copy(ROOT / name, copy / name)
-    return copy
-
-
-@pytest.fixture(scope="module")
-def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, tree, cwd=folder)
-    [built] = folder.iterdir()
-    return built
 
 
 def test_the_wheel_holds_every_file_of_the_packages(wheel: Path, tree: Path) -> None:
@@ -187,12 +142,3 @@ async def wrong(queue: Queue, job: Job) -> str:
 """
     codes = ["5: [arg-type]", "6: [arg-type]", "7: [attr-defined]", "8: [call-arg]", "9: [return-value]"]
     assert type_errors(python, program, tmp_path) == codes
-
-
-def lend_dependencies(python: Path, cwd: Path) -> None:
-    """Let an environment see the packages of this one, behind its own.
-
-    A .pth file adds the folder; the .pth files in that folder (such as that of an editable installation) do not count.
-    """
-    purelib = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=cwd).strip()
-    (Path(purelib) / "lent.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")

@@ -114,7 +114,7 @@ def test_without_the_packages_the_problem_names_the_extra(monkeypatch: pytest.Mo
         open_server("container", announce=print),
     ):
         pass
-    assert caught.value.hint == "pip install bullmq-conformance[chaos]"
+    assert caught.value.hint == "pip install 'WHERE[chaos]', where WHERE is the kit's checkout or wheel"
 
 
 def test_the_packages_are_only_imported_for_containers() -> None:

@@ -1,0 +1,221 @@
+"""Gates a BullMQ client in any CI system: installs the kit, runs it, and hands its reports to whoever shows them.
+
+    BULLMQ_GATE_COMMAND='node driver.mjs' BULLMQ_GATE_PROFILE=producer python3 action/gate.py
+
+Everything is asked for in environment variables (`VARIABLES`; docs/ci.md explains them), so that no text of a workflow
+becomes part of a shell's command. This file needs nothing but Python 3.11: the kit is what it installs. It ends with
+the exit code of the gate, or with 2 for a variable that is wrong and 3 where the kit cannot be installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+WRONG_USAGE, BROKEN = 2, 3
+
+PREFIX = "BULLMQ_GATE_"
+OPTIONS = {
+    "BULLMQ_GATE_CLIENT": "--client",
+    "BULLMQ_GATE_WITH": "--with",
+    "BULLMQ_GATE_PROFILE": "--profile",
+    "BULLMQ_GATE_TIER": "--tier",
+    "BULLMQ_GATE_SELECT": "--select",
+    "BULLMQ_GATE_MIN_DECIDED": "--min-decided",
+    "BULLMQ_GATE_KNOWN": "--known",
+    "BULLMQ_GATE_REDIS": "--redis",
+    "BULLMQ_GATE_ORACLE": "--oracle",
+    "BULLMQ_GATE_PARTNER": "--partner",
+    "BULLMQ_GATE_BUDGET": "--budget",
+}
+"""Variables that are options of `bullmq-conformance run`."""
+REPEATABLE = frozenset({"BULLMQ_GATE_WITH", "BULLMQ_GATE_PROFILE", "BULLMQ_GATE_SELECT"})
+"""Of these, several values may be given, separated by spaces or newlines."""
+OTHERS = ("COMMAND", "KIT", "REDIS_VERSION", "OUT", "VENV")
+VARIABLES = frozenset({*OPTIONS, *(f"{PREFIX}{name}" for name in OTHERS)})
+
+PUBLISHED = ("run.jsonl", "summary.md", "annotations.txt", "junit.xml", "badge.json")
+"""Files of an earlier run that must not be taken for those of this one."""
+
+
+class GateProblem(Exception):
+    """What whoever wrote the workflow can mend: what is wrong, where, and what to do."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gate:
+    """What was asked for. `kit`: where the kit comes from; `extras`: of the kit, beside what `run` always needs."""
+
+    kit: str
+    extras: tuple[str, ...]
+    options: tuple[str, ...]
+    command: tuple[str, ...]
+    out: Path
+    venv: Path
+
+    @property
+    def requirement(self) -> str:
+        """The kit as pip is told where to take it from. Raises GateProblem for what is no place."""
+        name = f"bullmq-conformance[{','.join(self.extras)}]" if self.extras else "bullmq-conformance"
+        if re.match(r"[a-z+]+://|git\+", self.kit):
+            return f"{name} @ {self.kit}"
+        place = Path(self.kit).resolve()
+        if not (place.is_file() or (place / "pyproject.toml").is_file()):
+            raise GateProblem(
+                f"BULLMQ_GATE_KIT: there is no wheel and no checkout at {place}: name one, or a git+https:// address",
+                WRONG_USAGE,
+            )
+        return f"{name} @ {place.as_uri()}"
+
+
+def main() -> int:
+    """Gate, and return the exit code."""
+    try:
+        gate = asked_for(os.environ)
+        program = installed(gate)
+    except GateProblem as problem:
+        print(f"gate: {problem}", file=sys.stderr)
+        return problem.exit_code
+    forget_earlier_reports(gate.out)
+    code = run(program, gate)
+    publish(gate.out, code, os.environ)
+    return code
+
+
+def asked_for(environment: Mapping[str, str]) -> Gate:
+    """Read the variables; an empty one counts as not given. Raises GateProblem for what contradicts itself."""
+    ours = {name: value.strip() for name, value in environment.items() if name.startswith(PREFIX)}
+    given = {name: value for name, value in ours.items() if value}
+    for name in ours:
+        if name not in VARIABLES:
+            raise GateProblem(f"{name} is not known: choose from {', '.join(sorted(VARIABLES))}", WRONG_USAGE)
+    if ("BULLMQ_GATE_COMMAND" in given) == ("BULLMQ_GATE_CLIENT" in given):
+        raise GateProblem(
+            "one client is needed: give its driver's command in BULLMQ_GATE_COMMAND, or its name in BULLMQ_GATE_CLIENT",
+            WRONG_USAGE,
+        )
+    version = given.pop("BULLMQ_GATE_REDIS_VERSION", "")
+    if version and "BULLMQ_GATE_REDIS" in given:
+        raise GateProblem(
+            "BULLMQ_GATE_REDIS and BULLMQ_GATE_REDIS_VERSION contradict each other: give one of them", WRONG_USAGE
+        )
+    if version:
+        given["BULLMQ_GATE_REDIS"] = f"container:redis:{version}"
+    in_container = given.get("BULLMQ_GATE_REDIS", "").startswith("container")
+    return Gate(
+        kit=given.get("BULLMQ_GATE_KIT", str(Path(__file__).resolve().parents[1])),
+        extras=("chaos",) if in_container else (),
+        options=tuple(_options(given)),
+        command=tuple(_words("BULLMQ_GATE_COMMAND", given.get("BULLMQ_GATE_COMMAND", ""))),
+        out=Path(given.get("BULLMQ_GATE_OUT", "bullmq-conformance-report")).resolve(),
+        venv=Path(given.get("BULLMQ_GATE_VENV", ".bullmq-conformance-venv")).resolve(),
+    )
+
+
+def _options(given: Mapping[str, str]) -> Iterator[str]:
+    for variable, flag in OPTIONS.items():
+        value = given.get(variable, "")
+        values = value.split() if variable in REPEATABLE else [value] if value else []
+        for each in values:
+            # In one word: a value that begins with a dash is not taken for another option.
+            yield f"{flag}={each}"
+
+
+def _words(variable: str, text: str) -> list[str]:
+    """Split like a shell, and do nothing else that a shell does. Raises GateProblem for a quote without its end."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise GateProblem(
+            f"{variable} cannot be split into words ({error}): quote it like a shell", WRONG_USAGE
+        ) from error
+
+
+def installed(gate: Gate) -> Path:
+    """Install the kit into an environment of its own, and return its program. Raises GateProblem where that fails."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - whoever has an older one is to read a sentence
+        raise GateProblem(f"Python 3.11 or newer is needed, and this is {sys.version.split()[0]}", BROKEN)
+    python = gate.venv / "bin" / "python"
+    if not python.exists():
+        _install([sys.executable, "-m", "venv", str(gate.venv)])
+    _install([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", gate.requirement])
+    return gate.venv / "bin" / "bullmq-conformance"
+
+
+def _install(command: Sequence[str]) -> None:
+    """Run one step; what it prints goes to the log, where its reason is found."""
+    code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+    if code:
+        raise GateProblem(f"`{shlex.join(command)}` ended with exit code {code}: the lines above say why", BROKEN)
+
+
+def forget_earlier_reports(out: Path) -> None:
+    """Remove what would otherwise be published of a run that never began."""
+    for name in PUBLISHED:
+        (out / name).unlink(missing_ok=True)
+
+
+def run(program: Path, gate: Gate) -> int:
+    """Run the gate to its end and return its exit code; whoever ends this process ends the run in order."""
+    command = [str(program), "run", *gate.options, f"--out={gate.out}"]
+    command += ["--", *gate.command] if gate.command else []
+    with commands_of_the_log_ignored(os.environ), subprocess.Popen(command, stdin=subprocess.DEVNULL) as kit:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda received, _frame: kit.send_signal(received))
+        code = kit.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def commands_of_the_log_ignored(environment: Mapping[str, str]) -> Iterator[None]:
+    """Let the runner of GitHub obey nothing that is printed meanwhile: a client under test may print what it likes."""
+    if not on_github(environment):
+        yield
+        return
+    token = secrets.token_hex(16)
+    print(f"::stop-commands::{token}", flush=True)
+    try:
+        yield
+    finally:
+        print(f"::{token}::", flush=True)
+
+
+def publish(out: Path, code: int, environment: Mapping[str, str]) -> None:
+    """Hand the reports to GitHub: the summary of the step, annotations, outputs. Elsewhere the folder is all."""
+    summary = out / "summary.md"
+    said = f"No run was made (exit code {code}): the log of this step says why.\n"
+    append(environment.get("GITHUB_STEP_SUMMARY", ""), summary.read_text("utf-8") if summary.exists() else said)
+    append(environment.get("GITHUB_OUTPUT", ""), f"exit-code={code}\nreport={out}\n")
+    annotations = out / "annotations.txt"
+    if on_github(environment) and annotations.exists():
+        print(annotations.read_text("utf-8"), end="", flush=True)
+    print(f"gate: exit code {code}; reports are in {out}", flush=True)
+
+
+def append(path: str, text: str) -> None:
+    """Add to a file that the CI system named; without one, to none."""
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def on_github(environment: Mapping[str, str]) -> bool:
+    """Whether a runner of GitHub Actions reads what is printed."""
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
