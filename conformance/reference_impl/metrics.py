@@ -110,7 +110,7 @@ class PrometheusCollector:
         try:
             import prometheus_client as client  # noqa: PLC0415 - an optional dependency, paid for by those who use it
         except ImportError as error:
-            raise BullMQError("metrics need prometheus-client: install bullmq-conformance[metrics]") from error
+            raise BullMQError("metrics need it: pip install prometheus-client") from error
         to = registry or client.REGISTRY
         self._lost: set[str] = set()
         self._processed = client.Counter(
