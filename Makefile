@@ -60,6 +60,8 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	$(BIN)/python -m tests.report.recorded --write
 	$(BIN)/bullmq-conformance ledger page > docs/requirements.md.new
 	mv docs/requirements.md.new docs/requirements.md
+	$(BIN)/python -m conformance.mutants.generated.record docs/kill-matrix.json > docs/kill-matrix.md.new
+	mv docs/kill-matrix.md.new docs/kill-matrix.md
 
 vectors: $(READY) ## record the test vectors of the oracle anew (Node and a Redis of its own; a minute)
 	$(BIN)/python -m tests.vectors.writing --write

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from conformance.driver.ops import worker as worker_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -34,6 +35,19 @@ def test_jobs_due_in_the_same_ms_keep_their_order(client: Participant) -> None:
     for name in ("a", "b", "c"):
         queue.add(name, {}, delay=5000, timestamp=1_700_000_000_000)
     first = 1_700_000_005_000 * DUE_FACTOR
+    equal(queue.redis.zset("delayed"), [("1", first), ("2", first + 1), ("3", first + 2)], "the scores are one apart")
+
+
+@scenario("order.delayed.same-ms", tier="full")
+def test_jobs_put_off_to_the_same_ms_keep_their_order(client: Participant) -> None:
+    """Whether they were added for that time or put off by their workers."""
+    queue, worker = client.queue(), client.worker()
+    due = client.clock.now_ms() + 60_000
+    for job in ("1", "2", "3"):
+        queue.add(job)
+        worker.claim_one(f"token-{job}")
+        worker.call(worker_ops.MoveToDelayed(job=job, token=f"token-{job}", timestamp=due))
+    first = due * DUE_FACTOR
     equal(queue.redis.zset("delayed"), [("1", first), ("2", first + 1), ("3", first + 2)], "the scores are one apart")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,20 @@ def test_what_the_healthy_client_does_not_pass_either_is_not_noticed(
 def test_a_change_that_changes_nothing_is_not_noticed(hunter: Hunter) -> None:
     harmless = _in_python("queue.py", "from __future__", "# nothing\nfrom __future__")
     assert _hunt(hunter, harmless, [PLAIN, LIFO]) == ([HuntedCase(PLAIN), HuntedCase(LIFO)], "", [])
+
+
+CLOSED_HOLES: dict[str, str] = tomllib.loads((Path(__file__).parent / "closed_holes.toml").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("key", CLOSED_HOLES)
+def test_a_hole_that_was_closed_stays_closed(
+    key: str, hunter: Hunter, catalogue: Catalogue, cases: dict[str, ScenarioCase]
+) -> None:
+    case = CLOSED_HOLES[key]
+    assert case in cases
+    said, broken, problems = _hunt(hunter, catalogue.find(key), [case])
+    assert (broken, problems) == ("", [])
+    assert said[0].requirement
 
 
 def test_a_client_that_does_not_start_is_no_mutant(hunter: Hunter) -> None:
@@ -288,3 +303,9 @@ def test_a_judgement_may_hold_for_some_lines_only() -> None:
     about = [line for line in range(12) if judgement_of(MUTANT.key, line, [judgement])]
     assert about == [1, 2, 3, 9]
     assert not judgement_of("lua/drain/main/negate/1", 1, [judgement])
+
+
+def test_the_committed_page_is_that_of_its_record() -> None:
+    """`make generate` writes it again, with the judgements of today."""
+    page = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
+    assert read_record(page.with_suffix(".json")).page == page.read_text("utf-8")
