@@ -42,7 +42,7 @@ def write_index(folder: Path) -> Path:
 
 
 def runs_under(folder: Path) -> Iterator[ListedRun]:
-    """Every load and diff in the folders below, by name."""
+    """Every load, diff and check in the folders below, by name."""
     for child in sorted(folder.iterdir()):
         if (child / "load.json").is_file() and (child / "load.html").is_file():
             found = json.loads((child / "load.json").read_text("utf-8"))
@@ -52,6 +52,10 @@ def runs_under(folder: Path) -> Iterator[ListedRun]:
             total = json.loads((child / "diff.json").read_text("utf-8"))["total"]
             outcome = f"{total:,} differences" if total else "no differences"
             yield ListedRun(name=child.name, page=f"{child.name}/diff.html", kind="diff", outcome=outcome)
+        if (child / "check.json").is_file():
+            total = json.loads((child / "check.json").read_text("utf-8"))["total"]
+            outcome = f"{total:,} places break a check" if total else "sound"
+            yield ListedRun(name=child.name, page=f"{child.name}/check.html", kind="check", outcome=outcome)
 
 
 def trend_under(folder: Path) -> Iterator[TrendPoint]:

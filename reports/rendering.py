@@ -251,6 +251,9 @@ def _diff_case(summary: DiffSummary, name: str) -> JunitCase:
 def print_diff(summary: DiffSummary, console: Console) -> None:
     """Show the outcome, the classes, and one example of each."""
     console.print(verdict_of(summary), style="bold red" if summary.total else "bold green", highlight=False)
+    if summary.hidden:
+        told = ", ".join(f"{rule} {count:,}" for rule, count in summary.hidden.items())
+        console.print(f"Hidden by rules, in values: {told}.", highlight=False)
     if not summary.total:
         return
     table = Table("class", "count", "example", "expected", "actual", box=None, pad_edge=False)
@@ -260,19 +263,27 @@ def print_diff(summary: DiffSummary, console: Console) -> None:
     console.print(table)
 
 
+CHECK_PAGE = "check.html"
 CHECK_FILE = "check.json"
+CHECK_NAMES = tuple(check.name for check in (*JOB_CHECKS, *STORE_CHECKS))
 
 
 def write_check_reports(folder: Path, summary: CheckSummary) -> list[Path]:
-    """Write `check.json` and `junit.xml`, with a test case for every check; returns their paths."""
-    names = [check.name for check in (*JOB_CHECKS, *STORE_CHECKS)]
+    """Write a page, `check.json`, `junit.xml` with a test case for every check, and the index; returns their paths."""
     written = {
+        CHECK_PAGE: html_page("check.html", summary=summary, verdict=check_verdict(summary), checks=CHECK_NAMES),
         CHECK_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
-        "junit.xml": junit_text("check", (_check_case(summary, name) for name in names)),
+        "junit.xml": junit_text("check", (_check_case(summary, name) for name in CHECK_NAMES)),
     }
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
-    return [folder / name for name in written]
+    return [*(folder / name for name in written), write_index(folder.parent)]
+
+
+def check_verdict(summary: CheckSummary) -> str:
+    """The outcome in one line."""
+    sound = f"Sound: {summary.jobs:,} jobs and what belongs to them pass all {len(CHECK_NAMES)} checks."
+    return f"{summary.total:,} places break a check." if summary.total else sound
 
 
 def _check_case(summary: CheckSummary, name: str) -> JunitCase:
@@ -285,10 +296,7 @@ def _check_case(summary: CheckSummary, name: str) -> JunitCase:
 
 def print_checks(summary: CheckSummary, console: Console) -> None:
     """Show the outcome, and an example of each check that the store breaks."""
-    checks = len(JOB_CHECKS) + len(STORE_CHECKS)
-    sound = f"Sound: {summary.jobs:,} jobs and what belongs to them pass all {checks} checks."
-    verdict = f"{summary.total:,} places break a check." if summary.total else sound
-    console.print(verdict, style="bold red" if summary.total else "bold green", highlight=False)
+    console.print(check_verdict(summary), style="bold red" if summary.total else "bold green", highlight=False)
     table = Table("check", "places", "example", "message", box=None, pad_edge=False)
     for name, count in summary.by_check.items():
         first = next(example for example in summary.examples if example.check == name)

@@ -25,7 +25,7 @@ from conformance.out_folder import prove_writable
 from conformance.problems import UsageProblem
 from reports.comparison import Grouping, compare_runs
 from reports.diff.checking import broken_in
-from reports.diff.plan import SnapshotComparison, differences
+from reports.diff.plan import SnapshotComparison, compare_snapshots
 from reports.diff.summary import DiffSummary, summarise, summarise_checks
 from reports.history import check_jobs, header_of, result_of
 from reports.load.rate_search import RateTrial, said_of_search, search_rate, trial_of
@@ -334,7 +334,7 @@ def _compared(
     if job:
         for side in (wanted.expected, wanted.actual):
             _show_job(side, queue, job)
-    return summarise(wanted, differences(session, wanted))
+    return summarise(wanted, compare_snapshots(session, wanted))
 
 
 def _show_job(stored: StoredSnapshot, queue: str, job: str) -> None:

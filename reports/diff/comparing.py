@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from conformance.checkers.base import InvariantCheck, SnapshotView
 from conformance.observe.diff import diff
-from conformance.observe.tables import Event, Lock, Membership, Snapshot
+from conformance.observe.tables import TABLES, Event, Lock, Membership, Snapshot
 from reports.diff.broken import (
     ABOUT_ALL_JOBS,
     JOB_CHECKS,
@@ -24,9 +24,11 @@ from reports.diff.broken import (
 )
 from reports.diff.columns import keys_of
 from reports.diff.expiry import with_same_moments
+from reports.diff.generated import without_generated
+from reports.diff.hidden import HiddenCounts, canonical_pair, note_hidden
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
-from reports.diff.values import DiffSettings, SnapshotPair, batch_of_rows, difference_row
+from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, batch_of_rows, difference_row, hidden_rows
 from reports.snapshot.format import read_bucket
 from reports.snapshot.rows import as_bytes, snapshot_of
 
@@ -41,6 +43,7 @@ _MEANS_PREFIX = "own-prefix"
 class BucketComparison:
     """What executors compare: two stored snapshots in so many buckets, without some queues.
 
+    `cut`: queues of which the jobs with generated ids are compared elsewhere (`reports.diff.generated`).
     `queue`, `job`: where not empty, nothing else is compared.
     """
 
@@ -48,6 +51,7 @@ class BucketComparison:
     buckets: int
     settings: DiffSettings
     left_out: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
     queue: str = ""
     job: str = ""
 
@@ -58,21 +62,23 @@ def job_comparer(comparison: BucketComparison) -> Callable[[Iterable[pa.RecordBa
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for bucket in batch.column("id").to_pylist():
-                yield batch_of_rows(differences_in(comparison, bucket))
+                hidden: HiddenCounts = Counter()
+                yield batch_of_rows([*differences_in(comparison, bucket, hidden), *hidden_rows(hidden)])
 
     return compare
 
 
-def differences_in(comparison: BucketComparison, bucket: int) -> Iterator[tuple[str, ...]]:
-    """The differences of all jobs of one bucket.
+def differences_in(comparison: BucketComparison, bucket: int, hidden: HiddenCounts) -> Iterator[tuple[str, ...]]:
+    """The differences of all jobs of one bucket; what rules hide there is added to `hidden`.
 
     Jobs that are certainly the same are taken out first (`reports.diff.prefilter`). Rules are applied to all others at
     once; the comparison, which explains, is asked only about those jobs whose canonical rows are not equal.
     """
-    sides = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
-    left, right = (rows_by_table(tables) for tables in without_certain(sides[0], sides[1], comparison.settings))
+    read = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
+    sides = without_generated(read, comparison.cut)
+    left, right = (rows_by_table(tables) for tables in without_certain(sides[0], sides[1], comparison.settings, hidden))
     explained: set[str] = set()
-    for key, pair in unequal_jobs(left, right, comparison.settings):
+    for key, pair in unequal_jobs(left, right, comparison.settings, hidden):
         explained.add(":".join(key))
         yield from _explained(key, pair)
     pairs = zip(sides, comparison.settings.sides, strict=True)
@@ -80,10 +86,12 @@ def differences_in(comparison: BucketComparison, bucket: int) -> Iterator[tuple[
     yield from one_sided(expected, actual, explained)
 
 
-def without_certain(left: Tables, right: Tables, settings: DiffSettings) -> tuple[Tables, Tables]:
-    """Both sides without the jobs that are certainly the same."""
+def without_certain(left: Tables, right: Tables, settings: DiffSettings, hidden: HiddenCounts) -> tuple[Tables, Tables]:
+    """Both sides without the jobs that are certainly the same; what rules hide in these is added to `hidden`."""
     sides = [BucketSide(tables, facts) for tables, facts in zip((left, right), settings.sides, strict=True)]
-    certain = Prefilter(sides[0], sides[1], settings).certain()
+    prefilter = Prefilter(sides[0], sides[1], settings)
+    certain = prefilter.certain()
+    hidden.update(prefilter.hidden())
     found = [
         {table: rows.filter(pc.invert(pc.is_in(keys_of(rows), value_set=certain))) for table, rows in side.items()}
         for side in (left, right)
@@ -110,14 +118,17 @@ def _wanted(comparison: BucketComparison, rows: pa.Table) -> pa.Table:
 
 
 def unequal_jobs(
-    left: Mapping[str, list[Any]], right: Mapping[str, list[Any]], settings: DiffSettings
+    left: Mapping[str, list[Any]], right: Mapping[str, list[Any]], settings: DiffSettings, hidden: HiddenCounts
 ) -> Iterator[tuple[JobKey, SnapshotPair]]:
-    """The canonical rows of each job that is not the same on both sides. `left`, `right`: rows by table."""
+    """The canonical rows of each job that is not the same on both sides. `left`, `right`: rows by table.
+
+    What rules hide is added to `hidden`. The rule about the prefix is left out where nothing mentions one.
+    """
+    raw = [_in_order(rows, facts) for rows, facts in zip((left, right), settings.sides, strict=True)]
     unneeded = ["opts-parsed-json"] if _same_options(left, right) else []
-    sides = [
-        _canonical(rows, facts.prefix, facts.taken_ms, settings, unneeded)
-        for rows, facts in zip((left, right), settings.sides, strict=True)
-    ]
+    unneeded += [] if any(_mentions(side, f"{side.prefix}:") for side in raw) else [_MEANS_PREFIX]
+    rules = settings.rules("generated-uuids", "lock-token", *unneeded)
+    sides = canonical_pair(raw, rules, settings.context, hidden)
     groups = [grouped(side) for side in sides]
     for key in sorted(groups[0].keys() | groups[1].keys()):
         expected, actual = groups[0].get(key, {}), groups[1].get(key, {})
@@ -140,18 +151,12 @@ def _same_options(left: Mapping[str, list[Any]], right: Mapping[str, list[Any]])
     return texts[0] == texts[1]
 
 
-def _canonical(
-    rows: Mapping[str, list[Any]], prefix: str, taken_ms: int, settings: DiffSettings, unneeded: Sequence[str]
-) -> Snapshot:
-    """Canonical form of all rows. The rule about the prefix is left out where nothing mentions the prefix.
-
-    Positions are compared elsewhere (`reports.diff.plan`): within one job they say nothing.
-    """
+def _in_order(rows: Mapping[str, list[Any]], facts: DiffSide) -> Snapshot:
+    """All rows, events in the order of the stream. Positions mean nothing within a job."""
     tables = {**rows, "memberships": [_without_position(row) for row in rows.get("memberships", ())]}
-    snapshot = snapshot_of(prefix, taken_ms, ((table, row) for table, listed in tables.items() for row in listed))
-    snapshot = replace(snapshot, events=tuple(sorted(snapshot.events, key=stream_order)))
-    about_prefix = [] if _mentions(snapshot, f"{prefix}:") else [_MEANS_PREFIX]
-    return settings.canonical(snapshot, "generated-uuids", "lock-token", *about_prefix, *unneeded)
+    pairs = ((table, row) for table, listed in tables.items() for row in listed)
+    snapshot = snapshot_of(facts.prefix, facts.taken_ms, pairs)
+    return replace(snapshot, events=tuple(sorted(snapshot.events, key=stream_order)))
 
 
 def _without_position(row: Membership) -> Membership:
@@ -214,6 +219,9 @@ def _explained(key: JobKey, pair: SnapshotPair) -> Iterator[tuple[str, ...]]:
 
 
 WHOLE = "whole"
+GENERATED = "generated"
+"""A group with the jobs of a large queue that have generated ids, and what names them (`reports.diff.generated`)."""
+
 SHARED = "shared"
 EXAMPLES = "examples"
 """A group with jobs that stand for all others of their queue (`reports.diff.checking.examples`)."""
@@ -226,19 +234,25 @@ def queue_comparer(settings: DiffSettings) -> Callable[[Iterable[pa.RecordBatch]
     """A function from all rows of some groups (columns `side`, `group`) to their differences."""
 
     def compare(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [row for key, sides in rows_by_group(batches).items() for row in compare_group(key, sides, settings)]
-        yield batch_of_rows(rows)
+        hidden: HiddenCounts = Counter()
+        groups = rows_by_group(batches).items()
+        rows = [row for key, sides in groups for row in compare_group(key, sides, settings, hidden)]
+        yield batch_of_rows([*rows, *hidden_rows(hidden)])
 
     return compare
 
 
 def compare_group(
-    key: GroupKey, sides: tuple[list[tuple[str, Any]], list[tuple[str, Any]]], settings: DiffSettings
+    key: GroupKey,
+    sides: tuple[list[tuple[str, Any]], list[tuple[str, Any]]],
+    settings: DiffSettings,
+    hidden: HiddenCounts,
 ) -> Iterator[tuple[str, ...]]:
-    """The differences of one group; its rows are pairs of table and row.
+    """The differences of one group; its rows are pairs of table and row. What rules hide is added to `hidden`.
 
     All rows of a group come to one place, with the jobs that rules need to see beside them. What the comparison says
-    about those is dropped: they are compared elsewhere. A group marked `whole` is a complete queue.
+    about those is dropped: they are compared elsewhere. A group marked `whole` is a complete queue, one marked
+    `generated` has complete jobs; where a stream was trimmed, nobody can tell which of their events both still have.
     """
     queue, group = key
     raw = [snapshot_of(facts.prefix, facts.taken_ms, rows) for rows, facts in zip(sides, settings.sides, strict=True)]
@@ -246,17 +260,28 @@ def compare_group(
     if group == EXAMPLES:
         yield from _broken_on_one_side(raw, ABOUT_ALL_JOBS, set())
         return
-    checks = (*JOB_CHECKS, *KEY_CHECKS, *ABOUT_ALL_JOBS) if group == WHOLE else KEY_CHECKS
+    if group == GENERATED and queue in settings.trimmed:
+        raw = [replace(side, events=()) for side in raw]
     explained: set[str] = set()
     sides_read = raw
-    raw = list(with_same_moments(raw[0], raw[1], settings))
-    for expected, actual in _alike(*raw, whole=group == WHOLE):
-        pair = SnapshotPair(expected=settings.canonical(expected), actual=settings.canonical(actual))
+    counted = TABLES if group in _CHECKS else _NOT_OF_JOBS
+    labelled = with_same_moments(raw[0], raw[1], settings)
+    note_hidden("lock-ttl", raw, labelled, hidden, counted)
+    for both in _alike(*labelled, whole=group in _CHECKS):
+        expected, actual = canonical_pair(both, settings.rules(), settings.context, hidden, counted)
+        pair = SnapshotPair(expected=expected, actual=actual)
         for found in diff(pair.expected, pair.actual):
             if _is_wanted(found.where, group):
                 explained.add(found.key)
                 yield difference_row(found, pair, queue)
-    yield from _broken_on_one_side(sides_read, checks, explained)
+    yield from _broken_on_one_side(sides_read, _CHECKS.get(group, KEY_CHECKS), explained)
+
+
+_CHECKS = {WHOLE: (*JOB_CHECKS, *KEY_CHECKS, *ABOUT_ALL_JOBS), GENERATED: (*JOB_CHECKS, *KEY_CHECKS)}
+"""What a group with jobs is checked for; every other group holds single keys."""
+
+
+_NOT_OF_JOBS = tuple(table for table in TABLES if table not in JOB_TABLES)
 
 
 def _broken_on_one_side(
@@ -267,8 +292,8 @@ def _broken_on_one_side(
 
 
 def _is_wanted(where: str, group: str) -> bool:
-    """In a whole queue everything but the order in which parallel workers happened to write; else what is no job's."""
-    if group == WHOLE:
+    """Of complete jobs everything but the order in which parallel workers happened to write; else what is no job's."""
+    if group in _CHECKS:
         return where != "event.order"
     return where.partition(".")[0] not in _ABOUT_JOBS
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -16,7 +17,8 @@ from conformance.protocol.states import LIST_CONTAINERS
 from reports.diff import comparing
 from reports.diff.broken import ABOUT_ALL_JOBS
 from reports.diff.checking import examples
-from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, DiffSettings, DiffSide
+from reports.diff.generated import tell_apart
+from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, HIDDEN, DiffSettings, DiffSide
 from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
 from reports.snapshot.store import StoredSnapshot
@@ -74,6 +76,7 @@ def _as_differences(found: DataFrame) -> DataFrame:
 
 
 MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
+"""Rows that are compared in one piece, of both sides: of a queue with generated ids, or else of its jobs with one."""
 
 DEDUPLICATIONS_PER_GROUP = 500
 
@@ -90,41 +93,89 @@ class SnapshotComparison:
     job: str = ""
 
 
+@dataclass(frozen=True)
+class ComparedRows:
+    """The rows of both sides (column `side`), told apart by how they are compared.
+
+    `both`: all of them. `apart`: those of jobs with generated ids in queues too large to be compared as a whole.
+    `rest`: all others. `whole`: the queues that are compared as a whole.
+    """
+
+    both: DataFrame
+    apart: DataFrame
+    rest: DataFrame
+    whole: Sequence[str]
+
+    @property
+    def by_id(self) -> DataFrame:
+        """Rows whose jobs have the same id on both sides."""
+        return self.rest.where(~sql.col("queue").isin(self.whole))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compared:
+    """What came of a comparison: its differences as Spark rows, and how many values each rule has hidden."""
+
+    found: DataFrame
+    hidden: dict[str, int]
+
+
 def differences(spark: SparkSession, comparison: SnapshotComparison) -> DataFrame:
-    """Return all differences, stored under the folder and read from there.
+    """Only the differences. Raises as `compare_snapshots`."""
+    return compare_snapshots(spark, comparison).found
+
+
+def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison) -> Compared:
+    """Compare, and store all differences under the folder.
 
     1. Everything that belongs to a job lies in the bucket of its id. Each bucket is read by one task, from the files of
        both snapshots, and compared (`job_comparer`).
     2. What belongs to a queue is brought together by queue, and compared (`queue_comparer`).
     3. The order of lists is compared inside Spark (`compare_order`).
 
-    With 1. and 2. each store is also checked by itself: what only one of them breaks, although the rules find it the
-    same, is a difference of the class `broken`.
+    What the rules hide in 1. and 2. is counted, and each store is also checked by itself: what only
+    one of them breaks, although the rules find it the same, is a difference of the class `broken`.
 
-    A queue in which a rule has to give jobs other names (generated uuids, iterations of schedulers) cannot be cut by
-    job id. It is compared as a whole, as the gate does, which limits its size. Raises UsageProblem; Spark's exceptions.
+    Jobs to which a rule has to give other names (generated uuids, iterations of schedulers) cannot be cut by job id. A
+    queue with such jobs is compared as a whole, as the gate does; where it is too large for that, these jobs are
+    compared together, and all others by their ids. Raises UsageProblem where these alone are too many; Spark's
+    exceptions.
     """
     both = _both_sides(comparison)
-    whole = _whole_queues(comparison)
+    whole, large = _queues_with_generated_ids(comparison)
+    rows = ComparedRows(both, *tell_apart(both, large), whole=whole)
+    _insist_on_few(rows.apart, large)
     settings = _settings(comparison)
-    work = _work(comparison, settings, whole)
+    work = _work(comparison, settings, whole, large)
     by_job = _buckets(spark, work).mapInArrow(comparing.job_comparer(work), DIFFERENCE_DDL)
-    groups = _groups(comparison, both, whole, settings)
+    groups = _groups(comparison, rows, settings)
     by_queue = groups.repartition("owner", "group").mapInArrow(comparing.queue_comparer(settings), DIFFERENCE_DDL)
-    kept = [frame.persist(StorageLevel.DISK_ONLY) for frame in (by_job, by_queue)]
+    told = [frame.persist(StorageLevel.DISK_ONLY) for frame in (by_job, by_queue)]
+    kept = [frame.where(~_is_hidden()) for frame in told]
     retyped = _retyped(kept[0], kept[1])
     queues = _unexplained(_without_retyped(kept[1], retyped), kept[0])
     found = {
         "jobs": _written_once(spark, retyped, comparison.folder / "jobs"),
         "queues": _written_once(spark, queues, comparison.folder / "queues"),
     }
-    for frame in kept:
+    hidden = _hidden_by_rules(told[0].unionByName(told[1]))
+    for frame in told:
         frame.unpersist()
     if not comparison.job:
-        sides = [both.where(sql.col("side") == side).where(~sql.col("queue").isin(whole)) for side in (0, 1)]
+        sides = [rows.by_id.where(sql.col("side") == side) for side in (0, 1)]
         order = compare_order(sides[0], sides[1], _moved_jobs(found["jobs"]))
         found["order"] = _written_once(spark, order, comparison.folder / "order")
-    return reduce(DataFrame.unionByName, found.values())
+    return Compared(found=reduce(DataFrame.unionByName, found.values()), hidden=hidden)
+
+
+def _is_hidden() -> Column:
+    return sql.col("class") == HIDDEN
+
+
+def _hidden_by_rules(told: DataFrame) -> dict[str, int]:
+    """How many values are hidden by each rule, the most first."""
+    counted = told.where(_is_hidden()).groupBy("kind").agg(sql.sum(sql.col("expected").cast("bigint")).alias("n"))
+    return {row["kind"]: row["n"] for row in counted.orderBy(sql.desc("n"), "kind").collect()}
 
 
 _RETYPED = "wrong-type"
@@ -178,13 +229,16 @@ def _both_sides(comparison: SnapshotComparison) -> DataFrame:
     return rows.where(sql.col("id") == comparison.job) if comparison.job else rows
 
 
-def _work(comparison: SnapshotComparison, settings: DiffSettings, whole: list[str]) -> comparing.BucketComparison:
+def _work(
+    comparison: SnapshotComparison, settings: DiffSettings, whole: list[str], large: list[str]
+) -> comparing.BucketComparison:
     sides = (comparison.expected, comparison.actual)
     return comparing.BucketComparison(
         folders=(sides[0].folder.absolute(), sides[1].folder.absolute()),
         buckets=min(side.manifest.buckets for side in sides),
         settings=settings,
         left_out=tuple(whole),
+        cut=tuple(large),
         queue=comparison.queue,
         job=comparison.job,
     )
@@ -222,40 +276,54 @@ def trimmed_queues(comparison: SnapshotComparison) -> list[str]:
     return sorted(names)
 
 
-def _whole_queues(comparison: SnapshotComparison) -> list[str]:
-    """Queues with ids that rules rename. Raises UsageProblem where one is too large to be compared as a whole."""
+def _queues_with_generated_ids(comparison: SnapshotComparison) -> tuple[list[str], list[str]]:
+    """Queues with ids that rules rename: those to be compared as a whole, and those that are too large for that."""
     sides = [stored.manifest.queues for stored in (comparison.expected, comparison.actual)]
     names = {name for side in sides for name, facts in side.items() if facts.generated_ids}
     names &= {comparison.queue} if comparison.queue else names
-    for name in sorted(names):
-        rows = sum(side[name].rows for side in sides if name in side)
-        if rows > MOST_ROWS_OF_A_WHOLE_QUEUE:
+    rows = {name: sum(side[name].rows for side in sides if name in side) for name in sorted(names)}
+    large = [name for name, count in rows.items() if count > MOST_ROWS_OF_A_WHOLE_QUEUE]
+    return [name for name in rows if name not in large], large
+
+
+def _insist_on_few(apart: DataFrame, large: list[str]) -> None:
+    """Raises UsageProblem where the jobs with generated ids of a queue are too many to be compared in one piece."""
+    counted = apart.groupBy("queue").count().orderBy("queue").collect() if large else []
+    for row in counted:
+        if row["count"] > MOST_ROWS_OF_A_WHOLE_QUEUE:
             raise UsageProblem(
-                f"queue {name!r} has generated job ids, and {rows} rows on both sides together",
+                f"queue {row['queue']!r} has {row['count']} rows of jobs with generated ids, on both sides together",
                 hint="give the jobs ids of your own: only then jobs of two stores can be told to be the same",
             )
-    return sorted(names)
 
 
-def _groups(comparison: SnapshotComparison, both: DataFrame, whole: list[str], settings: DiffSettings) -> DataFrame:
+def _groups(comparison: SnapshotComparison, rows: ComparedRows, settings: DiffSettings) -> DataFrame:
     """Rows that are compared by queue, with the column `group`, and the jobs that rules look at beside them.
 
     Jobs are most of a store, and so they are looked through only where something asks for one of them.
     """
     shards = max(1, _rows(comparison, "deduplications") // DEDUPLICATIONS_PER_GROUP)
-    loose = _loose(both, whole, shards)
-    parts = [loose]
-    if whole:
-        parts.append(both.where(sql.col("queue").isin(whole)).withColumns(_place(comparing.WHOLE)))
-    cut = both.where(~sql.col("queue").isin(whole))
-    candidates = cut.where(sql.col("table").isin("jobs", "memberships"))
+    loose = _loose(rows, shards)
+    parts = [loose, rows.apart.withColumns(_place(comparing.GENERATED))]
+    if rows.whole:
+        parts.append(rows.both.where(sql.col("queue").isin(rows.whole)).withColumns(_place(comparing.WHOLE)))
+    cut = rows.both.where(~sql.col("queue").isin(rows.whole))
     if not comparison.job:
-        parts += [part.withColumns(_place(comparing.EXAMPLES)) for part in (examples(cut, "side"), _settings_of(cut))]
+        parts.append(_examples(cut))
     if _rows(comparison, "locks") + _rows(comparison, "deduplications"):
-        parts.append(_asked_for(loose, candidates, few=shards == 1))
+        parts.append(_asked_for(loose, _jobs_in(rows.by_id), few=shards == 1))
     if _rows(comparison, "markers") and settings.has_rule("worker-clock") and not settings.has_rule("worker-traces"):
-        parts.append(_first_delayed(candidates))
+        parts.append(_first_delayed(_jobs_in(cut)))
     return reduce(DataFrame.unionByName, parts)
+
+
+def _jobs_in(rows: DataFrame) -> DataFrame:
+    return rows.where(sql.col("table").isin("jobs", "memberships"))
+
+
+def _examples(rows: DataFrame) -> DataFrame:
+    """Jobs that stand for all others of their queue, and its settings."""
+    return examples(rows, "side").unionByName(_settings_of(rows)).withColumns(_place(comparing.EXAMPLES))
 
 
 def _settings_of(rows: DataFrame) -> DataFrame:
@@ -271,12 +339,12 @@ def _place(group: str) -> dict[str, Column]:
     return {"owner": sql.coalesce(sql.col("queue"), sql.lit("")), "group": sql.lit(group)}
 
 
-def _loose(both: DataFrame, whole: list[str], shards: int) -> DataFrame:
+def _loose(rows: ComparedRows, shards: int) -> DataFrame:
     """Rows that are no job's. Deduplication keys, of which there may be many, come in several groups."""
     about_queues = sql.col("table").isin(*(table for table in TYPED if table not in comparing.JOB_TABLES))
     unowned_event = (sql.col("table") == "events") & (sql.coalesce(sql.col("id"), sql.lit("")) == "")
-    elsewhere = sql.col("queue").isin(whole) & sql.col("queue").isNotNull()
-    found = both.where((about_queues | unowned_event) & ~elsewhere).withColumns(_place(comparing.SHARED))
+    elsewhere = sql.col("queue").isin(rows.whole) & sql.col("queue").isNotNull()
+    found = rows.rest.where((about_queues | unowned_event) & ~elsewhere).withColumns(_place(comparing.SHARED))
     shard = sql.concat(sql.lit("dedup-"), sql.pmod(sql.hash("id"), sql.lit(shards)).cast("string"))
     return found.withColumn("group", sql.when(sql.col("table") == "deduplications", shard).otherwise(sql.col("group")))
 

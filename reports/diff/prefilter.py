@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -191,6 +193,7 @@ _TIMED = tuple(container.key.encode() for container in JOB_CONTAINERS if contain
 
 Tables = Mapping[str, pa.Table]
 Numbers = npt.NDArray[np.float64]
+_Members: TypeAlias = "tuple[pa.Array, Numbers, Flags]"
 
 
 @dataclass(frozen=True)
@@ -257,8 +260,13 @@ class Prefilter:
 
     def certain(self) -> pa.Array:
         """Keys of the jobs that are certainly the same."""
+        return self.common.filter(pa.array(self._same))
+
+    @cached_property
+    def _same(self) -> Flags:
+        """Which of the jobs that both sides have are certainly the same."""
         if not {rule.name for rule in ALL_RULES} <= UNDERSTOOD or not len(self.common):
-            return self.common.slice(0, 0)
+            return np.zeros(len(self.common), np.bool_)
         same = self._usual() & self._same_fields() & self._same_members()
         same &= same_events(
             self.common,
@@ -266,7 +274,19 @@ class Prefilter:
             [side.facts.prefix for side, _ in self._sides],
             self.settings.trimmed,
         )
-        return self.common.filter(pa.array(same))
+        return same
+
+    def hidden(self) -> Mapping[str, int]:
+        """How many values of these jobs differ and are hidden, by rule: texts, times, and scores that follow them."""
+        found: Counter[str] = Counter()
+        if not self._same.any():
+            return found
+        for name in {*TEXT_RULES, *(time.decode() for time in _TIMES)}:
+            left, right = (side.text(name.encode(), rows) for side, rows in self._sides)
+            found[TEXT_RULES.get(name, "worker-clock")] += int((self._same & ~equal_texts(left, right)).sum())
+        (_, left_scores, _), (_, right_scores, _) = self._both_members
+        found["worker-clock"] += int((self._same & ~_equal_numbers(left_scores, right_scores)).sum())
+        return +found
 
     def _usual(self) -> Flags:
         """Jobs about which no rule knows anything special: no flow, log, scheduler, chosen time, or own prefix."""
@@ -319,15 +339,17 @@ class Prefilter:
 
     def _same_members(self) -> Flags:
         """Whether each job is in exactly one container, the same on both sides, with a score that means the same."""
-        (left, left_scores, one), (right, right_scores, other) = (
-            self._members(side) for side in (self.left, self.right)
-        )
+        (left, left_scores, one), (right, right_scores, other) = self._both_members
         same = one & other & flags(pc.equal(left, right))
         timed = flags(pc.is_in(left, value_set=pa.array(_TIMED, pa.binary()))) & self._clock_is_masked
-        equal = (left_scores == right_scores) | (np.isnan(left_scores) & np.isnan(right_scores))
+        equal = _equal_numbers(left_scores, right_scores)
         return same & np.where(timed, self._scores_follow(left, left_scores, right_scores), equal)
 
-    def _members(self, side: BucketSide) -> tuple[pa.Array, Numbers, Flags]:
+    @cached_property
+    def _both_members(self) -> tuple[_Members, _Members]:
+        return self._members(self.left), self._members(self.right)
+
+    def _members(self, side: BucketSide) -> _Members:
         """Container and score of each job, and whether it is in just one container."""
         members = side.tables["memberships"]
         job = positions_in(keys_of(members), self.common)
@@ -350,3 +372,9 @@ class Prefilter:
             in_step = (delay != UNKNOWN) & (score >= due) & (score < due + DELAY_FACTOR)
             follow &= np.where(is_finished, score == finished, is_delayed & in_step)
         return follow
+
+
+def _equal_numbers(left: Numbers, right: Numbers) -> Flags:
+    """Whether two columns hold the same number; none equals none."""
+    same: Flags = (left == right) | (np.isnan(left) & np.isnan(right))
+    return same

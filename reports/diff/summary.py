@@ -10,7 +10,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
-from reports.diff.plan import SnapshotComparison, trimmed_queues
+from reports.diff.plan import Compared, SnapshotComparison, trimmed_queues
 from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS
 from reports.snapshot.store import StoredSnapshot
 
@@ -56,6 +56,7 @@ class DiffSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     `rollup`: every line of every level, the whole run first; the counts of the lines below a line sum to its own.
     `trimmed`: queues whose older events one side has no longer, so that events of most jobs could not be compared.
+    `hidden`: how many values differ for a reason that a rule gives, by rule.
     """
 
     expected: str
@@ -67,10 +68,12 @@ class DiffSummary(msgspec.Struct, frozen=True, kw_only=True):
     examples: list[DiffExample]
     trimmed: list[str]
     switched_off: list[str]
+    hidden: dict[str, int] = {}
 
 
-def summarise(comparison: SnapshotComparison, found: DataFrame) -> DiffSummary:
+def summarise(comparison: SnapshotComparison, compared: Compared) -> DiffSummary:
     """Count and choose examples; only these come to the driver."""
+    found = compared.found
     lines = rollup_of(found)
     by_class = {row["class"]: row["count"] for row in found.groupBy("class").count().collect()}
     return DiffSummary(
@@ -83,6 +86,7 @@ def summarise(comparison: SnapshotComparison, found: DataFrame) -> DiffSummary:
         examples=_examples(comparison, found, [name for name in DIFFERENCE_CLASSES if name in by_class]),
         trimmed=trimmed_queues(comparison),
         switched_off=list(comparison.switched_off),
+        hidden=compared.hidden,
     )
 
 

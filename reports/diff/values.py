@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from conformance.observe.canonical import ALL_RULES, canonicalise, without
+from conformance.observe.canonical import ALL_RULES, without
 from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
 from conformance.observe.differences import Difference
 from conformance.observe.tables import Snapshot
@@ -44,10 +44,6 @@ class DiffSettings:
     def rules(self, *unneeded: str) -> tuple[CanonicalRule, ...]:
         """The gate's rules for workers that run by themselves, in their order, but those switched off."""
         return without(ALL_RULES, *{*self.switched_off, *unneeded})
-
-    def canonical(self, snapshot: Snapshot, *unneeded: str) -> Snapshot:
-        """The snapshot in canonical form."""
-        return canonicalise(snapshot, self.rules(*unneeded), self.context)
 
     def has_rule(self, name: str) -> bool:
         """Whether a rule is switched on."""
@@ -155,6 +151,17 @@ def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tu
         found.expected,
         found.actual,
     )
+
+
+HIDDEN = "hidden"
+"""The class of a row that counts what a rule hides (column `kind`), in the column `expected`; it is no difference."""
+
+
+def hidden_rows(hidden: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
+    """Counts by rule, in the columns of a difference: on their way from executors."""
+    for rule, count in sorted(hidden.items()):
+        values = {"class": HIDDEN, "kind": rule, "expected": str(count)}
+        yield tuple(values.get(column, "") for column in DIFFERENCE_COLUMNS)
 
 
 def batch_of_rows(rows: Iterable[Sequence[str]]) -> pa.RecordBatch:

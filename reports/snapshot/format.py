@@ -75,6 +75,14 @@ TYPED: Mapping[str, Mapping[str, str]] = {
 """
 
 
+_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+
+GENERATED_ID = rf"^(repeat:.+:\d{{12,14}}|{_UUID})$"
+"""Ids of scheduler iterations, and uuids, as an expression that Arrow and Spark understand alike."""
+
+GENERATED_CHILD = rf":{_UUID}$"
+"""Keys of children whose ids are uuids."""
+
 ROWS = "rows"
 """Folder of the Parquet files inside a snapshot's folder, with a folder for each table below it."""
 

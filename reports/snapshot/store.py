@@ -26,6 +26,7 @@ from conformance.upstream.manifest import load_manifest
 from reports.snapshot.format import (
     ARROW,
     DDL,
+    GENERATED_ID,
     ROWS,
     TYPED,
     QueueFacts,
@@ -46,9 +47,6 @@ from reports.snapshot.rows import as_bytes, as_text, rows_of
 ROWS_AT_A_TIME = 250_000
 BYTES_AT_A_TIME = 256 * 1024 * 1024
 """Rows of one table, and their bytes, that are held before they are written."""
-
-GENERATED_ID = r"^(repeat:.+:\d{12,14}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})$"
-"""Ids of scheduler iterations, and uuids."""
 
 _WITH_JOB_IDS = frozenset({"jobs", "memberships"})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from conformance.observe.differences import Difference
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.servers import RedisInstance
 from reports.diff.comparing import JOB_TABLES, SHARED, compare_group, unequal_jobs, without_certain
+from reports.diff.hidden import HiddenCounts
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, difference_row
@@ -129,17 +131,20 @@ def settings_for(expected: Snapshot, actual: Snapshot, **changes: Any) -> DiffSe
     return DiffSettings(expected=sides[0], actual=sides[1], **changes)
 
 
-def differences_of(expected: Snapshot, actual: Snapshot, **changes: Any) -> list[tuple[str, ...]]:
-    """What the comparers of the pipeline say, called one after the other without Spark."""
+def differences_of(
+    expected: Snapshot, actual: Snapshot, hidden: HiddenCounts | None = None, **changes: Any
+) -> list[tuple[str, ...]]:
+    """What the comparers of the pipeline say, called without Spark; what rules hide is added to `hidden`."""
     settings = settings_for(expected, actual, **changes)
-    sides = without_certain(tables_of(expected), tables_of(actual), settings)
+    hidden = Counter() if hidden is None else hidden
+    sides = without_certain(tables_of(expected), tables_of(actual), settings, hidden)
     found = [
         difference_row(difference, pair, key[0])
-        for key, pair in unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings)
+        for key, pair in unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings, hidden)
         for difference in explained(pair)
     ]
     groups = [[(table, row) for table in LOOSE for row in getattr(side, table)] for side in (expected, actual)]
-    return [*found, *compare_group(("q", SHARED), (groups[0], groups[1]), settings)]
+    return [*found, *compare_group(("q", SHARED), (groups[0], groups[1]), settings, hidden)]
 
 
 def tables_of(side: Snapshot) -> Tables:
@@ -152,8 +157,18 @@ def tables_of(side: Snapshot) -> Tables:
 def jobs_not_alike(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
     """Keys of the jobs whose canonical rows differ, found without the prefilter."""
     tables = [{table: list(getattr(side, table)) for table in JOB_TABLES} for side in (expected, actual)]
-    found = unequal_jobs(tables[0], tables[1], settings_for(expected, actual, **changes))
+    found = unequal_jobs(tables[0], tables[1], settings_for(expected, actual, **changes), Counter())
     return {":".join(key).encode() for key, _ in found}
+
+
+def hidden_in_jobs(expected: Snapshot, actual: Snapshot, *, prefiltered: bool) -> HiddenCounts:
+    """How much of the jobs the rules hide, with the prefilter or by the rules alone."""
+    settings, hidden = settings_for(expected, actual), Counter[str]()
+    sides = (tables_of(expected), tables_of(actual))
+    if prefiltered:
+        sides = without_certain(*sides, settings, hidden)
+    list(unequal_jobs(rows_by_table(sides[0]), rows_by_table(sides[1]), settings, hidden))
+    return hidden
 
 
 def certain_jobs(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,9 +17,17 @@ from conformance.protocol.states import STATE_CONTAINERS
 from reports.diff.prefilter import UNDERSTOOD
 from reports.snapshot.format import bucket_of, buckets_for
 from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
-from tests.reports.reports_builders import certain_jobs, differences_of, jobs_not_alike, plain_store, planted
+from tests.reports.reports_builders import (
+    certain_jobs,
+    differences_of,
+    hidden_in_jobs,
+    jobs_not_alike,
+    plain_store,
+    planted,
+)
 
 LATER = 777
+A_YEAR_MS = 365 * 24 * 3600 * 1000
 RULES = ("worker-clock", "opts-parsed-json", "stack-trace-text", "own-prefix", "stream-ids")
 SHORT = '{"attempts":3,"delay":5}'
 TURNED = '{"delay":5,"attempts":3}'
@@ -160,6 +169,46 @@ def test_nothing_is_certain_that_the_rules_find_different(
         "trimmed": frozenset({"q"} if is_trimmed else ()),
     }
     assert certain_jobs(*both, **changes) & jobs_not_alike(*both, **changes) == set()
+
+
+@settings(max_examples=300)
+@given(pairs())
+@example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
+def test_the_prefilter_counts_what_rules_hide_as_the_rules_do(both: tuple[Snapshot, Snapshot]) -> None:
+    assert hidden_in_jobs(*both, prefiltered=True) == hidden_in_jobs(*both, prefiltered=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"fields": {"timestamp": str(ADDED - A_YEAR_MS)}}, "worker-clock"),
+        ({"q:delayed": Zset({"3": (ADDED + 5.0) * 4096 + 8})}, "worker-clock"),
+        ({"fields": {"opts": TURNED}}, "opts-parsed-json"),
+        ({"fields": {"stacktrace": '["another"]'}}, "stack-trace-text"),
+    ],
+)
+@pytest.mark.parametrize("prefiltered", [True, False])
+def test_what_is_no_difference_of_a_job_is_counted_under_its_rule(
+    change: dict[str, Any], rule: str, *, prefiltered: bool
+) -> None:
+    before = {"stacktrace": '["one"]'}
+    after = {**before, **change.get("fields", {})}
+    left = snapshot(store(0, before))
+    right = snapshot(store(0, after, **{name: value for name, value in change.items() if name != "fields"}))
+    assert hidden_in_jobs(left, left, prefiltered=prefiltered) == {}
+    assert hidden_in_jobs(left, right, prefiltered=prefiltered) == {rule: 1}
+
+
+def test_half_a_time_to_live_another_token_and_a_marker_are_counted_under_their_rules() -> None:
+    owner = job(opts='{"de":{"id":"x","ttl":60000}}')
+    keys = {"q:1": owner, "q:active": ["1"], "q:1:lock": "a", "q:de:x": "1", "q:stalled-check": "1"}
+    marked = {**keys, "q:marker": Zset({"0": 0.0})}
+    left = snapshot(marked, ttls={"q:de:x": 50_000, "q:1:lock": 20_000, "q:stalled-check": 9})
+    right = snapshot({**keys, "q:1:lock": "b"}, ttls={"q:de:x": 25_000, "q:1:lock": 9_000, "q:stalled-check": 7})
+    hidden: Counter[str] = Counter()
+    assert differences_of(left, right, hidden=hidden) == []
+    rules = ("dedup-ttl", "lock-ttl", "lock-token", "stalled-check-ttl", "worker-traces")
+    assert hidden == dict.fromkeys(rules, 1)
 
 
 @given(st.binary(max_size=12), st.integers(0, 5), st.integers(0, 5))

@@ -12,12 +12,20 @@ import pytest
 from rich.console import Console
 
 from reports.charts import rates
-from reports.diff.summary import DiffExample, DiffSummary, RollupLine, in_tree_order, look_closer
+from reports.diff.summary import (
+    BrokenExample,
+    CheckSummary,
+    DiffExample,
+    DiffSummary,
+    RollupLine,
+    in_tree_order,
+    look_closer,
+)
 from reports.load.histograms import Histogram, merged
 from reports.load.observing import BacklogSample
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.workload import Workload
-from reports.rendering import print_diff, write_diff_reports, write_load_reports
+from reports.rendering import print_diff, write_check_reports, write_diff_reports, write_load_reports
 
 
 def load_result() -> LoadResult:
@@ -139,6 +147,37 @@ def test_no_differences_are_said_plainly(tmp_path: Path) -> None:
     html = write_diff_reports(folder, diff_summary(0))[0].read_text()
     assert "No differences: both stores hold the same." in html
     assert "<table" not in html
+
+
+def test_what_rules_hide_is_in_every_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    hidden = msgspec.structs.replace(diff_summary(0), hidden={"worker-clock": 1234})
+    html, markdown = (path.read_text() for path in write_diff_reports(folder, hidden)[:2])
+    assert '<th scope="row">worker-clock</th><td class="number">1,234</td>' in html
+    assert "| worker-clock | 1,234 |" in markdown
+    print_diff(hidden, Console(width=160))
+    assert "worker-clock 1,234" in capsys.readouterr().out
+
+
+def check_summary(total: int) -> CheckSummary:
+    example = BrokenExample(
+        check="locks", severity="breaks-others", key="q:<b>", locator="lock", message="a lock on no active job"
+    )
+    by_check = {"locks": total} if total else {}
+    return CheckSummary(snapshot="A", jobs=7, total=total, by_check=by_check, examples=[example] if total else [])
+
+
+@pytest.mark.parametrize(("total", "verdict"), [(0, "Sound: 7 jobs"), (2, "2 places break a check.")])
+def test_a_check_has_a_page_that_the_index_lists(tmp_path: Path, total: int, verdict: str) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    paths = {path.name: path.read_text() for path in write_check_reports(folder, check_summary(total))}
+    page = paths["check.html"]
+    assert verdict in page
+    assert f'<th scope="row">locks</th><td class="number">{total}</td>' in page
+    assert ("q:&lt;b&gt;" in page) == bool(total)
+    assert "run/check.html" in paths["index.html"]
 
 
 def test_a_difference_comes_with_the_command_that_shows_more() -> None:

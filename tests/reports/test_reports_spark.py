@@ -23,7 +23,7 @@ from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, open_server
 from reports.diff.checking import broken_in
-from reports.diff.plan import SnapshotComparison, differences
+from reports.diff.plan import SnapshotComparison, compare_snapshots, differences
 from reports.diff.summary import DiffSummary, rollup_of, summarise, summarise_checks
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.history import HistoryResult, check_jobs, result_of
@@ -59,15 +59,16 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
     assert open_stored(spark, tmp_path / "left").manifest == left.manifest
     assert left.table("locks").select("job", "token").orderBy("job").collect()[0] == ("5", "token-a")
     wanted = SnapshotComparison(expected=left, actual=right, folder=tmp_path / "differences")
-    found = differences(spark, wanted)
-    rows = found.collect()
+    compared = compare_snapshots(spark, wanted)
+    found, rows = compared.found, compared.found.collect()
     assert {(row["class"], row["key"]) for row in rows} == expected
     for line in rollup_of(found):
         matching = [
             r for r in rows if [r["queue"], r["state"], r["class"], r["locator"]][: len(line.path)] == line.path
         ]
         assert line.count == len(matching), line
-    summary = summarise(wanted, found)
+    summary = summarise(wanted, compared)
+    assert summary.hidden["own-prefix"] > 0, "the keys of the children of a flow"
     assert (summary.total, summary.by_class) == (len(rows), dict(Counter(row["class"] for row in rows)))
     for prefix in prefixes:
         server.remove_prefix(prefix)

@@ -1,0 +1,96 @@
+"""What the canonical rules hide between two stores, counted by rule: how much differs, and is no difference. No Spark.
+
+Counted are values: fields of hashes and events, scores, times to live, tokens, members. Not counted are the ids of
+stream entries, which differ between any two stores.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeAlias
+
+from conformance.observe.canonical_rules import CanonicalContext, CanonicalRule
+from conformance.observe.tables import TABLES, Snapshot
+
+HiddenCounts: TypeAlias = "Counter[str]"
+"""Values by the name of the rule that hides them."""
+
+_Place: TypeAlias = "tuple[Any, ...]"
+"""Table, queue, name of the row, and column or field."""
+
+_Value: TypeAlias = "tuple[Any, ...]"
+"""A place, and the value there."""
+
+_NAMED_BY = ("job", "id", "parent", "name", "member", "kind", "key", "queue")
+"""Columns that say which row it is, beside its queue; the first that a row has."""
+
+_NOT_COUNTED = frozenset({("memberships", "position"), ("events", "id")})
+
+
+def canonical_pair(
+    sides: Sequence[Snapshot],
+    rules: Iterable[CanonicalRule],
+    context: CanonicalContext,
+    hidden: HiddenCounts,
+    tables: Sequence[str] = TABLES,
+) -> tuple[Snapshot, Snapshot]:
+    """Both sides in canonical form; the values of these tables that a rule has made equal are added to `hidden`."""
+    for rule in rules:
+        changed = [rule.apply(side, context) for side in sides]
+        note_hidden(rule.name, sides, changed, hidden, tables)
+        sides = changed
+    return sides[0], sides[1]
+
+
+def note_hidden(
+    rule: str,
+    before: Sequence[Snapshot],
+    after: Sequence[Snapshot],
+    hidden: HiddenCounts,
+    tables: Sequence[str] = TABLES,
+) -> None:
+    """Add the values that differed between the two sides before, and do not afterwards."""
+    touched = [table for table in tables if _rows_of(before, table) != _rows_of(after, table)]
+    count = max(
+        (earlier - later).total()
+        for earlier, later in zip(_places_apart(before, touched), _places_apart(after, touched), strict=True)
+    )
+    if count:
+        hidden[rule] += count
+
+
+def _rows_of(sides: Sequence[Snapshot], table: str) -> list[Any]:
+    return [getattr(side, table) for side in sides]
+
+
+def _places_apart(sides: Sequence[Snapshot], tables: Sequence[str]) -> tuple[Counter[_Place], Counter[_Place]]:
+    """Where each side has values that the other has not, and how many."""
+    left, right = (Counter(_values(side, tables)) for side in sides)
+    return _places(left - right), _places(right - left)
+
+
+def _places(values: Mapping[_Value, int]) -> Counter[_Place]:
+    found: Counter[_Place] = Counter()
+    for (*place, _), count in values.items():
+        found[tuple(place)] += count
+    return found
+
+
+def _values(side: Snapshot, tables: Sequence[str]) -> Iterator[_Value]:
+    """Every value of these tables, behind the place at which it stands."""
+    for table, row in ((name, row) for name in tables for row in getattr(side, name)):
+        naming = next(column for column in _NAMED_BY if hasattr(row, column))
+        place = (table, getattr(row, "queue", ""), getattr(row, naming))
+        for column in fields(row):
+            if column.name not in ("queue", naming) and (table, column.name) not in _NOT_COUNTED:
+                yield from _values_of_column(place, column.name, getattr(row, column.name))
+
+
+def _values_of_column(place: _Place, column: str, value: Any) -> Iterator[_Value]:
+    if column == "fields" and value is not None:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        yield from ((*place, name, text) for name, text in pairs)
+    else:
+        yield (*place, column, repr(value))

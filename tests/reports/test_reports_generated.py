@@ -1,0 +1,112 @@
+"""In a large queue only jobs with generated ids are compared together; all others by their ids."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from conformance.observe.tables import Snapshot
+from conformance.problems import UsageProblem
+from conformance.servers import RedisInstance
+from reports.diff import plan as planning
+from reports.diff.comparing import GENERATED, compare_group
+from reports.diff.generated import without_generated
+from reports.diff.plan import SnapshotComparison, compare_snapshots
+from reports.snapshot.plan import RedisSource
+from reports.snapshot.store import StoredSnapshot, save
+from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
+from tests.reports.reports_builders import settings_for, tables_of, write
+
+UUIDS = ("0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7")
+JOBS = 60
+
+
+def store(uuid: str, late_ms: int, prefix: str = "p", **keys: Any) -> dict[str, Any]:
+    """Many jobs with ids of their own; a parent with a child that got a uuid; a scheduler with an iteration."""
+    due = ADDED + 60_000 + late_ms
+    iteration = f"repeat:daily:{due}"
+    return {
+        **{f"q:{number}": job(data=f'{{"n":{number}}}') for number in range(1, JOBS + 1)},
+        "q:mother": job(name="mother"),
+        f"q:{uuid}": job(parentKey=f"{prefix}:q:mother", parent=f'{{"id":"mother","queueKey":"{prefix}:q"}}'),
+        "q:mother:dependencies": {f"{prefix}:q:{uuid}"},
+        "q:wait": [*(str(number) for number in range(1, JOBS + 1)), uuid],
+        "q:waiting-children": Zset({"mother": float(ADDED)}),
+        "q:repeat": Zset({"daily": float(due)}),
+        "q:repeat:daily": {"name": "d", "every": "60000", "ic": "1"},
+        f"q:{iteration}": job(rjk="daily", name="d", timestamp=str(ADDED + late_ms), delay="60000"),
+        "q:delayed": Zset({iteration: due * 4096.0}),
+        "q:de:once": uuid,
+        "q:meta": {"opts.maxLenEvents": "10000"},
+        "q:marker": Zset({"0": 0.0}),
+        "q:id": str(JOBS),
+        "q:events": Stream([event("added", jobId=uuid, name="n"), event("waiting", jobId=uuid)]),
+        **keys,
+    }
+
+
+def told_by_id(expected: Snapshot, actual: Snapshot) -> list[set[str]]:
+    """The ids that are left on each side, of jobs, containers and events."""
+    sides = without_generated([tables_of(expected), tables_of(actual)], ["q"])
+    return [{job for table in side.values() for job in table.column("id").to_pylist()} for side in sides]
+
+
+def test_jobs_with_generated_ids_and_their_parents_are_not_told_by_their_ids() -> None:
+    sides = [snapshot(store(UUIDS[0], 0)), snapshot(store(UUIDS[1], 50))]
+    assert told_by_id(*sides) == [{str(number) for number in range(1, JOBS + 1)}] * 2
+
+
+def test_a_parent_is_told_apart_on_both_sides_if_it_has_such_a_child_on_one() -> None:
+    childless = store(UUIDS[1], 0)
+    del childless["q:mother:dependencies"]
+    left, right = told_by_id(snapshot(store(UUIDS[0], 0)), snapshot(childless))
+    assert not {"mother"} & (left | right)
+
+
+def test_other_queues_are_left_as_they_are() -> None:
+    tables = tables_of(snapshot(store(UUIDS[0], 0)))
+    assert without_generated([tables, tables], ["another"]) == [tables, tables]
+
+
+def test_events_that_one_side_has_lost_are_not_missed() -> None:
+    full = snapshot({f"q:{UUIDS[0]}": job(), "q:events": Stream([event("added", jobId=UUIDS[0], name="n")])})
+    trimmed = snapshot({f"q:{UUIDS[1]}": job()})
+    groups = [
+        [(table, row) for table in ("jobs", "events") for row in getattr(side, table)] for side in (full, trimmed)
+    ]
+
+    def classes(**changes: Any) -> set[str]:
+        settings = settings_for(full, trimmed, **changes)
+        return {row[0] for row in compare_group(("q", GENERATED), (groups[0], groups[1]), settings, Counter())}
+
+    assert "transition-without-event" in classes()
+    assert "transition-without-event" not in classes(trimmed=frozenset({"q"}))
+
+
+@pytest.mark.xdist_group("spark")
+def test_a_scheduler_and_a_flow_in_a_large_queue_refuse_no_diff(
+    spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second store has other uuids and times; of it two jobs are changed, one of each kind."""
+    stored: list[StoredSnapshot] = []
+    for number, uuid in enumerate(UUIDS):
+        prefix = server.fresh_prefix()
+        keys = store(uuid, number * 50, prefix)
+        if number:
+            keys["q:7"]["name"] = keys[f"q:{uuid}"]["name"] = "changed"
+        write(server, prefix, keys)
+        stored.append(save(spark, RedisSource(redis=server.url, prefix=prefix), tmp_path / str(number)))
+        server.remove_prefix(prefix)
+    wanted = SnapshotComparison(expected=stored[0], actual=stored[1], folder=tmp_path / "differences")
+    monkeypatch.setattr(planning, "MOST_ROWS_OF_A_WHOLE_QUEUE", 5)
+    with pytest.raises(UsageProblem, match="rows of jobs with generated ids"):
+        compare_snapshots(spark, wanted)
+    monkeypatch.setattr(planning, "MOST_ROWS_OF_A_WHOLE_QUEUE", 50)
+    compared = compare_snapshots(spark, wanted)
+    found = sorted((row["class"], row["key"], row["field"]) for row in compared.found.collect())
+    assert found == [("field", "q:7", "name"), ("field", "q:<uuid 1>", "name")]
+    assert compared.hidden["generated-uuids"] > 0
