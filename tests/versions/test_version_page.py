@@ -1,7 +1,8 @@
-"""The page of a comparison is computed from the record alone."""
+"""The page of a comparison is computed from the record alone, and the committed pages from the committed records."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from conformance.report.versions import (
     write_version_pages,
 )
 from conformance.versions.changes import Change, ScriptCall, ScriptChange, VersionDiff
+
+PAGES = Path(__file__).parents[2] / "docs" / "versions"
 
 
 def change(requirement: str = "pause.moves-wait", **words: Any) -> Change:
@@ -139,3 +142,21 @@ def test_a_file_that_is_no_record_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(UsageProblem, match="holds no comparison of versions"):
         read_version_record(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("path", sorted(PAGES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_committed_page_is_made_from_the_record_beside_it(path: Path) -> None:
+    found = read_version_record(path)
+    assert path.with_suffix(".md").read_text("utf-8") == render_version_page(found), "run `make generate`"
+    assert path.stem == f"{found.older}-{found.newer}"
+
+
+def test_the_committed_pages_name_releases_that_were_confirmed_by_their_neighbours() -> None:
+    records = [read_version_record(path) for path in PAGES.glob("*.json")]
+    assert {(found.older, found.newer) for found in records} == {("5.62.0", "5.81.5"), ("5.81.5", "6.7.0")}
+    for found in records:
+        dated = [(each.last_before, each.release) for each in found.changes if each.release]
+        dated += [(each.last_before, each.release) for each in found.scripts if each.release]
+        assert set(dated) <= set(pairwise(found.releases))
+    confirmed = {(each.requirement, each.release) for found in records for each in found.changes if each.release}
+    assert len({requirement for requirement, _ in confirmed}) >= 5
