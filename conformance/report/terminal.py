@@ -16,6 +16,7 @@ from rich.text import Text
 from conformance.gate.conclusion import ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.records import ScenarioRecord
+from conformance.problems import printable
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause
 from conformance.report.summary import (
@@ -240,12 +241,12 @@ def _facts(facts: list[LabelledValue], *, indent: int) -> Table:
     grid.add_column(style="bright_black", no_wrap=True)
     grid.add_column(overflow="fold")
     for label, value in facts:
-        grid.add_row("", Text(label), Text(value))
+        grid.add_row("", Text(label), Text(printable(value)))  # a value may have lines of its own
     return grid
 
 
 def _lines(title: str, lines: tuple[str, ...]) -> Text:
-    return Text("\n").join([Text(title, style="bold"), *(Text(f"  - {visible(line)}") for line in lines)])
+    return Text("\n").join([Text(title, style="bold"), *(Text(printable(f"  - {visible(line)}")) for line in lines)])
 
 
 QUIET: frozenset[ReportedVerdict] = frozenset({"pass", "unsupported", "warn", "info"})

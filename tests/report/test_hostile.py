@@ -12,13 +12,15 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from conformance.report import json_summary, junit, markup, terminal, workflow_commands
-from conformance.report.summary import Summary
+from conformance.report.run_file import Run
+from conformance.report.summary import Summary, summarise
 from conformance.report.text import (
     SplitText,
     clip,
@@ -230,3 +232,15 @@ def test_json_keeps_the_exact_text(hostile: Summary, run_path: Callable[[str], P
 
 def test_terminal_shows_markup_as_text(hostile: Summary) -> None:
     assert "[bold red]rich markup[/bold red]" in terminal.render_terminal(hostile)
+
+
+def test_no_line_of_the_terminal_report_is_an_order_for_a_ci_system(summary_of: Callable[[str], Summary]) -> None:
+    summary = summary_of("full")
+    [scenario] = [each for each in summary.run.scenarios if each.id == "lock.stale"]
+    [finding] = scenario.findings
+    hostile = msgspec.structs.replace(finding, actual="ok\n::error::owned", message="no\n  ::add-mask::e\n##[error]x")
+    broken = msgspec.structs.replace(scenario, findings=[hostile])
+    run = Run(header=summary.run.header, scenarios=(broken,), footer=summary.run.footer)
+    text = terminal.render_terminal(summarise(run))
+    assert "error::owned" in text
+    assert re.findall(r"(?m)^\s*::.*|##\[", text) == []
