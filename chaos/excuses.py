@@ -62,7 +62,13 @@ REFUSING = (
     "sentinel.failover",
 )
 """Faults during which Redis takes MULTI and refuses the scripts inside."""
-WITHOUT_SCRIPTS = ("redis.script-flush", "cluster.migrate-slot", "cluster.failover", "cluster.kill-primary")
+WITHOUT_SCRIPTS = (
+    "redis.script-flush",
+    "redis.noperm",  # the EVAL that was to load it was refused: every later flow of this connection is lost
+    "cluster.migrate-slot",
+    "cluster.failover",
+    "cluster.kill-primary",
+)
 """Faults after which a server has no scripts, and ioredis thinks it has. The reference sends such flows again."""
 LOSING_REPLIES = (
     "network.outage-all",
