@@ -14,6 +14,9 @@ from conformance.participants.redis_view import RedisView
 LATE_MS = 700
 """How late a timer may be on a busy machine. Half a second in which nobody runs was seen: locks live for seconds."""
 
+A_RENEWAL_MS = 50
+"""By less than this, no renewal puts off a lock: within a script, Redis reads its clock for TIME and PTTL apart."""
+
 
 @scenario("lock.token", "lock.duration", tier="smoke")
 def test_a_claim_sets_the_lock(client: Participant) -> None:
@@ -124,25 +127,29 @@ def test_a_running_worker_renews_its_lock(client: Participant) -> None:
 
 
 class LockObserver:
-    """Reads the time to live of a lock again and again, and remembers what it saw."""
+    """Reads when a lock expires again and again, and remembers what it saw.
+
+    A renewal puts that moment off by exactly so much as had passed since the last one, however long nobody looked.
+    """
 
     def __init__(self, view: RedisView, lock: str) -> None:
         self._view, self._lock = view, lock
-        self._last = self.lowest = view.ttl_ms(lock)
+        self._expires_at_ms = view.expires_at_ms(lock)
+        self.lowest = view.ttl_ms(lock)
         self._ages_ms: list[int] = []
 
     def observe(self) -> dict[str, float]:
-        """Read it once more. A time to live that grows is a renewal, and by so much as had passed of it.
+        """Read it once more. Raises Mismatch where the lock is gone.
 
         `quickest_ms` is the least that had passed when a lock was renewed that had been renewed before.
         """
-        ttl = self._view.ttl_ms(self._lock)
-        if ttl > self._last:
-            self._ages_ms.append(ttl - self._last)
-        self.lowest = min(self.lowest, ttl)
-        self._last = ttl
+        expires_at_ms, ttl_ms = self._view.expires_at_ms(self._lock), self._view.ttl_ms(self._lock)
+        if expires_at_ms - self._expires_at_ms > A_RENEWAL_MS:
+            self._ages_ms.append(expires_at_ms - self._expires_at_ms)
+            self._expires_at_ms = expires_at_ms
+        self.lowest = min(self.lowest, ttl_ms)
         return {
-            "ttl_ms": ttl,
+            "ttl_ms": ttl_ms,
             "lowest_ms": self.lowest,
             "renewals": len(self._ages_ms),
             "quickest_ms": min(self._ages_ms[1:], default=math.inf),

@@ -94,7 +94,7 @@ def test_passes_the_kits_own_check_of_drivers(command: list[str], server: RedisI
     address = RedisAddress(mode="standalone", nodes=list(server.nodes))
     with server.connect() as client:
         steps = check_driver(
-            lambda: ChildProcess.start(command, seed=1), address=address, redis=client, prefix="check", seed=7
+            lambda: ChildProcess.start(command, seed=1), address=address, redis=client, prefix="check-python", seed=7
         )
     assert [(step.name, step.detail) for step in steps if step.tried and not step.ok] == []
 

@@ -64,7 +64,11 @@ def test_passes_the_kits_own_check_of_drivers(program: Path, server: RedisInstan
     address = RedisAddress(mode="standalone", nodes=list(server.nodes))
     with server.connect() as client:
         steps = check_driver(
-            lambda: ChildProcess.start([str(program)], seed=1), address=address, redis=client, prefix="check", seed=7
+            lambda: ChildProcess.start([str(program)], seed=1),
+            address=address,
+            redis=client,
+            prefix="check-rust",
+            seed=7,
         )
     assert [(step.name, step.detail) for step in steps if step.tried and not step.ok] == []
     assert [step.name for step in steps if not step.tried] == ["manual worker"]

@@ -104,5 +104,5 @@ def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None
         ["reference", "cluster:3"],
         ["node", "cluster:3"],
     ]
-    in_ci = (ROOT / ".ci" / "run").read_text("utf-8").splitlines()
-    assert "make --jobs 2 --output-sync full-node full-reference-cluster" in in_ci
+    in_ci = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert "\nmake --jobs 2 --output-sync full-node full-reference-cluster" in in_ci

@@ -131,12 +131,12 @@ def renewed_every_half(damage: Damage) -> None:
     """After the first time, a lock is renewed when half of it has passed: if one renewal fails, it is lost."""
 
     def broken(due: Function) -> Function:
-        first = set[str]()
+        first = set[tuple[str, str | None]]()
 
         def due_by_half(keeper: LockKeeper, interval_ms: float) -> Any:
-            held: dict[str, Any] = vars(keeper)["_held"]
+            held: dict[tuple[str, str | None], Any] = vars(keeper)["_held"]
             renewed = due(keeper, interval_ms * 1.5 if first & held.keys() else interval_ms)
-            first.update(job.known_id for job in renewed)
+            first.update((job.known_id, job.token) for job in renewed)
             return renewed
 
         return due_by_half
@@ -149,8 +149,9 @@ def lost_for_good(damage: Damage) -> None:
     """A worker that could not renew a lock once never tries again."""
 
     def tell_and_forget(keeper: LockKeeper, job_ids: list[str], _error: Exception) -> None:
-        for job_id in job_ids:
-            vars(keeper)["_held"].pop(job_id, None)
+        held: dict[tuple[str, str | None], Any] = vars(keeper)["_held"]
+        for run in [run for run in held if run[0] in job_ids]:
+            del held[run]
 
     damage.replace(LockKeeper, "_emit_failure", tell_and_forget)
 
