@@ -8,7 +8,7 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
-.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady coverage generate vectors lock clean
+.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady telemetry coverage generate vectors lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -42,6 +42,9 @@ mutants: $(READY) ## 30 clients that nobody broke by hand: at least 85 % of them
 
 steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed
 	$(BIN)/python -m tests.steady
+
+telemetry: $(READY) ## traces cross between Node with bullmq-otel (from npm) and the reference, both ways; WRITE=1 records Node anew
+	$(BIN)/python -m tests.reference_impl.telemetry $(if $(WRITE),--write)
 
 coverage: $(READY) ## lines and branches of the reference client that its tests and the scenarios reach
 	rm -f .coverage*

@@ -42,7 +42,11 @@ OPTION_OF_ALIAS: Final = {
 ALIAS_OF_OPTION: Final = {**{option: alias for alias, option in OPTION_OF_ALIAS.items()}, "debounce": "de"}
 """Option to stored name; `debounce` is the former name of `deduplication` and is only written."""
 
-TELEMETRY_ALIASES: Final = {"metadata": "tm", "omitContext": "omc"}
+TELEMETRY_METADATA: Final = "tm"
+"""The trace of the last failed attempt, where its worker had telemetry; the same name among the options is the trace in
+which the job was added."""
+
+TELEMETRY_ALIASES: Final = {"metadata": TELEMETRY_METADATA, "omitContext": "omc"}
 """Members of the option `telemetry`, stored at the top level."""
 
 CHILD_FAILURE_OPTIONS: Final = (

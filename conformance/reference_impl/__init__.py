@@ -66,6 +66,8 @@ from conformance.reference_impl.policy import (
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.queue_events import QueueEvents
 from conformance.reference_impl.recurrence import SchedulerRecord, SchedulerTemplate
+from conformance.reference_impl.telemetry.bullmq_otel import BullMQOtel
+from conformance.reference_impl.telemetry.interface import Telemetry
 from conformance.reference_impl.workers.loop import Processor
 from conformance.reference_impl.workers.worker import Worker
 
@@ -77,6 +79,7 @@ __all__ = [
     "AdjustableClock",
     "BackoffPolicy",
     "BullMQError",
+    "BullMQOtel",
     "Clock",
     "Closed",
     "CrossSlot",
@@ -110,6 +113,7 @@ __all__ = [
     "SchedulerTemplate",
     "ScriptError",
     "SystemClock",
+    "Telemetry",
     "Tls",
     "TransientError",
     "UnreadableJob",

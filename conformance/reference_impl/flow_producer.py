@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -20,6 +21,10 @@ from conformance.reference_impl.jobs.options import required
 from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptTexts, script_texts
+from conformance.reference_impl.telemetry import attributes
+from conformance.reference_impl.telemetry.interface import SpanKind, Telemetry, telemetry_of
+from conformance.reference_impl.telemetry.job_context import settled
+from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock, trace
 
 FlowJob = Mapping[str, Any]
 """A job of a flow to add: name, queueName, data, opts, prefix, children (each a FlowJob)."""
@@ -55,6 +60,13 @@ class FlowQueue:
         """Call the flow producer's listeners."""
         self._producer.emit(event, *args)
 
+    def trace(
+        self, _kind: SpanKind, _operation: str, _destination: str | None = None, *, metadata: Any = None
+    ) -> TracedBlock:
+        """Record nothing: only the adding of a flow is traced, as in Node."""
+        del metadata
+        return UNTRACED
+
     async def waitUntilReady(self) -> None:
         """Wait until connected; a flow writes no `meta`."""
         await self.connection.ready()
@@ -66,51 +78,72 @@ QueueOf = Callable[[str, str | None], FlowQueue]
 
 @dataclass(frozen=True)
 class _PendingFlowJob:
-    """A job that is still to be made, where it belongs, and its parent."""
+    """A job that is still to be made, where it belongs, its parent, and the span of whoever adds it."""
 
     flow: FlowJob
     parent: ParentReference | None
     siblings: list[Any]
+    adding: TracedBlock
 
 
-def plan(
-    flows: Sequence[FlowJob], queue_of: QueueOf, queues_options: Mapping[str, Any]
-) -> tuple[list[JobNode], list[EvalCommand]]:
-    """Make the jobs of flows, and the script calls that store them.
+class FlowPlan:
+    """Makes the jobs of flows, and the script calls that store them.
 
-    Calls come level by level over all flows, so that a parent exists before its children. Raises InvalidArgument for
-    the first job that BullMQ refuses.
+    Each job is a span below that of its parent, where there is telemetry.
     """
-    roots: list[JobNode] = []
-    calls: list[EvalCommand] = []
-    level = [_PendingFlowJob(flow, _parent_of(flow), roots) for flow in flows]
-    while level:
-        below: list[_PendingFlowJob] = []
-        for pending in level:
-            node, call = _place(pending, queue_of, queues_options)
-            calls.append(call)
-            reference = {"id": node.job.known_id, "queue": node.job.owner.keys.qualified_name}
-            below += [_PendingFlowJob(child, reference, node.children) for child in _children(pending.flow)]
-        level = below
-    return roots, calls
+
+    def __init__(self, queue_of: QueueOf, queues_options: Mapping[str, Any], telemetry: Telemetry | None) -> None:
+        self._queue_of = queue_of
+        self._queues_options = queues_options
+        self._telemetry = telemetry
+        self.roots: list[JobNode] = []
+        self.calls: list[EvalCommand] = []
+
+    def add(self, flows: Sequence[FlowJob], adding: TracedBlock) -> None:
+        """Plan flows inside a span.
+
+        Calls come level by level over all flows, so that a parent exists before its children. Raises InvalidArgument
+        for the first job that BullMQ refuses.
+        """
+        level = [_PendingFlowJob(flow, _parent_of(flow), self.roots, adding) for flow in flows]
+        with ExitStack() as spans:
+            while level:
+                level = [below for pending in level for below in self._place(pending, spans)]
+
+    def _place(self, pending: _PendingFlowJob, spans: ExitStack) -> list[_PendingFlowJob]:
+        """Plan a job; returns its children, which are still to be planned."""
+        flow = pending.flow
+        name, queue_name = (required(flow, field, "a job of a flow") for field in ("name", "queueName"))
+        own = flow.get("opts")
+        job_id = (own or {}).get("jobId") or str(uuid.uuid4())
+        span = spans.enter_context(self._span(queue_name, pending))
+        span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: job_id})
+        queue = self._queue_of(queue_name, flow.get("prefix"))
+        opts = settled(self._merged_options(queue_name, own or {}, pending.parent), own, span.metadata)
+        node = JobNode(Job(queue, name, flow.get("data", {}), opts, job_id))
+        self.calls.append(queue.scripts.add_call(node.job.to_new_job(waits_for_children=bool(_children(flow)))))
+        pending.siblings.append(node)
+        reference = {"id": job_id, "queue": queue.keys.qualified_name}
+        return [_PendingFlowJob(child, reference, node.children, span) for child in _children(flow)]
+
+    def _span(self, queue_name: str, pending: _PendingFlowJob) -> TracedBlock:
+        parent = pending.adding.context
+        return trace(self._telemetry, SpanKind.PRODUCER, queue_name, "addNode", queue_name, context=parent)
+
+    def _merged_options(
+        self, queue_name: str, own: Mapping[str, Any], parent: ParentReference | None
+    ) -> dict[str, Any]:
+        defaults = (self._queues_options.get(queue_name) or {}).get("defaultJobOptions") or {}
+        merged = {**defaults, **own, "parent": parent}
+        if parent is None:
+            del merged["parent"]
+        return merged
 
 
-def _place(
-    pending: _PendingFlowJob, queue_of: QueueOf, queues_options: Mapping[str, Any]
-) -> tuple[JobNode, EvalCommand]:
-    flow = pending.flow
-    name, queue_name = (required(flow, field, "a job of a flow") for field in ("name", "queueName"))
-    queue = queue_of(queue_name, flow.get("prefix"))
-    given = flow.get("opts") or {}
-    defaults = (queues_options.get(queue_name) or {}).get("defaultJobOptions") or {}
-    opts = {**defaults, **given, "parent": pending.parent}
-    if pending.parent is None:
-        del opts["parent"]
-    job = Job(queue, name, flow.get("data", {}), opts, given.get("jobId") or str(uuid.uuid4()))
-    call = queue.scripts.add_call(job.to_new_job(waits_for_children=bool(_children(flow))))
-    node = JobNode(job)
-    pending.siblings.append(node)
-    return node, call
+def _told(flow: FlowJob, field: str) -> str:
+    """Return what a flow says about itself, before it is looked at closely."""
+    told = flow.get(field) if isinstance(flow, Mapping) else None
+    return "" if told is None else str(told)
 
 
 def _parent_of(flow: FlowJob) -> ParentReference | None:
@@ -123,7 +156,7 @@ def _children(flow: FlowJob) -> Sequence[FlowJob]:
 
 
 class FlowProducer(EventEmitter):
-    """Adds flows over any queues. `opts` are `connection`, `prefix` and `policy`, as in a queue.
+    """Adds flows over any queues. `opts` are `connection`, `prefix`, `policy` and `telemetry`, as in a queue.
 
     It writes no `meta`, and does not check queue names. In a cluster all queues of a flow must share a slot, so the
     prefix needs a hash tag.
@@ -140,6 +173,7 @@ class FlowProducer(EventEmitter):
         self.opts: Mapping[str, Any] = {"prefix": DEFAULT_PREFIX, **(opts or {})}
         self.closing = False
         policy = policy_of(self.opts)
+        self.telemetry: Telemetry | None = telemetry_of(self.opts)
         self.connection = Connection(
             Address.of(self.opts.get("connection")), wait_unsent_s=policy.wait_unsent_s, reconnect=policy.reconnect
         )
@@ -157,12 +191,19 @@ class FlowProducer(EventEmitter):
         As in Node 5.62.0 a refusal by Redis goes unnoticed: a flow below a parent that does not exist is returned, but
         not stored. Raises InvalidArgument, and then nothing was sent.
         """
-        (node,) = await self._add([flow], (opts or {}).get("queuesOptions") or {})
-        return node
+        queue_name = _told(flow, "queueName")
+        with trace(self.telemetry, SpanKind.PRODUCER, queue_name, "addFlow", queue_name) as span:
+            span.setAttributes({attributes.FLOW_NAME: _told(flow, "name")})
+            (node,) = await self._add([flow], (opts or {}).get("queuesOptions") or {}, span)
+            return node
 
     async def addBulk(self, flows: Sequence[FlowJob]) -> list[JobNode]:
         """Add several flows in one MULTI. Raises InvalidArgument, and then nothing was sent."""
-        return await self._add(flows, {})
+        with trace(self.telemetry, SpanKind.PRODUCER, "", "addBulkFlows", "") as span:
+            if span.is_recorded:
+                flow_names = ",".join(_told(flow, "name") for flow in flows)
+                span.setAttributes({attributes.BULK_COUNT: len(flows), attributes.BULK_NAMES: flow_names})
+            return await self._add(flows, {}, span)
 
     async def getFlow(self, opts: Mapping[str, Any]) -> JobNode | None:
         """Return the tree below a job: {id, queueName, prefix?, depth (10), maxChildren (20)}.
@@ -192,12 +233,15 @@ class FlowProducer(EventEmitter):
         """Drop the sockets; the next call opens new ones."""
         await self.connection.disconnect()
 
-    async def _add(self, flows: Sequence[FlowJob], queues_options: Mapping[str, Any]) -> list[JobNode]:
+    async def _add(
+        self, flows: Sequence[FlowJob], queues_options: Mapping[str, Any], adding: TracedBlock
+    ) -> list[JobNode]:
         self._refuse_if_closed()
         await self.waitUntilReady()
-        nodes, calls = plan(flows, self._queue, queues_options)
-        _insist_on_stored(await self._runner.run_transaction(calls))
-        return nodes
+        plan = FlowPlan(self._queue, queues_options, self.telemetry)
+        plan.add(flows, adding)
+        _insist_on_stored(await self._runner.run_transaction(plan.calls))
+        return plan.roots
 
     async def _node(self, prefix: str, queue: str, job_id: str, depth: int, most: int) -> JobNode | None:
         job = await Job.fromId(self._queue(queue, prefix), job_id)

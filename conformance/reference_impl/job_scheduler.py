@@ -30,6 +30,9 @@ from conformance.reference_impl.recurrence import (
     read_schedulers,
 )
 from conformance.reference_impl.scripts.add import SchedulerIteration
+from conformance.reference_impl.telemetry import attributes
+from conformance.reference_impl.telemetry.interface import SpanKind
+from conformance.reference_impl.telemetry.job_context import following
 
 logger = logging.getLogger("bullmq")
 
@@ -71,16 +74,26 @@ class JobScheduler:
         due = await self._next_due(repeatOpts, jobName, opts)
         if not due and not truthy(repeatOpts.get("every")):
             return None
-        job_options = self._iteration_options(jobSchedulerId, repeatOpts, opts, due, count)
-        iteration = SchedulerIteration(
-            jobSchedulerId, due, js_values.stringify(jobData), options.encode(job_options), producerId
-        )
-        if not override:
-            job_id = await self._owner.scripts.update_job_scheduler(iteration)
-            return None if job_id is None else self._job(jobName, jobData, job_options, job_id)
-        schedule = _schedule(repeatOpts, jobName)
-        job_id, delay = await self._owner.scripts.add_job_scheduler(iteration, schedule, options.encode(opts))
-        return self._job(jobName, jobData, {**job_options, "delay": delay}, job_id)
+        with self._owner.trace(SpanKind.PRODUCER, "add", f"{self._owner.keys.queue}.{jobName}") as span:
+            telemetry = following(opts, span.metadata)
+            # The order of the options is Node's, and can be seen in Redis: `repeat` comes first.
+            traced = opts if telemetry is None else {**opts, "repeat": None, "telemetry": telemetry}
+            job_options = self._iteration_options(jobSchedulerId, repeatOpts, traced, due, count)
+            iteration = SchedulerIteration(
+                jobSchedulerId, due, js_values.stringify(jobData), options.encode(job_options), producerId
+            )
+            job_id: str | None
+            if override:
+                schedule, template = _schedule(repeatOpts, jobName), options.encode(opts)
+                job_id, job_options["delay"] = await self._owner.scripts.add_job_scheduler(
+                    iteration, schedule, template
+                )
+            else:
+                job_id = await self._owner.scripts.update_job_scheduler(iteration)
+            if job_id is None:
+                return None
+            span.setAttributes({attributes.JOB_SCHEDULER_ID: jobSchedulerId, attributes.JOB_ID: job_id})
+            return self._job(jobName, jobData, job_options, job_id)
 
     async def removeJobScheduler(self, jobSchedulerId: str) -> bool:
         """Forget a scheduler; False where there was none. Its delayed job goes too, one that waits stays."""

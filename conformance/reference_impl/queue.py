@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
@@ -26,6 +26,9 @@ from conformance.reference_impl.js_values import stringify, truthy
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord, refuse_past_end
 from conformance.reference_impl.repeat import Repeat
+from conformance.reference_impl.telemetry import attributes
+from conformance.reference_impl.telemetry.interface import SpanKind
+from conformance.reference_impl.telemetry.job_context import carrying, settled
 
 VERSION: Final = f"bullmq:{BULLMQ_VERSION}"
 """What `meta` says about the library that last opened the queue. The reference speaks exactly this version."""
@@ -60,6 +63,11 @@ class Queue(QueueBase):
         "progress": 2,
     }
 
+    async def close(self) -> None:
+        """Close the connection."""
+        with self.trace(SpanKind.INTERNAL, "close"):
+            await super().close()
+
     async def getVersion(self) -> str | None:
         """Return the library that last opened the queue, as `<library>:<version>`."""
         return maybe_text(await self.connection.command("HGET", self.keys.key(names.META), "version"))
@@ -70,21 +78,20 @@ class Queue(QueueBase):
         The option `repeat` is the older form of upsertJobScheduler. Where it allows no iteration Node returns nothing;
         here that is an InvalidArgument.
         """
-        given = {**self._default_options(), **(opts or {})}
-        if truthy((opts or {}).get("repeat")):
-            return await self.repeat.add(name, data, given)
-        options.validate_explicit_id(opts or {})
-        await self.waitUntilReady()
-        job = await Job.create(self, name, data, given)
-        self.emit("waiting", job)
-        return job
+        with self.trace(SpanKind.PRODUCER, "add", f"{self.name}.{name}") as span:
+            job = await self._add(name, data, carrying(opts, span.metadata) or {})
+            span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: job.id})
+            return job
 
     async def addBulk(self, jobs: Sequence[Mapping[str, Any]]) -> list[Job]:
         """Add jobs ({name, data, opts}) in one pipeline. Raises InvalidArgument before any of them is sent."""
-        defaults = self._default_options()
-        entries = [{**job, "opts": {**defaults, **(job.get("opts") or {})}} for job in jobs]
-        await self.waitUntilReady()
-        return await Job.createBulk(self, entries)
+        with self.trace(SpanKind.PRODUCER, "addBulk") as span:
+            if span.is_recorded:
+                job_names = [str(job.get("name")) for job in jobs]
+                span.setAttributes({attributes.BULK_NAMES: job_names, attributes.BULK_COUNT: len(jobs)})
+            entries = list(self._bulk_entries(jobs, span.metadata))
+            await self.waitUntilReady()
+            return await Job.createBulk(self, entries)
 
     async def addJobLog(self, job_id: str, row: str, keepLogs: int | None = None) -> int:
         """Append a log row to a job; returns how many are kept."""
@@ -93,19 +100,24 @@ class Queue(QueueBase):
     async def updateJobProgress(self, job_id: str, progress: Any) -> None:
         """Set the progress of a job, any JSON value. Raises InvalidArgument where the policy forbids it."""
         check_progress(self.opts, progress)
-        await self.scripts.update_progress(job_id, stringify(progress))
+        progress_text = stringify(progress)
+        with self.trace(SpanKind.INTERNAL, "updateJobProgress") as span:
+            span.setAttributes({attributes.JOB_ID: job_id, attributes.JOB_PROGRESS: progress_text})
+            await self.scripts.update_progress(job_id, progress_text)
 
     async def pause(self) -> None:
         """No worker takes a job until resume."""
-        await self.waitUntilReady()
-        await self.scripts.pause(pause=True)
-        self.emit("paused")
+        with self.trace(SpanKind.INTERNAL, "pause"):
+            await self.waitUntilReady()
+            await self.scripts.pause(pause=True)
+            self.emit("paused")
 
     async def resume(self) -> None:
         """Workers take jobs again."""
-        await self.waitUntilReady()
-        await self.scripts.pause(pause=False)
-        self.emit("resumed")
+        with self.trace(SpanKind.INTERNAL, "resume"):
+            await self.waitUntilReady()
+            await self.scripts.pause(pause=False)
+            self.emit("resumed")
 
     async def isPaused(self) -> bool:
         """Whether the whole queue is paused."""
@@ -114,29 +126,34 @@ class Queue(QueueBase):
     async def remove(self, job_id: str, opts: Mapping[str, Any] | None = None) -> int:
         """Remove a job: 1 done (also for a job that does not exist), 0 locked. Raises ScriptError: scheduler-job."""
         remove_children = (opts or {}).get("removeChildren", True)
-        removed = await self.scripts.remove_job(job_id, remove_children=remove_children)
-        if removed:
-            self.emit("removed", job_id)
-        return int(removed)
+        with self.trace(SpanKind.INTERNAL, "remove") as span:
+            chosen = stringify({"removeChildren": remove_children})
+            span.setAttributes({attributes.JOB_ID: job_id, attributes.JOB_OPTIONS: chosen})
+            removed = await self.scripts.remove_job(job_id, remove_children=remove_children)
+            if removed:
+                self.emit("removed", job_id)
+            return int(removed)
 
     async def drain(self, delayed: bool = False) -> None:
         """Remove the jobs that wait; also the delayed ones if asked to."""
-        await self.scripts.drain(delayed=delayed)
+        with self.trace(SpanKind.INTERNAL, "drain") as span:
+            span.setAttributes({attributes.QUEUE_DRAIN_DELAY: delayed})
+            await self.scripts.drain(delayed=delayed)
 
     async def clean(self, grace: float, limit: int, type: str = "completed") -> list[str]:  # noqa: A002 - BullMQ's name
         """Remove up to `limit` jobs (0: all) of a state that are older than `grace` ms; returns their ids."""
-        container = container_of(type)
         most = limit or math.inf
-        batch = min(_LARGEST_CLEAN, most)
-        latest = self.clock.now_ms() - grace
-        removed: list[str] = []
-        while len(removed) < most:
-            job_ids = await self.scripts.clean_jobs_in_set(container, latest, batch)
-            self.emit("cleaned", job_ids, container)
-            removed += job_ids
-            if len(job_ids) < batch:
-                break
-        return removed
+        with self.trace(SpanKind.INTERNAL, "clean") as span:
+            removed = await self._clean(container_of(type), self.clock.now_ms() - grace, most)
+            span.setAttributes(
+                {
+                    attributes.QUEUE_GRACE: grace,
+                    attributes.JOB_TYPE: type,
+                    attributes.QUEUE_CLEAN_LIMIT: most,
+                    attributes.JOB_IDS: removed,
+                }
+            )
+            return removed
 
     async def obliterate(
         self, opts: Mapping[str, Any] | bool | None = None, *, force: bool = False, count: int = 1000
@@ -147,28 +164,35 @@ class Queue(QueueBase):
         """
         given = {"force": opts} if isinstance(opts, bool) else opts or {}
         chosen = {"force": force, "count": count, **given}
-        await self.pause()
-        while await self.scripts.obliterate(count=chosen["count"], force=bool(chosen["force"])):
-            pass
+        with self.trace(SpanKind.INTERNAL, "obliterate"):
+            await self.pause()
+            while await self.scripts.obliterate(count=chosen["count"], force=bool(chosen["force"])):
+                pass
 
     async def retryJobs(self, opts: Mapping[str, Any] | None = None) -> None:
         """Put finished jobs back to wait: `state` (failed), `count` per round (1000), finished by `timestamp` (now)."""
         chosen = opts or {}
         state: Literal["completed", "failed"] = chosen.get("state") or "failed"
         count, latest = chosen.get("count") or 1000, chosen.get("timestamp")
-        while await self.scripts.move_jobs_to_wait(state, count, self.clock.now_ms() if latest is None else latest):
-            pass
+        with self.trace(SpanKind.PRODUCER, "retryJobs") as span:
+            span.setAttributes({attributes.QUEUE_OPTIONS: stringify(dict(chosen))})
+            while await self.scripts.move_jobs_to_wait(state, count, self.clock.now_ms() if latest is None else latest):
+                pass
 
     async def promoteJobs(self, opts: Mapping[str, Any] | None = None) -> None:
         """Put all delayed jobs to wait, `count` per round (1000)."""
-        count = (opts or {}).get("count") or 1000
-        while await self.scripts.move_jobs_to_wait("delayed", count):
-            pass
+        chosen = opts or {}
+        with self.trace(SpanKind.INTERNAL, "promoteJobs") as span:
+            span.setAttributes({attributes.QUEUE_OPTIONS: stringify(dict(chosen))})
+            while await self.scripts.move_jobs_to_wait("delayed", chosen.get("count") or 1000):
+                pass
 
     async def trimEvents(self, maxLength: int) -> int:
         """Shorten the event stream to about this length; returns how many entries went."""
         command = ("XTRIM", self.keys.key(names.EVENTS), "MAXLEN", "~", maxLength)
-        return int(await self.connection.command(*command))
+        with self.trace(SpanKind.INTERNAL, "trimEvents") as span:
+            span.setAttributes({attributes.QUEUE_EVENT_MAX_LENGTH: maxLength})
+            return int(await self.connection.command(*command))
 
     async def setGlobalConcurrency(self, concurrency: int) -> None:
         """At most this many jobs are active at a time, over all workers."""
@@ -218,7 +242,9 @@ class Queue(QueueBase):
 
     async def removeDeduplicationKey(self, deduplication_id: str) -> int:
         """Free a deduplication id; returns the number of keys removed."""
-        return int(await self.connection.command("DEL", self.keys.deduplication(deduplication_id)))
+        with self.trace(SpanKind.INTERNAL, "removeDeduplicationKey") as span:
+            span.setAttributes({attributes.DEDUPLICATION_KEY: deduplication_id})
+            return await self._free(deduplication_id)
 
     async def getDebounceJobId(self, debounce_id: str) -> str | None:
         """Older name of getDeduplicationJobId."""
@@ -226,7 +252,9 @@ class Queue(QueueBase):
 
     async def removeDebounceKey(self, debounce_id: str) -> int:
         """Older name of removeDeduplicationKey."""
-        return await self.removeDeduplicationKey(debounce_id)
+        with self.trace(SpanKind.INTERNAL, "removeDebounceKey") as span:
+            span.setAttributes({attributes.JOB_KEY: debounce_id})
+            return await self._free(debounce_id)
 
     async def removeDeprecatedPriorityKey(self) -> int:
         """Delete the key `priority` of versions before 4.0; returns the number of keys removed."""
@@ -293,11 +321,15 @@ class Queue(QueueBase):
 
     async def removeRepeatable(self, name: str, repeatOpts: RepeatOptions, jobId: str | None = None) -> bool:
         """Forget what an add with these options made; False where there was nothing."""
-        return await self.repeat.removeRepeatable(name, repeatOpts, jobId)
+        with self.trace(SpanKind.INTERNAL, "removeRepeatable", f"{self.name}.{name}") as span:
+            span.setAttributes({attributes.JOB_NAME: name, attributes.JOB_ID: jobId})
+            return await self.repeat.removeRepeatable(name, repeatOpts, jobId)
 
     async def removeRepeatableByKey(self, key: str) -> bool:
         """Forget a repeat key; False where there was none."""
-        return await self.repeat.removeRepeatableByKey(key)
+        with self.trace(SpanKind.INTERNAL, "removeRepeatableByKey") as span:
+            span.setAttributes({attributes.JOB_KEY: key})
+            return await self.repeat.removeRepeatableByKey(key)
 
     async def getJob(self, job_id: str) -> Job | None:
         """Return a job, or None where its hash does not exist."""
@@ -454,6 +486,36 @@ class Queue(QueueBase):
         """Return connected event readers, in the same form."""
         reader = self.client_name(names.EVENT_READER_SUFFIX)
         return await self._clients(lambda name: name == reader)
+
+    async def _add(self, name: str, data: Any, opts: Mapping[str, Any]) -> Job:
+        given = {**self._default_options(), **opts}
+        if truthy(opts.get("repeat")):
+            return await self.repeat.add(name, data, given)
+        options.validate_explicit_id(opts)
+        await self.waitUntilReady()
+        job = await Job.create(self, name, data, given)
+        self.emit("waiting", job)
+        return job
+
+    def _bulk_entries(self, jobs: Sequence[Mapping[str, Any]], metadata: str | None) -> Iterator[Mapping[str, Any]]:
+        defaults = self._default_options()
+        for job in jobs:
+            own = job.get("opts") or {}
+            yield {**job, "opts": settled({**defaults, **own}, own, metadata)}
+
+    async def _clean(self, container: str, latest: float, most: float) -> list[str]:
+        batch = min(_LARGEST_CLEAN, most)
+        removed: list[str] = []
+        while len(removed) < most:
+            job_ids = await self.scripts.clean_jobs_in_set(container, latest, batch)
+            self.emit("cleaned", job_ids, container)
+            removed += job_ids
+            if len(job_ids) < batch:
+                break
+        return removed
+
+    async def _free(self, deduplication_id: str) -> int:
+        return int(await self.connection.command("DEL", self.keys.deduplication(deduplication_id)))
 
     async def _clients(self, wanted: Any) -> list[dict[str, str]]:
         found = []

@@ -22,6 +22,8 @@ from conformance.reference_impl.observation import observe_link
 from conformance.reference_impl.policy import Policy, policy_of
 from conformance.reference_impl.scripts import Scripts
 from conformance.reference_impl.scripts.runner import ScriptRunner, ScriptTexts, script_texts
+from conformance.reference_impl.telemetry.interface import SpanKind, Telemetry, telemetry_of
+from conformance.reference_impl.telemetry.tracing import TracedBlock, trace
 
 
 def connection_name(prefix: str, queue: str, suffix: str = "") -> str:
@@ -34,8 +36,9 @@ class QueueBase(EventEmitter):
 
     `opts["connection"]` is an Address, a URL or a dict (see `Address.of`), `opts["prefix"]` the key prefix. `scripts`
     are the official Lua scripts by default (see `official_scripts`), or a folder that has them; `clock` is the
-    machine's by default. Options of this library alone, none of them stored:
-    `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector` (see `metrics`).
+    machine's by default. `opts["telemetry"]` makes spans of what it does (see `telemetry`). Options of this library
+    alone, none of them stored: `policy` (see `policy`), `workerId` and `logger` (see `journal`), `metricsCollector`
+    (see `metrics`).
     Local events: error, warning, disconnected, reconnecting, reconnected, unreachable, closed.
 
     In an `async with` block it is connected at the beginning and closed at the end. Raises InvalidArgument for a bad
@@ -73,6 +76,7 @@ class QueueBase(EventEmitter):
         self.address = Address.of(self._opts.get("connection"))
         self.policy: Policy = policy_of(self._opts)
         self.worker_id = worker_id_of(self._opts)
+        self.telemetry: Telemetry | None = telemetry_of(self._opts)
         self.journal = Journal(sink_of(self._opts.get("logger")), name, self.worker_id)
         self.link = Link(self, self.policy.reconnect)
         observe_link(self, self._opts.get("metricsCollector"))
@@ -113,6 +117,13 @@ class QueueBase(EventEmitter):
     def toKey(self, name: str) -> str:
         """Full Redis key of a queue-level name or job id."""
         return self._keys.key(name)
+
+    def trace(
+        self, kind: SpanKind, operation: str, destination: str | None = None, *, metadata: Any = None
+    ) -> TracedBlock:
+        """Return a block for `with` that is a span, where there is telemetry; `destination` is the queue by default."""
+        target = self.name if destination is None else destination
+        return trace(self.telemetry, kind, self.name, operation, target, metadata=metadata)
 
     async def waitUntilReady(self) -> None:
         """Connect, and see that BullMQ can use the server."""

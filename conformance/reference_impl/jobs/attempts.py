@@ -9,12 +9,15 @@ import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from conformance.protocol.job_fields import TELEMETRY_METADATA
 from conformance.reference_impl import js_values
 from conformance.reference_impl.errors import BullMQError, InvalidArgument
 from conformance.reference_impl.jobs.record import BoundJob
 from conformance.reference_impl.js_values import round_half_up
 from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts.move import FetchReply, FinishArguments
+from conformance.reference_impl.telemetry.interface import SpanKind
+from conformance.reference_impl.telemetry.job_context import omits_context
 
 FAIL_NOW: Final = -1
 """A custom strategy returns this to end the retries."""
@@ -34,10 +37,27 @@ async def fail_attempt(job: BoundJob, error: BaseException, token: str, *, fetch
     job.failedReason = message_of(error)
     delay = job.retry_delay = await _retry_delay(job, error)
     _remember_stack(job, error)
-    fields = {"failedReason": job.failedReason, "stacktrace": js_values.stringify(job.stacktrace)}
+    with job.owner.trace(SpanKind.INTERNAL, _operation(delay)) as span:
+        fields = {"failedReason": job.failedReason, "stacktrace": js_values.stringify(job.stacktrace)}
+        if span.metadata and not omits_context(job.opts):
+            fields[TELEMETRY_METADATA] = span.metadata
+        return await _end_attempt(job, delay, token, fields, fetch_next=fetch_next)
+
+
+def _operation(delay: float | None) -> str:
+    """Return what the end of an attempt is called in a trace."""
+    if delay is None:
+        return "fail"
+    return "delay" if delay else "retry"
+
+
+async def _end_attempt(
+    job: BoundJob, delay: float | None, token: str, fields: Mapping[str, str], *, fetch_next: bool
+) -> FetchReply | None:
+    """Fail the job for good, or let it be tried again after `delay` ms."""
     fetched = None
     if delay is None:
-        finish = FinishArguments(job.known_id, "failed", job.failedReason, token, job.opts, fetch_next, fields)
+        finish = FinishArguments(job.known_id, "failed", fields["failedReason"], token, job.opts, fetch_next, fields)
         fetched, job.finishedOn = await job.scripts.move_to_finished(finish)
     elif delay:
         await job.scripts.move_to_delayed(job.known_id, delay, token, fields=fields)

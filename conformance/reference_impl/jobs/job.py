@@ -25,6 +25,7 @@ from conformance.reference_impl.policy import policy_of
 from conformance.reference_impl.scripts.add import AddArguments
 from conformance.reference_impl.scripts.manage import FINISHED_OK
 from conformance.reference_impl.scripts.move import NO_TOKEN, FetchReply, FinishArguments
+from conformance.reference_impl.telemetry.interface import SpanKind
 
 _STORED_AS_THEY_ARE: Final = (
     *("parent", "parentKey", "progress", "attemptsMade", "attemptsStarted", "stalledCounter", "finishedOn"),
@@ -177,12 +178,13 @@ class Job(BoundJob):
 
         Raises TypeError for a value that is not JSON, before anything happened.
         """
-        value = js_values.stringify(returnValue)
-        self.returnvalue = returnValue
-        finish = FinishArguments(self.known_id, "completed", value, token, self.opts, fetchNext)
-        fetched, self.finishedOn = await self.scripts.move_to_finished(finish)
-        self.attemptsMade += 1
-        return fetched
+        with self.owner.trace(SpanKind.INTERNAL, "complete"):
+            value = js_values.stringify(returnValue)
+            self.returnvalue = returnValue
+            finish = FinishArguments(self.known_id, "completed", value, token, self.opts, fetchNext)
+            fetched, self.finishedOn = await self.scripts.move_to_finished(finish)
+            self.attemptsMade += 1
+            return fetched
 
     async def moveToFailed(self, error: BaseException, token: str, fetchNext: bool = False) -> FetchReply | None:
         """End the attempt: retry at once, retry later, or fail for good; returns what was fetched next."""

@@ -16,6 +16,8 @@ from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.options import JobOptions
 from conformance.reference_impl.scripts import Scripts
+from conformance.reference_impl.telemetry.interface import SpanKind
+from conformance.reference_impl.telemetry.tracing import TracedBlock
 
 
 @dataclass(kw_only=True)
@@ -70,6 +72,12 @@ class JobOwner(Protocol):
 
     def emit(self, event: str, *args: Any) -> None:
         """Call the owner's listeners."""
+        ...
+
+    def trace(
+        self, kind: SpanKind, operation: str, destination: str | None = None, *, metadata: Any = None
+    ) -> TracedBlock:
+        """Return a block that is a span, where the owner has telemetry."""
         ...
 
     async def waitUntilReady(self) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from conformance.reference_impl.connection.connection import is_connection_problem
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.workers.running_worker import RunningWorker
+from conformance.reference_impl.telemetry import attributes
+from conformance.reference_impl.telemetry.interface import SpanKind
+from conformance.reference_impl.workers.running_worker import RunningWorker, describe
 
 
 @dataclass
@@ -72,7 +74,9 @@ class LockKeeper:
         tokens = [job.token or "" for job in jobs]
         begun = time.monotonic()
         try:
-            lost = await self._worker.scripts.extend_locks(job_ids, tokens, self._worker.opts["lockDuration"])
+            with self._worker.trace(SpanKind.INTERNAL, "extendLocks") as span:
+                describe(span, self._worker, {attributes.WORKER_JOBS_TO_EXTEND_LOCKS: job_ids})
+                lost = await self._worker.scripts.extend_locks(job_ids, tokens, self._worker.opts["lockDuration"])
         except Exception as error:  # noqa: BLE001 - the next renewal tries again
             self._emit_failure(job_ids, error)
             if not is_connection_problem(error):
@@ -108,7 +112,10 @@ class StalledChecker:
         Returns once the first check is on its way, without its reply: sent before the worker fetches anything, it
         marks only what other workers hold.
         """
-        if not self._worker.opts.get("skipStalledCheck"):
+        if self._worker.opts.get("skipStalledCheck"):
+            return
+        with self._worker.trace(SpanKind.INTERNAL, "startStalledCheckTimer") as span:
+            describe(span, self._worker)
             self.stop()
             self._check = asyncio.create_task(self._check_and_report())
             self._task = asyncio.create_task(self._run())
@@ -123,10 +130,13 @@ class StalledChecker:
 
     async def check(self) -> list[str]:
         """Check once; returns the recovered ids, after a `stalled` event for each."""
-        recovered = await self._worker.scripts.move_stalled_jobs_to_wait()
-        for job_id in recovered:
-            self._worker.emit("stalled", job_id, "active")
-        return recovered
+        with self._worker.trace(SpanKind.INTERNAL, "moveStalledJobsToWait") as span:
+            recovered = await self._worker.scripts.move_stalled_jobs_to_wait()
+            describe(span, self._worker, {attributes.WORKER_STALLED_JOBS: recovered})
+            for job_id in recovered:
+                span.addEvent("job stalled", {attributes.JOB_ID: job_id})
+                self._worker.emit("stalled", job_id, "active")
+            return recovered
 
     async def _run(self) -> None:
         while self._worker.is_open:

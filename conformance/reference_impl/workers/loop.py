@@ -18,10 +18,15 @@ from conformance.reference_impl.errors import (
 )
 from conformance.reference_impl.jobs.attempts import message_of
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.js_values import stringify
 from conformance.reference_impl.scripts.move import FetchReply
+from conformance.reference_impl.telemetry import attributes
+from conformance.reference_impl.telemetry.interface import SpanKind
+from conformance.reference_impl.telemetry.job_context import metadata_of
+from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
 from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.locks import LockKeeper
-from conformance.reference_impl.workers.running_worker import RunningWorker
+from conformance.reference_impl.workers.running_worker import RunningWorker, describe
 
 LONGEST_PAUSE_MS: Final = 30_000
 """A rate-limited worker looks again after this long, so that due delayed jobs are still promoted."""
@@ -198,16 +203,30 @@ class JobRunner:
 
         `slots` is asked when the job has ended. Errors go to the `error` listeners.
         """
+        if self._worker.telemetry is None:
+            return await self._process(job, slots, UNTRACED)
+        with self._worker.trace(SpanKind.CONSUMER, "process", metadata=metadata_of(job.opts)) as span:
+            begun = self._worker.clock.now_ms()
+            facts = {attributes.JOB_ID: job.id, attributes.JOB_NAME: job.name}
+            describe(span, self._worker, {**facts, attributes.JOB_ATTEMPTS_MADE: job.attemptsMade})
+            try:
+                return await self._process(job, slots, span)
+            finally:
+                ended = self._worker.clock.now_ms()
+                times = {attributes.JOB_PROCESSED_TIMESTAMP: begun, attributes.JOB_FINISHED_TIMESTAMP: ended}
+                span.setAttributes(times)
+
+    async def _process(self, job: Job, slots: JobSlots, span: TracedBlock) -> Job | None:
         self._worker.emit("active", job, "waiting")
         # `persist` has emitted the error; the loop goes on.
         with contextlib.suppress(Exception):
             reason = self._reason_to_fail_unseen(job)
             if reason is not None:
-                return await self._fail(job, UnrecoverableError(reason), slots)
-            return await self._run(job, slots)
+                return await self._fail(job, UnrecoverableError(reason), slots, span)
+            return await self._run(job, slots, span)
         return None
 
-    async def _run(self, job: Job, slots: JobSlots) -> Job | None:
+    async def _run(self, job: Job, slots: JobSlots, span: TracedBlock) -> Job | None:
         self._locks.hold(job)
         try:
             value = await self._call(job)
@@ -218,13 +237,13 @@ class JobRunner:
                 raise
             # Whatever a processor throws fails its job: a cancelled task of its own, or sys.exit, too.
             self._locks.release(job)
-            return await self._fail(job, error, slots)
+            return await self._fail(job, error, slots, span)
         finally:
             self._locks.release(job)
         try:
-            return await self._complete(job, value, slots)
+            return await self._complete(job, value, slots, span)
         except Exception as error:  # noqa: BLE001 - for example pending children: the attempt failed
-            return await self._fail(job, error, slots)
+            return await self._fail(job, error, slots, span)
 
     async def _call(self, job: Job) -> Any:
         if self._processor is None:
@@ -239,23 +258,26 @@ class JobRunner:
         most = self._worker.opts.get("maxStartedAttempts")
         return "job started more than allowable limit" if most and most < job.attemptsStarted else None
 
-    async def _complete(self, job: Job, value: Any, slots: JobSlots) -> Job | None:
+    async def _complete(self, job: Job, value: Any, slots: JobSlots, span: TracedBlock) -> Job | None:
         token = job.token or ""
         fetched = await self._worker.persist(
-            lambda: job.moveToCompleted(value, token, self._wants_more(slots)), is_told_by_job=True
+            lambda: job.moveToCompleted(value, token, self._wants_more(slots)), is_told_by_job=True, span=span
         )
         self._worker.emit("completed", job, value, "active")
+        if span.is_recorded:
+            span.addEvent("job completed", {attributes.JOB_RESULT: stringify(value)})
         return await self._take(fetched, token)
 
-    async def _fail(self, job: Job, error: BaseException, slots: JobSlots) -> Job | None:
+    async def _fail(self, job: Job, error: BaseException, slots: JobSlots, span: TracedBlock) -> Job | None:
         token = job.token or ""
         if message_of(error) == RATE_LIMIT_MESSAGE:
-            self._fetcher.limit_for(await self._worker.persist(lambda: job.moveToWait(token)))
+            self._fetcher.limit_for(await self._worker.persist(lambda: job.moveToWait(token), span=span))
             return None
         if isinstance(error, _ALREADY_MOVED):
             return None
-        fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(slots)))
+        fetched = await self._worker.persist(lambda: job.moveToFailed(error, token, self._wants_more(slots)), span=span)
         self._worker.emit("failed", job, error, "active")
+        span.addEvent("job failed", {attributes.JOB_FAILED_REASON: message_of(error)})
         return await self._take(fetched, token) if job.retry_delay is None else None
 
     async def _take(self, fetched: FetchReply | None, token: str) -> Job | None:

@@ -9,6 +9,9 @@ from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.jobs.record import JobOwner
 from conformance.reference_impl.js_values import is_number
+from conformance.reference_impl.telemetry.attributes import WORKER_ID, WORKER_NAME
+from conformance.reference_impl.telemetry.interface import Telemetry
+from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
 
 Result = TypeVar("Result")
 
@@ -28,6 +31,8 @@ class RunningWorker(JobOwner, Protocol):
     """A worker, seen from its parts."""
 
     id: str
+    own_name: str | None
+    telemetry: Telemetry | None
     blocking_connection: Connection
 
     @property
@@ -40,7 +45,9 @@ class RunningWorker(JobOwner, Protocol):
         """Whether the worker takes new jobs."""
         ...
 
-    async def persist(self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False) -> Result:
+    async def persist(
+        self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False, span: TracedBlock = UNTRACED
+    ) -> Result:
         """Repeat an act while Redis cannot be reached."""
         ...
 
@@ -51,6 +58,12 @@ class RunningWorker(JobOwner, Protocol):
     def report(self, error: BaseException) -> None:
         """Emit an `error`, unless the worker is on its way out."""
         ...
+
+
+def describe(span: TracedBlock, worker: RunningWorker, facts: Mapping[str, Any] | None = None) -> None:
+    """Say in a span which worker it belongs to, and these facts."""
+    if span.is_recorded:
+        span.setAttributes({WORKER_ID: worker.id, WORKER_NAME: worker.own_name, **(facts or {})})
 
 
 def check_options(opts: Mapping[str, Any]) -> None:

@@ -17,15 +17,19 @@ from conformance.reference_impl.connection.connection import Connection, is_conn
 from conformance.reference_impl.emitter import accepted_arguments
 from conformance.reference_impl.errors import BullMQError, InvalidArgument, RateLimitError
 from conformance.reference_impl.jobs.job import Job
-from conformance.reference_impl.js_values import is_number
+from conformance.reference_impl.js_values import is_number, stringify
 from conformance.reference_impl.observation import LengthMeter, observe_worker
 from conformance.reference_impl.queue_base import QueueBase
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.scripts.runner import ScriptTexts
+from conformance.reference_impl.telemetry import attributes
+from conformance.reference_impl.telemetry.interface import SpanKind
+from conformance.reference_impl.telemetry.job_context import metadata_of
+from conformance.reference_impl.telemetry.tracing import UNTRACED, TracedBlock
 from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 from conformance.reference_impl.workers.loop import JobRunner, Processor, WorkerLoop
-from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options
+from conformance.reference_impl.workers.running_worker import DEFAULT_OPTIONS, Result, check_options, describe
 from conformance.reference_impl.workers.sandbox import Sandbox
 from conformance.reference_impl.workers.time_limit import limited
 
@@ -76,6 +80,7 @@ class Worker(QueueBase):
         self._opts["lockRenewTime"] = self._opts.get("lockRenewTime") or self._opts["lockDuration"] / 2
         self.id = str(uuid.uuid4())
         """The first half of all lock tokens."""
+        self.own_name: str | None = self._opts.get("name")
         self.paused = False
         self.close_called = asyncio.Event()
         self.blocking_connection = Connection(self.address, name=self._connection_name(), watch=self.link)
@@ -173,8 +178,14 @@ class Worker(QueueBase):
 
     async def getNextJob(self, token: str, opts: Mapping[str, Any] | None = None) -> Job | None:
         """Fetch one job under this lock token. `block` (true): wait up to drainDelay for one."""
-        block = (opts or {}).get("block", True)
-        return await self._fetcher.fetch(token, block=bool(block))
+        block = bool((opts or {}).get("block", True))
+        job = await self._fetcher.fetch(token, block=block)
+        # Only now it is known in whose trace this happens, so that the span does not show the wait.
+        origin = None if job is None else metadata_of(job.opts)
+        with self.trace(SpanKind.INTERNAL, "getNextJob", metadata=origin) as span:
+            chosen = stringify({"block": block})
+            describe(span, self, {attributes.WORKER_OPTIONS: chosen, attributes.JOB_ID: job and job.id})
+            return job
 
     async def nextJobFromJobData(self, fetched: FetchReply | None, token: str) -> Job | None:
         """Turn what a finish fetched into a job, held under the token of the job that was finished."""
@@ -182,7 +193,9 @@ class Worker(QueueBase):
 
     async def rateLimit(self, expireTimeMs: int) -> None:
         """Limit the queue for so many ms; the processor throws RateLimitError after it."""
-        await self.connection.command("SET", self.keys.key(LIMITER), 2**53 - 1, "PX", expireTimeMs)
+        with self.trace(SpanKind.INTERNAL, "rateLimit") as span:
+            span.setAttributes({attributes.WORKER_ID: self.id, attributes.WORKER_RATE_LIMIT: expireTimeMs})
+            await self.connection.command("SET", self.keys.key(LIMITER), 2**53 - 1, "PX", expireTimeMs)
 
     async def extendLocks(self, job_ids: list[str], tokens: list[str], duration: float) -> list[str]:
         """Renew several locks for `duration` ms; returns the ids that could not be renewed."""
@@ -194,23 +207,27 @@ class Worker(QueueBase):
 
     async def pause(self, doNotWaitActive: bool = False) -> None:
         """Take no more jobs; by default wait until the running ones have ended."""
-        if self.paused:
-            return
-        self.paused = True
-        self._stop_loop()
-        if not doNotWaitActive:
-            await self._idle.wait()
-        self._stalled.stop()
-        self.emit("paused")
+        with self.trace(SpanKind.INTERNAL, "pause") as span:
+            describe(span, self, {attributes.WORKER_DO_NOT_WAIT_ACTIVE: doNotWaitActive})
+            if self.paused:
+                return
+            self.paused = True
+            self._stop_loop()
+            if not doNotWaitActive:
+                await self._idle.wait()
+            self._stalled.stop()
+            self.emit("paused")
 
     def resume(self) -> None:
         """Take jobs again."""
         if self.isRunning():
             return
-        self.paused = False
-        if self._processor is not None:
-            self._start()
-        self.emit("resumed")
+        with self.trace(SpanKind.INTERNAL, "resume") as span:
+            describe(span, self)
+            self.paused = False
+            if self._processor is not None:
+                self._start()
+            self.emit("resumed")
 
     def isPaused(self) -> bool:
         """Whether pause was called."""
@@ -230,8 +247,10 @@ class Worker(QueueBase):
         # Shielded: cancelling one of several who close must not leave the worker half closed for the others.
         await asyncio.shield(self._close_task)
 
-    async def persist(self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False) -> Result:
-        """Repeat an act while Redis cannot be reached.
+    async def persist(
+        self, act: Callable[[], Awaitable[Result]], *, is_told_by_job: bool = False, span: TracedBlock = UNTRACED
+    ) -> Result:
+        """Repeat an act while Redis cannot be reached; `span` is told each error.
 
         Raises whatever else goes wrong, after an `error` event; when closing, also the lost connection. Where the
         error fails a job (`is_told_by_job`), the job's own line tells it, and it is only for listeners of `error`.
@@ -240,6 +259,7 @@ class Worker(QueueBase):
             try:
                 return await act()
             except Exception as error:
+                span.recordException(error)
                 if not is_connection_problem(error):
                     if self.hears("error") or not is_told_by_job:
                         self.report(error)
@@ -259,6 +279,11 @@ class Worker(QueueBase):
             self.emit("error", error)
 
     async def _close(self, *, force: bool) -> None:
+        with self.trace(SpanKind.INTERNAL, "close") as span:
+            describe(span, self, {attributes.WORKER_FORCE_CLOSE: force})
+            await self._close_all(force=force)
+
+    async def _close_all(self, *, force: bool) -> None:
         self._closing = True
         self.close_called.set()
         self.emit("closing", "closing queue")
@@ -318,8 +343,7 @@ class Worker(QueueBase):
         """Where `getWorkers` finds the worker; BullMQ 5.62.0 names no connection to a cluster."""
         if self.address.mode == "cluster":
             return None
-        own_name = self._opts.get("name")
-        return self.client_name(f"{NAMED_WORKER_INFIX}{own_name}" if own_name else "")
+        return self.client_name(f"{NAMED_WORKER_INFIX}{self.own_name}" if self.own_name else "")
 
 
 def with_token(processor: Processor) -> Processor:

@@ -1,0 +1,40 @@
+"""Attributes of spans (upstream `src/enums/telemetry-attributes.ts`, `TelemetryAttributes`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+QUEUE_NAME: Final = "bullmq.queue.name"
+QUEUE_OPERATION: Final = "bullmq.queue.operation"
+QUEUE_OPTIONS: Final = "bullmq.queue.options"
+QUEUE_DRAIN_DELAY: Final = "bullmq.queue.drain.delay"
+QUEUE_GRACE: Final = "bullmq.queue.grace"
+QUEUE_CLEAN_LIMIT: Final = "bullmq.queue.clean.limit"
+QUEUE_EVENT_MAX_LENGTH: Final = "bullmq.queue.event.max.length"
+
+BULK_COUNT: Final = "bullmq.job.bulk.count"
+BULK_NAMES: Final = "bullmq.job.bulk.names"
+JOB_NAME: Final = "bullmq.job.name"
+JOB_ID: Final = "bullmq.job.id"
+JOB_IDS: Final = "bullmq.job.ids"
+JOB_KEY: Final = "bullmq.job.key"
+JOB_TYPE: Final = "bullmq.job.type"
+JOB_OPTIONS: Final = "bullmq.job.options"
+JOB_PROGRESS: Final = "bullmq.job.progress"
+JOB_ATTEMPTS_MADE: Final = "bullmq.job.attempts.made"
+JOB_RESULT: Final = "bullmq.job.result"
+JOB_FAILED_REASON: Final = "bullmq.job.failed.reason"
+JOB_PROCESSED_TIMESTAMP: Final = "bullmq.job.processed.timestamp"
+JOB_FINISHED_TIMESTAMP: Final = "bullmq.job.finished.timestamp"
+JOB_SCHEDULER_ID: Final = "bullmq.job.scheduler.id"
+DEDUPLICATION_KEY: Final = "bullmq.job.deduplication.key"
+FLOW_NAME: Final = "bullmq.flow.name"
+
+WORKER_ID: Final = "bullmq.worker.id"
+WORKER_NAME: Final = "bullmq.worker.name"
+WORKER_OPTIONS: Final = "bullmq.worker.options"
+WORKER_RATE_LIMIT: Final = "bullmq.worker.rate.limit"
+WORKER_DO_NOT_WAIT_ACTIVE: Final = "bullmq.worker.do.not.wait.active"
+WORKER_FORCE_CLOSE: Final = "bullmq.worker.force.close"
+WORKER_STALLED_JOBS: Final = "bullmq.worker.stalled.jobs"
+WORKER_JOBS_TO_EXTEND_LOCKS: Final = "bullmq.worker.jobs.to.extend.locks"
