@@ -8,6 +8,9 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
+# Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady telemetry coverage generate vectors lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0

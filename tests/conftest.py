@@ -11,4 +11,3 @@ settings.load_profile("kit")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests that need Spark, which one process runs one by one: nobody should wait for it at the end."""
     items.sort(key=lambda item: not any(mark.args == ("spark",) for mark in item.iter_markers("xdist_group")))
-

@@ -30,8 +30,8 @@ from importlib.resources.abc import Traversable
 from typing import Literal
 
 import msgspec
-import yaml
 
+from conformance.ledger.yaml_files import read_yaml
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.versions import check_range, in_range
 
@@ -191,7 +191,7 @@ def load_ledger(version: str = "") -> Ledger:
     Without a version: all rows of all versions, in the words of the pinned one. Raises ValueError, naming the file, for
     a row that is not well-formed.
     """
-    areas, rows = _read_folder(files("conformance.ledger"))
+    areas, rows = _read_all()
     if version:
         rows = [row.as_of(version) for row in rows if in_range(version, row.versions)]
     return Ledger(rows, areas)
@@ -205,19 +205,17 @@ def load_claims() -> dict[str, str]:
     return dict(pairs)
 
 
+@lru_cache(maxsize=1)
+def _read_all() -> tuple[dict[str, str], list[Requirement]]:
+    return _read_folder(files("conformance.ledger"))
+
+
 def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]]:
     requirements: list[Requirement] = []
     areas: dict[str, str] = {}
     for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if path.name.endswith(".yaml") and path.name not in TABLES:
-            area = _read(path.name, path.read_text("utf-8"))
+            area = read_yaml(path, AreaFile)
             areas[area.area] = area.title
             requirements += [Requirement(area=area.area, **msgspec.structs.asdict(row)) for row in area.rows]
     return areas, requirements
-
-
-def _read(name: str, text: str) -> AreaFile:
-    try:
-        return msgspec.convert(yaml.safe_load(text), AreaFile)
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ValueError(f"ledger file {name}: {error}") from error

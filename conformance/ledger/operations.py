@@ -10,9 +10,9 @@ from importlib.resources import files
 from typing import Any
 
 import msgspec
-import yaml
 
 from conformance.ledger.loader import load_ledger
+from conformance.ledger.yaml_files import read_yaml
 
 WORKER_RUN = "worker.run"
 """What a managed worker does by itself: no operation of the protocol, and yet something that a client does."""
@@ -54,11 +54,7 @@ class OperationTable:
 @lru_cache(maxsize=1)
 def load_operations() -> OperationTable:
     """Read the table. Raises ValueError for an entry that is not well-formed or names what the ledger has not."""
-    text = (files("conformance.ledger") / OPERATIONS_FILE).read_text("utf-8")
-    try:
-        return table_of(msgspec.convert(yaml.safe_load(text), dict[str, OperationEntry]), load_ledger())
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ValueError(f"{OPERATIONS_FILE}: {error}") from error
+    return table_of(read_yaml(files("conformance.ledger") / OPERATIONS_FILE, dict[str, OperationEntry]), load_ledger())
 
 
 def table_of(entries: Mapping[str, OperationEntry], rows: Iterable[str]) -> OperationTable:

@@ -12,7 +12,8 @@ from importlib.resources import files
 from typing import Literal
 
 import msgspec
-import yaml
+
+from conformance.ledger.yaml_files import read_yaml
 
 FILE = "profiles.yaml"
 WORKER_EVENTS = "worker-events"
@@ -110,9 +111,5 @@ class ProfileFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @lru_cache(maxsize=1)
 def load_profiles() -> ProfileTable:
     """Read the profiles of the kit. Raises ValueError where the file is not well-formed."""
-    text = (files("conformance.ledger") / FILE).read_text("utf-8")
-    try:
-        entries = msgspec.convert(yaml.safe_load(text), ProfileFile).profiles
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise ValueError(f"ledger file {FILE}: {error}") from error
+    entries = read_yaml(files("conformance.ledger") / FILE, ProfileFile).profiles
     return ProfileTable(Profile(name=name, **msgspec.structs.asdict(entry)) for name, entry in entries.items())

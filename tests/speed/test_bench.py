@@ -25,12 +25,13 @@ def bench(out: Path, *words: str) -> tuple[int, dict[str, Any], str]:
 
 
 def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path: Path) -> None:
-    measures = ("--rounds", "3", "--measure", "log", "--measure", "finish")
-    slow = ("--slow", "job.log", "--slow-ms", "700", "--without", "worker.getNextJob")
+    measures = ("--rounds", "5", "--measure", "log", "--measure", "finish")
+    slow = ("--slow", "job.log", "--slow-ms", "100", "--without", "worker.getNextJob")
     code, document, said = bench(tmp_path, *measures, "--at-least", "log=0.9", *LIMITED, *slow)
     finish, log = document["ratios"]
-    assert (log["measure"], log["state"], len(log["ratios"])) == ("log", "measured", 3), log
-    assert log["client"] > 600, "the driver's own part is taken out, and nothing of the client's"
+    assert (log["measure"], log["state"]) == ("log", "measured"), log
+    assert len(log["ratios"]) == 5 or log["reason"], "a round that came to no number is not left out in silence"
+    assert log["client"] > 80, "the driver's own part is taken out, and nothing of the client's"
     assert log["client"] > log["oracle"]
     assert (finish["state"], finish["reason"]) == ("not-declared", "the driver does not declare worker.getNextJob")
     assert [gate["outcome"] for gate in document["gates"]] == ["fails"], document
