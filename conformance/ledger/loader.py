@@ -191,7 +191,7 @@ def load_ledger(version: str = "") -> Ledger:
     Without a version: all rows of all versions, in the words of the pinned one. Raises ValueError, naming the file, for
     a row that is not well-formed.
     """
-    areas, rows = _read_all()
+    areas, rows = _read_folder(files("conformance.ledger"))
     if version:
         rows = [row.as_of(version) for row in rows if in_range(version, row.versions)]
     return Ledger(rows, areas)
@@ -203,11 +203,6 @@ def load_claims() -> dict[str, str]:
     lines = (files("conformance.ledger") / "claims.txt").read_text("utf-8").splitlines()
     pairs = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
     return dict(pairs)
-
-
-@lru_cache(maxsize=1)
-def _read_all() -> tuple[dict[str, str], list[Requirement]]:
-    return _read_folder(files("conformance.ledger"))
 
 
 def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]]:
