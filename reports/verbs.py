@@ -49,6 +49,8 @@ from reports.rendering import (
 from reports.session import SparkSettings, spark_session
 from reports.snapshot.format import SnapshotManifest, read_manifest
 from reports.snapshot.plan import RedisSource
+from reports.snapshot.rdb.replication import fetch_rdb
+from reports.snapshot.rdb.saving import RdbSource, save_rdb
 from reports.snapshot.rows import narrowed
 from reports.snapshot.store import StoredSnapshot, open_stored, save
 
@@ -248,15 +250,30 @@ def _progress(workload: Workload) -> Iterator[OnProgress]:
         yield advance
 
 
-def take_snapshot(
-    redis: str, prefix: str, queue: str, out: Path, *, master: str, memory: str, conf: Mapping[str, str]
-) -> SnapshotManifest:
+def take_snapshot(source: RedisSource, out: Path, *, spark: Mapping[str, Any]) -> SnapshotManifest:
     """Read a store and keep it. Raises Problems."""
-    source = RedisSource(redis=redis, prefix=prefix, queue=queue)
     source.address  # noqa: B018 - complain before Spark is started
     prove_writable(out)
-    with spark_session(settings_of({"master": master, "memory": memory, "conf": conf})) as spark:
-        return save(spark, source, out, announce=announce).manifest
+    with spark_session(settings_of(spark)) as session:
+        return save(session, source, out, announce=announce).manifest
+
+
+def take_snapshot_by_replication(source: RedisSource, out: Path) -> SnapshotManifest:
+    """Have a store hand out its RDB files, and keep what stands in them. Raises Problems."""
+    address = source.address
+    prove_writable(out)
+    with tempfile.TemporaryDirectory(prefix="bullmq-conformance-") as folder:
+        files = fetch_rdb(address, Path(folder))
+        dumped = RdbSource(
+            files=files, prefix=source.prefix, queue=source.queue, database=address.db, name=address.text
+        )
+        return save_rdb(dumped, out)
+
+
+def snapshot_of_files(source: RdbSource, out: Path) -> SnapshotManifest:
+    """Keep what stands in RDB files. Raises Problems."""
+    prove_writable(out)
+    return save_rdb(source, out)
 
 
 def compare_stores(
@@ -351,22 +368,28 @@ def _insist_on_side(text: str) -> None:
     source = _source(text, "")
     if source is None:
         read_manifest(Path(text))
-    else:
+    elif isinstance(source, RedisSource):
         source.address  # noqa: B018 - it raises
 
 
-def _source(text: str, queue: str) -> RedisSource | None:
-    """A store by its URL, with the prefix after `#`; None where it is a folder."""
-    if "://" not in text:
-        return None
-    url, _, prefix = text.partition("#")
-    return RedisSource(redis=url, prefix=prefix or "bull", queue=queue)
+def _source(text: str, queue: str) -> RedisSource | RdbSource | None:
+    """A store by its URL, or an RDB file, with the prefix after `#`; None where it is a folder."""
+    place, _, prefix = text.partition("#")
+    if "://" in text:
+        return RedisSource(redis=place, prefix=prefix or "bull", queue=queue)
+    if Path(place).is_file():
+        return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=queue)
+    return None
 
 
 def _opened(session: SparkSession, text: str, folder: Path, queue: str) -> StoredSnapshot:
-    """A side ready to be compared; a live store is read once, and kept as long as the comparison needs it."""
+    """A side ready to be compared; a store or file is read once, and kept as long as the comparison needs it."""
     source = _source(text, queue)
-    return open_stored(session, Path(text)) if source is None else save(session, source, folder, announce=announce)
+    if isinstance(source, RedisSource):
+        return save(session, source, folder, announce=announce)
+    if source is not None:
+        save_rdb(source, folder)
+    return open_stored(session, Path(text) if source is None else folder)
 
 
 @contextmanager

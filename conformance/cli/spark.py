@@ -9,6 +9,7 @@ import click
 
 from conformance.cli.options import Duration, run_options_of
 from conformance.environment.prepare import announce
+from conformance.problems import UsageProblem
 from reports.options import properties, require_spark, spark_options
 
 _THRESHOLD = "What must hold, as in 'p99<50ms', 'scheduled-to-added:p99.9<1s' or 'rate>=1000'; repeatable."
@@ -95,19 +96,46 @@ def load(  # noqa: PLR0917 - click passes options by name
 
 
 @click.command()
-@click.option("--redis", required=True, help="URL of the Redis, or of a replica.")
+@click.option("--redis", default="", help="URL of the Redis, or of a replica.")
+@click.option("--replicate", is_flag=True, help="Take the RDB file that --redis gives to a new replica: one instant.")
+@click.option("--rdb", multiple=True, metavar="FILE", help="An RDB file instead; one for each node of a cluster.")
+@click.option("--database", type=click.IntRange(0), default=0, help="Number of the database in --rdb.")
 @click.option("--prefix", default="bull", show_default=True, help="Key prefix of the queues.")
 @click.option("--queue", default="", help="Only this queue; default: all under the prefix.")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the Parquet files.")
 @spark_options
 def snapshot(  # noqa: PLR0917 - click passes options by name
-    redis: str, prefix: str, queue: str, out: Path, master: str, memory: str, conf: tuple[str, ...]
+    redis: str,
+    replicate: bool,
+    rdb: tuple[str, ...],
+    database: int,
+    prefix: str,
+    queue: str,
+    out: Path,
+    master: str,
+    memory: str,
+    conf: tuple[str, ...],
 ) -> None:
     """Read a store once and keep it as typed tables (Parquet) with a manifest."""
+    if bool(redis) == bool(rdb):
+        raise UsageProblem("a snapshot is of one store", hint="give either --redis or --rdb")
+    if rdb and replicate:
+        raise UsageProblem("--replicate is for a Redis that runs", hint="give it with --redis")
+    if database and not rdb:
+        raise UsageProblem("--database is for --rdb", hint="write it into the URL: redis://127.0.0.1:6379/2")
     require_spark()
-    from reports.verbs import take_snapshot  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.plan import RedisSource  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.rdb.saving import RdbSource  # noqa: PLC0415
+    from reports.verbs import snapshot_of_files, take_snapshot, take_snapshot_by_replication  # noqa: PLC0415
 
-    manifest = take_snapshot(redis, prefix, queue, out, master=master, memory=memory, conf=properties(conf))
+    live = RedisSource(redis=redis, prefix=prefix, queue=queue)
+    if rdb:
+        files = RdbSource(files=[Path(file) for file in rdb], prefix=prefix, queue=queue, database=database)
+        manifest = snapshot_of_files(files, out)
+    elif replicate:
+        manifest = take_snapshot_by_replication(live, out)
+    else:
+        manifest = take_snapshot(live, out, spark={"master": master, "memory": memory, "conf": properties(conf)})
     announce(f"{manifest.jobs} jobs, {sum(manifest.rows.values())} rows in {out}")
 
 
@@ -130,7 +158,10 @@ def diff(  # noqa: PLR0917 - click passes options by name
     memory: str,
     conf: tuple[str, ...],
 ) -> int:
-    """Compare EXPECTED with ACTUAL: folders of snapshots, or `redis://host:port#prefix`. Exit code 1: they differ."""
+    """Compare EXPECTED with ACTUAL: folders of snapshots, `redis://host:port#prefix`, or RDB files.
+
+    Exit code 1: they differ.
+    """
     require_spark()
     from reports.verbs import compare_stores  # noqa: PLC0415 - only this verb needs Spark
 
@@ -146,7 +177,10 @@ def diff(  # noqa: PLR0917 - click passes options by name
 def check(  # noqa: PLR0917 - click passes options by name
     store: str, queue: str, out: Path | None, master: str, memory: str, conf: tuple[str, ...]
 ) -> int:
-    """Check one store by itself: a folder of a snapshot, or `redis://host:port#prefix`. Exit code 1: it is broken."""
+    """Check one store by itself: a folder of a snapshot, `redis://host:port#prefix`, or an RDB file.
+
+    Exit code 1: it is broken.
+    """
     require_spark()
     from reports.verbs import check_store  # noqa: PLC0415 - only this verb needs Spark
 

@@ -1,4 +1,4 @@
-"""Clients that are built, in Rust or Go for example: one build for each state of their source, kept in the cache."""
+"""What is built on the user's machine, clients above all: one build for each state of its source, kept in the cache."""
 
 from __future__ import annotations
 
@@ -54,11 +54,15 @@ class BuildStep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 @dataclass(frozen=True)
 class ClientBuild:
-    """The build of one client, whose `client.toml` and source are in `folder`."""
+    """The build of one client, whose `client.toml` and source are in `folder`.
+
+    `kind`: what it is called to the user where it is no client, but a part of the kit that is built in the same way.
+    """
 
     client: str
     folder: Path
     step: BuildStep
+    kind: str = "client"
 
     @property
     def tool(self) -> BuildTool:
@@ -96,7 +100,7 @@ class ClientBuild:
     def _build_once(self, program: Path, announce: Callable[[str], None]) -> None:
         if shutil.which(self.tool.program) is None:
             raise EnvironmentProblem(
-                f"client {self.client!r} is built with {self.tool.program}, which is not on the PATH",
+                f"{self.kind} {self.client!r} is built with {self.tool.program}, which is not on the PATH",
                 hint=self.tool.hint,
             )
         work = cache_folder() / f"build-{self.step.toolchain}"
@@ -106,7 +110,9 @@ class ClientBuild:
             work.parent / f".{work.name}.lock", on_wait=lambda: announce("waiting for another build ...")
         ):
             if not program.exists():
-                announce(f"building the client {self.client!r} with {self.tool.program} (once; takes some minutes)")
+                announce(
+                    f"building the {self.kind} {self.client!r} with {self.tool.program} (once; takes some minutes)"
+                )
                 self._run(work)
                 self._keep(work / self.step.program, program)
 
@@ -118,7 +124,7 @@ class ClientBuild:
         if done.returncode:
             tail = " | ".join((done.stdout + done.stderr).strip().splitlines()[-LAST_LINES:])
             raise EnvironmentProblem(
-                f"the client {self.client!r} could not be built: {tail}",
+                f"the {self.kind} {self.client!r} could not be built: {tail}",
                 hint=f"run `{' '.join(command)}` in {self.folder} to see all of it",
             )
 

@@ -246,7 +246,9 @@ def read_manifest(folder: Path) -> SnapshotManifest:
     """The manifest of a stored snapshot. Raises UsageProblem where there is none, or one of another schema."""
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise UsageProblem(f"{folder} is no folder", hint="give the folder of a snapshot, or redis://host:port#prefix")
+        raise UsageProblem(
+            f"{folder} is no folder", hint="give the folder of a snapshot, an RDB file, or redis://host:port#prefix"
+        )
     if not path.is_file():
         raise UsageProblem(
             f"{folder} holds no {MANIFEST}: it is no snapshot, or one that was not finished",

@@ -118,7 +118,7 @@ def _sorted_out(prefix: str, keys: Sequence[bytes], part: KeyspacePart, others: 
     jobs = JobKeys([], [], [])
     for key in keys:
         queue, _, rest = key[start:].partition(b":")
-        if rest.isdigit() or _may_be_an_id(rest):
+        if rest.isdigit() or may_be_an_id(rest):
             jobs.keys.append(key)
             jobs.queues.append(queue)
             jobs.ids.append(rest)
@@ -127,7 +127,8 @@ def _sorted_out(prefix: str, keys: Sequence[bytes], part: KeyspacePart, others: 
     return jobs
 
 
-def _may_be_an_id(rest: bytes) -> bool:
+def may_be_an_id(rest: bytes) -> bool:
+    """Whether a hash whose key ends so can only be a job."""
     text = as_text(rest)
     return bool(rest) and b":" not in rest and text not in QUEUE_KEYS and not is_reserved(text)
 

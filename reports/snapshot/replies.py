@@ -54,6 +54,17 @@ class NodeSocket:
         self._socket.sendall(written)
         return [self._reply() for _ in range(count)]
 
+    def send(self, written: bytes) -> None:
+        """Send what is in the form of RESP; what comes back is for `receive`. Raises OSError."""
+        self._socket.sendall(written)
+
+    def receive(self) -> bytes:
+        """What comes next, as it comes. Raises redis errors and OSError."""
+        received = self._socket.recv(_RECEIVE_BYTES)
+        if not received:
+            raise RedisConnectionError("Redis closed the connection")
+        return received
+
     def ask(self, written: bytes) -> None:
         """Send commands in the form of RESP, and one more, whose reply is known: where that ends, `replies` end."""
         self._socket.sendall(written + self._last_command)
@@ -75,10 +86,7 @@ class NodeSocket:
         reader = self._reader
         reply = reader.gets()
         while reply is _WAITING:
-            received = self._socket.recv(_RECEIVE_BYTES)
-            if not received:
-                raise RedisConnectionError("Redis closed the connection")
-            reader.feed(received)
+            reader.feed(self.receive())
             reply = reader.gets()
         return reply
 

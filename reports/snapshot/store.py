@@ -83,16 +83,28 @@ def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
 
     Raises ExecutorProblem where Redis cannot be read, OSError where the disk is full.
     """
-    files: list[str] = []
-    counts: list[RowCount] = []
-    for written, (table, rows) in enumerate(_rows_by_table(read_part(task.source, task.parts[number]))):
-        counts += row_counts(table, rows)
-        for bucket, share in in_buckets(rows, task.buckets):
-            files.append(write_file(task.folder, table, file_name(bucket, number, attempt, written), share))
-    return WrittenPart(files=files, counts=counts)
+    done = [
+        write_rows(task.folder, task.buckets, table, rows, part=number, attempt=attempt, number=written)
+        for written, (table, rows) in enumerate(collected_by_table(read_part(task.source, task.parts[number])))
+    ]
+    return WrittenPart(
+        files=[name for each in done for name in each.files],
+        counts=[counted for each in done for counted in each.counts],
+    )
 
 
-def _rows_by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
+def write_rows(
+    folder: Path, buckets: int, table: str, rows: pa.Table, *, part: int, attempt: int, number: int
+) -> WrittenPart:
+    """Write rows of one table, a file for each bucket. Raises OSError where the disk is full."""
+    files = [
+        write_file(folder, table, file_name(bucket, part, attempt, number), share)
+        for bucket, share in in_buckets(rows, buckets)
+    ]
+    return WrittenPart(files=files, counts=list(row_counts(table, rows)))
+
+
+def collected_by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
     """The rows of each table, collected until they are many, or all."""
     held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
@@ -234,7 +246,7 @@ def save(
     if moving:
         announce(f"the queue moved while it was read: {', '.join(moving[:5])}; its tables are of different instants")
     bullmq, digest = script_facts()
-    tables, facts = _summed(written)
+    tables, facts = summed(written)
     manifest = SnapshotManifest(
         kit=KIT_VERSION,
         bullmq=bullmq,
@@ -284,7 +296,7 @@ def _writer(task: SnapshotWrite) -> Callable[[Iterable[pa.RecordBatch]], Iterato
     return write
 
 
-def _summed(written: Sequence[WrittenPart]) -> tuple[dict[str, int], dict[str, QueueFacts]]:
+def summed(written: Sequence[WrittenPart]) -> tuple[dict[str, int], dict[str, QueueFacts]]:
     """Rows by table, and facts by queue.
 
     BullMQ adds events with `XADD MAXLEN ~ limit` (upstream `includes/getOrSetMaxEvents.lua`), which trims nothing

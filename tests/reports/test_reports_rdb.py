@@ -1,0 +1,292 @@
+"""RDB files hold what the live store holds, in every encoding; what is damaged or unknown is refused in one line."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from ast import literal_eval
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from conformance.cli.verbs import cli
+from conformance.environment.prerequisites import CHECKS, REQUIRE_VARIABLE
+from conformance.observe.reader import read_snapshot
+from conformance.observe.tables import TABLES
+from conformance.problems import EnvironmentProblem, Problem, UsageProblem
+from conformance.servers import RedisInstance, open_server
+from reports.snapshot.format import read_bucket, read_manifest
+from reports.snapshot.rdb.library import open_rdb
+from reports.snapshot.rdb.replication import fetch_rdb
+from reports.snapshot.rows import rows_of
+from tests.reports.rdb_builders import (
+    SETTINGS,
+    file_of,
+    fill,
+    listpack,
+    module_id,
+    rows_in,
+    rows_read,
+    saved,
+    shown,
+    string,
+)
+from tests.reports.reports_builders import plain_store, write
+
+SEEDS = range(6)
+ENCODINGS = {
+    "redis-6.2": {
+        *("hash ziplist", "hash hashtable", "list quicklist", "set intset", "set hashtable", "zset ziplist"),
+        *("zset skiplist", "stream stream", "string raw", "string int", "string embstr"),
+    },
+    "redis-here": {"hash hashtable", "set intset", "set hashtable", "zset skiplist", "stream stream"},
+}
+"""The encodings of Redis 6.2, which is bundled, and those that every newer one has as well."""
+
+KINDS = {"bundled": "redis-6.2", "": "redis-here"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rust() -> None:
+    """The parser is compiled: where that is impossible, nothing of this can be tried."""
+    if missing := CHECKS["rust"](""):
+        assert "rust" not in os.environ.get(REQUIRE_VARIABLE, "").split(","), missing
+        pytest.skip(f"the parser of RDB files is built with cargo: {missing}")
+
+
+@pytest.fixture(scope="module", params=["bundled", ""], ids=["redis-6.2", "redis-here"])
+def redis_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def own_server(redis_kind: str) -> Iterator[RedisInstance]:
+    """A Redis of these tests alone: what it saves is all that it holds."""
+    with open_server(redis_kind or None, announce=lambda _: None) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(own_server: RedisInstance) -> Iterator[Any]:
+    with closing(own_server.connect()) as connected:
+        untyped: Any = connected
+        untyped.flushall()
+        for name, values in {**SETTINGS, "repl-diskless-sync-delay": (0,)}.items():
+            untyped.config_set(name, values[0])
+        yield untyped
+
+
+def test_the_rows_are_those_of_the_live_store(client: Any, redis_kind: str) -> None:
+    met: set[str] = set()
+    for seed in SEEDS:
+        client.flushall()
+        met |= fill(client, "p", seed)
+        client.set("other:q:1", "not under the prefix")
+        live = read_snapshot(client, "p")
+        path = saved(client)
+        for page_bytes in (1, 2000, 1 << 20):
+            assert rows_in(path, "p", live.taken_ms, page_bytes) == rows_read(live), f"seed {seed}, {page_bytes} bytes"
+    assert met >= ENCODINGS[KINDS[redis_kind]]
+
+
+def test_a_key_ends_at_the_moment_that_it_had_in_redis(client: Any, tmp_path: Path) -> None:
+    client.set("p:q:1:lock", "token", pxat=4_000_000_000_123)
+    client.set("p:q:2:lock", "token", pxat=int(time.time() * 1000) + 3_600_000)
+    path = saved(client)
+    take_of_files(tmp_path / "kept", path)
+    taken_ms = read_manifest(tmp_path / "kept").taken_ms
+    locks = {row["id"]: row["ttl_ms"] for row in kept_rows(tmp_path / "kept") if row["table"] == "locks"}
+    assert taken_ms + locks["1"] == 4_000_000_000_123
+    assert taken_ms <= time.time() * 1000
+    assert rows_in(path, "p", 4_000_000_000_123) == []
+    assert len(rows_in(path, "p", 4_000_000_000_122)) == 1
+
+
+def take_of_files(out: Path, *files: Path, prefix: str = "p") -> str:
+    """What the verb says while it keeps a snapshot of files."""
+    named = [word for file in files for word in ("--rdb", str(file))]
+    result = CliRunner().invoke(cli, ["snapshot", *named, "--prefix", prefix, "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def complaint(out: Path, *words: str) -> Problem:
+    """What the verb complains of; it has written nothing."""
+    result = CliRunner().invoke(cli, ["snapshot", *words, "--out", str(out)])
+    assert isinstance(result.exception, Problem), result.output
+    assert not any(out.rglob("*"))
+    return result.exception
+
+
+def kept_rows(folder: Path) -> list[dict[str, Any]]:
+    """All rows of a stored snapshot."""
+    found = []
+    for table in TABLES:
+        rows = read_bucket(folder, table, 0, 1)
+        named = rows.add_column(0, "table", pa.array([table] * len(rows), pa.string()))
+        found += [wide for batch in named.to_batches() for wide in rows_of(batch)]
+    return found
+
+
+def test_the_verb_keeps_what_stands_in_the_files_of_all_nodes(client: Any, tmp_path: Path) -> None:
+    files, expected = [], []
+    for seed in (1, 2):
+        client.flushall()
+        fill(client, f"p:{seed}" if seed == 2 else "p", seed)
+        expected += rows_read(read_snapshot(client, "p"))
+        files.append(saved(client).rename(tmp_path / f"{seed}.rdb"))
+    said = take_of_files(tmp_path / "kept", *files)
+    assert sorted(shown(row) for row in kept_rows(tmp_path / "kept")) == sorted(expected)
+    assert f"{len(expected)} rows in" in said
+
+
+def test_a_server_hands_out_its_file_with_and_without_a_disk(
+    own_server: RedisInstance, client: Any, tmp_path: Path
+) -> None:
+    write(own_server, "p", plain_store())
+    expected = rows_read(read_snapshot(client, "p"))
+    for number, diskless in enumerate(("yes", "no")):
+        client.config_set("repl-diskless-sync", diskless)
+        out = tmp_path / str(number)
+        words = ["snapshot", "--redis", own_server.url, "--replicate", "--prefix", "p", "--out", str(out)]
+        result = CliRunner().invoke(cli, words)
+        assert result.exit_code == 0, result.output
+        assert sorted(shown(row) for row in kept_rows(out)) == expected
+        assert read_manifest(out).source == own_server.text
+
+
+def test_a_user_who_may_not_replicate_is_told(own_server: RedisInstance, client: Any, tmp_path: Path) -> None:
+    client.execute_command("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@all", "-sync", "-psync")
+    address = own_server.url.replace("redis://", "redis://reader:x@")
+    problem = complaint(tmp_path / "kept", "--redis", address, "--replicate")
+    assert problem.exit_code == 3
+    assert "SYNC was refused: NOPERM" in str(problem)
+
+
+def test_what_newer_versions_write_is_read(tmp_path: Path) -> None:
+    """Redis 7.2 packs sets, and keeps long elements of a list alone; some items stand in few files only."""
+    block = listpack(1, 0, 2, b"event", b"jobId", 0, 2, 0, 0, b"added", b"1", 4)
+    no_groups = bytes([1, 7, 0, 7, 0, 0, 0, 1, 0])
+    group = b"\x01" + string(b"g") + bytes([7, 0, 1]) + b"\x01" + bytes(24) + b"\x01"
+    consumer = b"\x01" + string(b"c") + bytes(16) + b"\x01" + bytes(16)
+    stream = b"\x01" + string((7).to_bytes(8, "big") + bytes(8)) + string(block)
+    of_module = (
+        b"\x05" + b"\x02\x01" + b"\x02\x07" + b"\x03" + bytes(4) + b"\x04" + bytes(8) + b"\x05" + string(b"x") + b"\x00"
+    )
+    path = file_of(
+        tmp_path / "newer.rdb",
+        b"\xfa" + string(b"redis-ver") + string(b"7.2.4"),
+        b"\xf7" + of_module + b"\xf5" + string(b"a function"),
+        b"\xfe\x00" + b"\xfb\x07\x00" + b"\xf4\x01\x01\x00",
+        b"\xf8\x05" + b"\x14" + string(b"p:q:stalled") + string(listpack(b"a", 7)),
+        b"\xf9\x05" + b"\x12" + string(b"p:q:wait") + b"\x01\x01" + string(b"a long element"),
+        b"\x15" + string(b"p:q:events") + stream + no_groups,
+        b"\x15" + string(b"p:r:events") + stream + no_groups[:-1] + group + consumer,
+        b"\x07" + string(b"p:q:json") + b"\x81" + module_id("ReJSON-RL") + of_module[5:],
+        b"\xfd\xff\xff\xff\x7f" + b"\x00" + string(b"p:q:id") + b"\xc0\x07",
+        b"\xfe\x01" + b"\x00" + string(b"p:q:pc") + string(b"of another database"),
+    )
+    rows = rows_in(path, "p", 0)
+    found = [
+        (row["table"], row["queue"], row["id"], row["name"], row["key"], row["value"])
+        for row in map(literal_eval, rows)
+    ]
+    assert sorted(found, key=repr) == [
+        ("counters", "q", None, "id", None, "7"),
+        ("events", "q", "1", "added", "7-0", None),
+        ("events", "r", "1", "added", "7-0", None),
+        ("expiries", None, None, "id", "p:q:id", None),
+        ("memberships", "q", "7", "stalled", None, None),
+        ("memberships", "q", "a long element", "wait", None, None),
+        ("memberships", "q", "a", "stalled", None, None),
+        ("unknown", None, None, "ReJSON-RL", "p:q:json", '"1"'),
+    ]
+
+
+@pytest.fixture(scope="module")
+def sound_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with values of every type."""
+    with open_server("bundled", announce=lambda _: None) as server, closing(server.connect()) as client:
+        fill(client, "p", seed=3)
+        return Path(saved(client)).rename(tmp_path_factory.mktemp("rdb") / "sound.rdb")
+
+
+def refusal(path: Path) -> str:
+    with open_rdb(path, b"p:", 0) as reader, pytest.raises(UsageProblem) as caught:
+        for _ in reader.pages():
+            pass
+    return str(caught.value)
+
+
+def test_a_file_that_is_cut_off_anywhere_is_refused(sound_file: Path, tmp_path: Path) -> None:
+    whole = sound_file.read_bytes()
+    cut = tmp_path / "cut.rdb"
+    for length in (*range(1, 40), *range(40, len(whole), len(whole) // 100), len(whole) - 1):
+        cut.write_bytes(whole[:length])
+        assert refusal(cut).startswith(f"{cut} cannot be read: it "), length
+
+
+def test_a_file_with_another_byte_anywhere_is_refused(sound_file: Path, tmp_path: Path) -> None:
+    """With its checksum, and without one at least nothing worse happens than a refusal."""
+    whole, chance = sound_file.read_bytes(), random.Random(5)
+    damaged = tmp_path / "damaged.rdb"
+    for _ in range(200):
+        changed = bytearray(whole)
+        changed[chance.randrange(9, len(whole))] ^= chance.randrange(1, 256)
+        damaged.write_bytes(changed)
+        assert "(at byte " in refusal(damaged)
+        damaged.write_bytes(changed[:-8] + bytes(8))
+        with open_rdb(damaged, b"p:", 0) as reader, suppress(UsageProblem):
+            assert all(len(page.keys) == len(page.records) for page in reader.pages(1000))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty"),
+        (b"PK\x03\x04 an archive", "it does not begin as an RDB file does"),
+        (b"REDIS0099\xff" + bytes(8), "it has version 99 of the format REDIS; 9 to 12 are read"),
+        (b"REDIS0006\xff" + bytes(8), "it has version 6 of the format REDIS; 9 to 12 are read"),
+        (b"VALKEY081\xff" + bytes(8), "it has version 81 of the format VALKEY; 80 to 80 are read"),
+        (b"REDIS0011\x19" + string(b"p:q:1"), "type 25, a hash with times to live of single fields, is not read"),
+        (b"REDIS0011\x63" + string(b"p:q:1"), "type 99 is not known"),
+        (b"REDIS0011\x00" + string(b"p:q:1") + b"\xc7", "string encoding 7 is not known"),
+        (b"REDIS0011\xff" + b"\x01" * 8, "its checksum is not that of what stands in it"),
+        (b"REDIS0011\xff" + bytes(8) + b"*1\r\n$4\r\nPING", "something stands behind its end, as in an append-only"),
+    ],
+)
+def test_what_is_no_readable_file_is_one_line(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "given.rdb"
+    path.write_bytes(content)
+    problem = complaint(tmp_path / "kept", "--rdb", str(path))
+    assert (problem.exit_code, len(str(problem).splitlines())) == (2, 1)
+    assert f"{path} cannot be read: {said}" in str(problem)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "give either --redis or --rdb"),
+        (["--rdb", "a.rdb", "--redis", "redis://127.0.0.1:1"], "give either --redis or --rdb"),
+        (["--rdb", "a.rdb", "--replicate"], "--replicate is for a Redis that runs"),
+        (["--redis", "redis://127.0.0.1:1", "--database", "2"], "--database is for --rdb"),
+        (["--rdb", "missing.rdb"], "missing.rdb cannot be read: No such file or directory"),
+    ],
+)
+def test_a_snapshot_is_of_one_store(words: list[str], said: str, tmp_path: Path) -> None:
+    problem = complaint(tmp_path / "kept", *words)
+    assert problem.exit_code == 2
+    assert said in str(problem)
+
+
+def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:
+    with open_server("bundled", announce=lambda _: None) as server:
+        address = server
+    with pytest.raises(EnvironmentProblem, match="cannot be reached"):
+        fetch_rdb(address, tmp_path)
