@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import marshal
 import math
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from conformance.reference_impl.errors import InvalidArgument
 from conformance.reference_impl.js_values import exact, joined_surrogates, object_keys, well_formed
@@ -19,6 +20,12 @@ _MOST_KNOWN: Final = 32
 
 _TEXTS: Final = frozenset({str})
 _HEADERS: Final = [struct.pack(">BH", 0xDE, length) for length in range(_MOST_KNOWN + 1)]
+
+_LONGEST_KNOWN: Final = 1024
+"""Options that take more bytes than this are packed each time."""
+
+_WITHOUT_REFERENCES: Final = 2
+"""The version of marshal that writes a value the same whoever else has a reference to it."""
 
 _LARGEST_MAP: Final = 2**16 - 1
 """Maps always have the header with a length of 16 bits, so that the length can be filled in afterwards."""
@@ -45,6 +52,52 @@ def pack_fields(fields: Mapping[str, Any]) -> bytes:
         if value is not None:
             flat += [name, value]
     return pack(flat)
+
+
+def pack_known(options: Mapping[str, Any]) -> bytes:
+    """Do as `pack` does, for options that come again with every job: the same ones are packed once."""
+    exact_form = _exact_form(options)
+    return pack(options) if exact_form is None else _packed_once(exact_form)
+
+
+def pack_with(name: str, text: str, known: Mapping[str, Any]) -> bytes:
+    """Do as `pack({name: text, **known})` does, where only the text is new with every job.
+
+    `known` has neither this name, nor one that is an integer: those come first in JavaScript.
+    """
+    exact_form = _exact_form(known)
+    if exact_form is None:
+        return pack({name: text, **known})
+    before, after = _around(name, exact_form)
+    written = bytearray(before)
+    _write_string(text, written)
+    written += after
+    return bytes(written)
+
+
+def _exact_form(options: Mapping[str, Any]) -> bytes | None:
+    """Return bytes that are the same for the same values of the same types only: 1, 1.0 and True are packed otherwise.
+
+    None where values are not of the plain types, or there is too much to remember it.
+    """
+    try:
+        exact_form = marshal.dumps(cast("Any", options), _WITHOUT_REFERENCES)
+    except ValueError:
+        return None
+    return exact_form if len(exact_form) <= _LONGEST_KNOWN else None
+
+
+@lru_cache(maxsize=256)
+def _packed_once(exact_form: bytes) -> bytes:
+    return pack(marshal.loads(exact_form))  # noqa: S302 - made by `_exact_form`
+
+
+@lru_cache(maxsize=256)
+def _around(name: str, exact_form: bytes) -> tuple[bytes, bytes]:
+    """Return what stands before and after a text that is the first member of a map."""
+    whole = pack({name: "", **marshal.loads(exact_form)})  # noqa: S302 - made by `_exact_form`
+    before, empty, after = whole.partition(_packed_name(name) + b"\xa0")
+    return before + empty[:-1], after
 
 
 def _write(value: Any, written: bytearray) -> None:

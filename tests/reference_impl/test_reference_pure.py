@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+from types import MappingProxyType
 from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conformance.protocol import states
@@ -31,8 +32,9 @@ from conformance.reference_impl.errors import (
 from conformance.reference_impl.jobs import attempts, options
 from conformance.reference_impl.jobs.attempts import stack_of
 from conformance.reference_impl.jobs.record import read_record
-from conformance.reference_impl.packing import pack, pack_fields
+from conformance.reference_impl.packing import pack, pack_fields, pack_known, pack_with
 from conformance.reference_impl.scripts.move import FetchReply, keep_jobs, read_fetched
+from conformance.reference_impl.telemetry.interface import SpanKind
 
 FIVE_TEXTS = [
     (-1, "Missing key for job 7. CMD"),
@@ -84,6 +86,49 @@ def test_surrogates_in_short_and_long_names() -> None:
 
 def test_packed_objects_have_javascript_order() -> None:
     assert list(msgpack.unpackb(pack({"b": 1, "2": 2, "1": 3}))) == ["1", "2", "b"]
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc1", max_size=2), inner, max_size=3),
+    max_leaves=6,
+)
+OPTIONS = st.dictionaries(st.text("abc", min_size=1, max_size=3), PLAIN, max_size=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(OPTIONS, st.text(max_size=40))
+def test_what_is_packed_once_is_packed_the_same(known: dict[str, Any], text: str) -> None:
+    for _ in range(2):
+        assert pack_known(known) == pack(known)
+        assert pack_with("token", text, known) == pack({"token": text, **known})
+
+
+@pytest.mark.parametrize("alike", [(1, 1.5), (1, True), (0, False), (0, -0.0), (1, 1.0), (None, False), ("1", 1)])
+def test_options_that_are_equal_in_python_only_are_told_apart(alike: tuple[Any, Any]) -> None:
+    for value in (*alike, *reversed(alike)):
+        assert pack_known({"attempts": value}) == pack({"attempts": value})
+        assert pack_with("token", "t", {"attempts": value}) == pack({"token": "t", "attempts": value})
+
+
+def test_options_that_nobody_can_remember_are_packed_each_time() -> None:
+    for strange in ({"a": MappingProxyType({"b": 1})}, {"a": SpanKind.CONSUMER}, {"a": "x" * 2000}):
+        assert pack_known(strange) == pack(strange)
+        assert pack_with("token", "t", strange) == pack({"token": "t", **strange})
+
+
+@pytest.mark.parametrize("refused", [{"a": 2**53 + 1}, {"a": b"b"}, {"a": {1, 2}}])
+def test_what_cannot_be_packed_is_refused_as_before(refused: dict[str, Any]) -> None:
+    for _ in range(2):
+        with pytest.raises((InvalidArgument, TypeError)):
+            pack_known(refused)
+
+
+def test_options_that_have_changed_are_packed_anew() -> None:
+    options_of_a_worker: dict[str, Any] = {"limiter": {"max": 1}}
+    before = pack_known(options_of_a_worker)
+    options_of_a_worker["limiter"]["max"] = 2
+    assert pack_known(options_of_a_worker) == pack({"limiter": {"max": 2}}) != before
 
 
 def test_hash_fields_leave_out_what_is_missing() -> None:

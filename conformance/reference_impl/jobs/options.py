@@ -101,7 +101,8 @@ def parent_field(options: Mapping[str, Any]) -> dict[str, Any] | None:
 def deduplication_id(options: Mapping[str, Any]) -> str | None:
     """Return the id under which later adds count as the same job; `debounce` is the option's former name."""
     chosen = options.get("deduplication") or options.get("debounce")
-    return chosen.get("id") if isinstance(chosen, Mapping) else None
+    # `isinstance` of an abstract class is dear, and most jobs have neither option.
+    return chosen.get("id") if chosen and isinstance(chosen, Mapping) else None
 
 
 def validate_explicit_id(options: Mapping[str, Any]) -> None:
@@ -233,7 +234,7 @@ def _validate_deduplication(options: Mapping[str, Any]) -> None:
 
 
 def _validate_jitter(chosen: Any) -> None:
-    jitter = chosen.get("jitter") if isinstance(chosen, Mapping) else None
+    jitter = chosen.get("jitter") if chosen and isinstance(chosen, Mapping) else None
     if is_number(jitter) and not 0 <= jitter <= 1:
         raise InvalidArgument("Jitter should be between 0 and 1", field="backoff.jitter", constraint="0 to 1")
 

@@ -10,7 +10,7 @@ from conformance.protocol import keys as names
 from conformance.reference_impl.connection.connection import flat_mapping, maybe_text, text
 from conformance.reference_impl.errors import script_error
 from conformance.reference_impl.js_values import is_number, milliseconds, truthy
-from conformance.reference_impl.packing import pack
+from conformance.reference_impl.packing import pack, pack_known
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptCalls, is_refusal
 
 _STANDARD_KEYS: Final = (
@@ -105,7 +105,7 @@ class AddScripts(ScriptCalls):
             job.scheduler_id,
             keys.deduplication(job.deduplication_id) if job.deduplication_id else None,
         ]
-        return EvalCommand(script, keys.keys(*key_names), (pack(facts), job.data, pack(_with_dates(job.options))))
+        return EvalCommand(script, keys.keys(*key_names), (pack(facts), job.data, pack_known(_with_dates(job.options))))
 
 
 class ScheduleScripts(ScriptCalls):
@@ -194,7 +194,7 @@ class ScheduleScripts(ScriptCalls):
 def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
     """Dates of the option `repeat` are stored as Unix ms."""
     repeat = options.get("repeat")
-    if not isinstance(repeat, Mapping):
+    if repeat is None or not isinstance(repeat, Mapping):
         return options
     dates = {name: milliseconds(repeat[name]) for name in ("startDate", "endDate") if truthy(repeat.get(name))}
     return {**options, "repeat": {**repeat, **dates}}

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from conformance.protocol import keys as names
 from conformance.reference_impl.connection.connection import flat_mapping, text, texts
 from conformance.reference_impl.js_values import is_number, truthy
-from conformance.reference_impl.packing import pack, pack_fields
+from conformance.reference_impl.packing import pack, pack_fields, pack_with
 from conformance.reference_impl.scripts.runner import ScriptCalls
 
 NO_TOKEN: Final = "0"
@@ -85,7 +85,7 @@ class MoveScripts(ScriptCalls):
             *(finish.job_id, finished_on, property_name, finish.value, finish.state),
             1 if finish.fetch_next and not self._owner.closing else 0,
             self._keys.base,
-            pack(self._finish_options(finish)),
+            pack_with("token", finish.token, self._finish_options(finish)),
             pack_fields(finish.fields) if finish.fields else None,
             state=_ACTIVE,
         )
@@ -192,11 +192,11 @@ class MoveScripts(ScriptCalls):
         return self._owner.clock.now_ms()
 
     def _finish_options(self, finish: FinishArguments) -> dict[str, Any]:
+        """All options but the token, which comes first."""
         opts = self._owner.opts
         option = "removeOnComplete" if finish.state == "completed" else "removeOnFail"
         job = finish.job_opts
         return {
-            "token": finish.token,
             "name": opts.get("name"),
             "keepJobs": keep_jobs(job, opts, option),
             "limiter": opts.get("limiter"),
