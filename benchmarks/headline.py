@@ -44,7 +44,7 @@ def main() -> None:
     out: Path = options.out
     steps = [_load(options, producer, worker) for producer, worker in ROUNDS]
     sides = [str(out / f"{producer}-{worker}" / "snapshot") for producer, worker in ROUNDS]
-    steps.append(_run(["diff", *sides, "--out", str(out / "diff")]))
+    steps.append(carried_out(["diff", *sides, "--out", str(out / "diff")]))
     if options.keep is not None:
         _keep(out, options.keep)
         (options.keep / "README.md").write_text(page(options.jobs, steps, out), "utf-8")
@@ -57,13 +57,14 @@ def main() -> None:
 def _load(options: argparse.Namespace, producer: str, worker: str) -> Step:
     out = options.out / f"{producer}-{worker}"
     words = ["load", "--jobs", str(options.jobs), "--producer", producer, "--worker", worker, "--out", str(out)]
-    step = _run(words)
+    step = carried_out(words)
     if step.code:
         sys.exit(step.code)
     return step
 
 
-def _run(words: list[str]) -> Step:
+def carried_out(words: list[str]) -> Step:
+    """Carry out a verb of the program, with what it prints."""
     before, began = os.getloadavg()[0], time.monotonic()
     code = subprocess.run([sys.executable, "-m", "conformance", *words], check=False).returncode
     command = shlex.join(["bullmq-conformance", *words])
@@ -99,9 +100,9 @@ Real output of the headline run with {jobs:,} jobs, on {os.cpu_count()} cores wi
 
 | run | added | finished | whole command | load of the machine |
 |---|---|---|---|---|
-| added by reference, worked off by Node | {rows[0]} | {_took(steps[0])} |
-| added by Node, worked off by reference | {rows[1]} | {_took(steps[1])} |
-| diff | | | {_took(steps[2])} |
+| added by reference, worked off by Node | {rows[0]} | {took(steps[0])} |
+| added by Node, worked off by reference | {rows[1]} | {took(steps[1])} |
+| diff | | | {took(steps[2])} |
 
 The load of the machine is what `uptime` showed for one minute before and after; the run itself makes 2 to 3 of it on
 two cores. With more, the times say nothing about speed.
@@ -113,7 +114,8 @@ def _row(found: dict[str, Any]) -> str:
     return " | ".join(f"{phase['jobs']:,} in {phase['seconds']:.1f} s" for phase in phases)
 
 
-def _took(step: Step) -> str:
+def took(step: Step) -> str:
+    """Two cells of a table: the seconds, and the load of the machine."""
     return f"{step.seconds:.0f} s | {step.load_before:.1f} to {step.load_after:.1f}"
 
 
