@@ -90,11 +90,13 @@ def _wants_scenario(row: Requirement, scenarios: Mapping[str, Collection[str]]) 
     return (row.examined or row.lacks_scenario) and not scenarios.get(row.id)
 
 
-INTRODUCTION = f"""\
+INTRODUCTION = """\
 # Requirements
 
 Made by `bullmq-conformance ledger page`; the source is `conformance/ledger/`, and a test says when this page is stale.
+"""
 
+HOW_TO_READ = f"""\
 Every rule that the kit knows about clients of BullMQ, by its stable id, in the words of {REQUIREMENT_SET}; where newer
 releases do otherwise, the rule says from which one on. `MUST` fails a run, `SHOULD` warns, `MAY` informs. What becomes
 of a rule is its status:
@@ -113,7 +115,14 @@ Claims are the numbered statements of the specification (`conformance/ledger/cla
 
 def requirements_page(ledger: Ledger, profiles: ProfileTable) -> str:
     """The whole page as Markdown."""
-    parts = [INTRODUCTION, *_contents(ledger), *_profiles(ledger, profiles), *_areas(ledger, profiles)]
+    parts = [
+        INTRODUCTION,
+        HOW_TO_READ,
+        *contents_table(ledger),
+        PROFILES,
+        *profiles_table(ledger, profiles),
+        *_areas(ledger, profiles),
+    ]
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
@@ -126,9 +135,9 @@ needs; `wire` needs nothing, because it is about every client, and makes nobody 
 """
 
 
-def _profiles(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
+def profiles_table(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
+    """Lines of a Markdown table: each profile, how many rules it has, and what a driver has to declare for it."""
     rows = profiles.rows_by_profile(row.id for row in ledger.values() if row.examined)
-    yield PROFILES
     yield "| profile | what it is about | rules | needs |"
     yield "|---|---|---:|---|"
     for profile in profiles.values():
@@ -138,7 +147,8 @@ def _profiles(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
     yield ""
 
 
-def _contents(ledger: Ledger) -> Iterator[str]:
+def contents_table(ledger: Ledger) -> Iterator[str]:
+    """Lines of a Markdown table: each area, with a link to its heading, and how many rules it has of each status."""
     yield "| area | rules | " + " | ".join(STATUSES) + " |"
     yield "|---|---:|" + "---:|" * len(STATUSES)
     for area, title in ledger.areas.items():
@@ -159,6 +169,12 @@ def _areas(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
 def _rule(row: Requirement, profile: Profile | None) -> Iterator[str]:
     yield f"### {row.id}\n"
     yield f"{row.level}, {row.status}. {row.statement}\n"
+    yield from (f"- {name}: {text}" for name, text in facts_of(row, profile).items())
+    yield ""
+
+
+def facts_of(row: Requirement, profile: Profile | None) -> dict[str, str]:
+    """What else there is to say about a rule, by name; nothing that is empty."""
     facts = {
         "The specification": row.paper,
         f"BullMQ {REQUIREMENT_SET}": row.oracle,
@@ -169,8 +185,7 @@ def _rule(row: Requirement, profile: Profile | None) -> Iterator[str]:
         "Holds for": f"BullMQ {row.versions}" if row.versions else "",
         **{f"From {text.since} on": " ".join(filter(None, _changed_words(text))) for text in row.later},
     }
-    yield from (f"- {name}: {text}" for name, text in facts.items() if text)
-    yield ""
+    return {name: text for name, text in facts.items() if text}
 
 
 def _changed_words(text: LaterText) -> Iterator[str]:
