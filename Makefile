@@ -5,13 +5,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 READY_WITH_SPARK := $(VENV)/.ready-with-spark
+SITE := build/website/site
+SITE_BIN := $(VENV)-site/bin
+READY_FOR_SITE := $(VENV)-site/.ready
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady telemetry coverage generate vectors lock clean
+.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady telemetry coverage generate vectors site lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -72,12 +75,20 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 vectors: $(READY) ## record the test vectors of the oracle anew (Node and a Redis of its own; a minute)
 	$(BIN)/python -m tests.vectors.writing --write
 
-lock: ## write requirements.lock anew (needs uv)
+# --strict is in mkdocs.yml: a link or an anchor that leads nowhere is an error, here and in the last line.
+site: $(READY) $(READY_FOR_SITE) ## the documentation as a site, in build/website/site
+	$(BIN)/python -m website.assembly build/website/pages
+	NO_MKDOCS_2_WARNING=1 $(SITE_BIN)/mkdocs --quiet build
+	$(BIN)/python -m website.sample_report $(SITE)
+	$(BIN)/python -m website.built_site $(SITE)
+
+lock: ## write the lists of requirements anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate website/requirements.in -o requirements-site.lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(VENV)-site build dist *.egg-info
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -90,3 +101,9 @@ $(READY): pyproject.toml requirements.lock
 $(READY_WITH_SPARK): $(READY) requirements-spark.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	touch $(READY_WITH_SPARK)
+
+# What builds the site is kept apart from the kit, which needs none of it.
+$(READY_FOR_SITE): requirements-site.lock
+	$(PYTHON) -m venv $(VENV)-site
+	$(SITE_BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
+	touch $(READY_FOR_SITE)

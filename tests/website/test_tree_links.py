@@ -1,0 +1,104 @@
+"""Links of the tree become links of the site, and one that leads nowhere ends the build."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from website import assembly
+from website.links import BrokenLink, TreeLinks
+from website.markdown import cut, title_of
+from website.site_map import ROOT
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A small tree: a README, two pages, and a file outside of docs/."""
+    pages = {
+        "README.md": "# The kit\n\n### Known failures\n\nlist them\n",
+        "docs/first.md": "# The first page\n",
+        "docs/second.md": "# The second page\n",
+        "docs/requirements.md": "# Requirements\n",
+        "code/schema.json": "{}",
+    }
+    for path, text in pages.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "page", "link", "expected"),
+    [
+        ("docs/first.md", "first.md", "[it](second.md#there)", "[it](second.md#there)"),
+        ("docs/first.md", "first.md", "[home](../README.md#try-it)", "[home](index.md#try-it)"),
+        ("docs/first.md", "first.md", "[list](../README.md#known-failures)", "[list](known-failures.md)"),
+        ("docs/first.md", "first.md", "[them](requirements.md#profiles)", "[them](profiles.md)"),
+        ("README.md", "index.md", "[docs/second.md](docs/second.md)", "[The second page](second.md)"),
+        ("README.md", "index.md", "[below](#known-failures)", "[below](known-failures.md)"),
+        (
+            "docs/first.md",
+            "deep/first.md",
+            "[its schema](../code/schema.json)",
+            "[its schema](../files/code/schema.json)",
+        ),
+        ("docs/first.md", "first.md", "[Redis](https://redis.io)", "[Redis](https://redis.io)"),
+        ("docs/first.md", "deep/first.md", "see `add.lifo`", "see [`add.lifo`](../requirements/add.lifo.md)"),
+        ("docs/first.md", "first.md", "see `add.unknown`", "see `add.unknown`"),
+    ],
+)
+def test_a_link_leads_to_the_same_thing_on_the_site(tree: Path, path: str, page: str, link: str, expected: str) -> None:
+    assert TreeLinks(tree, ["add.lifo"]).rewrite(link, path, page) == f"{expected}\n"
+
+
+def test_what_is_linked_to_outside_of_docs_is_copied(tree: Path) -> None:
+    links = TreeLinks(tree)
+    links.rewrite("[schema](../code/schema.json), [page](second.md)", "docs/first.md", "first.md")
+    assert links.files == {"code/schema.json"}
+
+
+def test_code_is_left_as_it_is(tree: Path) -> None:
+    text = "```text\n[no link](nowhere.md) `add.lifo`\n```\n"
+    assert TreeLinks(tree, ["add.lifo"]).rewrite(text, "docs/first.md", "first.md") == text
+
+
+def test_a_link_that_leads_nowhere_is_named_with_its_page(tree: Path) -> None:
+    with pytest.raises(BrokenLink, match=r"docs/first\.md: the link to gone\.md#there leads nowhere"):
+        TreeLinks(tree).rewrite("see [it](gone.md#there)", "docs/first.md", "first.md")
+
+
+def test_a_broken_link_ends_the_assembly_in_one_line(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_links: TreeLinks) -> dict[str, str]:
+        return {"first.md": TreeLinks(tree).rewrite("[it](gone.md)", "docs/first.md", "first.md")}
+
+    monkeypatch.setattr(assembly, "pages_of_tree", broken)
+    monkeypatch.setattr(sys, "argv", ["assembly", str(tmp_path / "pages")])
+    with pytest.raises(SystemExit) as ended:
+        assembly.main()
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == (
+        "docs/first.md: the link to gone.md leads nowhere — mend the link, or write the page\n"
+    )
+    assert not (tmp_path / "pages").exists()
+
+
+def test_every_page_of_the_tree_is_on_the_site_and_every_link_of_it_leads_somewhere() -> None:
+    pages = assembly.pages_of_tree(TreeLinks(ROOT))
+    assert {"index.md", "known-failures.md", "options.md", "verdicts.md", "concepts.md", "ci.md"} <= set(pages)
+    assert all(title_of(text) for text in pages.values())
+
+
+def test_a_section_that_has_a_page_of_its_own_is_not_said_twice() -> None:
+    page = "# Kit\n\n### Words\n\nall of them\n\n```sh\n# no heading\n```\n\n## Next\n\nmore\n"
+    parts = cut(page, "Words", "See [words](words.md).")
+    assert parts.section == "all of them\n\n```sh\n# no heading\n```\n"
+    assert parts.rest == "# Kit\n\n### Words\n\nSee [words](words.md).\n\n## Next\n\nmore\n"
+
+
+def test_a_section_that_is_gone_is_noticed() -> None:
+    with pytest.raises(ValueError, match="there are 0 headings 'Words', not one"):
+        cut("# Kit\n", "Words", "")

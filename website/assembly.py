@@ -1,0 +1,94 @@
+"""Brings all that the site shows into one folder, from which mkdocs builds it.
+
+python -m website.assembly FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from conformance.gate.selection import all_scenarios
+from conformance.ledger.loader import load_ledger
+from conformance.ledger.operations import load_operations
+from conformance.ledger.profiles import load_profiles
+from conformance.mutants.registry import all_mutants
+from conformance.problems import Problem
+from conformance.proofs.proof import all_proofs
+from website.api_page import api_page
+from website.links import COPIES, TreeLinks
+from website.markdown import cut
+from website.requirement_pages import RequirementSources, generated_pages, vectors_path
+from website.site_map import README_SECTIONS, ROOT, page_path, plain_files, tree_pages
+
+LOOKS = ("style.css", "keyboard.js")
+
+
+def assemble(folder: Path) -> None:
+    """Write every page and every file of the site into a folder, which is emptied first. Raises BrokenLink."""
+    sources = known_sources()
+    links = TreeLinks(ROOT, sources.ledger)
+    pages = {**pages_of_tree(links), **generated_pages(sources), "api.md": api_page()}
+    shutil.rmtree(folder, ignore_errors=True)
+    for path, text in pages.items():
+        _written(folder / path).write_text(text, "utf-8")
+    files = {path: path.removeprefix("docs/") for path in plain_files(ROOT)}
+    files |= {path: f"{COPIES}/{path}" for path in sorted(links.files)}
+    files |= {f"vectors/calls/{name}.json": vectors_path(name) for name in sources.vectors}
+    for path, place in files.items():
+        shutil.copyfile(ROOT / path, _written(folder / place))
+    for name in LOOKS:
+        shutil.copyfile(Path(__file__).parent / name, _written(folder / name))
+
+
+def known_sources() -> RequirementSources:
+    """All that the kit knows about its requirements."""
+    return RequirementSources(
+        ledger=load_ledger(),
+        profiles=load_profiles(),
+        operations=load_operations(),
+        scenarios=dict(all_scenarios()),
+        mutants=tuple(all_mutants().values()),
+        vectors=_recorded_calls(),
+        proven=frozenset(all_proofs()),
+    )
+
+
+def _recorded_calls() -> dict[str, int]:
+    recorded = sorted((ROOT / "vectors" / "calls").glob("*.json"))
+    return {path.stem: len(json.loads(path.read_text("utf-8"))["vectors"]) for path in recorded}
+
+
+def pages_of_tree(links: TreeLinks) -> dict[str, str]:
+    """The pages of README and docs, by their place on the site, sections with a page of their own taken out."""
+    pages = {}
+    for path in tree_pages(ROOT):
+        text = (ROOT / path).read_text("utf-8")
+        for section in README_SECTIONS if path == "README.md" else ():
+            parts = cut(text, section.heading, section.instead)
+            pages[section.path] = links.rewrite(f"# {section.heading}\n\n{parts.section}", path, section.path)
+            text = parts.rest
+        pages[page_path(path)] = links.rewrite(text, path, page_path(path))
+    return pages
+
+
+def _written(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def main() -> None:
+    """Assemble the site into the folder that the command line names."""
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    try:
+        assemble(Path(sys.argv[1]))
+    except Problem as problem:
+        print(problem, file=sys.stderr)
+        sys.exit(problem.exit_code)
+
+
+if __name__ == "__main__":
+    main()

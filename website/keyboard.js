@@ -1,0 +1,10 @@
+// What the theme leaves out for people who use a keyboard or a screen reader: what scrolls can be reached, and has a name.
+addEventListener('load', () => {
+  for (const box of document.querySelectorAll('pre > code, .md-typeset__scrollwrap')) {
+    if (box.scrollWidth > box.clientWidth) box.tabIndex = 0;
+  }
+  document.querySelector('.md-search')?.setAttribute('aria-label', 'Search');
+  document.querySelectorAll('.md-code__nav').forEach((buttons, at) => {
+    buttons.setAttribute('aria-label', `Block of code ${at + 1}`);
+  });
+});
