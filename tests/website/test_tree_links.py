@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from website import assembly
 from website.links import BrokenLink, TreeLinks
@@ -102,3 +104,19 @@ def test_a_section_that_has_a_page_of_its_own_is_not_said_twice() -> None:
 def test_a_section_that_is_gone_is_noticed() -> None:
     with pytest.raises(ValueError, match="there are 0 headings 'Words', not one"):
         cut("# Kit\n", "Words", "")
+
+
+def places_in(navigation: object) -> set[str]:
+    """The pages that a part of the navigation names, at any depth."""
+    if isinstance(navigation, str):
+        return {navigation}
+    parts = navigation.values() if isinstance(navigation, dict) else navigation
+    assert isinstance(parts, Iterable)
+    return set().union(*map(places_in, parts))
+
+
+def test_every_page_can_be_reached_from_the_navigation() -> None:
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    folders = tuple(line.strip("/*") + "/" for line in settings["not_in_nav"].split())
+    pages = {*assembly.pages_of_tree(TreeLinks(ROOT)), "requirements.md", "profiles.md", "api.md"}
+    assert {page for page in pages if not page.startswith(folders)} == places_in(settings["nav"])
