@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from conformance.protocol import keys as names
+from conformance.protocol.job_fields import TELEMETRY_METADATA
 from conformance.reference_impl.connection.connection import flat_mapping, maybe_text, text
 from conformance.reference_impl.errors import script_error
 from conformance.reference_impl.js_values import is_number, milliseconds, truthy
@@ -30,6 +31,9 @@ _ITERATION_KEYS: Final = (
     *(names.PRIORITIZED, names.MARKER, names.ID_COUNTER, names.EVENTS, names.PRIORITY_COUNTER),
 )
 _REMOVAL_KEYS: Final = (names.REPEAT, names.DELAYED, names.EVENTS)
+_NEW_WITH_EACH_JOB: Final = frozenset({"jobId", TELEMETRY_METADATA})
+"""Options that hardly two jobs share: to remember what they are packed to would only cost."""
+
 _PARTS_OF_LEGACY_KEY: Final = 3
 """A repeat key with so many parts, or more, is one that spells its options out."""
 
@@ -105,7 +109,7 @@ class AddScripts(ScriptCalls):
             job.scheduler_id,
             keys.deduplication(job.deduplication_id) if job.deduplication_id else None,
         ]
-        return EvalCommand(script, keys.keys(*key_names), (pack(facts), job.data, pack_known(_with_dates(job.options))))
+        return EvalCommand(script, keys.keys(*key_names), (pack(facts), job.data, _packed_options(job.options)))
 
 
 class ScheduleScripts(ScriptCalls):
@@ -189,6 +193,11 @@ class ScheduleScripts(ScriptCalls):
         concatenated = key if key.count(":") + 1 >= _PARTS_OF_LEGACY_KEY else legacy_key
         keys = self._keys.keys(*_REMOVAL_KEYS)
         return not await self._run("removeRepeatable", keys, legacy_job_id, concatenated, key, self._keys.base)
+
+
+def _packed_options(options: dict[str, Any]) -> bytes:
+    dated = _with_dates(options)
+    return pack_known(dated) if _NEW_WITH_EACH_JOB.isdisjoint(dated) else pack(dated)
 
 
 def _with_dates(options: dict[str, Any]) -> dict[str, Any]:
