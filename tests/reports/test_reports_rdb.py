@@ -24,7 +24,9 @@ from conformance.servers import RedisInstance, open_server
 from reports.snapshot.format import read_bucket, read_manifest
 from reports.snapshot.rdb.library import open_rdb
 from reports.snapshot.rdb.replication import fetch_rdb
+from reports.snapshot.rdb.saving import RdbSource
 from reports.snapshot.rows import rows_of
+from reports.verbs import _insist_on_side, _source
 from tests.reports.rdb_builders import (
     SETTINGS,
     file_of,
@@ -283,6 +285,14 @@ def test_a_snapshot_is_of_one_store(words: list[str], said: str, tmp_path: Path)
     problem = complaint(tmp_path / "kept", *words)
     assert problem.exit_code == 2
     assert said in str(problem)
+
+
+def test_a_side_of_a_diff_may_be_a_file(sound_file: Path, tmp_path: Path) -> None:
+    assert _source(f"{sound_file}#p", "q") == RdbSource(files=[sound_file], prefix="p", queue="q")
+    assert _source(str(sound_file), "") == RdbSource(files=[sound_file], prefix="bull")
+    assert _source(str(tmp_path), "") is None
+    with pytest.raises(UsageProblem, match="give the folder of a snapshot, an RDB file, or redis://"):
+        _insist_on_side(str(tmp_path / "missing.rdb"))
 
 
 def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:
