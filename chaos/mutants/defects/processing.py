@@ -14,6 +14,7 @@ from conformance.reference_impl.errors import RATE_LIMIT_MESSAGE, UnrecoverableE
 from conformance.reference_impl.jobs import attempts
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import MoveScripts
+from conformance.reference_impl.telemetry.tracing import TracedBlock
 from conformance.reference_impl.workers.fetching import ScheduleContinuation
 from conformance.reference_impl.workers.loop import JobRunner, JobSlots, WorkerLoop
 from conformance.reference_impl.workers.worker import Worker
@@ -26,11 +27,11 @@ def finished_before_run(damage: Damage) -> None:
     """A job without further attempts is completed first and processed then."""
 
     def broken(run: Function) -> Function:
-        async def complete_and_run(runner: JobRunner, job: Job, slots: JobSlots) -> Any:
+        async def complete_and_run(runner: JobRunner, job: Job, slots: JobSlots, span: TracedBlock) -> Any:
             if job.opts.get("attempts"):
-                return await run(runner, job, slots)
+                return await run(runner, job, slots, span)
             complete, call = vars(JobRunner)["_complete"], vars(JobRunner)["_call"]
-            fetched = await complete(runner, job, {"token": job.token}, slots)
+            fetched = await complete(runner, job, {"token": job.token}, slots, span)
             with suppress(Exception):
                 await call(runner, job)
             return fetched
@@ -45,10 +46,10 @@ def failure_completed(damage: Damage) -> None:
     """A processor that throws has its job completed, without a value."""
 
     def broken(fail: Function) -> Function:
-        async def complete(runner: JobRunner, job: Job, error: Exception, slots: JobSlots) -> Any:
+        async def complete(runner: JobRunner, job: Job, error: Exception, slots: JobSlots, span: TracedBlock) -> Any:
             if str(error) != "as ordered" or str(error) == RATE_LIMIT_MESSAGE:
-                return await fail(runner, job, error, slots)
-            return await vars(JobRunner)["_complete"](runner, job, None, slots)
+                return await fail(runner, job, error, slots, span)
+            return await vars(JobRunner)["_complete"](runner, job, None, slots, span)
 
         return complete
 

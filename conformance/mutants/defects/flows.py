@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +13,7 @@ from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl import flow_producer
 from conformance.reference_impl.errors import InvalidArgument
-from conformance.reference_impl.flow_producer import FlowJob, FlowProducer, JobNode
+from conformance.reference_impl.flow_producer import FlowJob, FlowPlan, FlowProducer, JobNode
 from conformance.reference_impl.jobs import options
 from conformance.reference_impl.jobs.job import Job
 
@@ -25,9 +27,11 @@ _NEVER_RELEASED = 'if command[1] == "ZREM" and on(command, "waiting-children") t
 @mutant("flow.parent-runs", kills=("flow.parent.waits",))
 def parent_runs(damage: Damage) -> None:
     """A parent waits like any other job, and does not wait for its children."""
-    damage.around(
-        flow_producer, "_place", lambda healthy: lambda pending, *args: healthy(_without_children(pending), *args)
-    )
+
+    def broken(place: Function) -> Function:
+        return lambda plan, pending, spans: place(plan, _without_children(pending), spans)
+
+    damage.around(FlowPlan, "_place", broken)
 
 
 @mutant("flow.parent-score-zero", kills=("flow.parent.waits",))
@@ -71,13 +75,13 @@ def ids_in_options(damage: Damage) -> None:
     """The id that a job of a flow got is stored among its options."""
 
     def broken(place: Function) -> Function:
-        def place_named(pending: Any, *args: Any) -> Any:
+        def place_named(plan: FlowPlan, pending: Any, spans: ExitStack) -> Any:
             given = {"jobId": str(uuid.uuid4()), **(pending.flow.get("opts") or {})}
-            return place(_with_flow(pending, {**pending.flow, "opts": given}), *args)
+            return place(plan, _with_flow(pending, {**pending.flow, "opts": given}), spans)
 
         return place_named
 
-    damage.around(flow_producer, "_place", broken)
+    damage.around(FlowPlan, "_place", broken)
 
 
 @mutant("flow.refused-half-way", kills=("flow.all-or-nothing-validation",))
@@ -226,7 +230,7 @@ def _without_children(pending: Any) -> Any:
 
 def _with_flow(pending: Any, flow: FlowJob) -> Any:
     """The same place in the tree for another job."""
-    return type(pending)(flow, pending.parent, pending.siblings)
+    return replace(pending, flow=flow)
 
 
 @mutant("late.parent-runs-last", kills=("flow.release",))

@@ -16,8 +16,9 @@ from conformance.mutants.generated.python_operators import Module, python_mutant
 from conformance.problems import UsageProblem
 
 REFERENCE = Path(__file__).parents[2] / "reference_impl"
-_NOT_THE_CLIENT = "driver"
-"""The reference's driver is how the kit reaches the client: what is broken there breaks no client."""
+_NOT_EXAMINED = frozenset({"driver", "telemetry"})
+"""Folders in which no mutant breaks a client that is examined: the reference's driver is how the kit reaches it, and
+no operation of a driver turns telemetry on."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def _interleaved(queues: Sequence[Sequence[GeneratedMutant]]) -> list[GeneratedM
 @cache
 def _reference_modules() -> dict[str, Module]:
     paths = (path.relative_to(REFERENCE) for path in sorted(REFERENCE.rglob("*.py")))
-    chosen = [path.as_posix() for path in paths if path.parts[0] != _NOT_THE_CLIENT and path.name != "__init__.py"]
+    chosen = [path.as_posix() for path in paths if path.parts[0] not in _NOT_EXAMINED and path.name != "__init__.py"]
     return {path: Module.of(path, (REFERENCE / path).read_bytes()) for path in chosen}
 
 
