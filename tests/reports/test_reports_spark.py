@@ -242,7 +242,7 @@ def load_by_two_clients_and_compare(folder: Path, jobs: int, *shared: str, spark
 
 
 def test_a_load_by_two_clients_from_the_command_line(server: RedisInstance, tmp_path: Path) -> None:
-    """CI sets BULLMQ_LOAD_JOBS=20000."""
+    """CI sets BULLMQ_LOAD_JOBS=5000."""
     jobs = int(os.environ.get("BULLMQ_LOAD_JOBS", "300"))
     load_by_two_clients_and_compare(tmp_path, jobs, "--redis", server.url, "--queues", "2", "--events", "1000000")
     for prefix in ("reference", "node"):
