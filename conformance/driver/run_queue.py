@@ -6,19 +6,33 @@ what it says.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
-from pathlib import Path
+
+_LONGEST = 100
+"""Bytes. Three numbers stand in a `schedstat`."""
 
 
 def thread_waits_s(pid: int) -> dict[str, float]:
-    """For how long in its life each thread of a process was ready and not let run; empty where nobody can tell."""
+    """For how long in its life each thread of a process was ready and not let run; empty where nobody can tell.
+
+    Asked for many times a second: this way takes a quarter of pathlib's time.
+    """
     waits = {}
     # Threads end while they are asked.
     with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - see above
             with suppress(OSError, IndexError, ValueError):
-                waits[thread.name] = int((thread / "schedstat").read_text().split()[1]) / 1e9
+                waits[thread] = int(_read(f"/proc/{pid}/task/{thread}/schedstat").split()[1]) / 1e9
     return waits
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(file, _LONGEST)
+    finally:
+        os.close(file)
 
 
 class RunQueue:
