@@ -44,7 +44,10 @@ def test_every_measure_comes_to_a_number_or_says_why_not(tmp_path: Path) -> None
     code, document, _ = bench(tmp_path, "--rounds", "1", *LIMITED)
     assert code == 0
     states = {ratio["measure"]: ratio["state"] for ratio in document["ratios"]}
+    reasons = {ratio["measure"]: ratio["reason"] for ratio in document["ratios"] if ratio["state"] == "not-measured"}
     assert tuple(states) == MEASURE_NAMES
     assert "not-declared" not in states.values()
-    assert states["memory"] == states["worker"] == "measured", document
-    assert all(ratio["reason"] for ratio in document["ratios"] if ratio["state"] == "not-measured")
+    assert states["memory"] == "measured", document
+    # Between two looks of a kit that is not let run, twenty jobs may have begun and ended.
+    assert states["worker"] == "measured" or "too soon" in reasons["worker"], document
+    assert all(reasons.values()), reasons
