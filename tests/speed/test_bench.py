@@ -1,4 +1,4 @@
-"""`bench -- ./driver` with tiny counts: the numbers say nothing, what is said of them does."""
+"""`bench -- ./driver` with small counts: the numbers say nothing, what is said of them does."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path
 
 
 def test_every_measure_comes_to_a_number_or_says_why_not(tmp_path: Path) -> None:
-    code, document, _ = bench(tmp_path, "--rounds", "1", *LIMITED)
+    code, document, _ = bench(tmp_path, "--rounds", "1", "--jobs", "1000", *LIMITED)
     assert code == 0
     states = {ratio["measure"]: ratio["state"] for ratio in document["ratios"]}
     reasons = {ratio["measure"]: ratio["reason"] for ratio in document["ratios"] if ratio["state"] == "not-measured"}
     assert tuple(states) == MEASURE_NAMES
     assert "not-declared" not in states.values()
-    assert states["memory"] == "measured", document
-    # Between two looks of a kit that is not let run, twenty jobs may have begun and ended.
-    assert states["worker"] == "measured" or "too soon" in reasons["worker"], document
+    # Between two looks of a kit that is not let run, all jobs may have begun and ended.
+    assert all(states[name] == "measured" or "too soon" in reasons[name] for name in ("worker", "memory")), document
+    assert "measured" in states.values()
     assert all(reasons.values()), reasons
