@@ -30,6 +30,7 @@ def test_a_slow_client_fails_its_gate_and_what_it_lacks_is_not_declared(tmp_path
     code, document, said = bench(tmp_path, *measures, "--at-least", "log=0.9", *LIMITED, *slow)
     finish, log = document["ratios"]
     assert (log["measure"], log["state"]) == ("log", "measured"), log
+    assert len(log["ratios"]) >= 3, log
     assert len(log["ratios"]) == 5 or log["reason"], "a round that came to no number is not left out in silence"
     assert log["client"] > 80, "the driver's own part is taken out, and nothing of the client's"
     assert log["client"] > log["oracle"]
@@ -44,10 +45,7 @@ def test_every_measure_comes_to_a_number_or_says_why_not(tmp_path: Path) -> None
     code, document, _ = bench(tmp_path, "--rounds", "1", "--jobs", "1000", *LIMITED)
     assert code == 0
     states = {ratio["measure"]: ratio["state"] for ratio in document["ratios"]}
-    reasons = {ratio["measure"]: ratio["reason"] for ratio in document["ratios"] if ratio["state"] == "not-measured"}
     assert tuple(states) == MEASURE_NAMES
     assert "not-declared" not in states.values()
-    # Between two looks of a kit that is not let run, all jobs may have begun and ended.
-    assert all(states[name] == "measured" or "too soon" in reasons[name] for name in ("worker", "memory")), document
-    assert "measured" in states.values()
-    assert all(reasons.values()), reasons
+    assert states["memory"] == states["worker"] == "measured", document
+    assert all(ratio["reason"] for ratio in document["ratios"] if ratio["state"] == "not-measured")
