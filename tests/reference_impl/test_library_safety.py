@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -322,6 +323,11 @@ async def _deposed_master(reader: asyncio.StreamReader, writer: asyncio.StreamWr
 # --- unix sockets, and clients of redis-py -------------------------------------------------------------------------
 
 
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
 def test_a_unix_socket(tmp_path: Path, scripts: ScriptTexts) -> None:
     async def steps(path: Path) -> None:
         for connection in (f"unix://{path}", {"path": str(path)}, Redis(unix_socket_path=str(path))):
@@ -336,7 +342,8 @@ def test_a_unix_socket(tmp_path: Path, scripts: ScriptTexts) -> None:
         stdout=subprocess.DEVNULL,
     )
     try:
-        asyncio.run(until(path.exists, lambda: "no socket yet", within_s=30))
+        # The file is there before Redis listens on it.
+        asyncio.run(until(lambda: _listens(path), lambda: f"nothing listens on {path}", within_s=30))
         asyncio.run(steps(path))
     finally:
         process.kill()
