@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
+from redis.asyncio import RedisCluster
 from redis.exceptions import AuthenticationError, InvalidResponse, NoScriptError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from conformance.reference_impl.connection.address import Address
+from conformance.reference_impl.connection.cluster_nodes import ClusterNodes
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import packed
 from conformance.reference_impl.connection.single_socket import SingleSocket
@@ -77,8 +79,14 @@ class RecordedTransport(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
+        self.is_lost = False
+
+    def is_closing(self) -> bool:
+        return self.is_lost
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.is_lost:  # as uvloop does
+            raise RuntimeError("the handler is closed")
         self.writes.append(bytes(data))
 
     def write_eof(self) -> None:
@@ -119,6 +127,45 @@ def test_commands_of_one_turn_go_out_together_and_in_their_order() -> None:
         wire.data_received(b"+4\r\n+5\r\n+6\r\n+7\r\n+8\r\n")
         assert [await reply for reply in replies] == [b"%d" % number for number in range(1, 9)]
 
+    run_for(5, steps())
+
+
+def test_what_is_sent_to_a_socket_that_is_just_lost_is_a_lost_connection() -> None:
+    async def steps() -> None:
+        loop, wire, transport = asyncio.get_running_loop(), Wire(), RecordedTransport()
+        wire.connection_made(transport)
+        transport.is_lost = True
+        replies = [loop.create_future(), loop.create_future()]
+        wire.send([(b"at once", replies[0])])
+        wire.send([(b"with the end of the turn", replies[1])])
+        assert not wire.hang_up(), "nothing more can be said to Redis"
+        await asyncio.sleep(0)
+        wire.connection_lost(ConnectionResetError("reset"))
+        assert [type(await reply) for reply in replies] == [RedisConnectionError] * 2
+
+    run_for(5, steps())
+
+
+def test_what_uvloop_says_of_a_lost_socket_is_a_lost_connection_in_a_cluster_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    message = ""
+
+    async def broken(*_: object, **__: object) -> None:
+        raise RuntimeError(message)
+
+    async def steps() -> None:
+        nodes = ClusterNodes(Address(nodes=(("127.0.0.1", 1),), mode="cluster"), None)
+        nonlocal message
+        message = "unable to perform operation on <TCPTransport closed=True>; the handler is closed"
+        with pytest.raises(RedisConnectionError, match="the handler is closed"):
+            await nodes.command(("GET", "key"))
+        message = "something else"
+        with pytest.raises(RuntimeError, match="something else"):
+            await nodes.command(("GET", "key"))
+        await nodes.close()
+
+    monkeypatch.setattr(RedisCluster, "execute_command", broken)
     run_for(5, steps())
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,6 +30,9 @@ _UNPARSED_COMMANDS: Final = (
 
 _BLOCKS: Final = "BZPOPMIN"
 """What is taken by a command that blocks must not be lost when the wait is given up, which redis-py cannot promise."""
+
+_LOST_ON_UVLOOP: Final = "the handler is closed"
+"""Of the message of the RuntimeError that a write to a socket which has just been lost raises on uvloop."""
 
 
 class KeysOfCommands:
@@ -86,7 +90,7 @@ class ClusterNodes:
         name, *arguments = command
         if name == _BLOCKS:
             return await self._block(command)
-        async with self._turn:
+        async with self._at_turn():
             return await self._client.execute_command(str(name), *map(encode_argument, arguments))
 
     def hang_up(self) -> bool:
@@ -95,7 +99,7 @@ class ClusterNodes:
 
     async def on_all_nodes(self, name: str) -> list[Any]:
         """Send a command without arguments to every node; returns their replies."""
-        async with self._turn:
+        async with self._at_turn():
             replies: Any = await self._client.execute_command(name, target_nodes=RedisCluster.ALL_NODES)
         return list(replies.values())
 
@@ -118,6 +122,17 @@ class ClusterNodes:
         if self._blocking is not None:
             await self._blocking.close()
         await self._client.aclose()
+
+    @asynccontextmanager
+    async def _at_turn(self) -> AsyncIterator[None]:
+        """Wait for the turn. redis-py does not know what uvloop raises for a socket that was just lost."""
+        async with self._turn:
+            try:
+                yield
+            except RuntimeError as error:
+                if _LOST_ON_UVLOOP not in str(error):
+                    raise
+                raise RedisConnectionError(f"Connection lost: {error}") from error
 
     async def _block(self, command: Command) -> Any:
         """Send a command that blocks; the cluster is asked anew for its nodes when this one is gone."""
@@ -151,6 +166,6 @@ class ClusterNodes:
         pipe: Any = self._client.pipeline(transaction=transaction)
         for name, *arguments in commands:
             pipe.execute_command(str(name), *map(encode_argument, arguments))
-        async with self._turn:
+        async with self._at_turn():
             replies: list[Any] = await pipe.execute(raise_on_error=False)
         return replies

@@ -81,12 +81,13 @@ class Wire(asyncio.Protocol):
         Redis gives up a command that blocks and ends the socket. What it has answered before still comes; what is due
         then becomes HungUp.
         """
-        if self._transport is None or not self.is_open or not self._transport.can_write_eof():
+        transport = self._writable()
+        if transport is None or not self.is_open or not transport.can_write_eof():
             return False
         if self._due:
             self._flush()
             self.is_open, self._hung_up = False, True
-            self._transport.write_eof()
+            transport.write_eof()
         return True
 
     def drop(self) -> None:
@@ -119,8 +120,15 @@ class Wire(asyncio.Protocol):
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
-        if unsent and self._transport is not None:
-            self._transport.write(b"".join(unsent))
+        if unsent and (transport := self._writable()) is not None:
+            transport.write(b"".join(unsent))
+
+    def _writable(self) -> asyncio.Transport | None:
+        """Return the socket, or None when it is lost, which `connection_lost` tells a moment later.
+
+        asyncio drops what is written in that moment; uvloop raises RuntimeError, which nobody takes for a lost socket.
+        """
+        return None if self._transport is None or self._transport.is_closing() else self._transport
 
     def _fail(self, error: Exception) -> None:
         """Nothing comes back any more. Each waiter gets an error of its own: raising one adds to its traceback."""
