@@ -8,19 +8,27 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 SITE := build/website/site
 SITE_BIN := $(VENV)-site/bin
 READY_FOR_SITE := $(VENV)-site/.ready
+# Those that start next to nothing: what they look at is in memory, or in one Redis.
+QUICK_ROOMS := checkers clients docs environment house ledger observe proofs report website
+# Tests mostly wait for what they have started.
+TEST_PROCESSES = $$((3 * $$(getconf _NPROCESSORS_ONLN)))
 # A process more than there are cores: scenarios of the full tier wait for long.
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
 
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady telemetry coverage generate vectors site lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady telemetry coverage generate vectors site lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
 test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
-	$(BIN)/python -m pytest -n auto --dist loadgroup tests conformance
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup tests conformance
+
+quick: $(READY_WITH_SPARK) ## in a minute: the tests that start little, and the smoke tier on the reference client
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(addprefix tests/,$(QUICK_ROOMS))
+	$(BIN)/bullmq-conformance run --client reference --tier smoke
 
 full: full-reference full-node full-reference-cluster full-node-cluster ## every scenario on the reference and on Node, on a single Redis and on a cluster (with -j2: two at a time)
 
