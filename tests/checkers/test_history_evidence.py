@@ -29,6 +29,7 @@ from conformance.checkers.histories.history import (
     in_order,
 )
 from conformance.checkers.histories.history_checks import ALL_CHECKS, check_history
+from conformance.checkers.histories.renewals import ANSWERS_MEANWHILE
 from tests.checkers.history_builders import END, added, completed_life, event, fault, judged, quiescent, ran, script
 
 BOUNDS: dict[str, Any] = {"lock_ms": 2000, "worker_concurrency": 2}
@@ -240,6 +241,32 @@ def test_renewals_that_stop_after_a_reconnect() -> None:
     end = ScriptLine(at_ms=4000, sent_ms=3999, process="w", script="moveToFinished", queue="q", job="1")
     lines = [*run(0, 4000), renewal(1000), *fault(1500, 1600, "redis.client-kill"), heard, end]
     assert "2300 ms" in messages(judged("renewals", lines, **BOUNDS))
+
+
+def left_locks(*, answers: int, locks: int = 2) -> list[HistoryLine]:
+    """Jobs of 4 s whose locks nobody renews, by a worker that goes on to claim and to finish others."""
+    runs = [line for job in range(locks) for line in run(10 + job, 4000, str(job))]
+    calls = [ScriptLine(at_ms=1500 + at, process="w", script="moveToFinished", queue="other") for at in range(answers)]
+    waited = ResourceSample(at_ms=3000, waited_ms={"w": 1500.0, "redis": 1500.0})
+    return [*runs, *calls, waited, renewal(4500, "9", process="v")]
+
+
+def test_no_busy_machine_explains_who_renews_nothing_and_does_everything_else() -> None:
+    assert "let 2 locks of q expire and renewed none since" in messages(
+        judged("renewals", left_locks(answers=ANSWERS_MEANWHILE), **BOUNDS)
+    )
+
+
+def test_a_busy_machine_may_explain_locks_that_are_left_alone() -> None:
+    """One lock is chance, who is not heard of may not be let run, and who renews another one does renew."""
+    enough = left_locks(answers=ANSWERS_MEANWHILE)
+    for lines in (
+        left_locks(answers=ANSWERS_MEANWHILE - 1),
+        left_locks(answers=ANSWERS_MEANWHILE, locks=1),
+        [*enough, renewal(3900, "7")],
+        [*enough, *fault(2500, 3000, "redis.client-kill")],
+    ):
+        assert judged("renewals", lines, **BOUNDS).verdict == "ok"
 
 
 # Recovery.

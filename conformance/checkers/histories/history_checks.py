@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.checkers.histories import end_state, job_lives, promises, recovery, run_outcomes, timing
+from conformance.checkers.histories import end_state, job_lives, promises, recovery, renewals, run_outcomes, timing
 from conformance.checkers.histories.base import CheckResult, HistoryCheck
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History
@@ -12,6 +12,7 @@ ALL_CHECKS: tuple[HistoryCheck, ...] = (
     *end_state.KEEPING_CHECKS,
     *job_lives.RUN_CHECKS,
     *run_outcomes.OUTCOME_CHECKS,
+    *renewals.RENEWAL_CHECKS,
     *timing.ORDER_CHECKS,
     *timing.TIMING_CHECKS,
     *timing.LIMIT_CHECKS,
