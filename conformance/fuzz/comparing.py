@@ -11,13 +11,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from conformance.checkers.snapshot_checks import check_snapshot
-from conformance.findings import Severity
+from conformance.findings import Finding, Severity
 from conformance.gate.judge import TIMES, UNSET, canonical_pair, chosen_rules
 from conformance.observe.canonical_rules import PLAUSIBLE_SINCE_MS
 from conformance.observe.diff import diff
 from conformance.observe.differences import same_reading, summarise_pair
 from conformance.observe.tables import Snapshot
 from conformance.participants.expect import value_text
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 CompletionStatus: TypeAlias = Literal["ok", "fail", "info", "unsupported", "broken"]
 
@@ -280,9 +281,9 @@ def _timeless(value: Any) -> Any:
 
 
 def state_differences(
-    op: str, expected: StateObservation, actual: StateObservation, *, frozen: bool
+    op: str, expected: StateObservation, actual: StateObservation, *, frozen: bool, version: str = BULLMQ_VERSION
 ) -> list[StepDifference]:
-    """Where the two states differ, and which invariants only the client's breaks."""
+    """Where the two states differ, and which invariants of the oracle's version only the client's breaks."""
     late = list(_late_ends(op, expected, actual))
     if expected.fingerprint == actual.fingerprint:
         return late
@@ -294,7 +295,7 @@ def state_differences(
     ]
     if actual.modelled:  # what the model breaks, it breaks by being different
         return [*found, *late]
-    return [*found, *late, *_broken_invariants(op, expected.snapshot, actual.snapshot)]
+    return [*found, *late, *_broken_invariants(op, expected.snapshot, actual.snapshot, version)]
 
 
 def unchanged(before: StateObservation, after: StateObservation) -> bool:
@@ -323,9 +324,14 @@ def _late_ends(op: str, expected: StateObservation, actual: StateObservation) ->
             yield StepDifference(op, f"ttl.{kind}", "ttl", key, f"about {expected_ms} ms", f"about {actual_ms} ms")
 
 
-def _broken_invariants(op: str, expected: Snapshot, actual: Snapshot) -> Iterator[StepDifference]:
-    """Invariants that the client's state breaks and the oracle's does not."""
-    excused = {(broken.kind, broken.place, broken.key.partition(":")[2]) for broken in check_snapshot(expected)}
-    for broken in check_snapshot(actual):
-        if (broken.kind, broken.place, broken.key.partition(":")[2]) not in excused:
+def _broken_invariants(op: str, expected: Snapshot, actual: Snapshot, version: str) -> Iterator[StepDifference]:
+    """Invariants of a version that the client's state breaks and the oracle's does not."""
+    excused = {_broken_place(broken) for broken in check_snapshot(expected, version=version)}
+    for broken in check_snapshot(actual, version=version):
+        if _broken_place(broken) not in excused:
             yield StepDifference(op, broken.where, "invariant", broken.key, "holds", broken.actual, broken.severity)
+
+
+def _broken_place(broken: Finding) -> tuple[str, str, str]:
+    """What a broken invariant has in common on two prefixes."""
+    return broken.kind, broken.place, broken.key.partition(":")[2]

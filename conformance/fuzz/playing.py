@@ -24,6 +24,7 @@ from conformance.observe.tap.recording import CommandRecord
 from conformance.observe.tap.rules import Cut, Trigger, TriggerPhase
 from conformance.observe.tap.tap import Tap
 from conformance.participants.clock import ParticipantClock
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 REWIND_AFTER_S, TOO_LATE_S = 1.0, 8.0
 """Redis's own clock cannot be stopped, but times to live can be given back what has passed. They are multiples of 10 s,
@@ -100,6 +101,8 @@ class SequencePlayer:
     """The last look at both systems."""
     cutter: ConnectionCutter | None = None
     """Cuts the client's connection at a command, where something stands between it and Redis."""
+    oracle_version: str = BULLMQ_VERSION
+    """The version of BullMQ whose invariants have to hold."""
     _why_last_step: str = ""
     """Why the step that is being taken is the last one; empty where it is not."""
     _killed: bool = False
@@ -154,7 +157,9 @@ class SequencePlayer:
         if last is not None and all(map(unchanged, last, self.observed)):
             return []
         before = {difference.spot for difference in self.differences}
-        self.differences = state_differences(step.name, *self.observed, frozen=self.clock.frozen)
+        self.differences = state_differences(
+            step.name, *self.observed, frozen=self.clock.frozen, version=self.oracle_version
+        )
         return [difference for difference in self.differences if difference.spot not in before]
 
     def _take(self, step: Step) -> list[StepDifference]:

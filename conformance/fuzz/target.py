@@ -181,6 +181,7 @@ class FuzzTarget:
             drivers.kill_connections,
             known or KnownDifferences(),
             cutter=TapConnectionCutter(tap) if tap is not None else None,
+            oracle_version=drivers.oracle.handshake().client.version,
         )
 
     def end(self, player: SequencePlayer) -> None:

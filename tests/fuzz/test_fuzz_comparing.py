@@ -113,6 +113,24 @@ def test_an_invariant_that_the_oracle_breaks_too_is_no_difference() -> None:
     assert state_differences("queue.add", *_observations(broken, dict(broken)), frozen=True) == []
 
 
+@pytest.mark.parametrize(
+    ("version", "ours", "broken"),
+    [
+        ("5.62.0", "wait", ["invariant.paused-list"]),
+        ("5.62.0", "paused", []),
+        ("6.7.0", "wait", []),
+        ("6.7.0", "paused", ["invariant.nothing-parked"]),
+    ],
+)
+def test_the_invariants_are_those_of_the_oracles_version(version: str, ours: str, broken: list[str]) -> None:
+    """Where the jobs of a paused queue are is what 6.0.0 has changed."""
+    theirs = {"wait": "paused", "paused": "wait"}[ours]
+    keys = {"q:1": job(), "q:meta": {"paused": "1"}}
+    states = _observations({**keys, f"q:{theirs}": ["1"]}, {**keys, f"q:{ours}": ["1"]})
+    found = state_differences("queue.pause", *states, frozen=True, version=version)
+    assert [difference.where for difference in found if difference.kind == "invariant"] == broken
+
+
 def test_times_to_live_far_apart_are_found_even_in_equal_states() -> None:
     state = snapshot({"q:1": job(), "q:active": ["1"]})
     theirs, ours = (

@@ -98,6 +98,20 @@ def _client(player: SequencePlayer, completion: Completion, times: int) -> None:
     player.observe = observe
 
 
+@pytest.mark.parametrize(("version", "broken"), [("5.62.0", True), ("6.7.0", False)])
+def test_a_sequence_is_held_against_the_invariants_of_its_oracle(
+    player: SequencePlayer, version: str, broken: bool
+) -> None:
+    states = [
+        HandmadeObservation(snapshot({"q:1": job(), "q:meta": {"paused": "1"}, f"q:{name}": ["1"]}, prefix=prefix), name)
+        for name, prefix in (("paused", "p"), ("wait", "o"))
+    ]
+    player.oracle_version = version
+    player.observe = lambda: (states[0], states[1])
+    found = player.perform(ADD)
+    assert ("invariant.paused-list" in {difference.where for difference in found}) == broken
+
+
 @pytest.mark.parametrize(("phase", "times"), [("before-send", 0), ("after-execute", 1), ("mid-reply", 1)], ids=str)
 def test_an_undecided_call_that_happened_as_often_as_it_could_is_no_difference(
     player: SequencePlayer, phase: TriggerPhase, times: int
