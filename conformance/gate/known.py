@@ -13,6 +13,9 @@ A failing requirement is excused only if an entry matches each of its findings. 
 stale, an entry that matches no finding although its requirement fails is useless; both fail the run, unless the entry
 says `sometimes`. An entry is judged only by a run that shows all that it speaks of: a whole run, or, if it names one
 scenario, every run of that scenario.
+
+A list belongs to the oracle that it was made with: what differs from 5.62.0 says nothing about 6.7.0. That of the
+default oracle is `known.toml`; that of another one stands beside it, with the version in its name: `known-6.7.0.toml`.
 """
 
 from __future__ import annotations
@@ -28,9 +31,12 @@ import msgspec
 from conformance.findings import Finding
 from conformance.gate.records import ScenarioRecord, Verdict, worst
 from conformance.problems import UsageProblem
+from conformance.protocol.scripts import BULLMQ_VERSION
 
 TO_DO = "TODO"
 """How the reason of an entry begins that nobody has looked into yet."""
+
+_LIST_OF_ANOTHER = re.compile(r"known-(?P<version>\d+\.\d+\.\d+.*)\.toml")
 
 
 class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -67,6 +73,27 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     known: tuple[KnownFailure, ...] = ()
+
+
+def list_name(oracle: str) -> str:
+    """How the list of an oracle is called: `known.toml`, and `known-6.7.0.toml` for another than the default one."""
+    return "known.toml" if oracle == BULLMQ_VERSION else f"known-{oracle}.toml"
+
+
+def list_for(path: Path, oracle: str, option: str) -> Path:
+    """The list that an option's path stands for: a folder's own list of this oracle, or the file itself.
+
+    Raises UsageProblem for a file whose name says that it is about another oracle.
+    """
+    if path.is_dir():
+        return path / list_name(oracle)
+    named = _LIST_OF_ANOTHER.fullmatch(path.name)
+    if named and named["version"] != oracle:
+        raise UsageProblem(
+            f"{option} {path}: it is the list of {named['version']}, and this run's oracle is {oracle}",
+            hint=f"the list of this oracle is called {list_name(oracle)}; give it, or the folder that it is in",
+        )
+    return path
 
 
 def without_parameters(scenario: str) -> str:

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from conformance.environment.clients import client_folders
 from conformance.environment.prepare import EnvironmentOptions
+from conformance.gate.known import list_for, list_name
 from conformance.gate.records import Level, redacted
 from conformance.participants.marks import Tier
 from conformance.problems import UsageProblem
@@ -87,11 +88,15 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
         Meta(description="Canonical rule to switch off (`list --rules` names them); repeatable.", extra=REPEATED),
     ] = msgspec.field(default_factory=list)
     known: Annotated[
-        str, Meta(description="known.toml: failures that are expected, with reasons; default: the named client's own.")
+        str,
+        Meta(
+            description="known.toml, or its folder: failures that are expected; default: the named client's own list."
+        ),
     ] = ""
     no_known: Annotated[bool, Meta(description="Excuse nothing, whatever the client's known.toml lists.")] = False
     write_known: Annotated[
-        str, Meta(description="known.toml to write: what failed is added, what is listed and passes now is dropped.")
+        str,
+        Meta(description="known.toml to write, or its folder: what failed is added, what is listed and passes goes."),
     ] = ""
     budget: Annotated[str, Meta(description="Time for the run (90s, 5m): then no other scenario is begun.")] = ""
     fail_fast: Annotated[bool, Meta(description="Begin no other scenario once one has failed.")] = False
@@ -109,13 +114,22 @@ class RunConfig(EnvironmentOptions, frozen=True, kw_only=True):
 
     @property
     def known_path(self) -> Path | None:
-        """The known.toml to use, None if there is none. Raises UsageProblem where it is asked for and refused."""
+        """The list of known failures to use: that of this run's oracle, None if there is none.
+
+        Raises UsageProblem where it is asked for and refused, and for the list of another oracle.
+        """
         if self.known and self.no_known:
             raise UsageProblem("--known and --no-known contradict each other", hint="give one of them")
         if self.known:
-            return Path(self.known)
+            return list_for(Path(self.known), self.oracle_version, "--known")
         folder = None if self.no_known or self.command else client_folders().get(self.client)
-        return folder / "known.toml" if folder and (folder / "known.toml").exists() else None
+        own = folder / list_name(self.oracle_version) if folder else None
+        return own if own and own.exists() else None
+
+    @property
+    def written_list(self) -> Path | None:
+        """The known.toml to write, None if none was asked for. Raises UsageProblem for that of another oracle."""
+        return list_for(Path(self.write_known), self.oracle_version, "--write-known") if self.write_known else None
 
     @property
     def is_narrowed(self) -> bool:

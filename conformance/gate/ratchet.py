@@ -83,9 +83,10 @@ class KnownWriter:
 
 def known_writers(config: RunConfig, tell: Callable[[str], None]) -> list[Callable[[Record], None]]:
     """What writes the known.toml of `--write-known`, where that is asked for. Raises UsageProblem as it does."""
-    if not config.write_known:
+    path = config.written_list
+    if path is None:
         return []
-    return [KnownWriter(Path(config.write_known), load_ledger(), whole=not config.is_narrowed, tell=tell)]
+    return [KnownWriter(path, load_ledger(), whole=not config.is_narrowed, tell=tell)]
 
 
 def still_known(

@@ -103,7 +103,9 @@ def test_a_sequence_is_held_against_the_invariants_of_its_oracle(
     player: SequencePlayer, version: str, broken: bool
 ) -> None:
     states = [
-        HandmadeObservation(snapshot({"q:1": job(), "q:meta": {"paused": "1"}, f"q:{name}": ["1"]}, prefix=prefix), name)
+        HandmadeObservation(
+            snapshot({"q:1": job(), "q:meta": {"paused": "1"}, f"q:{name}": ["1"]}, prefix=prefix), name
+        )
         for name, prefix in (("paused", "p"), ("wait", "o"))
     ]
     player.oracle_version = version

@@ -11,11 +11,14 @@ from conformance.gate.known import (
     KnownFailure,
     excuse,
     judged_entries,
+    list_for,
+    list_name,
     load_known,
     stale_entries,
     unexplained,
     unmatched_entries,
 )
+from conformance.gate.options import RunConfig
 from conformance.gate.records import Verdict
 from conformance.problems import UsageProblem
 
@@ -32,6 +35,39 @@ def known_toml(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return write
+
+
+# Which list.
+
+
+def test_each_oracle_has_a_list_of_its_own() -> None:
+    assert list_name(RunConfig().oracle_version) == "known.toml"
+    assert list_name("6.7.0") == "known-6.7.0.toml"
+
+
+def test_a_folder_stands_for_the_list_of_the_oracle(tmp_path: Path) -> None:
+    assert list_for(tmp_path, "5.62.0", "--known") == tmp_path / "known.toml"
+    assert RunConfig(known=str(tmp_path), oracle="6.7.0").known_path == tmp_path / "known-6.7.0.toml"
+    assert RunConfig(write_known=str(tmp_path), oracle="6.7.0").written_list == tmp_path / "known-6.7.0.toml"
+    assert RunConfig().written_list is None
+
+
+def test_the_list_of_another_oracle_is_refused(tmp_path: Path) -> None:
+    of_the_newer = str(tmp_path / "known-6.7.0.toml")
+    assert RunConfig(known=of_the_newer, oracle="6.7.0").known_path == Path(of_the_newer)
+    with pytest.raises(UsageProblem, match=r"--known .*6\.7\.0, and this run's oracle is 5\.62\.0"):
+        RunConfig(known=of_the_newer).known_path  # noqa: B018
+    with pytest.raises(UsageProblem, match=r"--write-known .*6\.7\.0, and this run's oracle is 5\.81\.5"):
+        RunConfig(write_known=of_the_newer, oracle="5.81.5").written_list  # noqa: B018
+
+
+def test_a_named_clients_list_is_not_read_with_another_oracle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("conformance.gate.options.client_folders", lambda: {"theirs": tmp_path})
+    (tmp_path / "known.toml").touch()
+    assert RunConfig(client="theirs").known_path == tmp_path / "known.toml"
+    assert RunConfig(client="theirs", oracle="6.7.0").known_path is None
+    (tmp_path / "known-6.7.0.toml").touch()
+    assert RunConfig(client="theirs", oracle="6.7.0").known_path == tmp_path / "known-6.7.0.toml"
 
 
 # Reading.
