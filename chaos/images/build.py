@@ -1,7 +1,8 @@
-"""`python -m chaos.images.build [--base IMAGE] [--only NAME]`: builds the images of container mode.
+"""`python -m chaos.images.build [--base IMAGE] [--only NAME]`: builds the images of container mode, and the kit's.
 
-Everything that the workers need is put into the context of the build, from this machine's caches: the build itself
-reaches neither npm nor PyPI. On a host without an image registry, `build-base.sh` makes the base from Debian packages.
+Everything that the workers and the gate need is put into the context of the build, from this machine's caches: the
+build itself reaches neither npm nor PyPI. On a host without an image registry, `build-base.sh` makes the base from
+Debian packages.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import click
 
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
-from conformance.problems import EnvironmentProblem
+from conformance.problems import EnvironmentProblem, Problem
 from conformance.upstream.package import HARNESS
 
 HERE = Path(__file__).parent
@@ -26,19 +27,26 @@ NEEDED = ("hiredis", "msgpack", "msgspec", "platformdirs", "redis", "tzdata", "n
 FOR_OTHER_PYTHONS = ("async-timeout",)
 """What redis-py needs on Python before 3.11.3, and so in an image of Debian 12, whatever Python builds the image."""
 NOT_COPIED = (".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "node_modules")
+OF_CONTAINER_MODE = ("redis", "node-worker", "python-worker")
 NODE_WORKER, PYTHON_WORKER = "bullmq-conformance/node-worker", "bullmq-conformance/python-worker"
 
 
 @click.command()
-@click.option("--base", default="", help="Base image of all three; default: those named in the Dockerfiles.")
-@click.option("--only", type=click.Choice(["redis", "node-worker", "python-worker"]), default=None)
+@click.option("--base", default="", help="Base image of all; default: those named in the Dockerfiles.")
+@click.option(
+    "--only", type=click.Choice([*OF_CONTAINER_MODE, "kit"]), default=None, help="Default: all but the kit's."
+)
 def main(base: str, only: str | None) -> None:
-    """Build the images. Raises EnvironmentProblem with docker's last lines."""
-    builders = {"redis": _redis_context, "node-worker": _node_context, "python-worker": _python_context}
+    """Build the images. Raises EnvironmentProblem with the last lines of docker or pip."""
+    contexts = {
+        "redis": _redis_context,
+        "node-worker": _node_context,
+        "python-worker": _python_context,
+        "kit": _kit_context,
+    }
     with prepare(EnvironmentOptions(), click.echo, redis="program") as environment:
-        for name, fill in builders.items():
-            if only not in {None, name}:
-                continue
+        for name in [only] if only else OF_CONTAINER_MODE:
+            fill = contexts[name]
             with tempfile.TemporaryDirectory() as folder:
                 fill(Path(folder), environment)
                 _build(name, Path(folder), base)
@@ -57,17 +65,28 @@ def _node_context(folder: Path, environment: Environment) -> None:
 
 def _python_context(folder: Path, environment: Environment) -> None:
     """Wheels of the kit and of what its driver needs, and the pinned package for its Lua scripts."""
+    needed = [f"{name}=={version(name)}" for name in NEEDED]
+    _cached_package(folder, environment)
+    _wheels(folder, "--no-deps", *needed, *FOR_OTHER_PYTHONS)
+
+
+def _kit_context(folder: Path, environment: Environment) -> None:
+    """Wheels of the kit and of all that it stands on, and the pinned package."""
+    _cached_package(folder, environment)
+    _wheels(folder, *FOR_OTHER_PYTHONS)
+
+
+def _cached_package(folder: Path, environment: Environment) -> None:
     root = environment.toolchain.package.root
     shutil.copytree(root, folder / "cache" / root.name, symlinks=True)
+
+
+def _wheels(folder: Path, *what: str) -> None:
+    """Put wheels into the context: of the project, and of `what` pip is told beside it."""
     with tempfile.TemporaryDirectory() as copy:  # building leaves traces in the folder of the project
         project = shutil.copytree(PROJECT, Path(copy, "project"), ignore=shutil.ignore_patterns(*NOT_COPIED))
-        _wheels(project, folder / "wheels")
-
-
-def _wheels(project: Path, folder: Path) -> None:
-    needed = [f"{name}=={version(name)}" for name in NEEDED]
-    wheels = ["--wheel-dir", str(folder), str(project), *needed, *FOR_OTHER_PYTHONS]
-    _run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *wheels])
+        wheels = ["--wheel-dir", str(folder / "wheels"), str(project), *what]
+        _run([sys.executable, "-m", "pip", "wheel", "--quiet", *wheels])
 
 
 def _build(name: str, context: Path, base: str) -> None:
@@ -84,4 +103,7 @@ def _run(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Problem as problem:
+        sys.exit(str(problem))
