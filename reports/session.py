@@ -21,7 +21,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from conformance.problems import EnvironmentProblem
-from reports.snapshot.source import BullmqSource
 from reports.spark_problems import explain_spark, require_java
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -101,7 +100,6 @@ def _start(settings: SparkSettings) -> SparkSession:
             hint="is the master's address right, and is there memory for a JVM of " + settings.memory + "?",
         ) from error
     session.sparkContext.setLogLevel("OFF")
-    session.dataSource.register(BullmqSource)
     return session
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from functools import reduce
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row, Window
 from pyspark.sql import functions as sql
 
 from reports.diff.plan import Compared, SnapshotComparison, trimmed_queues
@@ -114,8 +113,7 @@ def summarise_checks(stored: StoredSnapshot, found: DataFrame) -> CheckSummary:
     """Count and choose examples; only these come to the driver."""
     broken = found.persist()
     by_check = {row["kind"]: row["count"] for row in broken.groupBy("kind").count().orderBy("kind").collect()}
-    parts = [broken.where(sql.col("kind") == name).limit(EXAMPLES) for name in by_check]
-    rows = reduce(DataFrame.unionByName, parts).collect() if parts else []
+    rows = first_of_each(broken, "kind", list(by_check))
     broken.unpersist()
     return CheckSummary(
         snapshot=stored.name,
@@ -159,13 +157,19 @@ def in_tree_order(lines: Sequence[RollupLine]) -> list[RollupLine]:
     return sorted(lines, key=key)
 
 
-def _examples(comparison: SnapshotComparison, found: DataFrame, classes: Sequence[str]) -> list[DiffExample]:
-    if not classes:
+def first_of_each(found: DataFrame, column: str, values: Sequence[str]) -> list[Row]:
+    """A few differences with each of these values in a column, in the order of the values and of their keys."""
+    if not values:
         return []
-    parts = [found.where(sql.col("class") == name).limit(EXAMPLES) for name in classes]
-    rows = [row.asDict() for row in reduce(DataFrame.unionByName, parts).collect()]
+    of_one = Window.partitionBy(column).orderBy("key", "locator", "field")
+    numbered = found.withColumn("number", sql.row_number().over(of_one))
+    rows = numbered.where(sql.col("number") <= EXAMPLES).collect()
+    return sorted(rows, key=lambda row: (values.index(row[column]), row["number"]))
+
+
+def _examples(comparison: SnapshotComparison, found: DataFrame, classes: Sequence[str]) -> list[DiffExample]:
     examples: list[DiffExample] = []
-    for row in rows:
+    for row in first_of_each(found, "class", classes):
         values = {column: row[column] or "" for column in DIFFERENCE_COLUMNS}
         sides = (comparison.expected.name, comparison.actual.name)
         command = look_closer(*sides, values["queue"], values["locator"], values["key"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -22,9 +23,27 @@ def prefix(server: RedisInstance) -> Iterator[str]:
     server.remove_prefix(name)
 
 
+SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that ends before its second compiler has paid for itself: half of the processor time."""
+
+FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Properties of Spark for tables so small that compiling a query takes longer than interpreting it."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _short_lived_machines() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(os.environ, "SPARK_SUBMIT_OPTS", SHORT_LIVED)
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(_short_lived_machines: None) -> Iterator[SparkSession]:
     """One JVM for all tests that need one: they are marked with the xdist group `spark`."""
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"}
-    with spark_session(SparkSettings(master="local[2]", memory="1g", properties=settings)) as session:
+    with spark_session(SparkSettings(master="local[2]", memory="1g", properties=FEW_ROWS)) as session:
         yield session

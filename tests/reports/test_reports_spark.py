@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 from redis import Redis
 
 from benchmarks.spark import fill, plant
+from conformance.cli.verbs import cli
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, open_server
@@ -30,10 +32,11 @@ from reports.history import HistoryResult, check_jobs, result_of
 from reports.load.result import LoadResult
 from reports.load.workload import DelayShare, FailureShares, FlowShare, PayloadSize, PriorityShare, Workload, jobs_of
 from reports.rendering import write_history_reports
-from reports.session import explained_spark
+from reports.session import SparkSettings, explained_spark
 from reports.snapshot.format import MANIFEST, file_name, write_file, write_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
+from reports.snapshot.source import BullmqSource
 from reports.snapshot.store import StoredSnapshot, in_buckets, open_stored, save
 from reports.standalone import standalone_cluster
 from tests.observe.snapshot_builders import Zset
@@ -136,6 +139,7 @@ def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path
         write(server, "p", plain_store())
         host, port = server.nodes[0].split(":")
         source = RedisSource(redis=server.url, prefix="p")
+        spark.dataSource.register(BullmqSource)
         rows = spark.read.format("bullmq").option("redis", server.url).option("prefix", "p").load()
         rows.schema  # noqa: B018 - the parts are planned when the rows are read
         with Redis(host=host, port=int(port)) as client:
@@ -220,31 +224,52 @@ def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Path) -> StoredSn
     return open_stored(spark, folder)
 
 
-def run_cli(*words: str) -> subprocess.CompletedProcess[str]:
+RunVerb = Callable[..., None]
+"""Carries out the verb with these words, which must end with exit code 0."""
+
+
+def in_a_process_of_its_own(*words: str) -> None:
+    """As a user does, with a JVM of its own."""
     command = [sys.executable, "-m", "conformance", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, env=dict(os.environ))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def load_by_two_clients_and_compare(folder: Path, jobs: int, *shared: str, spark: Sequence[str] = ()) -> None:
+@pytest.fixture
+def in_this_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> RunVerb:
+    """The same words, on the session of all tests: its JVM is there already."""
+
+    @contextmanager
+    def shared_session(_: SparkSettings) -> Iterator[SparkSession]:
+        yield spark
+
+    def run_verb(*words: str) -> None:
+        assert cli.main(list(words), standalone_mode=False) in {None, 0}, words
+
+    monkeypatch.setattr("reports.verbs.spark_session", shared_session)
+    return run_verb
+
+
+def load_by_two_clients_and_compare(run: RunVerb, folder: Path, jobs: int, *shared: str) -> None:
     """The same workload, added and worked off by the reference and Node, and by Node and the reference."""
     for producer, worker in (("reference", "node"), ("node", "reference")):
         out = folder / producer
         words = ["--producer", producer, "--worker", worker, "--jobs", str(jobs), "--prefix", producer]
-        done = run_cli("load", *shared, *words, *spark, "--out", str(out))
-        assert done.returncode == 0, done.stderr
+        run("load", *shared, *words, "--out", str(out))
         result = msgspec.json.decode((out / "load.json").read_bytes(), type=LoadResult)
         assert result.final["completed"] == jobs
-    sides = [str(folder / producer / "snapshot") for producer in ("reference", "node")]
-    done = run_cli("diff", *sides, "--out", str(folder / "diff"), *spark)
-    summary = msgspec.json.decode((folder / "diff" / "diff.json").read_bytes(), type=DiffSummary)
-    assert (done.returncode, summary.total) == (0, 0), done.stdout + done.stderr
-    assert summary.jobs == (jobs, jobs)
+    run("diff", *(str(folder / producer / "snapshot") for producer in ("reference", "node")), "--out", str(folder))
+    summary = msgspec.json.decode((folder / "diff.json").read_bytes(), type=DiffSummary)
+    assert (summary.total, summary.jobs) == (0, (jobs, jobs)), summary
 
 
-def test_a_load_by_two_clients_from_the_command_line(server: RedisInstance, tmp_path: Path) -> None:
-    """CI sets BULLMQ_LOAD_JOBS=5000."""
+def test_a_load_by_two_clients_from_the_command_line(
+    in_this_process: RunVerb, server: RedisInstance, tmp_path: Path
+) -> None:
+    """CI sets BULLMQ_LOAD_JOBS=2000."""
     jobs = int(os.environ.get("BULLMQ_LOAD_JOBS", "300"))
-    load_by_two_clients_and_compare(tmp_path, jobs, "--redis", server.url, "--queues", "2", "--events", "1000000")
+    shared = ["--redis", server.url, "--queues", "2", "--events", "1000000"]
+    load_by_two_clients_and_compare(in_this_process, tmp_path, jobs, *shared)
     for prefix in ("reference", "node"):
         server.remove_prefix(prefix)
 
@@ -256,5 +281,9 @@ def test_a_load_by_two_clients_from_the_command_line(server: RedisInstance, tmp_
 def test_the_same_workload_through_two_clients_on_spark_and_redis_clusters(tmp_path: Path) -> None:
     """Load, snapshot and diff from the command line: two Spark workers, three Redis masters."""
     with standalone_cluster(2) as master, open_server("cluster:3", announce=lambda _: None) as redis:
+
+        def on_the_cluster(*words: str) -> None:
+            in_a_process_of_its_own(*words, "--master", master)
+
         shared = ["--redis", redis.url, "--queues", "4", "--events", "100000"]
-        load_by_two_clients_and_compare(tmp_path, 200, *shared, spark=["--master", master])
+        load_by_two_clients_and_compare(on_the_cluster, tmp_path, 200, *shared)
