@@ -21,7 +21,7 @@ PREFIX_LABEL = "<prefix>"
 STACK_LABEL = "<stack>"
 
 _SORTED = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _LIBRARY = re.compile(r"[^:\s]+:[^:\s]+")
 _JSON_FIELDS = ("opts", "parent")
 
@@ -132,16 +132,20 @@ def _library_version(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
 
 def _generated_uuids(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
     """Number the job ids that are uuids by first appearance, and use the numbers wherever those uuids stand."""
-    ids = list(dict.fromkeys(_ids_by_appearance(snapshot)))
-    uuids = [job for job in ids if _UUID.fullmatch(job)]
-    if not uuids:
-        return snapshot
+    ids = list(dict.fromkeys(ids_by_appearance(snapshot)))
+    uuids = [job for job in ids if UUID.fullmatch(job)]
     free_labels = (label for number in count(1) if (label := f"<uuid {number}>") not in ids)
-    known = dict(zip(uuids, free_labels, strict=False))
-    return map_texts(snapshot, lambda text: _UUID.sub(lambda found: known.get(found.group(), found.group()), text))
+    return with_uuids_named(snapshot, dict(zip(uuids, free_labels, strict=False)))
 
 
-def _ids_by_appearance(snapshot: Snapshot) -> Iterator[str]:
+def with_uuids_named(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
+    """The snapshot with these names wherever their uuids stand."""
+    if not names:
+        return snapshot
+    return map_texts(snapshot, lambda text: UUID.sub(lambda found: names.get(found.group(), found.group()), text))
+
+
+def ids_by_appearance(snapshot: Snapshot) -> Iterator[str]:
     """All job ids, first in the order of events and containers, which does not depend on the ids themselves."""
     for event in sorted(snapshot.events, key=lambda event: event.queue):
         yield event.job

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from conformance.checkers.base import InvariantCheck, SnapshotView
+from conformance.observe.canonical_rules import GENERATED_UUIDS
 from conformance.observe.diff import diff
 from conformance.observe.tables import TABLES, Event, Lock, Membership, Snapshot
 from reports.diff.broken import (
@@ -26,6 +27,7 @@ from reports.diff.columns import keys_of
 from reports.diff.expiry import with_same_moments
 from reports.diff.generated import without_generated
 from reports.diff.hidden import HiddenCounts, canonical_pair, note_hidden
+from reports.diff.pairing import paired_by_content
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, batch_of_rows, difference_row, hidden_rows
@@ -222,6 +224,12 @@ WHOLE = "whole"
 GENERATED = "generated"
 """A group with the jobs of a large queue that have generated ids, and what names them (`reports.diff.generated`)."""
 
+
+def kind_of(group: str) -> str:
+    """What a group holds; of some there are several, with a number behind (`generated-3`)."""
+    return group.partition("-")[0]
+
+
 SHARED = "shared"
 EXAMPLES = "examples"
 """A group with jobs that stand for all others of their queue (`reports.diff.checking.examples`)."""
@@ -260,21 +268,24 @@ def compare_group(
     if group == EXAMPLES:
         yield from _broken_on_one_side(raw, ABOUT_ALL_JOBS, set())
         return
-    if group == GENERATED and queue in settings.trimmed:
+    if kind_of(group) == GENERATED and queue in settings.trimmed:
         raw = [replace(side, events=()) for side in raw]
+    checks = _CHECKS.get(kind_of(group))
+    counted = _NOT_OF_JOBS if checks is None else TABLES
+    if checks is not None:
+        raw = paired_by_content(raw, settings, hidden, counted)
     explained: set[str] = set()
-    sides_read = raw
-    counted = TABLES if group in _CHECKS else _NOT_OF_JOBS
     labelled = with_same_moments(raw[0], raw[1], settings)
     note_hidden("lock-ttl", raw, labelled, hidden, counted)
-    for both in _alike(*labelled, whole=group in _CHECKS):
-        expected, actual = canonical_pair(both, settings.rules(), settings.context, hidden, counted)
+    rules = settings.rules(*([] if checks is None else [GENERATED_UUIDS.name]))
+    for both in _alike(*labelled, whole=checks is not None):
+        expected, actual = canonical_pair(both, rules, settings.context, hidden, counted)
         pair = SnapshotPair(expected=expected, actual=actual)
         for found in diff(pair.expected, pair.actual):
-            if _is_wanted(found.where, group):
+            if _is_wanted(found.where, has_jobs=checks is not None):
                 explained.add(found.key)
                 yield difference_row(found, pair, queue)
-    yield from _broken_on_one_side(sides_read, _CHECKS.get(group, KEY_CHECKS), explained)
+    yield from _broken_on_one_side(raw, KEY_CHECKS if checks is None else checks, explained)
 
 
 _CHECKS = {WHOLE: (*JOB_CHECKS, *KEY_CHECKS, *ABOUT_ALL_JOBS), GENERATED: (*JOB_CHECKS, *KEY_CHECKS)}
@@ -291,9 +302,9 @@ def _broken_on_one_side(
     yield from one_sided(expected, actual, explained)
 
 
-def _is_wanted(where: str, group: str) -> bool:
+def _is_wanted(where: str, *, has_jobs: bool) -> bool:
     """Of complete jobs everything but the order in which parallel workers happened to write; else what is no job's."""
-    if group in _CHECKS:
+    if has_jobs:
         return where != "event.order"
     return where.partition(".")[0] not in _ABOUT_JOBS
 

@@ -1,8 +1,9 @@
 """Jobs with generated ids in queues that are too large to be compared as a whole: told apart from all others.
 
-Their ids differ between two stores that are the same (uuids of flows, iterations of schedulers), so the rules have to
-see all of them together to tell which is which. With them goes what names them: parents, locks, deduplication keys.
-Every other job of such a queue is compared by its id.
+Their ids differ between two stores that are the same (uuids, iterations of schedulers), so that they have to be seen
+together to tell which is which (`reports.diff.pairing`). With them goes what names them: parents, locks, deduplication
+keys. Jobs with uuids of which both sides have equally many with the same content, and that nothing else names, are
+looked at in shares. Every other job of such a queue is compared by its id.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sql
 
 from reports.diff.columns import keys_of
-from reports.snapshot.format import GENERATED_CHILD, GENERATED_ID
+from reports.snapshot.format import GENERATED_CHILD, GENERATED_ID, UUID_TEXT
 from reports.snapshot.rows import as_bytes
 
 
@@ -62,6 +63,64 @@ def tell_apart(rows: DataFrame, queues: Sequence[str]) -> tuple[DataFrame, DataF
     return (
         told.where("is_apart").select(rows.columns),
         told.where("not is_apart").select(rows.columns),
+    )
+
+
+JOBS_TOGETHER = 500
+"""Jobs of the same content of one side that come into one share."""
+
+ROWS_PER_SHARE = 50_000
+
+_OWN_TABLES = ("jobs", "memberships", "events", "logs")
+"""Tables of what a job has for itself."""
+
+_NOT_CONTENT = ("timestamp", "processedOn", "finishedOn", "stacktrace", "opts")
+"""Fields that two runs write differently, and the options, whose order depends on the language."""
+
+
+def with_shares(apart: DataFrame, rows: int, group: str) -> DataFrame:
+    """The rows of the jobs told apart with the column `group`: which of them are compared together.
+
+    Of jobs with the same content both sides have as many in the same share (`group` and a number), so that each meets
+    its partner there. Flows, iterations, holders of locks and deduplication keys, and jobs that only one side has in
+    this form, are all in the one group without a number. `rows`: how many rows there may be.
+    """
+    jobs = _content_of_jobs(apart)
+    of_content = Window.partitionBy("side", "queue", "content").orderBy("first_ms", "id")
+    numbered = jobs.withColumn("number", sql.row_number().over(of_content))
+    counts = jobs.groupBy("queue", "content").agg(
+        sql.least(sql.count_if(sql.col("side") == 0), sql.count_if(sql.col("side") == 1)).alias("common")
+    )
+    matched = numbered.join(counts, ["queue", "content"]).where(sql.col("number") <= sql.col("common"))
+    batch = sql.floor((sql.col("number") - 1) / JOBS_TOGETHER)
+    share = sql.pmod(sql.hash("content", batch), sql.lit(rows // ROWS_PER_SHARE + 1))
+    named = matched.select("side", "queue", "id", sql.concat(sql.lit(f"{group}-"), share.cast("string")).alias("group"))
+    return apart.join(named, ["side", "queue", "id"], "left").withColumn("group", sql.coalesce("group", sql.lit(group)))
+
+
+def _content_of_jobs(apart: DataFrame) -> DataFrame:
+    """What each job is that nothing else names, as a checksum: hash without times, containers, names of events, logs.
+
+    Columns: `side`, `queue`, `id`, `content`, and `first_ms`, its timestamp.
+    """
+    is_job = sql.col("table") == "jobs"
+    options = sql.from_json(sql.col("fields")["opts"], "map<string,string>")
+    hashes = (sql.map_filter("fields", lambda name, _: ~name.isin(*_NOT_CONTENT)), options)
+    texts = [sql.when(is_job, sql.to_json(sql.array_sort(sql.map_entries(each)))) for each in hashes]
+    logged = sql.when(sql.col("table") == "logs", sql.col("value"))
+    text = sql.regexp_replace(sql.concat_ws("\n", "table", "name", *texts, logged), UUID_TEXT, "")
+    is_alone = sql.col("table").isin(*_OWN_TABLES) & sql.col("id").rlike(f"^{UUID_TEXT}$")
+    in_flow = is_job & (sql.col("fields")["parentKey"].isNotNull())
+    owners = apart.where("table = 'deduplications'").select("side", "queue", sql.col("value").alias("id")).distinct()
+    return (
+        apart.join(owners, ["side", "queue", "id"], "left_anti")
+        .groupBy("side", "queue", "id")
+        .agg(
+            sql.md5(sql.concat_ws("\n", sql.array_sort(sql.collect_list(text)))).alias("content"),
+            sql.min(sql.when(is_job, sql.col("fields")["timestamp"].cast("bigint"))).alias("first_ms"),
+            sql.bool_and(is_alone & ~in_flow).alias("is_alone"),
+        )
+        .where("is_alone")
     )
 
 

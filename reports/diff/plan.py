@@ -17,7 +17,7 @@ from conformance.protocol.states import LIST_CONTAINERS
 from reports.diff import comparing
 from reports.diff.broken import ABOUT_ALL_JOBS
 from reports.diff.checking import examples
-from reports.diff.generated import tell_apart
+from reports.diff.generated import tell_apart, with_shares
 from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, HIDDEN, DiffSettings, DiffSide
 from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
@@ -97,8 +97,8 @@ class SnapshotComparison:
 class ComparedRows:
     """The rows of both sides (column `side`), told apart by how they are compared.
 
-    `both`: all of them. `apart`: those of jobs with generated ids in queues too large to be compared as a whole.
-    `rest`: all others. `whole`: the queues that are compared as a whole.
+    `both`: all of them. `apart`: those of jobs with generated ids in queues too large to be compared as a whole, with
+    the column `group`. `rest`: all others. `whole`: the queues that are compared as a whole.
     """
 
     both: DataFrame
@@ -138,12 +138,12 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison) -> Co
 
     Jobs to which a rule has to give other names (generated uuids, iterations of schedulers) cannot be cut by job id. A
     queue with such jobs is compared as a whole, as the gate does; where it is too large for that, these jobs are
-    compared together, and all others by their ids. Raises UsageProblem where these alone are too many; Spark's
-    exceptions.
+    paired by what they are, in shares of those that are alike, and all others are compared by their ids. Raises
+    UsageProblem where those that have no equal, or belong to flows, are too many for one piece; Spark's exceptions.
     """
     both = _both_sides(comparison)
     whole, large = _queues_with_generated_ids(comparison)
-    rows = ComparedRows(both, *tell_apart(both, large), whole=whole)
+    rows = _told_apart(comparison, both, whole, large)
     _insist_on_few(rows.apart, large)
     settings = _settings(comparison)
     work = _work(comparison, settings, whole, large)
@@ -286,13 +286,23 @@ def _queues_with_generated_ids(comparison: SnapshotComparison) -> tuple[list[str
     return [name for name in rows if name not in large], large
 
 
+def _told_apart(comparison: SnapshotComparison, both: DataFrame, whole: list[str], large: list[str]) -> ComparedRows:
+    apart, rest = tell_apart(both, large)
+    sides = (comparison.expected.manifest.queues, comparison.actual.manifest.queues)
+    rows = sum(side[queue].rows for side in sides for queue in large if queue in side)
+    grouped = with_shares(apart, rows, comparing.GENERATED) if large else apart.withColumn("group", sql.lit(""))
+    return ComparedRows(both, grouped, rest, whole=whole)
+
+
 def _insist_on_few(apart: DataFrame, large: list[str]) -> None:
-    """Raises UsageProblem where the jobs with generated ids of a queue are too many to be compared in one piece."""
-    counted = apart.groupBy("queue").count().orderBy("queue").collect() if large else []
+    """Raises UsageProblem where jobs with generated ids of a queue are too many to be compared in one piece."""
+    together = apart.where(sql.col("group") == comparing.GENERATED)
+    counted = together.groupBy("queue").count().orderBy("queue").collect() if large else []
     for row in counted:
         if row["count"] > MOST_ROWS_OF_A_WHOLE_QUEUE:
             raise UsageProblem(
-                f"queue {row['queue']!r} has {row['count']} rows of jobs with generated ids, on both sides together",
+                f"queue {row['queue']!r} has {row['count']} rows of jobs with generated ids that belong to flows or "
+                "have no equal on the other side",
                 hint="give the jobs ids of your own: only then jobs of two stores can be told to be the same",
             )
 
@@ -304,7 +314,7 @@ def _groups(comparison: SnapshotComparison, rows: ComparedRows, settings: DiffSe
     """
     shards = max(1, _rows(comparison, "deduplications") // DEDUPLICATIONS_PER_GROUP)
     loose = _loose(rows, shards)
-    parts = [loose, rows.apart.withColumns(_place(comparing.GENERATED))]
+    parts = [loose, rows.apart.withColumn("owner", sql.coalesce("queue", sql.lit("")))]
     if rows.whole:
         parts.append(rows.both.where(sql.col("queue").isin(rows.whole)).withColumns(_place(comparing.WHOLE)))
     cut = rows.both.where(~sql.col("queue").isin(rows.whole))

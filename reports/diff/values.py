@@ -124,7 +124,7 @@ def class_of(found: Difference, pair: SnapshotPair) -> str:
     states = pair.actual.containers_of(queue, job)
     if found.where in {"job", "membership.state"} and states and not has_job:
         return "dangling"
-    if found.kind == "missing-job" and (pair.actual.logs or pair.actual.dependencies):
+    if found.kind == "missing-job" and _has_left_something(pair.actual, queue, job):
         return "orphan"
     if found.kind == "extra-lock":
         return "orphan" if not has_job else "lock" if "active" in states else "stale-lock"
@@ -133,6 +133,12 @@ def class_of(found: Difference, pair: SnapshotPair) -> str:
     if found.where.startswith("lock.") and found.kind != "ttl":
         return "lock"
     return _BY_KIND[found.kind]
+
+
+def _has_left_something(side: Snapshot, queue: str, job: str) -> bool:
+    """Whether there are logs, or sets of children, of a job."""
+    owners = {(row.queue, row.job) for row in side.logs} | {(row.queue, row.parent) for row in side.dependencies}
+    return (queue, job) in owners
 
 
 def difference_row(found: Difference, pair: SnapshotPair, queue: str = "") -> tuple[str, ...]:

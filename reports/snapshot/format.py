@@ -75,12 +75,12 @@ TYPED: Mapping[str, Mapping[str, str]] = {
 """
 
 
-_UUID = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+UUID_TEXT = r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 
-GENERATED_ID = rf"^(repeat:.+:\d{{12,14}}|{_UUID})$"
+GENERATED_ID = rf"^(repeat:.+:\d{{12,14}}|{UUID_TEXT})$"
 """Ids of scheduler iterations, and uuids, as an expression that Arrow and Spark understand alike."""
 
-GENERATED_CHILD = rf":{_UUID}$"
+GENERATED_CHILD = rf":{UUID_TEXT}$"
 """Keys of children whose ids are uuids."""
 
 ROWS = "rows"

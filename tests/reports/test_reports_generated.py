@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from conformance.observe.tables import Snapshot
 from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
+from reports.diff import generated
 from reports.diff import plan as planning
 from reports.diff.comparing import GENERATED, compare_group
 from reports.diff.generated import without_generated
@@ -87,26 +89,48 @@ def test_events_that_one_side_has_lost_are_not_missed() -> None:
     assert "transition-without-event" not in classes(trimmed=frozenset({"q"}))
 
 
+def others(seed: int) -> list[str]:
+    """Uuids that another seed gives in another order."""
+    return [str(UUID(int=(number * 7919 + seed) * 2**64 % 2**128)) for number in range(1, 31)]
+
+
+def with_many_uuids(keys: dict[str, Any], seed: int) -> dict[str, Any]:
+    """The store with jobs of a uuid each, three of them always alike."""
+    ids = others(seed)
+    own = {f"q:{each}": job(data=f'{{"uuid":{number // 3}}}') for number, each in enumerate(ids)}
+    return {**keys, **own, "q:wait": [*keys["q:wait"], *ids]}
+
+
 @pytest.mark.xdist_group("spark")
-def test_a_scheduler_and_a_flow_in_a_large_queue_refuse_no_diff(
+def test_generated_ids_in_a_large_queue_refuse_no_diff(
     spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second store has other uuids and times; of it two jobs are changed, one of each kind."""
+    """The second store has other uuids and times; of it three jobs are changed, one of each kind, and one is gone."""
     stored: list[StoredSnapshot] = []
     for number, uuid in enumerate(UUIDS):
         prefix = server.fresh_prefix()
-        keys = store(uuid, number * 50, prefix)
+        keys = with_many_uuids(store(uuid, number * 50, prefix), number)
         if number:
-            keys["q:7"]["name"] = keys[f"q:{uuid}"]["name"] = "changed"
+            first, last = others(number)[0], others(number)[-1]
+            keys["q:7"]["name"] = keys[f"q:{uuid}"]["name"] = keys[f"q:{first}"]["name"] = "changed"
+            del keys[f"q:{last}"]
+            keys["q:wait"].remove(last)
         write(server, prefix, keys)
         stored.append(save(spark, RedisSource(redis=server.url, prefix=prefix), tmp_path / str(number)))
         server.remove_prefix(prefix)
     wanted = SnapshotComparison(expected=stored[0], actual=stored[1], folder=tmp_path / "differences")
+    monkeypatch.setattr(generated, "JOBS_TOGETHER", 2)
+    monkeypatch.setattr(generated, "ROWS_PER_SHARE", 100)
     monkeypatch.setattr(planning, "MOST_ROWS_OF_A_WHOLE_QUEUE", 5)
     with pytest.raises(UsageProblem, match="rows of jobs with generated ids"):
         compare_snapshots(spark, wanted)
     monkeypatch.setattr(planning, "MOST_ROWS_OF_A_WHOLE_QUEUE", 50)
     compared = compare_snapshots(spark, wanted)
-    found = sorted((row["class"], row["key"], row["field"]) for row in compared.found.collect())
-    assert found == [("field", "q:7", "name"), ("field", "q:<uuid 1>", "name")]
+    found = {(row["class"], row["key"], row["field"]) for row in compared.found.collect()}
+    alike = [{f"q:{each}" for each in others(0)[three : three + 3]} for three in (0, 27)]
+    changed = {each for each in found if each[1] in alike[0]}
+    gone = {each for each in found if each[1] in alike[1]}
+    assert found - changed - gone == {("field", "q:7", "name"), ("field", f"q:{UUIDS[0]}", "name")}
+    assert [(name, field) for name, _, field in changed] == [("field", "name")]
+    assert [name for name, _, _ in gone] == ["missing"]
     assert compared.hidden["generated-uuids"] > 0
