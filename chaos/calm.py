@@ -28,6 +28,8 @@ from conformance.servers.connection import wait_until
 
 BUSY_S = 12.0
 """How long a worker that is to leave is waited for until it has a job in hand."""
+IN_HAND_MS = 100
+"""So much a job in hand must have still to do: otherwise it may be over before the worker hears that it is to leave."""
 AWAY_S = 2.0
 AWAY_RUNS = 8
 """So many jobs have to begin elsewhere while a worker is away: it could have taken some of them."""
@@ -130,7 +132,7 @@ def keep_calm(system: ChaosSystem, watch: CalmWatch, tested: frozenset[str]) -> 
 def _leave_and_join(worker: ChaosWorker, watch: CalmWatch) -> None:
     """Close its worker of the main queue in the middle of jobs, let others work, and open it again."""
     process = worker.process
-    wait_until(lambda: any(run.queue == MAIN for run in list(worker.running)), deadline_s=BUSY_S)
+    wait_until(lambda: worker.is_at_work(MAIN, for_ms=IN_HAND_MS), deadline_s=BUSY_S)
     worker.leave(MAIN)
     before = watch.began_elsewhere(process.name)
     wait_until(lambda: watch.began_elsewhere(process.name) >= before + AWAY_RUNS, deadline_s=AWAY_S)

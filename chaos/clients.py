@@ -18,6 +18,7 @@ import msgspec
 from chaos.processes import CALL_DEADLINE_MS, ClientProcess
 from chaos.readers import ChaosReader
 from chaos.recorder import HistoryRecorder
+from chaos.run_ends import RunEnds
 from chaos.workload import (
     EVENTS_KEPT,
     LIMITED,
@@ -35,7 +36,6 @@ from conformance.checkers.histories.history import (
     Info,
     Invoke,
     Ok,
-    RunEnded,
     RunStarted,
 )
 from conformance.driver.errors import (
@@ -232,12 +232,16 @@ class ProcessorTimer:
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """A run of a job: an id alone may be that of two jobs, one from before a loss and one from after it."""
+    """A run of a job: an id alone may be that of two jobs, one from before a loss and one from after it.
+
+    `work_ms`: for how long its processor is to work.
+    """
 
     queue: str
     job: str
     token: str
     begun_ms: float
+    work_ms: float
 
 
 class _Turn:
@@ -298,6 +302,7 @@ class ChaosWorker:
         self.running: dict[RunKey, float] = {}
         """Runs whose processor has been called and has not ended, and when that was."""
         self._turns = _Turns()
+        self._run_ends = RunEnds(recorder)
         process.open_handles = self.open_handles
 
     @property
@@ -308,6 +313,11 @@ class ChaosWorker:
     def handle(self, queue: str) -> str:
         """The name of its handle on a queue."""
         return f"{self._label}-{queue}"
+
+    def is_at_work(self, queue: str, *, for_ms: float) -> bool:
+        """Whether it runs a job that is not about to end: it has as much still to do."""
+        later_ms = self._recorder.now_ms() + for_ms
+        return any(run.queue == queue and run.begun_ms + run.work_ms > later_ms for run in list(self.running))
 
     def stop(self) -> None:
         """Listen no more, though the process may live on."""
@@ -383,9 +393,9 @@ class ChaosWorker:
         about = {"process": self.process.name, "queue": queue, "job": job.id, "name": job.name, "token": token}
         begun_ms = self._recorder.now_ms()
         self._recorder.put(RunStarted(at_ms=begun_ms, **about))
-        run = RunKey(queue, job.id, token, begun_ms)
-        self.running[run] = begun_ms
         behaviour = _behaviour_of(job)
+        run = RunKey(queue, job.id, token, begun_ms, behaviour.work_ms)
+        self.running[run] = begun_ms
         outcome = _outcome_of(behaviour, job)
         # Of now: a process that takes this one's place runs the job anew, and knows nothing of this end.
         connection = self.process.connection
@@ -394,13 +404,14 @@ class ChaosWorker:
         def end() -> None:
             # Drivers know a run by its job's id: of two with the same id the older has to be told first.
             turn.wait(CALL_DEADLINE_MS / 1000)
-            self._recorder.put(RunEnded(at_ms=self._recorder.now_ms(), outcome=outcome, **about))
             self.running.pop(run, None)
-            with suppress(DriverBroken, OperationFailed, OperationIndeterminate):
-                value = msgspec.json.encode({"token": token}).decode()
-                resolve = Resolve(job=job.id, outcome=outcome, value_raw=value, message="as ordered", ms=50)
-                connection.call(resolve, handle=self.handle(queue), deadline_ms=CALL_DEADLINE_MS)
+            self._run_ends.end(outcome, about, tell)
             turn.ended.set()
+
+        def tell(outcome: Outcome) -> None:
+            value = msgspec.json.encode({"token": token}).decode()
+            resolve = Resolve(job=job.id, outcome=outcome, value_raw=value, message="as ordered", ms=50)
+            connection.call(resolve, handle=self.handle(queue), deadline_ms=CALL_DEADLINE_MS)
 
         self._timer.after(behaviour.work_ms, end)
 

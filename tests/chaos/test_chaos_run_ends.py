@@ -1,0 +1,49 @@
+"""Clients that cannot end a run in every way: no job of theirs is left in the hands of the kit."""
+
+from __future__ import annotations
+
+from chaos.recorder import HistoryRecorder
+from chaos.run_ends import RunEnds
+from conformance.checkers.histories.history import RunEnded
+from conformance.driver.errors import DriverBroken, OperationUnsupported
+from conformance.driver.ops.worker import Outcome
+
+ABOUT = {"process": "w", "queue": "q", "job": "1", "name": "a", "token": "t"}
+
+
+class ClientWithout:
+    """Notes what it is told, and has no end of one kind."""
+
+    def __init__(self, absent: Outcome) -> None:
+        self.absent = absent
+        self.told: list[Outcome] = []
+
+    def tell(self, outcome: Outcome) -> None:
+        self.told.append(outcome)
+        if outcome == self.absent:
+            raise OperationUnsupported("resolve", "it has none")
+
+
+def outcomes_of(recorder: HistoryRecorder) -> list[str]:
+    return [line.outcome for line in recorder.finish().lines if isinstance(line, RunEnded)]
+
+
+def test_a_run_that_cannot_be_put_back_is_completed_and_it_is_asked_once() -> None:
+    recorder = HistoryRecorder()
+    client, ends = ClientWithout("wait"), RunEnds(recorder)
+    planned: tuple[Outcome, ...] = ("wait", "delay", "wait", "fail", "delay")
+    for outcome in planned:
+        ends.end(outcome, ABOUT, client.tell)
+    assert client.told == ["wait", "complete", "delay", "complete", "fail", "delay"]
+    assert outcomes_of(recorder) == ["complete", "delay", "complete", "fail", "delay"]
+
+
+def test_what_is_not_heard_of_was_ended_as_planned() -> None:
+    """The process died when it was told: the run is over, and nobody knows more."""
+    recorder = HistoryRecorder()
+
+    def die(_outcome: Outcome) -> None:
+        raise DriverBroken("gone")
+
+    RunEnds(recorder).end("wait", ABOUT, die)
+    assert outcomes_of(recorder) == ["wait"]
