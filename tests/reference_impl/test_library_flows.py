@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
 from conformance.reference_impl.errors import Closed, InvalidArgument, PartlyStored
 from conformance.reference_impl.flow_producer import FlowProducer
@@ -157,7 +157,11 @@ def test_a_flow_survives_when_another_client_loads_a_part_of_the_scripts(
     steps(with_queue)
 
 
-def test_a_flow_tells_when_its_scripts_are_forgotten_every_time(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flow_survives_when_its_scripts_are_forgotten_every_time(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen in chaos on a busy machine: half of a flow was there, and its root waited for a child that never came."""
+
     async def with_queue(producer: FlowProducer, queue: Queue) -> None:
         send = producer.connection.transaction
 
@@ -166,9 +170,9 @@ def test_a_flow_tells_when_its_scripts_are_forgotten_every_time(steps: Steps, mo
             return await send(commands)
 
         monkeypatch.setattr(producer.connection, "transaction", always_forgotten)
-        with pytest.raises(NoScriptError, match="several times in a row"):
-            await producer.add(tree("a"))
-        assert await queue.count() == 0
+        flow = await producer.add(tree("a", "b"))
+        assert await queue.getJobState(flow.job.known_id) == "waiting-children"
+        assert await flow.job.getDependenciesCount({"unprocessed": True}) == {"unprocessed": 2}
 
     steps(with_queue)
 

@@ -104,10 +104,6 @@ def script_texts(scripts: ScriptTexts | str | Path | None) -> ScriptTexts | None
     return texts_in_folder(scripts) if isinstance(scripts, (str, Path)) else scripts
 
 
-_ATTEMPTS: Final = 3
-"""So often in a row nobody forgets all scripts just between two commands."""
-
-
 @dataclass(frozen=True)
 class EvalCommand:
     """One script with its KEYS and ARGV."""
@@ -151,21 +147,17 @@ class ScriptRunner:
         """Run scripts in one MULTI. An error stands in the place of its reply.
 
         Scripts are looked up before each MULTI; Node does it once per socket, and loses every flow after SCRIPT FLUSH.
-        What Redis has forgotten between that and EXEC is sent again. That may be a part only: another client may have
-        loaded some of the scripts by then. Raises NoScriptError when Redis keeps on forgetting.
+        What Redis has forgotten between that and EXEC is sent again, by its text, which nobody can forget. That may be
+        a part only: another client may have loaded some of the scripts by then.
         """
-        replies: list[Any] = [None] * len(calls)
-        due = list(range(len(calls)))
-        for _ in range(_ATTEMPTS):
-            sent = [calls[index] for index in due]
-            await self._load_missing(sent)
-            received = await self.connection.transaction([self._by_digest(call) for call in sent])
-            for index, reply in zip(due, received, strict=True):
+        await self._load_missing(calls)
+        replies = await self.connection.transaction([self._by_digest(call) for call in calls])
+        undone = _undone(replies)
+        if undone:
+            received = await self.connection.transaction([self._by_text(calls[index]) for index in undone])
+            for index, reply in zip(undone, received, strict=True):
                 replies[index] = reply
-            due = _undone(due, replies)
-            if not due:
-                return replies
-        raise NoScriptError("Redis has forgotten the scripts of a transaction several times in a row")
+        return replies
 
     async def _load_missing(self, calls: Sequence[EvalCommand]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
@@ -205,11 +197,11 @@ class ScriptRunner:
         return script
 
 
-def _undone(due: Sequence[int], replies: Sequence[Any]) -> list[int]:
+def _undone(replies: Sequence[Any]) -> list[int]:
     """Which calls of a transaction are to be sent again: the forgotten, and what was refused for want of them."""
-    if not any(isinstance(replies[index], NoScriptError) for index in due):
+    if not any(isinstance(reply, NoScriptError) for reply in replies):
         return []
-    return [index for index in due if _is_undone(replies[index])]
+    return [index for index, reply in enumerate(replies) if _is_undone(reply)]
 
 
 def _is_undone(reply: Any) -> bool:
