@@ -115,7 +115,8 @@ def _show(console: Console, session: MutantSession, each: JudgedMutant) -> None:
             by = f"{hunted.case}  {hunted.requirement}{' (warns)' if hunted.warns else ''}"
             console.print(Text(f"killed     {each.key}  by {by}  {hunted.took_s:.1f} s"))
         case "survived" | "unreached":
-            seen = f"{hunted.passed} of {hunted.reach} cases notice nothing" if hunted.passed else "no case gets there"
+            noticed_nothing = f"{hunted.passed} of {hunted.reach} cases notice nothing"
+            seen = hunted.message or (noticed_nothing if hunted.passed else "no case gets there")
             judged = f", {each.judgement.verdict}: {each.judgement.reason}" if each.judgement else ""
             console.print(Text(f"{hunted.fate:10} {each.key}  {seen}{judged}", style="" if each.judgement else "red"))
             if each.judgement is None:

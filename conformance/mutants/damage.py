@@ -10,11 +10,37 @@ from fnmatch import fnmatchcase
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any, Self
 
+from conformance.mutants.witness import Witness
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptText, ScriptTexts
 
 _FILTER = """
 local redis = (function(real)
-  local send, memory = real.call, {}
+  local memory, sent, wrote, inflicted = {}, {}, false, false
+  local reads = {EXISTS = true, GET = true, HEXISTS = true, HGET = true, LLEN = true, LRANGE = true}
+  local function copy(value) return type(value) == "table" and {unpack(value)} or value end
+  local function send(...)
+    local reply = real.call(...)
+    sent[#sent + 1] = {command = {...}, reply = copy(reply)}
+    wrote = wrote or not reads[(...)]
+    return reply
+  end
+  local function same(one, other)
+    if type(one) ~= "table" or type(other) ~= "table" then return one == other end
+    if #one ~= #other then return false end
+    for position, word in ipairs(one) do
+      if word ~= other[position] then return false end
+    end
+    return true
+  end
+  local function is_as_healthy(healthy, command, reply)
+    if reply == nil then return not wrote and same(healthy, command) end
+    return #sent == 1 and same(healthy, sent[1].command) and same(sent[1].reply, reply)
+  end
+  local function note()
+    local slot = string.match(KEYS[1] or "", "{([^}]+)}") or KEYS[1] or ""
+    real.pcall("SET", "%(note)s{" .. slot .. "}", 1, "EX", %(note_s)d)
+    inflicted = true
+  end
   local function at(command, word)
     for position = 2, #command - 1 do
       if command[position] == word then return position + 1 end
@@ -33,17 +59,27 @@ local redis = (function(real)
       table.remove(command, place - 1)
     end
   end
-  local function edit(command) %s end
+  local function edit(command) %(body)s end
+  local function watched(command)
+    local healthy = {unpack(command)}
+    sent, wrote = {}, false
+    local fine, reply = pcall(edit, command)
+    if not inflicted and not (fine and is_as_healthy(healthy, command, reply)) then note() end
+    if not fine then error(reply, 0) end
+    return reply
+  end
   local function call(...)
     local command = {...}
-    local reply = edit(command)
+    local reply = %(edit)s(command)
     if reply ~= nil then return reply end
-    return send(unpack(command))
+    return real.call(unpack(command))
   end
   return setmetatable({call = call}, {__index = real})
 end)(redis)
 """
 """Put before a script, it shadows `redis`: `redis.call` is ours from the first line on, and the text stays as it is."""
+_NOTES_LAST_S = 600
+"""Nobody reads a note later than that (s); Redis forgets it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +96,7 @@ class FilteredScript:
         return hashlib.sha1(self.text.encode(errors="surrogatepass"), usedforsecurity=False).hexdigest()
 
 
-def filtered(script: ScriptText, body: str) -> FilteredScript:
+def filtered(script: ScriptText, body: str, note: str = "") -> FilteredScript:
     """Send the script's commands through a Lua function body.
 
     The body sees `command`, a table of the name and the arguments. What it returns is the reply in place of the
@@ -68,8 +104,17 @@ def filtered(script: ScriptText, body: str) -> FilteredScript:
     redis.call), `memory` (a table that lives as long as the call), `on(command, name)` (whether the key ends with
     `:name`), `event(command)` (name of the event that XADD adds), `at(command, word)` (position of the value after a
     word), `change(command, word, value)` and `drop(command, word)` (the word and its value), KEYS and ARGV.
+
+    With a `note`, a key that begins with it says in Redis that some command was changed, left out, added or answered
+    otherwise. It ends with `{...}`, the slot of the script's keys, where a cluster lets scripts write.
     """
-    return FilteredScript(script.name, script.key_count, _FILTER % body.replace("\n", " ") + script.text)
+    words = {
+        "body": body.replace("\n", " "),
+        "edit": "watched" if note else "edit",
+        "note": note,
+        "note_s": _NOTES_LAST_S,
+    }
+    return FilteredScript(script.name, script.key_count, _FILTER % words + script.text)
 
 
 Function = Callable[..., Any]
@@ -82,11 +127,14 @@ _ABSENT = object()
 class Damage:
     """What is broken about one client. As a context manager, it heals everything at the end.
 
-    Python code is broken for the whole process; Lua only for who uses `scripts`.
+    Python code is broken for the whole process; Lua only for who uses `scripts`. `witness` knows whether broken Python
+    code has had an effect; a broken script leaves a `note` in Redis (see `filtered`).
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, note: str = "") -> None:
         self.name = name
+        self.witness = Witness()
+        self._note = note
         self._filters: list[tuple[str, str]] = []
         self._undo = ExitStack()
 
@@ -114,7 +162,7 @@ class Damage:
             if not matching:
                 raise LookupError(f"mutant {self.name}: no script is called {pattern}")
             for name in matching:
-                broken[name] = filtered(broken[name], body)
+                broken[name] = filtered(broken[name], body, self._note)
         return broken
 
     # Python.
@@ -125,18 +173,21 @@ class Damage:
         Raises LookupError, naming the mutant, where there is none, and where it is called in another way than its
         replacement: such a client would be noticed because it crashes, and not because of its defect.
         """
-        if not hasattr(owner, name):
-            raise LookupError(f"mutant {self.name}: {owner.__name__} has no {name}")
-        if not _is_called_like(getattr(owner, name), replacement):
-            raise LookupError(f"mutant {self.name}: {owner.__name__}.{name} is not called like its replacement")
-        before = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, replacement)
-        self._undo.callback(_restore, owner, name, before)
+        self._put(owner, name, self.witness.replacement(replacement))
 
     def around(self, owner: Any, name: str, wrap: Around) -> None:
-        """Put a broken function around a healthy one."""
+        """Put a broken function around a healthy one. Raises LookupError as `replace` does."""
         healthy = getattr(owner, name, None)
-        self.replace(owner, name, wrap(healthy) if callable(healthy) else None)
+        self._put(owner, name, self.witness.around(healthy, wrap) if callable(healthy) else None)
+
+    def _put(self, owner: Any, name: str, broken: Any) -> None:
+        if not hasattr(owner, name):
+            raise LookupError(f"mutant {self.name}: {owner.__name__} has no {name}")
+        if not _is_called_like(getattr(owner, name), broken):
+            raise LookupError(f"mutant {self.name}: {owner.__name__}.{name} is not called like its replacement")
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, broken)
+        self._undo.callback(_restore, owner, name, before)
 
     def calls(self, script: str, edit: Callable[[EvalCommand], EvalCommand]) -> None:
         """Change the keys and arguments with which the client calls one script."""

@@ -89,7 +89,7 @@ def _choices(mark: pytest.Mark) -> list[dict[str, Any]]:
 class MutantResult:
     """What became of one row: `finding` speaks against it; without one it survived, and `seen` is what was seen.
 
-    `errors`: where the kit or the oracle broke, so that nothing is known.
+    `errors`: where the kit or the oracle broke, so that nothing is known, and why the mutant is none.
     """
 
     row: str
@@ -111,6 +111,10 @@ def wanted_verdict(mutant: Mutant, row: str) -> Verdict:
     return "fail" if must and row not in mutant.warns else "warn"
 
 
+NOTE = "conformance-mutant:"
+"""Keys that begin so say that a broken script has had an effect."""
+
+
 @dataclass
 class MutantDriver(RestartableDriver):
     """A mutant in the place of the client, in this process; where its driver was lost, it is started anew."""
@@ -118,13 +122,15 @@ class MutantDriver(RestartableDriver):
     mutant: Mutant | None = None
     scripts: ScriptTexts = field(default_factory=dict)
     damage: Damage | None = None
+    is_inflicted: bool = False
+    """Whether broken Python code has had an effect since the mutant came."""
 
     def living(self) -> DriverConnection:
         """A living driver."""
         if self.connection is None or not self.connection.alive:
             assert self.mutant is not None
             self.heal()
-            self.damage = Damage(self.mutant.name)
+            self.damage = Damage(self.mutant.name, note=NOTE)
             server = mutant_server(self.mutant, self.damage, self.scripts)
             self.connection = InProcess.start(server, seed=self.seed, label=self.mutant.name)
         return self.connection
@@ -137,6 +143,7 @@ class MutantDriver(RestartableDriver):
     def heal(self) -> None:
         """Undo the damage."""
         if self.damage is not None:
+            self.is_inflicted |= self.damage.witness.inflicted
             self.damage.heal()
             self.damage = None
 
@@ -158,7 +165,9 @@ class MutantRunner:
         """Run the mutant through its scenarios until each of its rows is killed, or none is left."""
         waiting = {row: MutantResult(row, wanted_verdict(mutant, row)) for row in mutant.rows}
         results = list(waiting.values())
-        with self._as_client(mutant):
+        self._is_noted()  # what the mutant before has left
+        noted = False
+        with self._as_client(mutant) as client:
             for case in cases_for(mutant):
                 if not waiting:
                     break
@@ -167,6 +176,9 @@ class MutantRunner:
                 if case.names & set(mutant.by) or waiting.keys() & set(case.scenario.requirements):
                     evidence = run_trial(case.scenario, case.arguments, self._bench, load_ledger())
                     _judge(case, evidence, waiting)
+                    noted |= self._is_noted()
+        if not (noted or client.is_inflicted):
+            _tell_never_reached(results)
         return results
 
     def evidence(self, mutant: Mutant, case: ScenarioCase) -> TrialResult:
@@ -177,14 +189,32 @@ class MutantRunner:
     def _is_possible(self, case: ScenarioCase) -> bool:
         return case.scenario.needs in ("", self._bench.server.mode)
 
+    def _is_noted(self) -> bool:
+        """Whether a broken script has had an effect in Redis since this was asked last."""
+        notes = list(self._bench.redis.scan_iter(match=f"{NOTE}*"))
+        for note in notes:
+            self._bench.redis.delete(note)
+        return bool(notes)
+
     @contextmanager
-    def _as_client(self, mutant: Mutant) -> Iterator[None]:
-        self._bench.client = MutantDriver(Launch(mutant.name, []), 0, mutant=mutant, scripts=self._scripts)
+    def _as_client(self, mutant: Mutant) -> Iterator[MutantDriver]:
+        client = MutantDriver(Launch(mutant.name, []), 0, mutant=mutant, scripts=self._scripts)
+        self._bench.client = client
         try:
-            yield
+            yield client
         finally:
-            self._bench.client.close()
+            client.close()
             self._bench.client = self._no_client
+
+
+def _tell_never_reached(results: Sequence[MutantResult]) -> None:
+    """Nothing was broken: whoever survived might be healthy, and who was noticed was so by something else."""
+    for result in results:
+        if result.finding is None:
+            why = "none of its cases runs its broken code, or it does there what the healthy client does"
+        else:
+            why = f"its broken code has had no effect, and yet there is {result.finding.message}"
+        result.errors.append(f"never reached: {why}")
 
 
 def cases_for(mutant: Mutant) -> Sequence[ScenarioCase]:

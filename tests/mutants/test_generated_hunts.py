@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from conformance.mutants.generated.reach import CaseReach, case_names, reaching
 from conformance.mutants.generated.record import KillMatrixRecord, read_record, write_record
 from conformance.mutants.generated.recording import Recorder
 from conformance.mutants.generated.store import Store, fingerprint
+from conformance.mutants.generated.sweep import Sweep
 from conformance.mutants.matrix import ScenarioCase, all_cases
 from conformance.reference_impl.scripts.runner import ScriptTexts
 
@@ -105,7 +107,7 @@ def test_a_change_of_lua_is_noticed_by_the_first_case_that_looks(catalogue: Cata
 def test_a_mutant_is_the_client_but_for_the_change(hunter: Hunter, cases: dict[str, ScenarioCase]) -> None:
     """Also where what the client can do hangs on how it is started."""
     deep = [name for name in cases if name.startswith("edge-json/deep_data")][:2]
-    assert _hunt(hunter, UNCHANGED, deep) == ([HuntedCase(name) for name in deep], "", [])
+    assert _hunt(hunter, UNCHANGED, deep) == ([HuntedCase(name, arrived=False) for name in deep], "", [])
 
 
 def test_what_the_healthy_client_does_not_pass_either_is_not_noticed(
@@ -123,6 +125,40 @@ def test_what_the_healthy_client_does_not_pass_either_is_not_noticed(
 def test_a_change_that_changes_nothing_is_not_noticed(hunter: Hunter) -> None:
     harmless = _in_python("queue.py", "from __future__", "# nothing\nfrom __future__")
     assert _hunt(hunter, harmless, [PLAIN, LIFO]) == ([HuntedCase(PLAIN), HuntedCase(LIFO)], "", [])
+
+
+def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalogue) -> None:
+    elsewhere = _in_python("queue.py", "await self.connection", "await self.connection")
+    unwanted = _in_lua(catalogue, "drain", "main", "drop-call")
+    for mutant in (elsewhere, unwanted):
+        assert _hunt(hunter, mutant, [PLAIN]) == ([HuntedCase(PLAIN, arrived=False)], "", [])
+
+
+def test_what_is_noticed_before_the_change_has_run_was_not_the_change(
+    hunter: Hunter, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hunting, "launch_of", lambda mutant, _arrived: launch_of(mutant))
+    said, broken, problems = hunter.hunt(
+        _in_lua(catalogue, "addStandardJob", "addJobInTargetList", "drop-call"), [LIFO]
+    )
+    assert (said, broken) == ([], "")
+    assert f"{LIFO}: what is changed never ran, and yet there is" in problems[0]
+
+
+def test_a_hunt_that_never_reached_its_mutant_says_so(tmp_path: Path) -> None:
+    store = Store({"a": "1", "b": "1"}, tmp_path)
+    store.keep_sayings(MUTANT, [HuntedCase("a", arrived=False), HuntedCase("b", arrived=False)])
+    reaches = {case: _reach(case, s=[4]) for case in ("a", "b")}
+    with ProcessPoolExecutor(1) as pool:
+        sweep = Sweep(reaches, store, pool, 1, 10, lambda _mutant: b"", Likelihood())
+        [never] = sweep.hunt([MUTANT])
+        assert (never.fate, never.passed) == ("unreached", 2)
+        assert never.message == (
+            "never reached: the script was not called in any of the 2 cases that pass it on the healthy client"
+        )
+        store.keep_sayings(MUTANT, [HuntedCase("b")])
+        [survivor] = sweep.hunt([MUTANT])
+        assert (survivor.fate, survivor.message) == ("survived", "")
 
 
 CLOSED_HOLES: dict[str, str] = tomllib.loads((Path(__file__).parent / "closed_holes.toml").read_text("utf-8"))

@@ -167,6 +167,7 @@ def reader_replays(damage: Damage) -> None:
         async def find_start(reader: QueueEvents) -> None:
             if vars(reader)["_last_id"] is None:
                 vars(reader)["_last_id"] = "0-0"
+                damage.witness.note()
             await start(reader)
 
         return find_start

@@ -74,6 +74,7 @@ def reads_from_now(damage: Damage) -> None:
                 await read(reader)
             except Exception:
                 vars(reader)["_last_id"] = None
+                damage.witness.note()
                 raise
 
         return read_or_forget
@@ -189,6 +190,7 @@ def error_ends_worker(damage: Damage) -> None:
         def report_and_stop(worker: Worker, error: BaseException) -> None:
             report(worker, error)
             worker.paused = True
+            damage.witness.note()
 
         return report_and_stop
 

@@ -379,6 +379,7 @@ def update_tells(damage: Damage) -> None:
             await update(job, data)
             command = ("XADD", job.owner.keys.key("events"), "*", "event", "updated", "jobId", job.id)
             await job.owner.connection.command(*command)
+            damage.witness.note()
 
         return update_data
 

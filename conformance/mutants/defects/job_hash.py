@@ -140,6 +140,7 @@ def one_stacktrace(damage: Damage) -> None:
         def remember_stack(job: Job, error: BaseException) -> None:
             remember(job, error)
             job.stacktrace = job.stacktrace[-1:]
+            damage.witness.note()
 
         return remember_stack
 
@@ -154,6 +155,7 @@ def no_stacktrace(damage: Damage) -> None:
         def remember_stack(job: Job, error: BaseException) -> None:
             remember(job, error)
             job.stacktrace = []
+            damage.witness.note()
 
         return remember_stack
 

@@ -326,6 +326,7 @@ def worker_limits_all(damage: Damage) -> None:
         async def start_and_limit(checker: StalledChecker) -> None:
             worker: Worker = vars(checker)["_worker"]
             await worker.connection.command("HSET", worker.keys.key("meta"), "concurrency", int(worker.concurrency))
+            damage.witness.note()
             await start(checker)
 
         return start_and_limit

@@ -38,6 +38,7 @@ def complains(damage: Damage) -> None:
             emit_drained(fetcher)
             worker: Worker = vars(fetcher)["_worker"]
             worker.emit("error", BullMQError("no job"))
+            damage.witness.note()
 
         return emit_and_complain
 
@@ -71,6 +72,7 @@ def close_hangs(damage: Damage) -> None:
         async def close_late(worker: Worker, force: bool = False) -> None:
             while not force:
                 await worker.rest(POLL_S)
+                damage.witness.note()
             await close(worker, force)
 
         return close_late
@@ -105,6 +107,7 @@ def error_ends_loop(damage: Damage) -> None:
         async def fail_and_stop(processing: JobRunner, *args: Any) -> Job | None:
             worker: Worker = vars(processing)["_worker"]
             worker.paused = True
+            damage.witness.note()
             following: Job | None = await fail(processing, *args)
             return following
 
@@ -151,6 +154,7 @@ def nameless_jobs(damage: Damage) -> None:
             job: Job | None = await take(fetcher, fetched, token)
             if job is not None:
                 job.name = ""
+                damage.witness.note()
             return job
 
         return take_nameless

@@ -198,6 +198,7 @@ def checked_rarely(damage: Damage) -> None:
         async def run_after_a_while(checker: StalledChecker) -> None:
             worker: Worker = vars(checker)["_worker"]
             await asyncio.sleep(worker.opts["stalledInterval"] * 6 / 1000)
+            damage.witness.note()
             await run(checker)
 
         return run_after_a_while

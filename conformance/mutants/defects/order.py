@@ -126,6 +126,7 @@ def meta_limit_ignored(damage: Damage) -> None:
         async def write_meta(queue: Queue) -> None:
             await write(queue)
             await queue.connection.at_once("HSET", queue.keys.key("meta"), "opts.maxLenEvents", 10_000)
+            damage.witness.note()
 
         return write_meta
 
@@ -146,6 +147,7 @@ def own_index(damage: Damage) -> None:
         async def add_and_index(queue: Queue, *args: object) -> object:
             job = await add(queue, *args)
             await queue.connection.command("SADD", queue.keys.key("index"), job.id)
+            damage.witness.note()
             return job
 
         return add_and_index

@@ -59,6 +59,7 @@ def _sweeps_after(damage: Damage, script: str, name: str) -> None:
                     text for text in (*call.keys, *call.arguments) if isinstance(text, str) and text.endswith(":")
                 )
                 await runner.connection.command("DEL", base + name)
+                damage.witness.note()
             return reply
 
         return run_and_sweep

@@ -161,6 +161,7 @@ def stacktrace_unlimited(damage: Damage) -> None:
             older = job.stacktrace
             remember(job, error)
             job.stacktrace = [*older, job.stacktrace[-1]]
+            damage.witness.note()
 
         return remember_all
 
@@ -176,6 +177,7 @@ def stacktrace_oldest(damage: Damage) -> None:
             older = job.stacktrace
             remember(job, error)
             job.stacktrace = [*older, job.stacktrace[-1]][: job.opts.get("stackTraceLimit")]
+            damage.witness.note()
 
         return remember_oldest
 
@@ -191,6 +193,7 @@ def stacktrace_newest_first(damage: Damage) -> None:
             job.stacktrace = job.stacktrace[1:] + job.stacktrace[:1]
             remember(job, error)
             job.stacktrace = job.stacktrace[-1:] + job.stacktrace[:-1]
+            damage.witness.note()
 
         return remember_first
 
@@ -231,6 +234,7 @@ def _edit_attempts(damage: Damage, edit: Function) -> None:
         async def retry_delay(job: Job, error: BaseException) -> Any:
             stated = job.opts
             job.opts = {**stated, "attempts": edit(stated.get("attempts") or 1)}
+            damage.witness.note()
             try:
                 return await delay(job, error)
             finally:

@@ -71,6 +71,7 @@ def looks_at_all_keys(damage: Damage) -> None:
             if connection not in looked:  # the command itself waits for the connection to be ready
                 looked.add(connection)
                 await connection.command("KEYS", "bull:*")
+                damage.witness.note()
 
         return look_and_connect
 

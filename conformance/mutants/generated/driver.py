@@ -13,11 +13,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
 from types import CodeType, ModuleType
 
 import msgspec
 
 from conformance.environment.clients import Launch
+from conformance.mutants.generated.arrival import ARRIVED, REPORT, Arrival, ArrivingScripts, with_arrival
 from conformance.mutants.generated.change import Edit, GeneratedMutant
 from conformance.mutants.generated.lua_syntax import ends_for_certain
 from conformance.problems import Problem
@@ -33,10 +35,13 @@ UNCHANGED = GeneratedMutant("python", "", "", 0, "none", Edit(0, 0, ""), (), "un
 """The healthy reference, started as mutants are: what notices this one, notices the way in which they are started."""
 
 
-def launch_of(mutant: GeneratedMutant) -> Launch:
-    """How the mutant's driver is started."""
+def launch_of(mutant: GeneratedMutant, arrived: Path | None = None) -> Launch:
+    """How the mutant's driver is started; once it has come to the change, there is the file `arrived`."""
     command = [sys.executable, "-m", "conformance.mutants.generated.driver", mutant.key]
-    return Launch(f"mutant {mutant.key}", command, {GIVEN: msgspec.json.encode(mutant).decode()})
+    environment = {GIVEN: msgspec.json.encode(mutant).decode()}
+    if arrived is not None:
+        environment[REPORT] = str(arrived)
+    return Launch(f"mutant {mutant.key}", command, environment)
 
 
 @dataclass(frozen=True)
@@ -58,20 +63,25 @@ class ChangedScript:
 class _ChangedLoader(SourceFileLoader):
     """Loads one module of the reference with the change in it; never from or into a cache of bytecode."""
 
-    def __init__(self, name: str, path: str, mutant: GeneratedMutant) -> None:
+    def __init__(self, name: str, path: str, mutant: GeneratedMutant, arrival: Arrival) -> None:
         super().__init__(name, path)
-        self._mutant = mutant
+        self._mutant, self._arrival = mutant, arrival
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
-        return compile(self._mutant.edit.applied(self.get_data(path)), path, "exec", dont_inherit=True)
+        edit = self._mutant.edit
+        return compile(with_arrival(edit.applied(self.get_data(path)), edit.start), path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)[ARRIVED] = self._arrival
+        super().exec_module(module)
 
 
 class _Changing(importlib.abc.MetaPathFinder):
     """Finds the module that is to be changed."""
 
-    def __init__(self, mutant: GeneratedMutant) -> None:
-        self._mutant = mutant
+    def __init__(self, mutant: GeneratedMutant, arrival: Arrival) -> None:
+        self._mutant, self._arrival = mutant, arrival
         self._module = f"{_PACKAGE}.{mutant.file.removesuffix('.py').replace('/', '.')}"
 
     def find_spec(
@@ -80,14 +90,15 @@ class _Changing(importlib.abc.MetaPathFinder):
         spec = PathFinder.find_spec(fullname, path, target) if fullname == self._module else None
         if spec is None or spec.origin is None:
             return None
-        loader = _ChangedLoader(fullname, spec.origin, self._mutant)
+        loader = _ChangedLoader(fullname, spec.origin, self._mutant, self._arrival)
         return importlib.machinery.ModuleSpec(fullname, loader, origin=spec.origin)
 
 
 def serve(mutant: GeneratedMutant) -> None:
     """Serve stdin and stdout with the broken client. Nothing of the reference may be imported before."""
+    arrival = Arrival.from_environment()
     if mutant.language == "python":
-        sys.meta_path.insert(0, _Changing(mutant))
+        sys.meta_path.insert(0, _Changing(mutant, arrival))
     from conformance.reference_impl.driver.main import DEEPEST_JSON, make_server, use_fast_loop  # noqa: PLC0415 - see above
     from conformance.reference_impl.scripts.runner import ScriptText, official_scripts  # noqa: PLC0415 - see above
 
@@ -98,7 +109,7 @@ def serve(mutant: GeneratedMutant) -> None:
         scripts[mutant.file] = ChangedScript(healthy.name, healthy.key_count, changed.decode())
     sys.setrecursionlimit(DEEPEST_JSON)
     use_fast_loop()
-    server = make_server(lambda: scripts)
+    server = make_server(lambda: ArrivingScripts(scripts, mutant.file, arrival))
     server.client["name"] = "generated mutant"
     server.run()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import msgspec
@@ -23,8 +25,9 @@ Fate = Literal["killed", "survived", "unreached", "broken", "undecided"]
 class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What became of a mutant.
 
-    `fate`: a case noticed; no case did; no case reaches it; its driver does not even start; the machine was too busy
-    for any case to tell. `case`, `requirement`, `message`: who noticed what; only a warning if `warns`. `played`: how
+    `fate`: a case noticed; no case did; no case reaches it, or `passed` do so on the healthy client only, and not on
+    the mutant; its driver does not even start; the machine was too busy for any case to tell. `case`, `requirement`,
+    `message`: who noticed what; only a warning if `warns`. `played`: how
     many cases were needed. `took_s`: how long all that took (s). `passed`: how many cases noticed nothing, of those
     that `reach` it. `problems`: cases in which the kit or the oracle broke.
     """
@@ -43,12 +46,16 @@ class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class HuntedCase(msgspec.Struct, frozen=True):
-    """What one case said of a mutant. `requirement` is empty where it noticed nothing."""
+    """What one case said of a mutant. `requirement` is empty where it noticed nothing.
+
+    `arrived`: whether the mutant had come to what is changed in it by then, in this case or before.
+    """
 
     case: str
     requirement: str = ""
     message: str = ""
     warns: bool = False
+    arrived: bool = True
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -138,26 +145,28 @@ class Hunter:
     def hunt(self, mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase], str, list[str]]:
         """Play the cases until one notices: what each said; why the driver does not start; what broke in the kit."""
         self._player.forget()
-        client = RestartableDriver(launch_of(mutant), 0)
         said: list[HuntedCase] = []
         problems: list[str] = []
-        try:
-            if not self._starts(client):
-                return said, "", [f"{mutant.key}: on this machine not even the healthy client starts"]
-            for name in names:
-                if self._is_over():
-                    break
-                played = self._judged(name, client)
-                if played.error:
-                    problems.append(f"{name}: {played.error}")
-                    continue
-                said.append(_said(name, played))
-                if played.against is not None:
-                    break
-        except DriverBroken as broken:
-            return said, str(broken), problems
-        finally:
-            client.close()
+        with TemporaryDirectory() as folder:
+            arrived = Path(folder) / "arrived"
+            client = RestartableDriver(launch_of(mutant, arrived), 0)
+            try:
+                if not self._starts(client):
+                    return said, "", [f"{mutant.key}: on this machine not even the healthy client starts"]
+                for name in names:
+                    if self._is_over():
+                        break
+                    case = _said(name, self._judged(name, client), has_arrived=arrived.exists())
+                    if isinstance(case, str):
+                        problems.append(case)
+                        continue
+                    said.append(case)
+                    if case.requirement:
+                        break
+            except DriverBroken as broken:
+                return said, str(broken), problems
+            finally:
+                client.close()
         return said, "", problems
 
     def _starts(self, client: RestartableDriver) -> bool:
@@ -201,7 +210,13 @@ def _undecided(played: PlayedCase, control: PlayedCase) -> PlayedCase:
     return PlayedCase(None, "pass", why, starved=control.starved, took_ms=played.took_ms)
 
 
-def _said(name: str, played: PlayedCase) -> HuntedCase:
+def _said(name: str, played: PlayedCase, *, has_arrived: bool) -> HuntedCase | str:
+    """What a case said of a mutant, or why it says nothing."""
+    if played.error:
+        return f"{name}: {played.error}"
     if played.against is None:
-        return HuntedCase(name)
-    return HuntedCase(name, played.against.requirement, printable(played.against.message), played.verdict == "warn")
+        return HuntedCase(name, arrived=has_arrived)
+    message = printable(played.against.message)
+    if not has_arrived:
+        return f"{name}: what is changed never ran, and yet there is {message}"
+    return HuntedCase(name, played.against.requirement, message, played.verdict == "warn")

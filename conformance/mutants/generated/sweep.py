@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, as_completed, wait
 from dataclasses import dataclass, field
 
+import msgspec
+
 from conformance.mutants.generated import workers
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Likelihood
+from conformance.mutants.generated.hunting import Fate, HuntedCase, HuntedMutant, Likelihood
 from conformance.mutants.generated.reach import CaseReach, reaching
 from conformance.mutants.generated.store import Store, fingerprint
 
@@ -90,7 +92,7 @@ class Sweep:
             self.likelihood.note(mutant, noticed[0].case)
             return _killed(mutant, noticed[0], 0, 0.0, [])
         if len(known) >= min(len(reachable), self.most):
-            return HuntedMutant(key=mutant.key, fate="survived", passed=len(known), reach=len(reachable))
+            return _alive(mutant, known, len(reachable))
         return None
 
     def _concluded(self, mutant: GeneratedMutant, hunted: _Hunted, took_s: float) -> HuntedMutant:
@@ -102,15 +104,19 @@ class Sweep:
         if noticed:
             self.store.keep_kill(self.likelihood.note(mutant, noticed[0].case))
             return _killed(mutant, noticed[0], len(said), took_s, problems)
-        return HuntedMutant(
-            key=mutant.key,
-            fate="survived" if said else "undecided",
-            played=len(said),
-            took_s=took_s,
-            passed=len({each.case for each in said} | self._known.get(fingerprint(mutant), {}).keys()),
-            reach=sum(1 for _ in reaching(mutant, self.reaches.values())),
-            problems=problems,
-        )
+        passed = self._known.get(fingerprint(mutant), {}) | {each.case: each for each in said}
+        alive = _alive(mutant, passed, sum(1 for _ in reaching(mutant, self.reaches.values())))
+        fate: Fate = alive.fate if said else "undecided"
+        return msgspec.structs.replace(alive, fate=fate, played=len(said), took_s=took_s, problems=problems)
+
+
+def _alive(mutant: GeneratedMutant, passed: Mapping[str, HuntedCase], reach: int) -> HuntedMutant:
+    """Nothing noticed it. A mutant that never came to what is changed in it is none; that says nothing of the gate."""
+    if any(case.arrived for case in passed.values()):
+        return HuntedMutant(key=mutant.key, fate="survived", passed=len(passed), reach=reach)
+    what = "the script was not called" if mutant.language == "lua" else "what is changed did not run"
+    message = f"never reached: {what} in any of the {len(passed)} cases that pass it on the healthy client"
+    return HuntedMutant(key=mutant.key, fate="unreached", message=message, passed=len(passed), reach=reach)
 
 
 def _killed(mutant: GeneratedMutant, by: HuntedCase, played: int, took_s: float, problems: list[str]) -> HuntedMutant:
