@@ -107,6 +107,21 @@ def test_a_priority_with_a_fraction_is_refused(client: Participant) -> None:
     _refused(client, {"priority": 1.5})
 
 
+@pytest.mark.parametrize(
+    "opts",
+    [
+        {"attempts": 2, "backoff": {"type": "fixed", "delay": 10, "jitter": -0.5}},
+        {"attempts": 2, "backoff": {"type": "exponential", "delay": 10, "jitter": 1.5}},
+        {"failParentOnFailure": True, "removeDependencyOnFailure": True},
+        {"continueParentOnFailure": True, "ignoreDependencyOnFailure": True},
+    ],
+)
+@scenario("add.options-refused")
+def test_options_that_make_no_sense_are_refused(client: Participant, opts: dict[str, Any]) -> None:
+    """A jitter that is no share of the delay, and two answers to the question of what a failed child means."""
+    _refused(client, opts)
+
+
 @pytest.mark.parametrize("job_id", ["12", "-5"])
 @scenario("add.custom-id.integer-refused")
 def test_an_integer_id_is_refused(client: Participant, job_id: str) -> None:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from conformance.driver.ops.worker import PauseWorker, ResumeWorker
 from conformance.participants.expect import between, equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -119,3 +124,39 @@ def test_an_error_fails_one_job_only(client: Participant) -> None:
     equal((queue.redis.state("1"), queue.redis.state("2")), (["failed"], ["completed"]), "only one job failed")
     equal(queue.redis.field("1", "failedReason"), "thrown", "the reason is what was thrown")
     worker.close()
+
+
+@scenario("liveness.tells", clock="real")
+def test_a_worker_tells_what_happens(client: Participant) -> None:
+    """Its listeners hear of every job, of the end of the work, and of what is done to the worker."""
+    queue = client.queue()
+    good, bad = queue.add("good", {"steps": []}), queue.add("bad", {"steps": [{"do": "throw", "message": "no"}]})
+    worker = client.worker("steps")
+    for event, job in (("active", good), ("completed", good), ("active", bad), ("failed", bad), ("drained", None)):
+        worker.wait_local(event, job)
+    worker.call(PauseWorker())
+    worker.wait_local("paused")
+    worker.call(ResumeWorker())
+    worker.wait_local("resumed")
+    worker.close()
+    worker.wait_local("closed")
+
+
+@pytest.mark.parametrize(
+    ("least", "too_small"),
+    [
+        ({"concurrency": 1}, {"concurrency": 0}),
+        ({"drainDelay": 1}, {"drainDelay": 0}),
+        ({"maxStalledCount": 0}, {"maxStalledCount": -1}),
+        ({"maxStartedAttempts": 0}, {"maxStartedAttempts": -1}),
+        ({"stalledInterval": 1}, {"stalledInterval": 0}),
+    ],
+)
+@scenario("liveness.options-refused", clock="real", compare=False)
+def test_options_out_of_range_are_refused(
+    client: Participant, least: dict[str, Any], too_small: dict[str, Any]
+) -> None:
+    """A worker that never looked again, or ran nothing, would be worse than none."""
+    with client.refuses("invalid-argument", f"{too_small} is refused"):
+        client.worker("noop", **too_small)
+    client.worker("noop", **least).close()

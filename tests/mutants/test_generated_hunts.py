@@ -11,16 +11,17 @@ import pytest
 
 from conformance.environment.clients import find_toolchain
 from conformance.environment.drivers import RestartableDriver
+from conformance.findings import Finding
 from conformance.mutants.generated import hunting, player
 from conformance.mutants.generated.catalogue import REFERENCE, Catalogue
 from conformance.mutants.generated.change import Edit, GeneratedMutant, Place
 from conformance.mutants.generated.command import quick_cases
 from conformance.mutants.generated.driver import UNCHANGED, launch_of
-from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood, stems
+from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood, stems, telling
 from conformance.mutants.generated.judgements import Judgement, judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.page import kill_matrix_page
-from conformance.mutants.generated.player import Player, PlayerSetting
+from conformance.mutants.generated.player import PlayedCase, Player, PlayerSetting
 from conformance.mutants.generated.rates import KillRate
 from conformance.mutants.generated.reach import CaseReach, case_names, reaching
 from conformance.mutants.generated.record import KillMatrixRecord, read_record, write_record
@@ -125,6 +126,45 @@ def test_what_the_healthy_client_does_not_pass_either_is_not_noticed(
 def test_a_change_that_changes_nothing_is_not_noticed(hunter: Hunter) -> None:
     harmless = _in_python("queue.py", "from __future__", "# nothing\nfrom __future__")
     assert _hunt(hunter, harmless, [PLAIN, LIFO]) == ([HuntedCase(PLAIN), HuntedCase(LIFO)], "", [])
+
+
+def _noticed(requirement: str) -> PlayedCase:
+    finding = Finding(
+        requirement=requirement,
+        source="assertion",
+        kind="wrong-value",
+        severity="wrong-behaviour",
+        where="answer",
+        key="",
+        expected="1",
+        actual="2",
+        message=f"{requirement} is violated",
+    )
+    return PlayedCase(finding, "fail", "", starved=False, took_ms=1.0)
+
+
+NOTHING = PlayedCase(None, "pass", "", starved=False, took_ms=1.0)
+
+
+@pytest.mark.parametrize(
+    ("requirements", "played", "named"),
+    [
+        (["", "script.keys", "", "pause.answer", "add.lifo"], 4, "pause.answer"),
+        (["edge.texts", "add.lifo"], 2, "add.lifo"),
+        (["script.keys", "eviction.meta", *[""] * 20], 13, "script.keys"),
+        (["", ""], 2, None),
+    ],
+)
+def test_the_rule_that_is_broken_is_looked_for(
+    hunter: Hunter, monkeypatch: pytest.MonkeyPatch, requirements: list[str], played: int, named: str | None
+) -> None:
+    answers = {str(case): _noticed(row) if row else NOTHING for case, row in enumerate(requirements)}
+    monkeypatch.setattr(hunter, "_starts", lambda _client: True)
+    monkeypatch.setattr(hunter, "_judged", lambda name, _client: answers[name])
+    monkeypatch.setattr(Path, "exists", lambda _file: True)
+    said, _, _ = hunter.hunt(MUTANT, list(answers))
+    best = telling(said)
+    assert (len(said), best and best.requirement) == (played, named)
 
 
 def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalogue) -> None:
@@ -246,7 +286,7 @@ def test_a_case_that_speaks_of_the_same_is_played_early() -> None:
     reaches = [_reach("add/x", 1.0), _reach("deduplication/an_id_is_freed", 2.0)]
     ordered = Likelihood().ordered(MUTANT, reaches, b"removeDeduplicationKeyIfNeeded(jobKey)")
     assert [each.case for each in ordered] == ["deduplication/an_id_is_freed", "add/x"]
-    assert stems("removeDeduplicationKey jobKey") == {"remov", "dedup"}
+    assert stems("removeDeduplicationKey jobKey") == {"remo", "dedu"}
 
 
 def test_cases_have_names_of_their_own(cases: dict[str, ScenarioCase]) -> None:

@@ -209,6 +209,13 @@ def size_limit_excluded(damage: Damage) -> None:
     damage.around(options, "_validate_size", lambda healthy: lambda name, limit, text: healthy(name, limit, text + "x"))
 
 
+@mutant("add.senseless-options", kills=("add.options-refused",))
+def senseless_options(damage: Damage) -> None:
+    """A job is added with options that contradict each other or mean nothing."""
+    damage.replace(options, "_validate_exclusive", lambda _options: None)
+    damage.replace(options, "_validate_jitter", lambda _chosen: None)
+
+
 @mutant("add.pause-ignored", kills=("add.paused.parks", "interop.pause", "interop.pause.mixed"))
 def pause_ignored(damage: Damage) -> None:
     """A plain job waits, also while the queue is paused."""

@@ -10,6 +10,7 @@ from conformance.mutants.registry import mutant
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import FetchReply
+from conformance.reference_impl.workers import worker as worker_module
 from conformance.reference_impl.workers.fetching import JobFetcher
 from conformance.reference_impl.workers.loop import JobRunner
 from conformance.reference_impl.workers.worker import Worker
@@ -160,3 +161,23 @@ def nameless_jobs(damage: Damage) -> None:
         return take_nameless
 
     damage.around(JobFetcher, "take", broken)
+
+
+@mutant("worker.keeps-its-end-to-itself", kills=("liveness.tells",))
+def keeps_its_end_to_itself(damage: Damage) -> None:
+    """A worker does not tell that it is closed."""
+
+    def broken(emit: Function) -> Function:
+        def emit_others(worker: Worker, event: str, *args: Any) -> None:
+            if event != "closed":
+                emit(worker, event, *args)
+
+        return emit_others
+
+    damage.around(Worker, "emit", broken)
+
+
+@mutant("worker.takes-any-options", kills=("liveness.options-refused",))
+def takes_any_options(damage: Damage) -> None:
+    """A worker looks at no option before it begins."""
+    damage.replace(worker_module, "check_options", lambda _opts: None)

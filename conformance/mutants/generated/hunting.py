@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -57,6 +57,23 @@ class HuntedCase(msgspec.Struct, frozen=True):
     warns: bool = False
     arrived: bool = True
 
+    @property
+    def names_the_row(self) -> bool:
+        """Whether what it noticed is the rule that is broken, and not only one that every breach of others touches."""
+        return bool(self.requirement) and not self.requirement.startswith(_GENERAL)
+
+
+_GENERAL = ("script.", "edge.", "eviction.")
+"""Rows about everything that is sent, about odd values, and about what is missing: many a mutant violates them, too."""
+_FOR_THE_NAME = 12
+"""So many more cases are played for the rule that is broken, where only a general one is known to be violated."""
+
+
+def telling(sayings: Iterable[HuntedCase]) -> HuntedCase | None:
+    """The case that says best what is broken; None where none noticed anything."""
+    noticed = [each for each in sayings if each.requirement]
+    return next((each for each in noticed if each.names_the_row), noticed[0] if noticed else None)
+
 
 class Kill(msgspec.Struct, frozen=True):
     """A case noticed a mutant; `near` are the neighbourhoods of the mutant, the closest first."""
@@ -98,8 +115,8 @@ class Likelihood:
         )
 
 
-_STEM = 5
-"""So many letters tell `deduplicateJob` to be about what `deduplication/an_id_is_freed` is about."""
+_STEM = 4
+"""So many letters tell `closeAll` to be about what `closing_meets_a_fetch` is about."""
 _WORD = re.compile(r"[A-Z]?[a-z]+")
 _EVERYWHERE = frozenset({"job", "jobs", "queue", "key", "keys"})
 
@@ -143,7 +160,10 @@ class Hunter:
         self._healthy.close()
 
     def hunt(self, mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase], str, list[str]]:
-        """Play the cases until one notices: what each said; why the driver does not start; what broke in the kit."""
+        """Play the cases until one notices: what each said; why the driver does not start; what broke in the kit.
+
+        Where what it noticed is general, a few more are played for the rule that is broken.
+        """
         self._player.forget()
         said: list[HuntedCase] = []
         problems: list[str] = []
@@ -153,21 +173,29 @@ class Hunter:
             try:
                 if not self._starts(client):
                     return said, "", [f"{mutant.key}: on this machine not even the healthy client starts"]
-                for name in names:
-                    if self._is_over():
-                        break
+                for name in self._to_play(names, said):
                     case = _said(name, self._judged(name, client), has_arrived=arrived.exists())
                     if isinstance(case, str):
                         problems.append(case)
                         continue
                     said.append(case)
-                    if case.requirement:
-                        break
             except DriverBroken as broken:
                 return said, str(broken), problems
             finally:
                 client.close()
         return said, "", problems
+
+    def _to_play(self, names: Sequence[str], said: Sequence[HuntedCase]) -> Iterator[str]:
+        """One case after the other, as long as `said`, to which each is added, does not tell what is broken."""
+        left = len(names)
+        for name in names:
+            best = telling(said)
+            if best is not None:
+                left = 0 if best.names_the_row else min(left, _FOR_THE_NAME)
+            if left <= 0 or self._is_over():
+                return
+            left -= 1
+            yield name
 
     def _starts(self, client: RestartableDriver) -> bool:
         """Start a client; False where the machine is too busy to start any. Raises DriverBroken if it alone fails."""

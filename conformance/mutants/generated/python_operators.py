@@ -26,6 +26,8 @@ _OPPOSITES: dict[type[ast.cmpop], str] = {
 }
 _UNSEEN = frozenset({"cast", "debug", "info", "warning", "error", "exception"})
 """Calls that no other client can see: what goes to the log, and to the type checker."""
+_TELEMETRY = frozenset({"addEvent", "describe", "recordException", "setAttributes", "trace"})
+"""Calls that tell of spans: no operation of a driver turns telemetry on."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_FUNCTIONS, ast.ClassDef)
 
@@ -123,7 +125,9 @@ def _is_unseen(parent: ast.AST, node: ast.AST) -> bool:
     if isinstance(node, ast.arg | ast.Import | ast.ImportFrom | ast.Assert | ast.JoinedStr):
         return True
     if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant) or _is_unseen_call(node.value)
+        return isinstance(node.value, ast.Constant) or _is_call_of(node.value, _UNSEEN | _TELEMETRY)
+    if isinstance(parent, ast.withitem):
+        return _is_call_of(node, _TELEMETRY)
     if isinstance(parent, ast.Raise):
         return isinstance(node, ast.Call)
     if isinstance(parent, ast.AnnAssign) and node is parent.annotation:
@@ -135,8 +139,11 @@ def _is_unseen(parent: ast.AST, node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-def _is_unseen_call(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _UNSEEN
+def _is_call_of(node: ast.AST, names: frozenset[str]) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name in names
+    return False
 
 
 def _places(module: Module, scene: _Scene, readers: Callable[[str], tuple[Place, ...]]) -> tuple[Place, ...]:

@@ -11,7 +11,7 @@ import msgspec
 
 from conformance.mutants.generated import workers
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import Fate, HuntedCase, HuntedMutant, Likelihood
+from conformance.mutants.generated.hunting import Fate, HuntedCase, HuntedMutant, Likelihood, telling
 from conformance.mutants.generated.reach import CaseReach, reaching
 from conformance.mutants.generated.store import Store, fingerprint
 
@@ -87,10 +87,10 @@ class Sweep:
         if not reachable:
             return HuntedMutant(key=mutant.key, fate="unreached")
         known = {case: said for case, said in self._known.get(fingerprint(mutant), {}).items() if case in reachable}
-        noticed = [said for said in known.values() if said.requirement]
-        if noticed:
-            self.likelihood.note(mutant, noticed[0].case)
-            return _killed(mutant, noticed[0], 0, 0.0, [])
+        noticed = telling(known.values())
+        if noticed is not None:
+            self.likelihood.note(mutant, noticed.case)
+            return _killed(mutant, noticed, 0, 0.0, [])
         if len(known) >= min(len(reachable), self.most):
             return _alive(mutant, known, len(reachable))
         return None
@@ -100,10 +100,10 @@ class Sweep:
         if broken:
             return HuntedMutant(key=mutant.key, fate="broken", message=broken, took_s=took_s, problems=problems)
         self.store.keep_sayings(mutant, said)
-        noticed = [each for each in said if each.requirement]
-        if noticed:
-            self.store.keep_kill(self.likelihood.note(mutant, noticed[0].case))
-            return _killed(mutant, noticed[0], len(said), took_s, problems)
+        noticed = telling(said)
+        if noticed is not None:
+            self.store.keep_kill(self.likelihood.note(mutant, noticed.case))
+            return _killed(mutant, noticed, len(said), took_s, problems)
         passed = self._known.get(fingerprint(mutant), {}) | {each.case: each for each in said}
         alive = _alive(mutant, passed, sum(1 for _ in reaching(mutant, self.reaches.values())))
         fate: Fate = alive.fate if said else "undecided"
