@@ -6,9 +6,10 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opentelemetry.sdk.trace import ReadableSpan
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import ReadableSpan
 
 JOB_NAME = "bullmq.job.name"
 

@@ -8,12 +8,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from conformance.reference_impl import BullMQOtel, FlowProducer, InvalidArgument, Job, Queue, Worker
 from conformance.reference_impl.scripts.runner import ScriptTexts
+from tests.reference_impl.telemetry import sdk
 from tests.reference_impl.telemetry.spans import SeenSpan, seen_in_python
 
 HOUR = 3_600_000
@@ -25,6 +23,11 @@ class TracedProgram:
     """A program whose queues and workers are traced; its spans are kept in memory."""
 
     def __init__(self, connection: Any, prefix: str, scripts: ScriptTexts, until: Until) -> None:
+        sdk.make_importable()
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
