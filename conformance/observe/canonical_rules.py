@@ -112,10 +112,15 @@ def _own_prefix(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
 
 
 def _lock_tokens(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:
-    """Number the tokens in the order of the locked jobs: what stays is whether two locks have the same one."""
+    """Name each token after the first job that it locks: what stays is whether two locks have the same one.
+
+    Numbers would do so too, but one token too many would change those of all that follow.
+    """
     locks = sorted(snapshot.locks, key=lambda lock: (lock.queue, len(lock.job), lock.job))
-    numbers: dict[str, int] = {}
-    renamed = [replace(lock, token=f"<token {numbers.setdefault(lock.token, len(numbers) + 1)}>") for lock in locks]
+    names: dict[str, str] = {}
+    renamed = [
+        replace(lock, token=names.setdefault(lock.token, f"<token of {lock.queue}:{lock.job}>")) for lock in locks
+    ]
     return replace(snapshot, locks=tuple(renamed))
 
 

@@ -53,11 +53,12 @@ def note_hidden(
 ) -> None:
     """Add the values that differed between the two sides before, and do not afterwards."""
     touched = [table for table in tables if _rows_of(before, table) != _rows_of(after, table)]
+    # How many, not which: a rule may also rename what still differs.
     count = max(
-        (earlier - later).total()
-        for earlier, later in zip(_places_apart(before, touched), _places_apart(after, touched), strict=True)
+        earlier.total() - later.total()
+        for earlier, later in zip(_values_apart(before, touched), _values_apart(after, touched), strict=True)
     )
-    if count:
+    if count > 0:
         hidden[rule] += count
 
 
@@ -65,17 +66,10 @@ def _rows_of(sides: Sequence[Snapshot], table: str) -> list[Any]:
     return [getattr(side, table) for side in sides]
 
 
-def _places_apart(sides: Sequence[Snapshot], tables: Sequence[str]) -> tuple[Counter[_Place], Counter[_Place]]:
-    """Where each side has values that the other has not, and how many."""
+def _values_apart(sides: Sequence[Snapshot], tables: Sequence[str]) -> tuple[Counter[_Value], Counter[_Value]]:
+    """The values that each side has and the other has not."""
     left, right = (Counter(_values(side, tables)) for side in sides)
-    return _places(left - right), _places(right - left)
-
-
-def _places(values: Mapping[_Value, int]) -> Counter[_Place]:
-    found: Counter[_Place] = Counter()
-    for (*place, _), count in values.items():
-        found[tuple(place)] += count
-    return found
+    return left - right, right - left
 
 
 def _values(side: Snapshot, tables: Sequence[str]) -> Iterator[_Value]:

@@ -80,10 +80,16 @@ def test_own_prefix_leaves_texts_that_only_look_like_it() -> None:
     assert applied("own-prefix", given).jobs == given.jobs
 
 
-def test_lock_tokens_are_numbered_so_that_equal_ones_stay_equal() -> None:
+def test_lock_tokens_are_named_after_their_first_jobs_so_that_equal_ones_stay_equal() -> None:
     locks = {"q:1:lock": "b", "q:2:lock": "a", "q:3:lock": "b"}
     changed = applied("lock-token", snapshot(locks))
-    assert [lock.token for lock in changed.locks] == ["<token 1>", "<token 2>", "<token 1>"]
+    assert [lock.token for lock in changed.locks] == ["<token of q:1>", "<token of q:2>", "<token of q:1>"]
+
+
+def test_a_token_too_many_changes_no_other() -> None:
+    fewer = applied("lock-token", snapshot({"q:1:lock": "a", "q:3:lock": "b", "q:4:lock": "b"}))
+    more = applied("lock-token", snapshot({"q:1:lock": "a", "q:2:lock": "c", "q:3:lock": "d", "q:4:lock": "d"}))
+    assert [lock for lock in more.locks if lock.job != "2"] == list(fewer.locks)
 
 
 @pytest.mark.parametrize(
