@@ -43,6 +43,7 @@ _MOST_JOBS = 8
 @click.option("--slow", is_flag=True, help="Slow cases may notice as well: they play for long what others play once.")
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Processes; default: twice the cores.")
 @click.option("--list", "only_list", is_flag=True, help="Show the mutants, and play nothing.")
+@click.option("--idle", "only_idle", is_flag=True, help="List the scenarios that no mutant fails; nothing is drawn.")
 @click.option(
     "--page",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -62,12 +63,14 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
     slow: bool,
     jobs: int | None,
     only_list: bool,
+    only_idle: bool,
     page: Path | None,
     node: str,
 ) -> int:
     """Hunt mutants: small changes to the Lua scripts and to the reference client, each made by a rule with a seed.
 
-    Exit codes: 0 enough were killed, 1 fewer than --at-least, 2 wrong usage, 3 environment or kit broken.
+    Exit codes: 0 enough were killed, 1 fewer than --at-least (or a scenario is idle, and nobody has said why), 2 wrong
+    usage, 3 environment or kit broken.
     """
     console = Console(highlight=False, soft_wrap=True)
     options = MutantOptions(
@@ -88,6 +91,8 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
         for mutant in session.chosen():
             _show_change(console, session, mutant)
         return ENOUGH
+    if only_idle:
+        return _show_idle(console, session)
     outcomes = []
     for outcome in session.outcomes(lambda text: console.print(Text(text)), lambda each: _show(console, session, each)):
         _summarise(console, outcome)
@@ -126,6 +131,22 @@ def _show(console: Console, session: MutantSession, each: JudgedMutant) -> None:
             console.print(Text(f"{hunted.fate:10} {each.key}  {why}", style="yellow"))
     if each.is_misjudged:
         console.print(Text("           it is judged to be invisible: mend judgements.toml", style="red"))
+
+
+def _show_idle(console: Console, session: MutantSession) -> int:
+    """One line for each scenario that no mutant fails."""
+    proven = []
+    for each in session.proven():
+        proven.append(each)
+        if each.is_unexplained:
+            console.print(Text(f"idle       {each.scenario}  no mutant fails it, and nobody has said why", style="red"))
+        elif each.is_explained_in_vain:
+            console.print(Text(f"not idle   {each.scenario}  {each.mutant} fails it: mend idle.toml", style="yellow"))
+        elif not each.mutant:
+            console.print(Text(f"idle       {each.scenario}  {each.reason}"))
+    idle = [each for each in proven if not each.mutant]
+    console.print(Text(f"{len(proven) - len(idle)} of {len(proven)} scenarios are failed by a mutant", style="bold"))
+    return TOO_FEW if any(each.is_unexplained for each in proven) else ENOUGH
 
 
 def _show_change(console: Console, session: MutantSession, mutant: GeneratedMutant) -> None:

@@ -126,6 +126,28 @@ def test_an_error_fails_one_job_only(client: Participant) -> None:
     worker.close()
 
 
+@scenario("liveness.no-errors", clock="real")
+def test_the_lock_of_a_finished_job_is_let_go(client: Participant) -> None:
+    """A worker renews the locks of running jobs only; that of any other would be lost, and that an error."""
+    queue = client.queue()
+    queue.add("finished")
+    queue.add("running")
+    worker = client.worker("ask", lockDuration=3000, skipStalledCheck=True)
+    worker.resolve(worker.next_job().job.id)
+    worker.next_job()
+    first = queue.redis.expires_at_ms("2:lock")
+    client.eventually(
+        lambda: queue.redis.expires_at_ms("2:lock") - first,
+        lambda later_ms: later_ms > 2000,
+        "the lock of the running job has been renewed twice",
+        within_ms=8000,
+    )
+    worker.resolve("2")
+    worker.wait_local("completed", "2")
+    worker.close()
+    equal(worker.errors(), [], "the worker has emitted no error", where="worker.error")
+
+
 @scenario("liveness.tells", clock="real")
 def test_a_worker_tells_what_happens(client: Participant) -> None:
     """Its listeners hear of every job, of the end of the work, and of what is done to the worker."""

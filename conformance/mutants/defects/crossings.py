@@ -216,3 +216,9 @@ def clock_set_back(damage: Damage) -> None:
         return stop
 
     damage.around(AdjustableClock, "stop_at", broken)
+
+
+@mutant("crossing.orphan-is-adopted", kills=("flow.child.done",), by=("flow-crossings/an_orphan_is_not_adopted",))
+def orphan_is_adopted(damage: Damage) -> None:
+    """A child that is there already is taken by whoever adds it again, whomever it belongs to."""
+    damage.commands("add*Job", 'if command[1] == "HGET" and command[3] == "parentKey" then return false end')

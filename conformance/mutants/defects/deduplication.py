@@ -186,3 +186,15 @@ def owner_unknown(damage: Damage) -> None:
         return None
 
     damage.replace(Queue, "getDeduplicationJobId", nobody)
+
+
+@mutant("dedup.retry-frees", kills=("dedup.simple.ends",), by=("deduplication/a_retry_keeps_the_id",))
+def retry_frees(damage: Damage) -> None:
+    """A job that waits for its next attempt gives its deduplication id away."""
+    damage.commands(
+        "retryJob",
+        'if command[1] == "DEL" and on(command, "lock") then '
+        'local base, job = string.match(command[2], "^(.*):([^:]+):lock$") '
+        'local owned = send("HGET", base .. ":" .. job, "deid") '
+        'if owned then send("DEL", base .. ":de:" .. owned) end end',
+    )

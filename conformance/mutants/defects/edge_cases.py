@@ -326,3 +326,16 @@ def depth_limited(damage: Damage) -> None:
         return stringify_flat
 
     damage.around(js_values, "stringify", broken)
+
+
+@mutant("edge.lists-end-at-fifteen", kills=("add.options.kept",), by=("add/options_have_values_of_every_size",))
+def lists_end_at_fifteen(damage: Damage) -> None:
+    """A list in the options has no more members than the shortest form of MessagePack can say."""
+
+    def broken(write: Function) -> Function:
+        def write_shortest(value: Any, written: bytearray) -> None:
+            write(value[:15], written)
+
+        return write_shortest
+
+    damage.around(packing, "_write_array", broken)

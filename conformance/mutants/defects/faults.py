@@ -162,7 +162,7 @@ def makes_up_a_name(damage: Damage) -> None:
     )
 
 
-@mutant("eviction.skips-the-nameless", kills=("eviction.hash.waiting",))
+@mutant("eviction.skips-the-nameless", kills=("eviction.hash.waiting", "eviction.worker-goes-on"))
 def skips_the_nameless(damage: Damage) -> None:
     """A claimed job that has no name is dropped, and stays in `active`."""
 
@@ -323,3 +323,52 @@ def full_is_fine(damage: Damage) -> None:
         return add_somehow
 
     damage.around(Queue, "add", optimistic)
+
+
+@mutant(
+    "eviction.remembers-owners",
+    kills=("eviction.throttles",),
+    by=("eviction/a_lost_deduplication_lets_a_second_job_in",),
+)
+def remembers_owners(damage: Damage) -> None:
+    """A producer remembers who owns a deduplication id, whatever Redis knows."""
+    owners: dict[str, Job] = {}
+
+    def remembering(add: Function) -> Function:
+        async def add_once(queue: Queue, name: str, data: Any, opts: Any = None) -> Job:
+            wanted = ((opts or {}).get("deduplication") or {}).get("id")
+            key = f"{queue.keys.base}:{wanted}"
+            if wanted and key in owners:
+                return owners[key]
+            job: Job = await add(queue, name, data, opts)
+            owners[key] = job
+            return job
+
+        return add_once
+
+    damage.around(Queue, "add", remembering)
+
+
+@mutant("eviction.unknown-is-paused", kills=("eviction.meta",), by=("waiting/a_queue_without_meta_takes_a_job",))
+def unknown_is_paused(damage: Damage) -> None:
+    """A queue of which nothing is known any more is taken for a paused one."""
+    damage.commands(
+        "*",
+        'if command[1] == "HMGET" and on(command, "meta") and send("EXISTS", command[2]) == 0 '
+        'then return {"1", false, false, false} end',
+    )
+
+
+@mutant(
+    "eviction.counts-from-above",
+    kills=("eviction.counters",),
+    by=("eviction/a_lost_priority_counter_lets_jobs_overtake",),
+)
+def counts_from_above(damage: Damage) -> None:
+    """A producer that finds no counter of priorities makes one that is above all that went before."""
+    damage.commands(
+        "addPrioritizedJob",
+        'if command[1] == "INCR" and on(command, "pc") and send("EXISTS", command[2]) == 0 '
+        'and send("EXISTS", string.sub(command[2], 1, -3) .. "prioritized") == 1 '
+        'then send("SET", command[2], 1000) end',
+    )

@@ -396,3 +396,13 @@ def update_lost(damage: Damage) -> None:
 def data_for_nobody(damage: Damage) -> None:
     """Updating the data of a missing job makes a hash."""
     damage.commands("updateData", _BLIND)
+
+
+@mutant(
+    "getters.promote-all-turned",
+    kills=("getters.promote",),
+    by=("moving/delayed_jobs_are_promoted_together[1000]",),
+)
+def promote_all_turned(damage: Damage) -> None:
+    """Jobs that are promoted together run in the opposite order."""
+    damage.commands("moveJobsToWait", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')

@@ -92,7 +92,7 @@ def own_limit_wins(damage: Damage) -> None:
     _edit_fetching(damage, _with_other_settings("found[3] = false found[4] = false"))
 
 
-@mutant("ratelimit.each-for-itself", kills=("ratelimit.queue-wide",))
+@mutant("ratelimit.each-for-itself", kills=("ratelimit.queue-wide", "eviction.throttles"))
 def each_for_itself(damage: Damage) -> None:
     """Every worker counts its own starts only."""
     token = "cmsgpack.unpack(ARGV[3])['token']"
@@ -350,3 +350,13 @@ def handed_out_twice(damage: Damage) -> None:
         'if job and send("EXISTS", ARGV[1] .. job .. ":lock") == 0 then send("RPUSH", command[2], job) end '
         "return job end",
     )
+
+
+@mutant("ratelimit.worker-cannot-say", kills=("ratelimit.by-hand",), by=("rate-limits/a_worker_may_set_the_limit_too",))
+def worker_cannot_say(damage: Damage) -> None:
+    """A worker that is told to limit the queue keeps that to itself."""
+
+    async def keep(_worker: Worker, _expire_ms: int) -> None:
+        return None
+
+    damage.replace(Worker, "rateLimit", keep)

@@ -217,7 +217,7 @@ def third_check(damage: Damage) -> None:
     )
 
 
-@mutant("stalled.first-check", kills=("stalled.two-checks", "stalled.race.one-outcome"))
+@mutant("stalled.first-check", kills=("stalled.two-checks", "stalled.race.one-outcome", "chaos.eviction"))
 def first_check(damage: Damage) -> None:
     """The first check that sees a job without lock recovers it."""
     damage.commands(
@@ -340,7 +340,13 @@ def retried_suspected(damage: Damage) -> None:
     damage.commands("retryJob", _MARKS_STAY)
 
 
-@mutant("stalled.renewed-suspected", kills=("stalled.forgotten",))
+@mutant("stalled.renewed-suspected", kills=("stalled.forgotten", "race.extend-and-stalled"))
 def renewed_suspected(damage: Damage) -> None:
     """A job whose lock is renewed stays marked as possibly stalled."""
     damage.commands("extendLock", _MARKS_STAY)
+
+
+@mutant("lock.never-let-go", kills=("liveness.no-errors",), by=("liveness/the_lock_of_a_finished_job_is_let_go",))
+def never_let_go(damage: Damage) -> None:
+    """A worker goes on renewing the locks of jobs that it has finished."""
+    damage.replace(LockKeeper, "release", lambda _keeper, _job: None)

@@ -14,9 +14,10 @@ from conformance.reference_impl.clock import Clock
 from conformance.reference_impl.connection.connection import text
 from conformance.reference_impl.job_scheduler import JobScheduler
 from conformance.reference_impl.queue import Queue
-from conformance.reference_impl.recurrence import RepeatOptions
+from conformance.reference_impl.recurrence import RepeatOptions, SchedulerRecord
 from conformance.reference_impl.repeat import Repeat
 from conformance.reference_impl.scripts.add import SchedulerIteration, ScheduleScripts
+from conformance.reference_impl.scripts.manage import JobScripts
 from conformance.reference_impl.workers.fetching import ScheduleContinuation
 
 _RECORD = 'command[1] == "HMSET" and at(command, "ic")'
@@ -315,3 +316,38 @@ def legacy_key(damage: Damage) -> None:
 def upsert_recounts(damage: Damage) -> None:
     """An upsert starts the count of iterations anew."""
     damage.commands("addJobScheduler", 'if command[1] == "HGET" and command[3] == "ic" then return false end')
+
+
+@mutant(
+    "scheduler.former-jobs-stay",
+    kills=("scheduler.job-protected",),
+    by=("scheduler-changes/a_former_job_can_be_removed",),
+)
+def former_jobs_stay(damage: Damage) -> None:
+    """No job that a scheduler has ever made can be removed."""
+
+    def broken(remove: Function) -> Function:
+        async def remove_others(scripts: JobScripts, job_id: str, *, remove_children: bool) -> bool:
+            is_made = job_id.startswith("repeat:")
+            return not is_made and bool(await remove(scripts, job_id, remove_children=remove_children))
+
+        return remove_others
+
+    damage.around(JobScripts, "remove_job", broken)
+
+
+@mutant(
+    "scheduler.nobody-has-a-record",
+    kills=("scheduler.list",),
+    by=("scheduler-changes/a_scheduler_that_does_not_exist_cannot_be_read",),
+)
+def nobody_has_a_record(damage: Damage) -> None:
+    """A scheduler that does not exist is read as one that never runs."""
+
+    def broken(read: Function) -> Function:
+        async def get_job_scheduler(queue: Queue, scheduler_id: str) -> Any:
+            return await read(queue, scheduler_id) or SchedulerRecord(key=scheduler_id, next=0)
+
+        return get_job_scheduler
+
+    damage.around(Queue, "getJobScheduler", broken)

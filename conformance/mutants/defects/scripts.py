@@ -10,6 +10,7 @@ from conformance.mutants.registry import mutant
 from conformance.protocol.keys import QueueKeys
 from conformance.reference_impl import errors
 from conformance.reference_impl.connection.connection import Connection
+from conformance.reference_impl.scripts import add as scripts_add
 from conformance.reference_impl.scripts import runner
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
 
@@ -102,7 +103,8 @@ def never_again(damage: Damage) -> None:
 @mutant("script.refusal-unheard", kills=("script.refused-call",))
 def refusal_unheard(damage: Damage) -> None:
     """A negative number is an answer like any other."""
-    damage.replace(runner, "is_refusal", lambda _reply: False)
+    for module in (runner, scripts_add):
+        damage.replace(module, "is_refusal", lambda _reply: False)
 
 
 @mutant("script.one-refusal-for-all", kills=("script.refused-call",))
@@ -112,7 +114,8 @@ def one_refusal_for_all(damage: Damage) -> None:
     def broken(script_error: Function) -> Function:
         return lambda _code, **details: script_error(-1, **details)
 
-    damage.replace(runner, "script_error", broken(errors.script_error))
+    for module in (runner, scripts_add):
+        damage.replace(module, "script_error", broken(errors.script_error))
 
 
 @mutant("cluster.untagged-key", kills=("cluster.tagged-works",), needs="cluster")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,9 +21,11 @@ from conformance.mutants.generated.reach import CaseReach, case_names, scenario_
 from conformance.mutants.generated.store import Store
 from conformance.mutants.generated.sweep import Sweep, complete_baseline
 from conformance.mutants.generated.workers import worker_processes
-from conformance.mutants.matrix import ScenarioCase, all_cases
+from conformance.mutants.idle import ProvenScenario, cases_by_scenario, load_reasons, prove
+from conformance.mutants.matrix import MutantRunner, ScenarioCase, all_cases
 from conformance.participants.marks import TIERS
 from conformance.problems import NothingSelected, UsageProblem
+from conformance.servers import open_server
 from conformance.upstream.scripts import load_scripts
 
 _TELL_EVERY = 50
@@ -58,6 +61,7 @@ class MutantSession:
         self._options = options
         self._toolchain = find_toolchain(options.node, lambda text: print(text, file=sys.stderr))
         scripts = load_scripts(self._toolchain.package, self._toolchain.node)
+        self._official = scripts
         self._scripts = {name: script.text for name, script in scripts.items()}
         self._catalogue = Catalogue.of(self._scripts)
 
@@ -94,6 +98,19 @@ class MutantSession:
                     judged.append(JudgedMutant(hunted, line, judgement_of(hunted.key, line)))
                     tell(judged[-1])
                 yield SweepOutcome(seed, tier, len(allowed), judged)
+
+    def proven(self) -> Iterator[ProvenScenario]:
+        """Every scenario, with a mutant that fails it: one written by hand, or one that a hunt here has shown."""
+        cases = {name: case for tier in self._options.tiers for name, case in self._cases(tier).items()}
+        kills = Store(scenario_hashes(cases)).kills()
+        known = {kill.case.partition("[")[0]: f"a generated mutant near {kill.near[0]}" for kill in kills}
+        logging.disable()  # what broken clients complain about
+        with open_server(None, announce=lambda _text: None) as server:
+            runner = MutantRunner(server, self._toolchain.oracle, self._official)
+            try:
+                yield from prove(runner, cases_by_scenario(cases.values()), known, load_reasons())
+            finally:
+                runner.close()
 
     def _cases(self, tier: str) -> dict[str, ScenarioCase]:
         """The cases that may notice: those of the tier, on a single Redis."""
