@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from conformance.driver.ops.worker import PauseWorker, ResumeWorker
+from conformance.driver.ops.worker import IsWorkerPaused, IsWorkerRunning, PauseWorker, ResumeWorker
 from conformance.participants.expect import between, equal
+from conformance.participants.handles import WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 
@@ -162,6 +163,25 @@ def test_a_worker_tells_what_happens(client: Participant) -> None:
     worker.wait_local("resumed")
     worker.close()
     worker.wait_local("closed")
+
+
+@scenario("liveness.state", clock="real")
+def test_a_worker_says_what_it_does(client: Participant) -> None:
+    """It runs, it is paused, and it runs again."""
+    queue, worker = client.queue(), client.worker("noop")
+    worker.wait_local("completed", queue.add("before"))
+    equal(_state(worker), {"runs": True, "is paused": False}, "it runs")
+    worker.call(PauseWorker())
+    client.eventually(lambda: _state(worker), lambda state: state == {"runs": False, "is paused": True}, "it is paused")
+    job = queue.add("meanwhile")
+    worker.call(ResumeWorker())
+    worker.wait_local("completed", job)
+    equal(_state(worker), {"runs": True, "is paused": False}, "it runs again")
+    worker.close()
+
+
+def _state(worker: WorkerHandle) -> dict[str, bool]:
+    return {"runs": worker.call(IsWorkerRunning()).value, "is paused": worker.call(IsWorkerPaused()).value}
 
 
 @pytest.mark.parametrize(

@@ -181,3 +181,9 @@ def keeps_its_end_to_itself(damage: Damage) -> None:
 def takes_any_options(damage: Damage) -> None:
     """A worker looks at no option before it begins."""
     damage.replace(worker_module, "check_options", lambda _opts: None)
+
+
+@mutant("worker.never-says-paused", kills=("liveness.state",))
+def never_says_paused(damage: Damage) -> None:
+    """A worker that is paused says that it is not."""
+    damage.replace(Worker, "isPaused", lambda _worker: False)
