@@ -31,20 +31,20 @@ NOBODY_COMES = {
     "waits-for-something": "a parent waits for ever for a child that was not stored",
 }
 
-Add: TypeAlias = Callable[[Participant, str, str, dict[str, Any]], str]
-"""Adds a job to the queue under an id and with options; answers what the client says the id is."""
+Add: TypeAlias = Callable[[QueueHandle, str, dict[str, Any]], str]
+"""Adds a job to the queue under an id and with options; returns what the client says the id is."""
 
 
-def _add_plain(client: Participant, queue: str, job: str, opts: dict[str, Any]) -> str:
-    return client.queue(queue).add(job, {"of": job}, jobId=job, **opts)
+def _add_plain(queue: QueueHandle, job: str, opts: dict[str, Any]) -> str:
+    return queue.add(job, {"of": job}, jobId=job, **opts)
 
 
 def _add_with(**more: Any) -> Add:
-    return lambda client, queue, job, opts: _add_plain(client, queue, job, {**more, **opts})
+    return lambda queue, job, opts: _add_plain(queue, job, {**more, **opts})
 
 
-def _add_in_bulk(client: Participant, queue: str, job: str, opts: dict[str, Any]) -> str:
-    return client.queue(queue).add_bulk((job, {}, {"jobId": job, **opts}))[0]
+def _add_in_bulk(queue: QueueHandle, job: str, opts: dict[str, Any]) -> str:
+    return queue.add_bulk((job, {}, {"jobId": job, **opts}))[0]
 
 
 KINDS: dict[str, Add] = {
@@ -56,66 +56,87 @@ KINDS: dict[str, Add] = {
     "bulk": _add_in_bulk,
 }
 
-OWNERS = ("nobody", "plain", "parked", "urgent", "late", "running", "done", "broken")
-"""What the owner of an id is, and the name of the queue in which it is that."""
+CLAIMED = ("running", "done", "broken")
+"""Owners that a worker has taken. They come first, while nothing else waits that it could take."""
+
+OWNERS = (*CLAIMED, "plain", "urgent", "late", "nobody", "parked")
+"""What the owner of an id is."""
 
 
-def _own(client: Participant, owner: str, opts: dict[str, Any]) -> None:
-    """Make a job the owner of its id, and bring it into the state that it is named after."""
-    queue = client.queue(owner)
-    if owner == "nobody":
-        return
-    if owner == "parked":
-        queue.pause()
-    more: dict[str, Any] = {"urgent": {"priority": 5}, "late": {"delay": 2 * LATER_MS}}.get(owner, {})
-    queue.add("owner", {}, jobId="owner", **more, **opts)
-    if owner in ("running", "done", "broken"):
-        worker = client.worker(queue=owner)
-        worker.claim_one()
+def _queue_of(owner: str) -> str:
+    """One queue for all of them, but for the one that waits behind a pause: opening a queue takes longer than a job."""
+    return "paused" if owner == "parked" else "open"
+
+
+def _job_of(owner: str) -> str:
+    return f"{owner}-owner"
+
+
+def _asking(owner: str, mode: dict[str, Any]) -> dict[str, Any]:
+    """The options of a job that wants the id of this owner."""
+    return {"deduplication": {"id": f"its-{owner}", **mode}}
+
+
+def _own_everything(client: Participant, mode: dict[str, Any]) -> dict[str, QueueHandle]:
+    """Make each owner the owner of its id, and bring it into the state that it is named after; returns the queues."""
+    queues = {name: client.queue(name) for name in ("open", "paused")}
+    queues["paused"].pause()
+    worker = client.worker(queue="open")
+    for owner in OWNERS:
+        if owner != "nobody":
+            more: dict[str, Any] = {"urgent": {"priority": 5}, "late": {"delay": 2 * LATER_MS}}.get(owner, {})
+            queues[_queue_of(owner)].add(owner, {}, jobId=_job_of(owner), **more, **_asking(owner, mode))
+        if owner in CLAIMED:
+            worker.claim_one()
         if owner == "done":
-            worker.complete("owner")
+            worker.complete(_job_of(owner))
         if owner == "broken":
-            worker.fail("owner")
+            worker.fail(_job_of(owner))
+    return queues
 
 
 def _heir(owner: str, mode: dict[str, Any]) -> str:
     """Who owns the id after the add: the owner that is there, or the new job."""
-    if owner == "nobody":
-        return "new"
-    if owner == "late" and mode.get("replace"):
-        return "new"
-    if owner in ("done", "broken") and not mode.get("ttl"):
-        return "new"
-    return "owner"
+    is_free = owner == "nobody" or (owner in ("done", "broken") and not mode.get("ttl"))
+    is_replaced = owner == "late" and mode.get("replace")
+    return _new_of(owner) if is_free or is_replaced else _job_of(owner)
 
 
-def _let_half_pass(queue: QueueHandle) -> None:
+def _new_of(owner: str) -> str:
+    return f"{owner}-new"
+
+
+def _let_half_pass(queue: QueueHandle, owner: str) -> None:
     """Half of the time of an id that has a time has passed."""
-    if queue.redis.ttl_ms("de:its") > 0:
-        queue.redis.set_string("de:its", "owner", ttl_ms=TTL_MS // 2)
+    if queue.redis.ttl_ms(f"de:its-{owner}") > 0:
+        queue.redis.set_string(f"de:its-{owner}", _job_of(owner), ttl_ms=TTL_MS // 2)
 
 
-def _check_ttl(queue: QueueHandle, owner: str, mode: dict[str, Any], heir: str) -> None:
-    """A time begins with the first owner, and anew only with `extend`; but not for an owner that cannot be replaced."""
+def _check_ids(queue: QueueHandle, owner: str, mode: dict[str, Any]) -> None:
+    """The heir owns the id, and the new job is stored only as the heir.
+
+    A time begins with the first owner, and anew only with `extend`; but not for an owner that cannot be replaced.
+    """
+    key, heir, new = f"de:its-{owner}", _heir(owner, mode), _new_of(owner)
+    equal(queue.redis.string(key), heir, f"this job owns the id of {owner}")
+    equal(queue.redis.exists(new), heir == new, f"it is stored if it owns the id of {owner}")
     if not mode.get("ttl"):
-        equal(queue.redis.ttl_ms("de:its"), -1, f"the id of {owner} has no time", where="dedup.ttl")
+        equal(queue.redis.ttl_ms(key), -1, f"the id of {owner} has no time", where="dedup.ttl")
         return
-    extended = mode.get("extend") and (heir == "new" or not mode.get("replace"))
+    extended = mode.get("extend") and (heir == new or not mode.get("replace"))
     low, high = (TTL_MS // 2 + 1, TTL_MS) if owner == "nobody" or extended else (1, TTL_MS // 2)
-    between(queue.redis.ttl_ms("de:its"), low, high, f"the time of the id of {owner}", where="dedup.ttl")
+    between(queue.redis.ttl_ms(key), low, high, f"the time of the id of {owner}", where="dedup.ttl")
 
 
 def _meet_every_owner(client: Participant, kind: str, mode: dict[str, Any]) -> None:
     """Who is there decides, and neither the kind of the new job nor the order of the options."""
-    opts = {"deduplication": {"id": "its", **mode}}
+    queues = _own_everything(client, mode)
     for owner in OWNERS:
-        _own(client, owner, opts)
-        queue, heir = client.queue(owner), _heir(owner, mode)
-        _let_half_pass(queue)
-        equal(KINDS[kind](client, owner, "new", opts), heir, f"the answer is who owns the id of {owner}")
-        equal(queue.redis.string("de:its"), heir, f"this job owns the id of {owner}")
-        equal(queue.redis.exists("new"), heir == "new", f"it is stored if it owns the id of {owner}")
-        _check_ttl(queue, owner, mode, heir)
+        queue = queues[_queue_of(owner)]
+        _let_half_pass(queue, owner)
+        told = KINDS[kind](queue, _new_of(owner), _asking(owner, mode))
+        equal(told, _heir(owner, mode), f"the answer is who owns the id of {owner}")
+        _check_ids(queue, owner, mode)
 
 
 @pytest.mark.parametrize("mode", KEEPING)
@@ -143,37 +164,40 @@ def test_every_kind_of_job_replaces_a_delayed_owner(client: Participant, kind: s
 
 
 Grow: TypeAlias = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""The flow of which job `new` in a queue is a member, with these options."""
+"""The flow of which the job that wants an owner's id is a member, with these options."""
 
 
-def _below_another(queue: str, new: dict[str, Any]) -> dict[str, Any]:
-    return node(f"above {queue}", new, queue="above")
+def _new(owner: str, *children: dict[str, Any], **opts: Any) -> dict[str, Any]:
+    return node(_new_of(owner), *children, queue=_queue_of(owner), **opts)
+
+
+def _below_another(owner: str, new: dict[str, Any]) -> dict[str, Any]:
+    return node(f"above {owner}", new, queue="above")
+
+
+def _child_of(owner: str) -> dict[str, Any]:
+    return node(f"below {owner}", queue="below")
 
 
 MEMBERS: dict[str, Grow] = {
-    "root": lambda queue, opts: node("new", queue=queue, **opts),
-    "parent": lambda queue, opts: node("new", node(f"below {queue}", queue="below"), queue=queue, **opts),
-    "child": lambda queue, opts: _below_another(queue, node("new", queue=queue, **opts)),
-    "delayed-child": lambda queue, opts: _below_another(queue, node("new", queue=queue, delay=LATER_MS, **opts)),
-    "prioritized-child": lambda queue, opts: _below_another(queue, node("new", queue=queue, priority=2, **opts)),
-    "parent-and-child": lambda queue, opts: _below_another(
-        queue, node("new", node(f"below {queue}", queue="below"), queue=queue, **opts)
-    ),
+    "root": lambda owner, opts: _new(owner, **opts),
+    "parent": lambda owner, opts: _new(owner, _child_of(owner), **opts),
+    "child": lambda owner, opts: _below_another(owner, _new(owner, **opts)),
+    "delayed-child": lambda owner, opts: _below_another(owner, _new(owner, delay=LATER_MS, **opts)),
+    "prioritized-child": lambda owner, opts: _below_another(owner, _new(owner, priority=2, **opts)),
+    "parent-and-child": lambda owner, opts: _below_another(owner, _new(owner, _child_of(owner), **opts)),
 }
 """What a new job can be in its flow."""
 
 
 def _join_every_flow(client: Participant, member: str, mode: dict[str, Any]) -> None:
     """A member whose id is taken is not stored; what hangs on it is not mended."""
-    opts = {"deduplication": {"id": "its", **mode}}
+    flow, queues = client.flow(), _own_everything(client, mode)
     for owner in OWNERS:
-        _own(client, owner, opts)
-        queue, heir = client.queue(owner), _heir(owner, mode)
-        _let_half_pass(queue)
-        client.flow().add(MEMBERS[member](owner, opts))
-        equal(queue.redis.string("de:its"), heir, f"this job owns the id of {owner}")
-        equal(queue.redis.exists("new"), heir == "new", f"the member is stored if it owns the id of {owner}")
-        _check_ttl(queue, owner, mode, heir)
+        queue = queues[_queue_of(owner)]
+        _let_half_pass(queue, owner)
+        flow.add(MEMBERS[member](owner, _asking(owner, mode)))
+        _check_ids(queue, owner, mode)
 
 
 @pytest.mark.parametrize("mode", KEEPING)
