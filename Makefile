@@ -18,7 +18,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPRO
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster chaos check mutants steady telemetry coverage generate vectors site lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients chaos check mutants steady telemetry coverage generate vectors site lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -37,6 +37,9 @@ full-reference full-node: full-%: $(READY)
 
 full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
 	$(FULL_RUN) --client $* --redis cluster:3
+
+clients: $(READY) ## the official Python client, whole, against its list of known failures (tests: a quarter of it each day)
+	$(BIN)/bullmq-conformance run --client python-official --known conformance/clients/python_official/known.toml
 
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos
