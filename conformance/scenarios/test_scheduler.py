@@ -54,6 +54,13 @@ def test_an_interval_begins_at_its_start(client: Participant) -> None:
         {"pattern": "15 30 2 1 1 *", "tz": "UTC"},
         {"pattern": "0 0 * * *", "tz": "Pacific/Auckland", "startDate": "2040-05-06T07:08:09.000Z"},
         {"pattern": "@monthly", "tz": "UTC", "startDate": 2_000_000_000_000},
+        {"pattern": "0 0 * * 7L", "tz": "UTC"},
+        {"pattern": "7 * * * *", "tz": "UTC", "startDate": 2_000_000_031_457},
+        {"pattern": "*/20 59 23 * * *", "tz": "UTC", "startDate": 2_000_000_031_457},
+        # When clocks are put forward there is no 2:30, and when they are put back there are two.
+        {"pattern": "30 2 * * *", "tz": "Europe/Berlin", "startDate": "2040-03-24T12:00:00.000Z"},
+        {"pattern": "0 2,3 * * *", "tz": "Europe/Berlin", "startDate": "2040-03-24T12:00:00.000Z"},
+        {"pattern": "*/30 2 * * *", "tz": "Europe/Berlin", "startDate": "2040-10-27T12:00:00.000Z"},
     ],
     ids=lambda repeat: f"{repeat['pattern']} {repeat['tz']}",
 )
