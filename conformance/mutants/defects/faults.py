@@ -372,3 +372,13 @@ def counts_from_above(damage: Damage) -> None:
         'and send("EXISTS", string.sub(command[2], 1, -3) .. "prioritized") == 1 '
         'then send("SET", command[2], 1000) end',
     )
+
+
+@mutant(
+    "eviction.limit-stays-away",
+    kills=("eviction.meta",),
+    by=("eviction/without_meta_whoever_tells_of_a_change_limits_the_stream",),
+)
+def limit_stays_away(damage: Damage) -> None:
+    """Whoever changes a delay does not mind that the stream of events has lost its limit."""
+    damage.commands("changeDelay", 'if command[1] == "HSET" and on(command, "meta") then return 1 end')

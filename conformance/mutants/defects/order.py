@@ -201,3 +201,13 @@ def _edit_finish(damage: Damage, **options: Any) -> None:
     damage.around(
         MoveScripts, "_finish_options", lambda healthy: lambda scripts, job: {**healthy(scripts, job), **options}
     )
+
+
+@mutant(
+    "delayed.put-off-same-score",
+    kills=("order.delayed.same-ms",),
+    by=("order/jobs_put_off_to_the_same_ms_keep_their_order",),
+)
+def put_off_same_score(damage: Damage) -> None:
+    """Jobs that their workers put off to the same ms have the same score."""
+    damage.commands("moveToDelayed", f"if {_DELAYED} then command[3] = math.floor(command[3] / 4096) * 4096 end")

@@ -351,3 +351,11 @@ def nobody_has_a_record(damage: Damage) -> None:
         return get_job_scheduler
 
     damage.around(Queue, "getJobScheduler", broken)
+
+
+@mutant(
+    "scheduler.next-overwritten", kills=("scheduler.next.once",), by=("scheduler-next/the_next_job_is_there_already",)
+)
+def next_overwritten(damage: Damage) -> None:
+    """The next iteration takes the place of a job that is there already."""
+    damage.commands("updateJobScheduler", 'if command[1] == "EXISTS" and not on(command, "meta") then return 0 end')
