@@ -110,8 +110,8 @@ def test_a_priority_with_a_fraction_is_refused(client: Participant) -> None:
 @pytest.mark.parametrize(
     "opts",
     [
-        {"attempts": 2, "backoff": {"type": "fixed", "delay": 10, "jitter": -0.5}},
-        {"attempts": 2, "backoff": {"type": "exponential", "delay": 10, "jitter": 1.5}},
+        {"backoff": {"jitter": -0.5, "type": "fixed", "delay": 10}, "attempts": 2},
+        {"backoff": {"jitter": 1.5, "type": "exponential", "delay": 10}, "attempts": 2},
         {"failParentOnFailure": True, "removeDependencyOnFailure": True},
         {"continueParentOnFailure": True, "ignoreDependencyOnFailure": True},
     ],

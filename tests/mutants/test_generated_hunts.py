@@ -201,6 +201,19 @@ def test_a_hunt_that_never_reached_its_mutant_says_so(tmp_path: Path) -> None:
         assert (survivor.fate, survivor.message) == ("survived", "")
 
 
+def test_what_cases_of_another_tier_have_said_does_not_count(tmp_path: Path) -> None:
+    """Else a mutant that they all let live is not played any more, and nothing is known of it."""
+    store = Store(dict.fromkeys("abc", "1"), tmp_path)
+    store.keep_sayings(MUTANT, [HuntedCase("a"), HuntedCase("b")])
+    with ProcessPoolExecutor(1) as pool:
+        sweep = Sweep({"c": _reach("c", s=[4])}, store, pool, 1, 2, lambda _mutant: b"", Likelihood())
+        vars(sweep)["_known"] = store.sayings()
+        assert sweep._order(MUTANT) == ["c"]
+        store.keep_sayings(MUTANT, [HuntedCase("c")])
+        [survivor] = sweep.hunt([MUTANT])
+    assert (survivor.fate, survivor.passed, survivor.reach) == ("survived", 1, 1)
+
+
 CLOSED_HOLES: dict[str, str] = tomllib.loads((Path(__file__).parent / "closed_holes.toml").read_text("utf-8"))
 
 

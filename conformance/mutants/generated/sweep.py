@@ -76,17 +76,23 @@ class Sweep:
 
     def _order(self, mutant: GeneratedMutant) -> list[str]:
         """The cases to play, without those that are known to notice nothing."""
-        known = self._known.get(fingerprint(mutant), {})
+        known = self._known_of(mutant)
         reaches = [reach for reach in reaching(mutant, self.reaches.values()) if reach.case not in known]
         left = max(0, self.most - len(known))
         ordered = self.likelihood.ordered(mutant, reaches, self.text_of(mutant))
         return [reach.case for reach in ordered[:left]]
 
+    def _known_of(self, mutant: GeneratedMutant) -> dict[str, HuntedCase]:
+        """What is known of the mutant from the cases that may be played here: those of another tier do not count."""
+        reachable = {reach.case for reach in reaching(mutant, self.reaches.values())}
+        known = self._known.get(fingerprint(mutant), {})
+        return {case: said for case, said in known.items() if case in reachable}
+
     def _fate_without_playing(self, mutant: GeneratedMutant) -> HuntedMutant | None:
         reachable = {reach.case for reach in reaching(mutant, self.reaches.values())}
         if not reachable:
             return HuntedMutant(key=mutant.key, fate="unreached")
-        known = {case: said for case, said in self._known.get(fingerprint(mutant), {}).items() if case in reachable}
+        known = self._known_of(mutant)
         noticed = telling(known.values())
         if noticed is not None:
             self.likelihood.note(mutant, noticed.case)
@@ -104,7 +110,7 @@ class Sweep:
         if noticed is not None:
             self.store.keep_kill(self.likelihood.note(mutant, noticed.case))
             return _killed(mutant, noticed, len(said), took_s, problems)
-        passed = self._known.get(fingerprint(mutant), {}) | {each.case: each for each in said}
+        passed = self._known_of(mutant) | {each.case: each for each in said}
         alive = _alive(mutant, passed, sum(1 for _ in reaching(mutant, self.reaches.values())))
         fate: Fate = alive.fate if said else "undecided"
         return msgspec.structs.replace(alive, fate=fate, played=len(said), took_s=took_s, problems=problems)
