@@ -104,6 +104,24 @@ def test_an_orphan_is_not_adopted(client: Participant, child: str) -> None:
     equal(children_of(queue, "parent", "dependencies"), [], "the other one does not wait for it")
 
 
+@pytest.mark.parametrize("child", CHILDREN)
+@scenario(
+    "flow.child.linked",
+    tier="full",
+    without={"waits-for-something": "the second parent gets no child, and waits for ever, also in Node"},
+)
+def test_a_child_has_one_living_parent(client: Participant, child: str) -> None:
+    """Another one that names it is stored, but does not get it; and nothing is told of the attempt."""
+    queue, below = client.queue(), client.queue("below")
+    client.flow().add(node("first parent", CHILDREN["plain"]))
+    client.flow().add(node("parent", CHILDREN[child]))
+    equal(below.redis.field("child", "parentKey"), queue.redis.key("first parent"), "the child keeps its parent")
+    equal(children_of(queue, "first parent", "dependencies"), ["child"], "the first parent waits for it")
+    equal(children_of(queue, "parent", "dependencies"), [], "the other one does not")
+    of_child = [event["event"] for event in below.redis.events() if event.get("jobId") == "child"]
+    equal(of_child, ["added", "waiting"], "nobody hears of the attempt", where="event.duplicated")
+
+
 # Children that come back.
 
 ENDINGS: dict[str, str] = {

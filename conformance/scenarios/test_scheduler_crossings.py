@@ -26,7 +26,7 @@ TEMPLATES: dict[str, dict[str, Any]] = {
 @scenario("scheduler.next", "paused.everything-parks", "concurrency.no-marker", tier="full")
 def test_the_next_job_is_made_while_the_queue_changes(client: Participant, queue_state: str, template: str) -> None:
     """Between the claim and the making of the next job: that one is due at once, and waits where it then has to."""
-    stage = Stage(client)
+    stage = Stage(client, at_work=3)  # with the job that is claimed
     queue, opts = stage.queue, TEMPLATES[template]
     queue.schedule("s", {"every": HOUR_MS}, **opts)
     first = current_job(queue)

@@ -10,7 +10,7 @@ from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.support.steps import check_stalled_again, let_stall
+from conformance.scenarios.support.steps import HOUR_MS, YEARLY, check_stalled_again, claim_current_job, let_stall
 
 LATE_MS = 1000
 """How late a timer, and what follows it, may be on a busy machine."""
@@ -101,6 +101,18 @@ def test_stalling_too_often_defers_a_failure(client: Participant) -> None:
     job = queue.redis.hash("1")
     holds(job.get("defa"), "the second time defers a failure", seen=job, where="job.defa")
     equal(queue.redis.state("1"), ["wait"], "the check itself does not fail the job")
+
+
+@pytest.mark.parametrize("repeat", [{"every": HOUR_MS}, YEARLY], ids=repr)
+@scenario("stalled.limit")
+def test_a_job_of_a_scheduler_may_stall_for_ever(client: Participant, repeat: dict[str, Any]) -> None:
+    """It is counted, and put back without a deferred failure, however often it stalls."""
+    queue, worker = client.queue(), client.worker(maxStalledCount=0)
+    queue.schedule("s", repeat)
+    job = claim_current_job(queue, worker)
+    equal(let_stall(queue, worker, job), [job], "the checks recover the job")
+    equal(queue.redis.field(job, "stc"), "1", "it was counted", where="job.stc")
+    equal(queue.redis.field(job, "defa"), None, "it is forgiven", where="job.defa")
 
 
 @scenario("stalled.limit", clock="real")

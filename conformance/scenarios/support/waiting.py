@@ -20,18 +20,24 @@ from conformance.scenarios.support.steps import HOUR_MS, current_job, let_stall,
 
 MOVING = "moving"
 """Id of the job that starts to wait."""
+AT_WORK = ("running", "running on")
+"""Ids of the jobs that are active all the while, or until one of them makes room."""
 SOON_MS = 20
 LATER_MS = 60_000
 
 
 class Stage:
-    """A queue with two jobs at work, and a second queue for the children of its jobs."""
+    """A queue with two jobs at work, and a second queue for the children of its jobs.
 
-    def __init__(self, client: Participant) -> None:
+    `at_work`: how many jobs are active when the job starts to wait, and so how many a queue allows that is full then.
+    """
+
+    def __init__(self, client: Participant, *, at_work: int = len(AT_WORK)) -> None:
         self.client = client
+        self.at_work = at_work
         self.queue: QueueHandle = client.queue()
         self.worker: WorkerHandle = client.worker()
-        for name in ("running", "running on"):
+        for name in AT_WORK:
             self.queue.add(name, {}, jobId=name, attempts=2)
             self.worker.claim_one(f"token-{name}")
 
@@ -96,6 +102,8 @@ class WayToWait:
     place: str = "wait"
     job: Callable[[Stage], str] = lambda _stage: MOVING
     """Id of the job that starts to wait."""
+    at_work: int = len(AT_WORK)
+    """How many jobs are active when it starts to wait."""
 
 
 def _nothing(_stage: Stage) -> None:
@@ -230,10 +238,14 @@ WAYS: dict[str, WayToWait] = {
     "promoted-together": WayToWait(_add(delay=LATER_MS), _promote_all),
     "due-at-a-claim": WayToWait(_add(delay=SOON_MS), _claim_when_due),
     "due-at-a-claim-prioritized": WayToWait(_add(delay=SOON_MS, priority=3), _claim_when_due, "prioritized"),
-    "due-at-a-finish": WayToWait(_add(delay=SOON_MS), _fetch_next_when_due),
-    "due-at-a-finish-prioritized": WayToWait(_add(delay=SOON_MS, priority=3), _fetch_next_when_due, "prioritized"),
-    "due-at-a-retry": WayToWait(_add(delay=SOON_MS), _retry_another_when_due),
-    "due-at-a-retry-prioritized": WayToWait(_add(delay=SOON_MS, priority=3), _retry_another_when_due, "prioritized"),
+    "due-at-a-finish": WayToWait(_add(delay=SOON_MS), _fetch_next_when_due, at_work=1),
+    "due-at-a-finish-prioritized": WayToWait(
+        _add(delay=SOON_MS, priority=3), _fetch_next_when_due, "prioritized", at_work=1
+    ),
+    "due-at-a-retry": WayToWait(_add(delay=SOON_MS), _retry_another_when_due, at_work=1),
+    "due-at-a-retry-prioritized": WayToWait(
+        _add(delay=SOON_MS, priority=3), _retry_another_when_due, "prioritized", at_work=1
+    ),
     # Active jobs.
     "retried": WayToWait(_claim(), _fail),
     "retried-lifo": WayToWait(_claim(lifo=True), _fail),
@@ -297,8 +309,8 @@ def _pause(stage: Stage) -> None:
 
 
 def _fill_up(stage: Stage) -> None:
-    """As many jobs as the queue allows are active, and still are when one of them has ended."""
-    stage.queue.call(queue_ops.SetGlobalConcurrency(concurrency=1))
+    """Exactly as many jobs as the queue allows are active when the job starts to wait: one place more would be room."""
+    stage.queue.call(queue_ops.SetGlobalConcurrency(concurrency=stage.at_work))
 
 
 def _leave_room(stage: Stage) -> None:
@@ -324,7 +336,8 @@ def start_to_wait(client: Participant, how: str, queue_state: str) -> tuple[Stag
 
     The markers of what was before are gone. Returns the stage, and the id of the job.
     """
-    way, stage = WAYS[how], Stage(client)
+    way = WAYS[how]
+    stage = Stage(client, at_work=way.at_work)
     way.prepare(stage)
     stage.queue.add("neighbour", {}, jobId="neighbour")
     stage.queue.add("neighbour", {}, jobId="urgent neighbour", priority=3)
