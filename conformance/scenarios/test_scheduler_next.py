@@ -10,6 +10,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of
+from conformance.scenarios.support.waiting import MOVING, QUEUE_STATES, Stage
 
 
 @scenario("scheduler.next.once", tier="full")
@@ -62,3 +63,25 @@ def test_the_older_option_repeat_begins_at_once(client: Participant, opts: dict[
     equal(queue.redis.members("repeat"), ["mine"], "there is one scheduler")
     worker.complete(claim_current_job(queue, worker, "mine"))
     equal(queue.redis.state(current_job(queue, "mine")), ["delayed"], "it goes on like a scheduler")
+
+
+@pytest.mark.parametrize("queue_state", QUEUE_STATES)
+@scenario("scheduler.legacy-repeat", "paused.everything-parks", "concurrency.no-marker", tier="full", bullmq="<6")
+def test_a_parent_loses_the_job_of_an_older_option_that_is_changed(client: Participant, queue_state: str) -> None:
+    """The job that was to come is replaced; the parent that waited for it alone waits where a new job would."""
+    stage = Stage(client)
+    queue, below = stage.queue, stage.below
+    stage.add_family()
+    below.add("old", repeat={**YEARLY, "key": "mine"}, parent={"id": MOVING, "queue": queue.redis.base[:-1]})
+    replaced = current_job(below, "mine")
+    below.remove("child")
+    equal(queue.redis.state(MOVING), ["waiting-children"], "the parent waits for the job that is to come")
+    QUEUE_STATES[queue_state](stage)
+    queue.redis.delete("marker")
+    below.add("old", repeat={**YEARLY, "pattern": "0 0 2 1 *", "key": "mine"})
+    equal(below.redis.exists(replaced), False, "another job is to come instead")
+    equal(queue.redis.state(MOVING), ["paused" if queue_state == "paused" else "wait"], "the parent waits to be run")
+    markers = queue.redis.members("marker")
+    equal(
+        "0" in markers, queue_state in ("with-room", "without-meta"), "who could run it is woken", where="marker.base"
+    )
