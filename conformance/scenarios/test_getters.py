@@ -266,3 +266,23 @@ def test_incomplete_jobs_are_read_and_run(client: Participant, fields: dict[str,
     equal(worker.claim_one().name, fields.get("name", ""), "it is handed to a worker")
     worker.complete("1", {"ok": True})
     equal(queue.redis.state("1"), ["completed"], "it is completed")
+
+
+@pytest.mark.parametrize("by", ["queue", "job"])
+@scenario("getters.state")
+def test_a_job_is_asked_where_it_is(client: Participant, by: str) -> None:
+    """The job says what its queue says."""
+    queue, _ = _one_of_each(client)
+    told = [queue.state(job) if by == "queue" else queue.call(job_ops.GetState(job=job)).state for job in "123467"]
+    equal(told, ["completed", "failed", "active", "waiting", "delayed", "prioritized"], "each is where it was brought")
+
+
+@scenario("lifecycle.remove.waiting", "lifecycle.remove.locked")
+def test_a_job_removes_itself(client: Participant) -> None:
+    """Without a lock it is gone; with one it stays."""
+    queue, _ = _one_of_each(client)
+    queue.call(job_ops.RemoveJob(job="4"))
+    equal(queue.redis.exists("4"), False, "the waiting job is gone")
+    with client.refuses("lock-mismatch", "the active job is locked"):
+        queue.call(job_ops.RemoveJob(job="3"))
+    equal(queue.redis.state("3"), ["active"], "it stays")

@@ -406,3 +406,23 @@ def data_for_nobody(damage: Damage) -> None:
 def promote_all_turned(damage: Damage) -> None:
     """Jobs that are promoted together run in the opposite order."""
     damage.commands("moveJobsToWait", 'if command[1] == "LPUSH" then command[1] = "RPUSH" end')
+
+
+@mutant("job.does-not-go", kills=("lifecycle.remove.waiting",), by=("getters/a_job_removes_itself",))
+def does_not_go(damage: Damage) -> None:
+    """A job that is told to remove itself stays."""
+
+    async def stay(_job: Job, _opts: Any = None) -> None:
+        return None
+
+    damage.replace(Job, "remove", stay)
+
+
+@mutant("job.always-waits", kills=("getters.state",), by=("getters/a_job_is_asked_where_it_is[job]",))
+def always_waits(damage: Damage) -> None:
+    """A job says that it waits, wherever it is."""
+
+    async def get_state(_job: Job) -> str:
+        return "waiting"
+
+    damage.replace(Job, "getState", get_state)
