@@ -42,9 +42,9 @@ class Peer:
             "work": self.work,
         }
         if library == "reference":
-            from benchmarks.peer_reference import overhead, stalled  # noqa: PLC0415 - needs the kit
+            from benchmarks.peer_reference import by_hand, overhead, stalled  # noqa: PLC0415 - needs the kit
 
-            self.tasks |= {"overhead": overhead, "stalled": stalled}
+            self.tasks |= {"byHand": by_hand, "overhead": overhead, "stalled": stalled}
 
     async def add_bulk(self, args: Json) -> float:
         """Add jobs in batches of 1000; returns the time it took."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import time
-from typing import Any
+from typing import Any, Final
 
+import hiredis
 from redis.asyncio import Redis
 
 from conformance.reference_impl.jobs.job import Job
@@ -13,6 +16,8 @@ from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.reference_impl.workers.worker import Worker
 
 Json = dict[str, Any]
+
+BATCH: Final = 1000
 
 
 async def overhead(args: Json) -> list[list[float]]:
@@ -27,6 +32,39 @@ async def overhead(args: Json) -> list[list[float]]:
     finally:
         await queue.close()
         await client.aclose()
+
+
+async def by_hand(args: Json) -> float:
+    """Add jobs with nothing but a socket and the commands of `addBulk`, packed beforehand; returns seconds."""
+    queue = Queue(args["queue"], _options(args))
+    try:
+        await queue.add("job", {})
+        words: Any = tuple(_bytes(word) for word in _same_command(queue))
+        packed = hiredis.pack_command(words)
+    finally:
+        await queue.close()
+    return await asyncio.to_thread(_send_all, packed, args)
+
+
+def _bytes(word: Any) -> bytes:
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
+def _send_all(packed: bytes, args: Json) -> float:
+    """Send the command as often as there are jobs, in the portions of `addBulk`, and wait for all replies."""
+    replies = hiredis.Reader()
+    with socket.create_connection((args["host"], args["port"])) as connection:
+        started = time.perf_counter()
+        for begun in range(0, args["jobs"], BATCH):
+            portion = min(BATCH, args["jobs"] - begun)
+            connection.sendall(packed * portion)
+            while portion:
+                replies.feed(connection.recv(2**16))
+                while portion and (reply := replies.gets()) is not False:
+                    if reply.__class__ is hiredis.ReplyError:
+                        raise RuntimeError(f"Redis refuses the command: {reply}")
+                    portion -= 1
+        return time.perf_counter() - started
 
 
 async def stalled(args: Json) -> list[float]:

@@ -44,6 +44,13 @@ def test_every_peer_does_every_task(session: Session) -> None:
         assert all(0 < time_ms < 1000 for time_ms in worker.pickup_times(session, peer, 5))
 
 
+def test_commands_by_hand_add_every_job(session: Session) -> None:
+    (reference,) = session.references()
+    with session.place() as place, session.server.connect() as client:
+        assert reference.do("byHand", place, "q", jobs=1001) > 0
+        assert client.llen(f"{place.prefix}:q:wait") == 1 + 1001
+
+
 def test_a_measurement_leaves_nothing_behind(session: Session) -> None:
     worker.jobs_per_second(session, session.peers[0], 10)
     with session.server.connect() as client:
@@ -111,13 +118,13 @@ def test_percentiles_are_values_that_were_measured() -> None:
 def test_verdicts_can_be_met_and_missed() -> None:
     def verdicts(fast: float, slow: float) -> str:
         options = argparse.Namespace(active=10, memory_jobs=10)
-        rates = {sessions.NODE: [1000.0], sessions.REFERENCE: [fast], sessions.OFFICIAL: [100.0]}
+        rates = {sessions.NODE: [500.0], sessions.REFERENCE: [fast], sessions.OFFICIAL: [100.0]}
         single = {sessions.REFERENCE: [slow]}
-        return shown(worker._verdicts(rates, single, single, {sessions.REFERENCE: slow}, options))
+        return shown(worker._verdicts({10: rates, 100: rates}, single, single, {sessions.REFERENCE: slow}, options))
 
     assert "missed" not in verdicts(600, 1)
-    assert verdicts(600, 1).count("met") == 5
-    assert verdicts(300, 1).count("missed") == 2
+    assert verdicts(600, 1).count("met") == 7
+    assert verdicts(300, 1).count("missed") == 4
     assert verdicts(600, 1000).count("missed") == 3
 
 
@@ -127,9 +134,9 @@ def test_costs_can_be_too_high() -> None:
         rates = {sessions.NODE: [1000.0], sessions.REFERENCE: [bulk]}
         return shown(producer._verdicts(rates, cost, cost, argparse.Namespace(round_trip_ms=1.0)))
 
-    assert "missed" not in verdicts(900, 20)
-    assert verdicts(700, 20).count("missed") == 1
-    assert verdicts(900, 60).count("missed") == 2
+    assert "missed" not in verdicts(1100, 20)
+    assert verdicts(900, 20).count("missed") == 1
+    assert verdicts(1100, 60).count("missed") == 2
 
 
 @pytest.mark.parametrize("name", ["worker", "producer"])
