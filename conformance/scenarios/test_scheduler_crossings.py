@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of
@@ -77,9 +78,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 MOMENTS = ("waiting", "parked", "urgent", "delayed", "active", "completed", "failed", "removed")
 
 
-def _bring(client: Participant, moment: str) -> None:
-    """Make scheduler `s`, and bring its current job to where it is when the scheduler is changed."""
-    queue, worker = client.queue(), client.worker()
+def _bring(client: Participant, moment: str) -> QueueHandle:
+    """Make scheduler `s`, and bring its current job to where it is when the scheduler is changed; returns the queue."""
+    queue = client.queue()
     if moment == "parked":
         queue.pause()
     if moment == "delayed":
@@ -88,6 +89,7 @@ def _bring(client: Participant, moment: str) -> None:
         template: dict[str, Any] = {"priority": 4} if moment == "urgent" else {}
         queue.schedule("s", {"every": HOUR_MS}, data={"n": 1}, **template)
     if moment in ("active", "completed", "failed"):
+        worker = client.worker()
         job = claim_current_job(queue, worker)
         if moment == "completed":
             worker.complete(job)
@@ -95,6 +97,7 @@ def _bring(client: Participant, moment: str) -> None:
             worker.fail(job)
     if moment == "removed":
         queue.unschedule("s")
+    return queue
 
 
 @pytest.mark.parametrize("template", ["plain", "prioritized", "deduplicated"])
@@ -103,8 +106,7 @@ def _bring(client: Participant, moment: str) -> None:
 @scenario("scheduler.upsert.pending", "scheduler.record", tier="full")
 def test_a_scheduler_is_changed(client: Participant, moment: str, change: str, template: str) -> None:
     """At whatever moment: one job is to come, made of the new template."""
-    _bring(client, moment)
-    queue = client.queue()
+    queue = _bring(client, moment)
     job = queue.schedule("s", CHANGES[change], data={"n": 2}, **TEMPLATES[template])
     upcoming = current_job(queue)
     equal(job.id if job else None, upcoming, "the answer is the job that is to come")
