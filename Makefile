@@ -18,7 +18,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPRO
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients chaos check mutants steady telemetry coverage generate vectors site lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients oracles chaos check mutants steady telemetry coverage generate vectors site lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -40,6 +40,11 @@ full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
 
 clients: $(READY) ## the official Python client, whole, against its list of known failures (tests: a quarter of it each day)
 	$(BIN)/bullmq-conformance run --client python-official --known conformance/clients/python_official/known.toml
+
+oracles: $(addprefix oracle-,5.81.5 6.7.0) ## every scenario with each newer oracle that is supported, on itself (tests: an eighth of one each day)
+
+oracle-%: $(READY)
+	$(FULL_RUN) --oracle $* --client node@$*
 
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos

@@ -86,9 +86,11 @@ def _objections(
     rows = [ledger.row(requirement) for requirement in scenario.requirements if requirement in ledger]
     areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
     names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)
+    parameters = name.partition("[")[2].removesuffix("]")
+    others = [versions for versions in scenario.ranges_of(parameters) if not in_range(config.oracle_version, versions)]
     kept_out_by = {
         NEEDS_A_CLUSTER: not is_possible(scenario, config),
-        f"about BullMQ {scenario.bullmq}": not in_range(config.oracle_version, scenario.bullmq),
+        f"about BullMQ {' and '.join(others)}": bool(others),
         f"in tier {tier}": TIERS.index(tier) > TIERS.index(config.tier),
         f"below level {config.level}": all(LEVELS.index(row.level) > LEVELS.index(config.level) for row in rows),
         "outside --profile": bool(config.profile) and not _profiles_of(scenario) & set(config.profile),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 import pytest
@@ -37,7 +38,8 @@ class Scenario:
     hold at the end of this scenario, by name, each with the reason (`worker-errors`: its workers may emit `error`).
     `compare`: whether the two snapshots must be equal (differential style only). `needs`: what Redis has to be; on any
     other the scenario is left out of the run, which says so. `bullmq`: the range of versions whose behaviour it states,
-    such as `<6`; where the oracle is another, a sibling states what that does.
+    such as `<6`; where the oracle is another, a sibling states what that does. `cases`: the same for some of its
+    parameters, by a glob over their text in brackets (`paused-*`).
     """
 
     function: Callable[..., None]
@@ -50,10 +52,16 @@ class Scenario:
     needs: Need = ""
     without: dict[str, str] = field(default_factory=dict)
     bullmq: str = ""
+    cases: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise ValueError for a range of versions that cannot be read."""
-        check_range(self.bullmq)
+        for versions in (self.bullmq, *self.cases.values()):
+            check_range(versions)
+
+    def ranges_of(self, parameters: str) -> list[str]:
+        """The ranges of versions that must all hold for the case with these parameters, as they stand in its id."""
+        return [self.bullmq, *(versions for case, versions in self.cases.items() if fnmatchcase(parameters, case))]
 
     @property
     def participants(self) -> tuple[str, ...]:
@@ -101,10 +109,11 @@ def scenario(
     needs: Need = "",
     without: dict[str, str] | None = None,
     bullmq: str = "",
+    cases: dict[str, str] | None = None,
 ) -> Callable[[Callable[..., None]], Any]:
     """The same steps on oracle and client, on separate prefixes, compared."""
     settings = {"tier": tier, "clock": clock, "slow": slow, "compare": compare, "needs": needs, "bullmq": bullmq}
-    return _mark("differential", requirements, {**settings, "without": without or {}})
+    return _mark("differential", requirements, {**settings, "without": without or {}, "cases": cases or {}})
 
 
 def handover(

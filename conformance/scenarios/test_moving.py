@@ -67,7 +67,7 @@ STATES: dict[str, Bring] = {
 @pytest.mark.parametrize("priority", [0, 2, 5])
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("queue_is", ["running", "paused", "limited"])
-@scenario("getters.change-priority", tier="full")
+@scenario("getters.change-priority", tier="full", cases={"paused-*-0-*": "<6"})
 def test_a_priority_is_changed_in_every_state(
     client: Participant, queue_is: str, state: str, priority: int, lifo: bool
 ) -> None:
@@ -132,7 +132,7 @@ def _finish_all(client: Participant, queue: QueueHandle, worker: WorkerHandle, s
 @pytest.mark.parametrize("queue_is", ["running", "paused", "full"])
 @pytest.mark.parametrize("among", ["all", "one-by-one", "until"])
 @pytest.mark.parametrize("state", ["completed", "failed"])
-@scenario("retry.manual", "retry.manual.completed", tier="full")
+@scenario("retry.manual", "retry.manual.completed", tier="full", cases={"*-paused": "<6"})
 def test_finished_jobs_are_retried_together(client: Participant, state: Any, among: str, queue_is: str) -> None:
     """Those that ended by then wait again, the oldest first, without what they ended with, whatever their options."""
     queue, worker = client.queue(), client.worker()
@@ -156,7 +156,7 @@ def test_finished_jobs_are_retried_together(client: Participant, state: Any, amo
 
 @pytest.mark.parametrize("queue_is", ["running", "paused", "full"])
 @pytest.mark.parametrize("count", [1, 1000], ids=["one-by-one", "all"])
-@scenario("getters.promote", tier="full")
+@scenario("getters.promote", tier="full", cases={"*-paused": "<6"})
 def test_delayed_jobs_are_promoted_together(client: Participant, count: int, queue_is: str) -> None:
     """Together they wait in the order in which they were due, whatever their options."""
     queue, worker = client.queue(), client.worker()

@@ -134,9 +134,8 @@ def test_two_workers_with_one_token(client: Participant, oracle: Participant) ->
     race_repeatedly(client, oracle, prepare, {completed, failed})
 
 
-@shared("race.pause-and-fetch", tier="full", slow=True)
-def test_pauses_meet_fetches(client: Participant, oracle: Participant) -> None:
-    """One pauses the queue, and the other claims a job."""
+def _race_a_pause_with_a_fetch(client: Participant, oracle: Participant, *, parked_in: str) -> None:
+    """`parked_in`: where a job is that was not claimed before the pause."""
 
     def prepare(_number: int, one: RacingClient, other: RacingClient) -> RaceRound:
         one.queue.redis.delete("events")
@@ -153,8 +152,20 @@ def test_pauses_meet_fetches(client: Participant, oracle: Participant) -> None:
         return RaceRound(one.queue.pause, lambda: claimed_id(other.worker) == job, observe)
 
     claimed = RoundOutcome(first=None, second=True, observed=("active", "active paused"))
-    parked = RoundOutcome(first=None, second=False, observed=("paused", "paused"))
+    parked = RoundOutcome(first=None, second=False, observed=(parked_in, "paused"))
     race_repeatedly(client, oracle, prepare, {claimed, parked})
+
+
+@shared("race.pause-and-fetch", tier="full", slow=True, bullmq="<6")
+def test_pauses_meet_fetches(client: Participant, oracle: Participant) -> None:
+    """One pauses the queue, and the other claims a job."""
+    _race_a_pause_with_a_fetch(client, oracle, parked_in="paused")
+
+
+@shared("race.pause-and-fetch", tier="full", slow=True, bullmq=">=6")
+def test_pauses_that_move_nothing_meet_fetches(client: Participant, oracle: Participant) -> None:
+    """One pauses the queue, and the other claims a job."""
+    _race_a_pause_with_a_fetch(client, oracle, parked_in="wait")
 
 
 @shared("race.retry-and-remove", tier="full", slow=True)

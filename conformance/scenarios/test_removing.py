@@ -21,7 +21,7 @@ OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothi
 
 
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
-@scenario("dedup.removal", "lifecycle.leaves-nothing", tier="full")
+@scenario("dedup.removal", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_an_owner_is_removed(client: Participant, how: str) -> None:
     """Its log goes with it, and its id; only who makes room for others leaves an id until its time is over."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
@@ -36,7 +36,9 @@ def test_an_owner_is_removed(client: Participant, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
-@scenario("dedup.removal", "lifecycle.leaves-nothing", tier="full", without=OWNED_BY_A_NAME)
+@scenario(
+    "dedup.removal", "lifecycle.leaves-nothing", tier="full", without=OWNED_BY_A_NAME, cases={"cleaned-paused": "<6"}
+)
 def test_a_former_owner_is_removed(client: Participant, how: str) -> None:
     """The id is another job's by now, and stays so."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
@@ -48,7 +50,7 @@ def test_a_former_owner_is_removed(client: Participant, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", PENDING)
-@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full")
+@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_the_last_child_of_a_parent_in_the_same_queue(client: Participant, how: str) -> None:
     """Who sweeps the child away takes the waiting parent with it, and its parent's parent; who removes it does not."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
@@ -78,14 +80,14 @@ def test_the_last_child_of_a_parent_is_swept_away(client: Participant, how: str)
 
 
 @pytest.mark.parametrize("how", PENDING)
-@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full")
+@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_the_last_child_of_a_parent_in_another_queue(client: Participant, how: str) -> None:
     """The parent is released, however the child goes."""
     _remove_last_child(client, how)
 
 
 @pytest.mark.parametrize("how", CLEANED_OR_ELSE)
-@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full")
+@scenario("flow.swept", "flow.remove.child", "lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
 def test_one_of_two_children(client: Participant, how: str) -> None:
     """The parent waits for the other one, and counts what it knows of both."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
@@ -142,7 +144,7 @@ def test_a_parent_with_children_in_all_states(client: Participant, pending: str,
 
 
 @pytest.mark.parametrize("children", [True, False], ids=["with-children", "alone"])
-@scenario("flow.remove.parent", tier="full")
+@scenario("flow.remove.parent", tier="full", bullmq="<5.80.7 || >=6")
 def test_a_parent_whose_child_has_failed_it(client: Participant, children: bool) -> None:
     """The unsuccessful child goes with it as well."""
     family, queue, worker = open_flow_handles(client)

@@ -24,7 +24,7 @@ TEMPLATES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("queue_state", QUEUE_STATES)
-@scenario("scheduler.next", "paused.everything-parks", "concurrency.no-marker", tier="full")
+@scenario("scheduler.next", "paused.everything-parks", "concurrency.no-marker", tier="full", cases={"paused-*": "<6"})
 def test_the_next_job_is_made_while_the_queue_changes(client: Participant, queue_state: str, template: str) -> None:
     """Between the claim and the making of the next job: that one is due at once, and waits where it then has to."""
     stage = Stage(client, at_work=3)  # with the job that is claimed

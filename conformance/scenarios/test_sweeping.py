@@ -37,7 +37,7 @@ def _bring(client: Participant, queue: QueueHandle, job: str, state: str) -> Non
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 9])
 @pytest.mark.parametrize("state", ["completed", "wait", "active", "paused", "prioritized", "delayed", "failed"])
-@scenario("getters.clean", "scheduler.job-protected", tier="full")
+@scenario("getters.clean", "scheduler.job-protected", tier="full", cases={"paused-*": "<6"})
 def test_cleaning_takes_the_oldest_of_a_state(client: Participant, state: CleanedState, limit: int) -> None:
     """Not more than the limit, none that is young, and not the job of a scheduler or one that is locked."""
     queue = client.queue()

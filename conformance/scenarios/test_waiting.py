@@ -9,9 +9,12 @@ from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.waiting import WAYS, start_to_wait
 
+PRIORITY_IS_KEPT = {"retried-by-hand-prioritized": "<6"}
+"""From 6 on a job that is retried by hand has its priority again, and waits where that puts it."""
+
 
 @pytest.mark.parametrize("how", WAYS)
-@scenario("lifecycle.one-state", "order.marker.base", tier="full")
+@scenario("lifecycle.one-state", "order.marker.base", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_queue_with_room_takes_a_job(client: Participant, how: str) -> None:
     """It is where its options put it and nowhere else, with a marker where Node sets one."""
     stage, job = start_to_wait(client, how, "with-room")
@@ -19,7 +22,7 @@ def test_a_queue_with_room_takes_a_job(client: Participant, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", WAYS)
-@scenario("paused.everything-parks", "paused.prioritized-no-marker", tier="full")
+@scenario("paused.everything-parks", "paused.prioritized-no-marker", tier="full", bullmq="<6")
 def test_a_paused_queue_parks_a_job(client: Participant, how: str) -> None:
     """Without priority it is parked, and in no case a worker is woken."""
     stage, job = start_to_wait(client, how, "paused")
@@ -30,7 +33,7 @@ def test_a_paused_queue_parks_a_job(client: Participant, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", WAYS)
-@scenario("concurrency.no-marker", tier="full")
+@scenario("concurrency.no-marker", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_full_queue_wakes_nobody_for_a_job(client: Participant, how: str) -> None:
     """The job waits where its options put it, and no worker could take it."""
     stage, job = start_to_wait(client, how, "full")
@@ -40,7 +43,7 @@ def test_a_full_queue_wakes_nobody_for_a_job(client: Participant, how: str) -> N
 
 
 @pytest.mark.parametrize("how", WAYS)
-@scenario("eviction.meta", tier="full")
+@scenario("eviction.meta", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_queue_without_meta_takes_a_job(client: Participant, how: str) -> None:
     """Nothing is known of its limits any more, and what is written brings back only what Node brings back."""
     stage, job = start_to_wait(client, how, "without-meta")

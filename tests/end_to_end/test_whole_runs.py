@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conformance.ledger.loader import load_ledger
+from conformance.protocol.versions import SUPPORTED_ORACLES
 from conformance.upstream.node import bundled_node
 
 KNOWN = str(files("conformance.clients") / "python_official" / "known.toml")
@@ -30,10 +31,15 @@ BRIEF_RUNS = {
 """What `make full` runs with every scenario; CI does that instead."""
 
 
-def areas_of(day: date) -> list[str]:
-    """A quarter of the ledger's areas, another one every day, as words of the command line."""
+def areas_of(day: date, parts: int) -> list[str]:
+    """One of so many parts of the ledger's areas, another one every day, as words of the command line."""
     areas = sorted(load_ledger().areas)
-    return [word for area in areas[day.toordinal() % 4 :: 4] for word in ("--select", area)]
+    return [word for area in areas[day.toordinal() % parts :: parts] for word in ("--select", area)]
+
+
+TODAY = datetime.now(UTC).date()
+OTHER_ORACLE = SUPPORTED_ORACLES[1:][TODAY.toordinal() // 8 % 2]
+ON_ANOTHER_ORACLE = ["--oracle", OTHER_ORACLE, "--client", f"node@{OTHER_ORACLE}", "--tier", "full"]
 
 
 RUNS = {
@@ -43,8 +49,10 @@ RUNS = {
         "python-official",
         "--known",
         KNOWN,
-        *areas_of(datetime.now(UTC).date()),
+        *areas_of(TODAY, 4),
     ],
+    # All of them: `make oracles`.
+    "a newer Node agrees with itself": [*ON_ANOTHER_ORACLE, *areas_of(TODAY, 8)],
     "smoke with the bundled Redis": ["--client", "reference", "--redis", "bundled", "--tier", "smoke"],
 }
 
@@ -66,9 +74,10 @@ def test_a_whole_run_is_conformant(arguments: list[str], tmp_path: Path) -> None
     _is_conformant(arguments, tmp_path)
 
 
-def test_every_area_has_its_day() -> None:
+@pytest.mark.parametrize("parts", [4, 8])
+def test_every_area_has_its_day(parts: int) -> None:
     first = date(2026, 1, 1)
-    days = [areas_of(first + timedelta(days=day)) for day in range(4)]
+    days = [areas_of(first + timedelta(days=day), parts) for day in range(parts)]
     areas = [word for words in days for word in words if word != "--select"]
     assert sorted(areas) == sorted(load_ledger().areas)
 
@@ -113,6 +122,14 @@ def test_the_bundled_node_drives_the_oracle() -> None:
     assert node is not None, "the package nodejs-bin is not installed"
     done = run("--client", "reference", "--node", str(node), "--tier", "smoke", "--jobs", "1")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_newer_oracle_is_played_with_all_scenarios() -> None:
+    planned = subprocess.run(["make", "--dry-run", "oracles"], capture_output=True, text=True, check=True, cwd=ROOT)
+    runs = [line for line in planned.stdout.splitlines() if "bullmq-conformance run" in line]
+    wanted = [f"--oracle {version} --client node@{version}" for version in SUPPORTED_ORACLES[1:]]
+    assert [run[run.index("--oracle") :] for run in runs] == wanted
+    assert all("--tier full" in run for run in runs)
 
 
 def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None:

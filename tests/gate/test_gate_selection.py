@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,6 +52,22 @@ def selects(scenario: Scenario, **options: Any) -> bool:
 
 def test_an_ordinary_test_is_always_taken() -> None:
     assert is_selected(item(), RunConfig(select=["nothing"], tier="smoke", level="MUST"), levels())
+
+
+@pytest.mark.parametrize(
+    ("versions", "cases", "taken"),
+    [
+        ("", {}, True),
+        ("<6", {}, False),
+        (">=6", {}, True),
+        ("", {"x-*": "<6"}, False),
+        ("", {"x-*": ">=6"}, True),
+        ("", {"y-*": "<6"}, True),
+        ("<6", {"x-*": ">=6"}, False),
+    ],
+)
+def test_a_scenario_or_a_case_of_it_is_about_some_versions(versions: str, cases: dict[str, str], taken: bool) -> None:
+    assert selects(replace(made("a.must"), bullmq=versions, cases=cases), oracle="6.7.0") is taken
 
 
 @pytest.mark.parametrize("scenario_tier", TIERS)
