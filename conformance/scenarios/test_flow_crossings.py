@@ -182,7 +182,7 @@ def _retry_child_with_others(client: Participant, ending: str) -> bool:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@scenario("retry.manual", "retry.manual.completed", tier="full", bullmq="<6")
+@scenario("retry.manual", "retry.manual.completed", tier="full", bullmq="<6.3.15")
 def test_a_finished_child_is_retried_with_others(client: Participant, ending: str) -> None:
     """Who retries all jobs of a state leaves their parents alone."""
     pending = _retry_child_with_others(client, ending)
@@ -190,7 +190,7 @@ def test_a_finished_child_is_retried_with_others(client: Participant, ending: st
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@scenario("retry.manual", "retry.manual.completed", tier="full", bullmq=">=6")
+@scenario("retry.manual", "retry.manual.completed", tier="full", bullmq=">=6.3.15")
 def test_a_finished_child_is_retried_with_others_for_its_parent(client: Participant, ending: str) -> None:
     """Who retries all jobs of a state has their parents wait for them again."""
     pending = _retry_child_with_others(client, ending)

@@ -9,8 +9,8 @@ from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.waiting import WAYS, start_to_wait
 
-PRIORITY_IS_KEPT = {"retried-by-hand-prioritized": "<6"}
-"""From 6 on a job that is retried by hand has its priority again, and waits where that puts it."""
+PRIORITY_IS_KEPT = {"retried-by-hand-prioritized": "<6.3.15"}
+"""From 6.3.15 on a job that is retried by hand has its priority again, and waits where that puts it."""
 
 
 @pytest.mark.parametrize("how", WAYS)
