@@ -285,6 +285,16 @@ def test_growing_memory_is_found() -> None:
     assert growth(_samples(50, 500)) == {}
 
 
+def test_redis_may_grow_by_the_jobs_that_it_keeps_and_nobody_else() -> None:
+    growing = _samples(*range(50, 450, 10))
+    samples = [line for line in growing.lines if isinstance(line, ResourceSample)]
+    lines = [msgspec.structs.replace(line, memory={"redis": line.memory["worker-1"]}) for line in samples]
+    of_redis = History(growing.header, in_order(lines))
+    assert list(growth(of_redis, kept_jobs=1000)) == ["redis"]
+    assert growth(of_redis, kept_jobs=200_000) == {}
+    assert list(growth(growing, kept_jobs=200_000)) == ["worker-1"]
+
+
 def test_a_timeline_has_throughput_and_windows() -> None:
     timeline = timeline_of(History(HistoryHeader(), in_order([*completed_life(), *fault(300, 600, "redis.kill")])))
     assert timeline.throughput == [1, 0, 0]

@@ -392,6 +392,14 @@ def test_a_reader_that_leaves_out_what_came_while_it_was_away() -> None:
     assert "left out 2 entries, first waiting of job 110" in messages(judged("event-readers", lines))
 
 
+def test_a_reader_that_was_opened_again_is_judged_for_each_time() -> None:
+    first, again = stream(100, 110, 120, leave_out=(110,)), stream(200, 210, 220, leave_out=(210,))
+    between = stream(150, leave_out=(150,))
+    lines = [READER, *first, *between, handle(190, "opened", role="events"), *again]
+    found = messages(judged("event-readers", lines))
+    assert [number for number in (110, 150, 210) if f"first waiting of job {number}" in found] == [110, 210]
+
+
 def test_a_reader_that_has_fallen_silent() -> None:
     lines = [READER, *stream(100, 110, 120, leave_out=(120,)), quiescent(9000)]
     assert judged("event-readers", lines).verdict == "fail"

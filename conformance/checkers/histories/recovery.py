@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from conformance.checkers.histories.base import (
@@ -18,6 +20,7 @@ from conformance.checkers.histories.evidence import (
     CALLS_AFTER_HEALING,
     ENTRIES_AFTER_HEALING,
     KIT,
+    REDIS,
     CallHistory,
     Evidence,
     entry_number,
@@ -49,6 +52,8 @@ TELLS_AFTER_MS = 3000
 MOST_GROWTH = 1.5
 LEAST_GROWTH_BYTES = 32 * 1024 * 1024
 """Less than this is no growth: caches fill, heaps are not given back at once."""
+KEPT_JOB_BYTES = 2048
+"""Of a finished job that Redis keeps, with what there is beside its hash: an hour of jobs took 0.9 KiB each."""
 FEWEST_SAMPLES = 20
 NODES_OF_A_CLUSTER = 3
 
@@ -206,17 +211,56 @@ def _event_readers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
     if opened and all(line.change == "absent" for line in opened):
         yield Inapplicable(f"the client has no event reader: {opened[0].error}")
         return
+    streams = {queue: _Stream.of(evidence, queue) for queue in {line.queue for line in opened}}
+    told = _told_by_process(evidence)
     for process, queue in dict.fromkeys((line.process, line.queue) for line in opened):
         epochs = [line.at_ms for line in opened if line.process == process and line.change == "opened"]
-        for since, until in zip(epochs, [*epochs[1:], float("inf")], strict=True):
-            told = [line for line in evidence.told if line.process == process and since <= line.at_ms < until]
-            yield from _one_reader(evidence, process, queue, told, statistics, is_last=until == float("inf"))
+        for number, entries in enumerate(_by_epoch(told[process], epochs), start=1):
+            is_last = number == len(epochs)
+            yield from _one_reader(evidence, process, streams[queue], entries, statistics, is_last=is_last)
+
+
+def _told_by_process(evidence: Evidence) -> dict[str, list[EntryTold]]:
+    told: dict[str, list[EntryTold]] = defaultdict(list)
+    for line in evidence.told:
+        told[line.process].append(line)
+    return told
+
+
+def _by_epoch(told: Sequence[EntryTold], epochs: Sequence[float]) -> list[list[EntryTold]]:
+    """What a reader told of since it was opened at each of these times, until the next."""
+    parts: list[list[EntryTold]] = [[] for _ in epochs]
+    for line in told:
+        if since := bisect_right(epochs, line.at_ms):
+            parts[since - 1].append(line)
+    return parts
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """The entries of a queue's stream in their order, and their numbers, so that a part of them is found at once."""
+
+    queue: str
+    entries: list[StreamEventLine]
+    numbers: list[tuple[int, int]]
+
+    @staticmethod
+    def of(evidence: Evidence, queue: str) -> _Stream:
+        entries = [event for event, _ in evidence.events_by_queue.get(queue, [])]
+        return _Stream(queue, entries, [entry_number(event.entry) for event in entries])
+
+    def after(self, number: tuple[int, int]) -> list[StreamEventLine]:
+        return self.entries[bisect_right(self.numbers, number) :]
+
+    def between(self, first: tuple[int, int], last: tuple[int, int]) -> list[StreamEventLine]:
+        """The entries behind the first and before the last."""
+        return self.entries[bisect_right(self.numbers, first) : bisect_left(self.numbers, last)]
 
 
 def _one_reader(
     evidence: Evidence,
     process: str,
-    queue: str,
+    stream: _Stream,
     told: Sequence[EntryTold],
     statistics: CheckStatistics,
     *,
@@ -231,7 +275,7 @@ def _one_reader(
         if after < ENTRIES_AFTER_HEALING and evidence.is_full:
             yield Undecided(f"{who} told of {after} entries after the last fault")
     if told:
-        yield from _left_out(evidence, who, queue, told, is_last=is_last)
+        yield from _left_out(evidence, who, stream, told, is_last=is_last)
 
 
 def _in_stream_order(who: str, told: Sequence[EntryTold]) -> Iterator[HistoryFinding]:
@@ -247,27 +291,24 @@ def _in_stream_order(who: str, told: Sequence[EntryTold]) -> Iterator[HistoryFin
 
 
 def _left_out(
-    evidence: Evidence, who: str, queue: str, told: Sequence[EntryTold], *, is_last: bool
+    evidence: Evidence, who: str, stream: _Stream, told: Sequence[EntryTold], *, is_last: bool
 ) -> Iterator[Judged]:
     """Entries of kinds that it tells of, which it did not, from its first one on; at the end none may be due."""
     first, last = entry_number(told[0].entry), max(entry_number(line.entry) for line in told)
     entries, names = {line.entry for line in told}, {line.name for line in told}
     end_ms = evidence.history.lines[-1].at_ms
+    due = [event for event in stream.after(last) if event.at_ms < end_ms - TELLS_AFTER_MS] if is_last else []
     missed = [
         event
-        for event, _ in evidence.events_by_queue.get(queue, [])
-        if first < entry_number(event.entry)
-        and (entry_number(event.entry) < last or (is_last and event.at_ms < end_ms - TELLS_AFTER_MS))
-        and event.entry not in entries
-        and event.name in names
-        and not evidence.was_lost(event.at_ms)
+        for event in [*stream.between(first, last), *due]
+        if event.entry not in entries and event.name in names and not evidence.was_lost(event.at_ms)
     ]
     unread = [event for event in missed if entry_number(event.entry) > last]
     if missed and len(unread) == len(missed) and evidence.starved(unread[0].at_ms, end_ms):
         yield Undecided(f"{who} had not told of {len(unread)} entries at the end, on a machine that starved")
     elif missed:
         message = f"{who} left out {len(missed)} entries, first {missed[0].name} of job {missed[0].job}"
-        yield HistoryFinding(message=message, job=f"{queue}:{missed[0].job}", lines=_neighbours(missed, told))
+        yield HistoryFinding(message=message, job=f"{stream.queue}:{missed[0].job}", lines=_neighbours(missed, told))
 
 
 def _neighbours(
@@ -305,23 +346,27 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
 
 
 def _memory(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """The memory of a process does not grow by half (and 32 MiB) while it does the same all the time."""
+    """The memory of a process does not grow by half (and 32 MiB) while it does the same all the time.
+
+    Redis may grow by the jobs that it is given to keep as well.
+    """
     sampled = {name for sample in evidence.samples for name in sample.memory} - {KIT}
     judged = [name for name, series in _memory_series(evidence.history).items() if len(series) >= FEWEST_SAMPLES]
     for name in judged:
         statistics.seen["processes with a history of memory"] += name != KIT
     if sampled and set(judged) <= {KIT}:
         yield Undecided(f"the run is shorter than the {FEWEST_SAMPLES} samples that are needed")
-    for name, much in growth(evidence.history).items():
+    for name, much in growth(evidence.history, kept_jobs=len(evidence.jobs)).items():
         yield HistoryFinding(message=f"{name} grew from {much}")
     for _ in sampled:
         statistics.count()
 
 
-def growth(history: History) -> dict[str, str]:
+def growth(history: History, *, kept_jobs: int = 0) -> dict[str, str]:
     """Processes of the client whose memory grew, with how much. The kit keeps the history, and is not judged.
 
     The median of the last fifth is compared with that of the second; a process with few samples is not judged.
+    `kept_jobs`: how many jobs Redis may have been given to keep, of 2 KiB each.
     """
     found = {}
     for name, series in _memory_series(history).items():
@@ -329,7 +374,8 @@ def growth(history: History) -> dict[str, str]:
             continue
         fifth = len(series) // 5
         before, after = median(series[fifth : 2 * fifth]), median(series[-fifth:])
-        if after > before * MOST_GROWTH and after - before > LEAST_GROWTH_BYTES:
+        kept = KEPT_JOB_BYTES * kept_jobs if name == REDIS else 0
+        if after > before * MOST_GROWTH and after - before > LEAST_GROWTH_BYTES + kept:
             found[name] = f"{before / 2**20:.0f} MiB to {after / 2**20:.0f} MiB"
     return found
 
