@@ -44,9 +44,22 @@ pub fn texts(args: &Value, name: &str) -> Vec<String> {
 /// Options of a job. Fails with Unsupported for an option that the client's type does not have.
 pub fn job_options(given: &Value) -> Result<JobOptions, Failure> {
     only(given, &JOB_OPTIONS, "JobOptions")?;
+    refuse_other_spellings(given)?;
     only(&given["backoff"], &["type", "delay"], "BackoffStrategy")?;
     only(&given["deduplication"], &["id", "ttl", "extend", "replace", "keepLastIfActive"], "DeduplicationOptions")?;
     if given.is_null() { Ok(JobOptions::default()) } else { read(given) }
+}
+
+/// What Node takes in more than one spelling, and the client's types in another one only.
+fn refuse_other_spellings(given: &Value) -> Result<(), Failure> {
+    if given["backoff"].is_number() {
+        return Err(Failure::Unsupported("BackoffStrategy of this client is no plain number".to_owned()));
+    }
+    let keeps_all = |name: &str| given[name].as_i64().is_some_and(|count| count < 0);
+    if keeps_all("removeOnComplete") || keeps_all("removeOnFail") {
+        return Err(Failure::Unsupported("RemoveOnFinish of this client is no negative number".to_owned()));
+    }
+    Ok(())
 }
 
 pub fn queue_options(args: &Value) -> Result<QueueOptions, Failure> {

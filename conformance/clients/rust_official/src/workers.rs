@@ -20,6 +20,9 @@ pub const OPS: &[&str] = &["worker.pause", "worker.resume", "worker.isPaused", "
 /// Longer than any job of a run: `close` of this client waits for jobs no longer than it is told.
 const CLOSE_MS: u64 = 600_000;
 
+/// A worker without a job is given less time: `close` does not end the wait for a rate limit, which may last 30 s.
+const CLOSE_IDLE_MS: u64 = 6_000;
+
 pub struct OpenWorker {
     worker: Arc<Worker>,
     asked: Arc<Asked>,
@@ -60,7 +63,12 @@ impl OpenWorker {
     }
 
     pub async fn close(&self, force: bool) -> Result<(), Failure> {
-        Ok(self.worker.close(if force { 0 } else { CLOSE_MS }).await?)
+        let patience = match self.worker.active_count().await {
+            _ if force => 0,
+            0 => CLOSE_IDLE_MS,
+            _ => CLOSE_MS,
+        };
+        Ok(self.worker.close(patience).await?)
     }
 }
 
@@ -84,6 +92,9 @@ impl Asked {
     fn resolve(&self, args: &Value) -> Outcome {
         if args["outcome"] == "wait" {
             return Err(Failure::Unsupported("no error of this client says that the processor moved its job".to_owned()));
+        }
+        if args["outcome"] == "rate-limit" {
+            return Err(Failure::Unsupported("the worker of this client has no method that limits it".to_owned()));
         }
         parsed(args, "value_raw")?;
         let id = text(args, "job");
@@ -135,7 +146,6 @@ async fn end(job: &Job, answer: &Value) -> Result<Value, Error> {
         "waiting-children" if job.move_to_waiting_children(None).await? => Err(Error::WaitingChildren),
         // Nothing was pending: the job goes on, and here that means that it ends.
         "waiting-children" => Ok(returned(answer)),
-        "rate-limit" => Err(Error::RateLimited { delay_ms: number(answer, "ms").unsigned_abs() }),
         _ => Err(failed(answer)),
     }
 }
