@@ -7,13 +7,13 @@ measured is who reads it.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 from conformance.problems import EnvironmentProblem
 from conformance.servers import RedisInstance
+from conformance.servers.connection import wait_until
 
 FIRST_MS: Final = 1_700_000_000_000
 """When the first job was added (Unix ms)."""
@@ -186,13 +186,8 @@ def copy_store(source: RedisInstance, target: RedisInstance) -> None:
     with source.connect() as origin, target.connect() as client:
         untyped: Any = client
         with _replica(untyped, host, port):
-            deadline = time.monotonic() + _COPIED_WITHIN_S
-            while not _in_step(origin, untyped):
-                if time.monotonic() > deadline:
-                    raise EnvironmentProblem(
-                        f"{target.text} is no copy of {source.text} within {_COPIED_WITHIN_S:.0f} s"
-                    )
-                time.sleep(0.1)
+            if not wait_until(lambda: _in_step(origin, untyped), deadline_s=_COPIED_WITHIN_S):
+                raise EnvironmentProblem(f"{target.text} is no copy of {source.text} within {_COPIED_WITHIN_S:.0f} s")
 
 
 @contextmanager
