@@ -31,6 +31,9 @@ PROTOCOL_VERSION = 1
 MAX_LINE_BYTES = 16 * 1024 * 1024
 """The longest line of the protocol (bytes, the newline included)."""
 
+END_OF_STACKS = "that is where everything stands"
+"""The last line of what a driver says when SIGQUIT asks it where it stands."""
+
 Json = dict[str, Any]
 Handler = Callable[["str | None", Json], Awaitable["Json | None"]]
 """Carries out one operation on a handle (None for operations of the driver itself) and returns the answer's fields."""
@@ -216,7 +219,7 @@ def _print_tasks(loop: asyncio.AbstractEventLoop, calls: set[asyncio.Task[None]]
         print(f"task {task.get_name()} waits in", file=sys.stderr)
         for line in _awaited(task.get_coro()):
             print(f"  {line}", file=sys.stderr)
-    sys.stderr.flush()
+    print(END_OF_STACKS, file=sys.stderr, flush=True)
 
 
 def _awaited(coroutine: Any) -> Iterator[str]:

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from conformance.driver.errors import (
     StdoutClosed,
 )
 from conformance.driver.messages import MAX_LINE_BYTES, excerpt
+from conformance.driver.serve import END_OF_STACKS
 
 CAPACITY_LINES = 200
 LINE_BYTES = 4096
@@ -37,9 +39,11 @@ ENDING_SECONDS = 1.0
 
 STOP_SECONDS = 2.0
 
-STACKS_SECONDS = 0.3
+STACKS_SILENCE_SECONDS = 2.0
 """A driver that was asked where it stands and says nothing for so long has said everything."""
-STACKS_LOOKS = 10
+STACKS_SECONDS = 10.0
+LOOK_SECONDS = 0.05
+ANSWER_LINES = 10_000
 
 _LIVING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
 
@@ -118,11 +122,10 @@ class ChildProcess(DriverSession):
 
         Programs in Java and Go do that by themselves, those of `driver.serve` too; others say nothing. Most end by it.
         """
-        before = self._log.tail(CAPACITY_LINES)
+        answer = self._log.listen()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self._process.pid, signal.SIGQUIT)
-        said = self._log.after_silence(STACKS_SECONDS)
-        return said[len(before) :] if said[: len(before)] == before else said
+        return self._log.whole(answer, last_line=END_OF_STACKS)
 
     def close(self) -> bool:
         """Let the driver see the end of its stdin; after two seconds, end its process group.
@@ -248,6 +251,7 @@ class DriverLog:
 
     def __init__(self, stderr: IO[bytes], *, copy_to: Path | None = None) -> None:
         self._lines: deque[str] = deque(maxlen=CAPACITY_LINES)
+        self._answer: list[str] | None = None
         self._copy_to = copy_to
         self._thread = threading.Thread(target=self._read, args=(stderr,), daemon=True, name="driver log")
         self._thread.start()
@@ -256,16 +260,28 @@ class DriverLog:
         """Return the last lines, without their newlines. Bytes that are not UTF-8 are shown as escapes."""
         return list(self._lines)[-lines:]
 
-    def after_silence(self, seconds: float) -> list[str]:
-        """The last lines as soon as nothing new has come for so long; `CAPACITY_LINES` at most."""
-        before: list[str] = []
-        for _ in range(STACKS_LOOKS):
-            self._thread.join(seconds)
-            now = self.tail(CAPACITY_LINES)
-            if now == before or not self._thread.is_alive():
-                return now
-            before = now
-        return before
+    def listen(self) -> list[str]:
+        """A list that every line from now on is added to, because the kept ones may be gone when they are looked at."""
+        answer: list[str] = []
+        self._answer = answer
+        return answer
+
+    def whole(self, answer: list[str], *, last_line: str) -> list[str]:
+        """What `listen` returned, up to `last_line`, which a driver of `driver.serve` says at the end.
+
+        Others are believed to have said everything when they have ended, or were silent for a while.
+        """
+        began = newest = time.monotonic()
+        heard = 0
+        while time.monotonic() - newest < STACKS_SILENCE_SECONDS and time.monotonic() - began < STACKS_SECONDS:
+            self._thread.join(LOOK_SECONDS)
+            if last_line in answer:
+                return answer[: answer.index(last_line)]
+            if not self._thread.is_alive():
+                break
+            if len(answer) > heard:
+                heard, newest = len(answer), time.monotonic()
+        return answer[-CAPACITY_LINES:]
 
     def wait_for_end(self, seconds: float) -> None:
         """Wait until everything is read, at most so long: what a driver says last explains most."""
@@ -278,7 +294,10 @@ class DriverLog:
             while line := stderr.readline(LINE_BYTES):
                 # Only now: a driver that says nothing leaves no file.
                 copy = copy or self._open_copy(stack)
-                self._lines.append(line.decode("utf-8", errors="backslashreplace").rstrip("\r\n"))
+                text = line.decode("utf-8", errors="backslashreplace").rstrip("\r\n")
+                self._lines.append(text)
+                if self._answer is not None and len(self._answer) < ANSWER_LINES:
+                    self._answer.append(text)
                 if copy is not None:
                     with contextlib.suppress(OSError):
                         copy.write(line)

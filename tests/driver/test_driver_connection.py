@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from conformance.driver import run_queue
+from conformance.driver import run_queue, transports
+from conformance.driver import serve as serve_module
 from conformance.driver.errors import (
     DriverHung,
     EventTimeout,
@@ -285,6 +286,33 @@ ready(); hang()
     assert connection.log_tail(2) == ["line 499", "bytes \\xff"]
     assert len(connection.log_tail(1000)) == 200
     assert copy.read_bytes().startswith(b"line 0\nline 1\n")
+
+
+def test_where_a_driver_stands_is_told_whole_however_late_it_speaks_and_whatever_it_logs(mini: Any) -> None:
+    connection = mini(
+        f"""
+import time
+def tell(*_):
+    time.sleep(0.7)
+    print("task one waits in", file=sys.stderr)
+    time.sleep(0.7)
+    print("  never_ends", file=sys.stderr)
+    print({serve_module.END_OF_STACKS!r}, file=sys.stderr, flush=True)
+    for number in range(300):
+        print("a failed job", number, file=sys.stderr, flush=True)
+signal.signal(signal.SIGQUIT, tell)
+for number in range(300):
+    print("a job", number, file=sys.stderr, flush=True)
+ready(); hear(); hang()"""
+    )
+    assert connection.stacks() == ["task one waits in", "  never_ends"]
+
+
+def test_a_driver_that_ends_by_being_asked_where_it_stands_is_not_waited_for(mini: Any) -> None:
+    connection = mini("signal.signal(signal.SIGQUIT, signal.SIG_DFL); ready(); hear(); hang()")
+    began = time.monotonic()
+    assert connection.stacks() == []
+    assert time.monotonic() - began < transports.STACKS_SILENCE_SECONDS
 
 
 def test_variables_and_folder_are_given_to_the_driver(mini: Any, tmp_path: Path) -> None:
