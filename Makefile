@@ -13,7 +13,8 @@ QUICK_ROOMS := checkers clients docs environment house ledger observe proofs rep
 # Tests mostly wait for what they have started.
 TEST_PROCESSES = $$((3 * $$(getconf _NPROCESSORS_ONLN)))
 # A process more than there are cores: scenarios of the full tier wait for long.
-FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+JOBS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $(JOBS)
 
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -38,7 +39,7 @@ full-reference full-node: full-%: $(READY)
 full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
 	$(FULL_RUN) --client $* --redis cluster:3
 
-clients: $(READY) ## the official Python client, whole, against its list of known failures (tests: a quarter of it each day)
+clients: $(READY) ## the official Python client, whole, against its list of known failures (tests: an eighth of it each day)
 	$(BIN)/bullmq-conformance run --client python-official --known conformance/clients/python_official/known.toml
 
 oracles: $(addprefix oracle-,5.81.5 6.7.0) ## every scenario with each newer oracle that is supported, on itself (tests: an eighth of one each day)
