@@ -1,4 +1,4 @@
-"""What adding jobs costs with the reference client; Node and the official Python client are measured beside it.
+"""What adding jobs costs with the reference client; Node and the official clients for Python and Rust beside it.
 
     python -m benchmarks.producer [--rounds 5] [--jobs 5000] [--pairs 2000] [--round-trip-ms 1]
 
@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import sessions
+from benchmarks.peers import NODE, OFFICIAL, RUST_OFFICIAL
 from benchmarks.sessions import Peer, Place, Rates, Session, slow_proxy
 
 QUEUE: Final = "q"
@@ -55,7 +56,7 @@ def main() -> None:
         near = {peer.name: cost_nearby(session, peer, options.pairs) for peer in session.references()}
         far = {peer.name: cost_far_away(session, peer, options) for peer in session.references()}
     console = Console()
-    against = [sessions.NODE, sessions.OFFICIAL]
+    against = [NODE, OFFICIAL, RUST_OFFICIAL]
     console.print(sessions.rate_table(f"addBulk, {options.jobs} jobs in batches of 1000", "jobs/s", bulk, against))
     console.print(sessions.rate_table(f"add, {options.adds} jobs one after the other", "jobs/s", single, against))
     console.print(_cost_table(near, far, options))
@@ -121,11 +122,11 @@ def _cost_table(near: dict[str, Cost], far: dict[str, Cost], options: argparse.N
 def _verdicts(bulk: Rates, near: dict[str, Cost], far: dict[str, Cost], options: argparse.Namespace) -> Table:
     table = sessions.verdict_table("targets of the reference client")
     for name, nearby in near.items():
-        if sessions.NODE in bulk:
-            found = sessions.ratio(bulk[name], bulk[sessions.NODE])
+        if NODE in bulk:
+            found = sessions.ratio(bulk[name], bulk[NODE])
             wanted = f"at least {LEAST_BULK_OF_NODE}"
             holds = found >= LEAST_BULK_OF_NODE
-            sessions.verdict_row(table, f"{name}: addBulk x {sessions.NODE}", f"{found:.2f}", wanted, holds=holds)
+            sessions.verdict_row(table, f"{name}: addBulk x {NODE}", f"{found:.2f}", wanted, holds=holds)
         cost, share = nearby.difference_us, far[name].share
         what = f"{name}: cost of add on loopback"
         wanted = f"at most {LARGEST_COST_US:g} µs"

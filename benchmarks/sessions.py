@@ -1,10 +1,9 @@
-"""What the benchmarks share: the clients compared, each in its process, a session of them on one Redis, and tables."""
+"""What the benchmarks share: peers in their processes, a session of them on one Redis, and tables."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import json
 import math
 import os
@@ -15,40 +14,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import psutil
 from rich.console import Console
 from rich.table import Table
 
-from conformance.environment.python_environments import PythonPackages, ensure_python_environment
+from benchmarks.peers import FAST_REFERENCE, REFERENCE, ROOT, Announce, chosen_names, command_of
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
-from conformance.upstream.node import find_node
-from conformance.upstream.package import MODULES_VARIABLE, ensure_package
-
-Announce = Callable[[str], None]
-
-HERE: Final = Path(__file__).parent
-NODE: Final = "node"
-REFERENCE: Final = "reference"
-FAST_REFERENCE: Final = "reference+uvloop"
-OFFICIAL: Final = "python-official"
-PEER_NAMES: Final = (NODE, REFERENCE, FAST_REFERENCE, OFFICIAL)
 
 _LAST_LINES: Final = 6
-
-
-@dataclass(frozen=True)
-class Command:
-    """How a peer is started, and what is added to its environment."""
-
-    words: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,11 +87,6 @@ class Peer:
         return " | ".join(self._errors.read().strip().splitlines()[-_LAST_LINES:]) or "it ended without a word"
 
 
-def default_names() -> list[str]:
-    """Every peer; the one on uvloop only where that is installed."""
-    return [name for name in PEER_NAMES if name != FAST_REFERENCE or importlib.util.find_spec("uvloop")]
-
-
 def place_on(server: RedisInstance, port: int | None = None) -> Place:
     """Return a fresh prefix on this Redis, reached directly or by another port of this machine (a proxy's)."""
     host, _, own_port = server.nodes[0].rpartition(":")
@@ -128,7 +102,7 @@ def running(names: Sequence[str], announce: Announce) -> Iterator[list[Peer]]:
 
 @contextmanager
 def _started(name: str, announce: Announce) -> Iterator[Peer]:
-    command = _command(name, announce)
+    command = command_of(name, announce)
     environment = {**os.environ, **command.environment}
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as errors:
         process = subprocess.Popen(
@@ -138,28 +112,13 @@ def _started(name: str, announce: Announce) -> Iterator[Peer]:
             stderr=errors,
             text=True,
             env=environment,
-            cwd=HERE.parent,
+            cwd=ROOT,
         )
         peer = Peer(name, process, errors)
         try:
             yield peer
         finally:
             peer.stop()
-
-
-def _command(name: str, announce: Announce) -> Command:
-    if name == NODE:
-        node = find_node(None)
-        package = ensure_package(node, announce=announce)
-        return Command([str(node.path), str(HERE / "peer.mjs")], {MODULES_VARIABLE: str(package.root)})
-    if name in {REFERENCE, FAST_REFERENCE}:
-        chosen_loop = ["--uvloop"] if name == FAST_REFERENCE else []
-        return Command([sys.executable, "-m", "benchmarks.peer", "reference", *chosen_loop])
-    if name == OFFICIAL:
-        requirements = HERE.parent / "conformance" / "clients" / "python_official" / "requirements.txt"
-        python = ensure_python_environment(name, PythonPackages.pinned(requirements), announce=announce)
-        return Command([str(python), str(HERE / "peer.py"), "official"])
-    raise UsageProblem(f"unknown peer {name!r}", hint=f"use some of {', '.join(PEER_NAMES)}")
 
 
 @contextmanager
@@ -261,7 +220,7 @@ def session(names: Sequence[str], setting: str | None) -> Iterator[Session]:
 def parser(description: str | None) -> argparse.ArgumentParser:
     """Make a parser with the options that every benchmark has."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--peers", default=",".join(default_names()), help="which peers, separated by commas")
+    made.add_argument("--peers", default=None, help="which peers, separated by commas; default: all")
     made.add_argument("--redis", default=None, help="where Redis comes from; default: a private one")
     made.add_argument("--rounds", type=positive, default=5, help="measurements of each peer (%(default)s)")
     return made
@@ -276,8 +235,8 @@ def positive(text: str) -> int:
 
 
 def names_of(options: argparse.Namespace) -> list[str]:
-    """Which peers the user chose."""
-    return list(dict.fromkeys(str(options.peers).split(",")))
+    """Which peers the user chose; a line says which of all are left out, and why."""
+    return chosen_names(options.peers, _announce)
 
 
 def run(main: Callable[[], None]) -> None:

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from benchmarks import sessions
+from benchmarks.peers import NODE
 from benchmarks.planted import CHANGES, expected_differences, planted
 from benchmarks.sessions import Session
 from benchmarks.stores import QUEUE, fill
@@ -65,7 +66,7 @@ def main() -> None:
     """Measure, and print a table of targets."""
     options = _options()
     settings = SparkSettings(master="local[2]", memory=options.memory)
-    with sessions.session([sessions.NODE], options.redis) as session, spark_session(settings) as spark:
+    with sessions.session([NODE], options.redis) as session, spark_session(settings) as spark:
         bulk = [measure_load(spark, session, options.bulk) for _ in range(options.rounds + 1)][1:]
         measure_diff(spark, session, 1000)
         measured = [measure_diff(spark, session, jobs) for jobs in (options.jobs, options.jobs * options.times)]

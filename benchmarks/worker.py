@@ -2,22 +2,25 @@
 
     python -m benchmarks.worker [--rounds 5] [--jobs 5000] [--memory-jobs 100000] [--peers node,reference,...]
 
-Node and the official Python client are measured beside it: every peer processes empty jobs at concurrency 10 and at
-100, in turns, in one session, on one private Redis; the ratio is the median over the rounds. Then: how long an idle
-worker needs to pick up a job (from the call of `add` to the processor), how long the stalled check of 10,000 active
-jobs with live locks takes, and by how much a fresh process grows with the jobs that it adds and processes.
+Node and the official clients for Python and Rust are measured beside it: every peer processes empty jobs at
+concurrency 10 and at 100, in turns, in one session, on one private Redis; the ratio is the median over the rounds.
+Then: how long an idle worker needs to pick up a job (from the call of `add` to the processor), how long the stalled
+check of 10,000 active jobs with live locks takes, and how large a fresh process is before and after the jobs that it
+adds and processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import sessions
+from benchmarks.peers import NODE, OFFICIAL, RUST_OFFICIAL
 from benchmarks.sessions import Peer, Rates, Session
 
 CONCURRENCIES: Final = (10, 100)
@@ -33,6 +36,19 @@ LONGEST_CHECK_MS: Final = 100.0
 LARGEST_GROWTH_MB: Final = 20.0
 
 
+@dataclass(frozen=True)
+class Resident:
+    """Resident memory (MB) of a fresh process: once it has warmed up, and after all its jobs."""
+
+    before_mb: float
+    after_mb: float
+
+    @property
+    def growth_mb(self) -> float:
+        """By how much it grew with the jobs (MB)."""
+        return self.after_mb - self.before_mb
+
+
 def main() -> None:
     """Measure, and print a table per question and one of targets."""
     options = _options()
@@ -40,13 +56,14 @@ def main() -> None:
         rates = {number: rates_at(session, number, options) for number in CONCURRENCIES}
         pickups = {peer.name: pickup_times(session, peer, options.pickups) for peer in session.peers}
         checks = {peer.name: check_times(session, peer, options.active) for peer in session.references()}
-        growths = {peer.name: growth(session, peer.name, options.memory_jobs) for peer in session.references()}
+        memories = {peer.name: memory(session, peer.name, options.memory_jobs) for peer in session.peers}
     console = Console()
     for number, measured in rates.items():
         title = f"{options.jobs} empty jobs, concurrency {number}, median of {options.rounds} rounds"
-        console.print(sessions.rate_table(title, "jobs/s", measured, [sessions.NODE, sessions.OFFICIAL]))
+        console.print(sessions.rate_table(title, "jobs/s", measured, [NODE, OFFICIAL, RUST_OFFICIAL]))
     console.print(_pickup_table(pickups))
-    console.print(_verdicts(rates, pickups, checks, growths, options))
+    console.print(_memory_table(memories, options.memory_jobs))
+    console.print(_verdicts(rates, pickups, checks, memories, options))
 
 
 def rates_at(session: Session, concurrency: int, options: argparse.Namespace) -> Rates:
@@ -74,14 +91,14 @@ def check_times(session: Session, peer: Peer, active: int) -> list[float]:
         return [seconds * 1000 for seconds in peer.do("stalled", place, QUEUE, jobs=active, checks=10)]
 
 
-def growth(session: Session, name: str, jobs: int) -> float:
-    """MB by which a fresh process that has processed a few jobs is larger after so many more."""
+def memory(session: Session, name: str, jobs: int) -> Resident:
+    """How large a fresh process is once it has processed a few jobs, and after so many more."""
     with session.fresh_peer(name) as peer:
         jobs_per_second(session, peer, WARM_UP_JOBS)
         before = peer.resident_bytes()
         for begun in range(0, jobs, PORTION):
             jobs_per_second(session, peer, min(PORTION, jobs - begun))
-        return (peer.resident_bytes() - before) / MEGABYTE
+        return Resident(before / MEGABYTE, peer.resident_bytes() / MEGABYTE)
 
 
 def _options() -> argparse.Namespace:
@@ -105,25 +122,43 @@ def _pickup_table(pickups: dict[str, list[float]]) -> Table:
     return table
 
 
+def _memory_table(memories: dict[str, Resident], jobs: int) -> Table:
+    table = Table(title=f"resident memory of a fresh process, before and after {jobs:,} jobs")
+    for heading in ("client", "before MB", "after MB", "growth MB"):
+        table.add_column(heading, justify="left" if heading == "client" else "right")
+    for name, one in memories.items():
+        table.add_row(name, *(f"{number:.1f}" for number in (one.before_mb, one.after_mb, one.growth_mb)))
+    return table
+
+
 def _verdicts(
     rates: dict[int, Rates],
     pickups: dict[str, list[float]],
     checks: dict[str, list[float]],
-    growths: dict[str, float],
+    memories: dict[str, Resident],
     options: argparse.Namespace,
 ) -> Table:
     table = sessions.verdict_table("targets of the reference client")
     for name, times in checks.items():
         for concurrency, measured in rates.items():
-            for other, least in ((sessions.NODE, LEAST_OF_NODE), (sessions.OFFICIAL, LEAST_OF_OFFICIAL)):
+            for other, least in ((NODE, LEAST_OF_NODE), (OFFICIAL, LEAST_OF_OFFICIAL)):
                 if other in measured:
                     found = sessions.ratio(measured[name], measured[other])
                     what = f"{name}: jobs/s x {other} at concurrency {concurrency}"
                     sessions.verdict_row(table, what, f"{found:.2f}", f"at least {least}", holds=found >= least)
+        pickup_ms = sessions.percentile(pickups[name], 99)
+        if NODE in memories:
+            pairs = (
+                ("pickup p99 ms", pickup_ms, sessions.percentile(pickups[NODE], 99)),
+                (f"memory after {options.memory_jobs:,} jobs MB", memories[name].after_mb, memories[NODE].after_mb),
+            )
+            for what, mine, nodes in pairs:
+                wanted = f"at most {NODE}'s {nodes:.1f}"
+                sessions.verdict_row(table, f"{name}: {what}", f"{mine:.1f}", wanted, holds=mine <= nodes)
         limits = (
-            ("pickup p99 ms", sessions.percentile(pickups[name], 99), LONGEST_PICKUP_MS),
+            ("pickup p99 ms", pickup_ms, LONGEST_PICKUP_MS),
             (f"stalled check of {options.active:,} ms", statistics.median(times), LONGEST_CHECK_MS),
-            (f"growth after {options.memory_jobs:,} jobs MB", growths[name], LARGEST_GROWTH_MB),
+            (f"growth after {options.memory_jobs:,} jobs MB", memories[name].growth_mb, LARGEST_GROWTH_MB),
         )
         for what, found, most in limits:
             sessions.verdict_row(table, f"{name}: {what}", f"{found:.1f}", f"under {most:g}", holds=found < most)

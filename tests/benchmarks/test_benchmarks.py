@@ -16,11 +16,22 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import producer, sessions, worker
+from benchmarks.peers import (
+    NODE,
+    OFFICIAL,
+    REFERENCE,
+    RUST_BUILD,
+    RUST_OFFICIAL,
+    chosen_names,
+    command_of,
+)
 from benchmarks.sessions import Session, processor_s, slow_proxy
+from benchmarks.worker import Resident
 from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.upstream.package import CACHE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
-SMALL_PEERS = [sessions.NODE, sessions.REFERENCE]
+SMALL_PEERS = [NODE, REFERENCE]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +53,38 @@ def test_every_peer_does_every_task(session: Session) -> None:
         assert producer.jobs_per_second(session, peer, "add", 20) > 0
         assert producer.jobs_per_second(session, peer, "addBulk", 1001) > 0
         assert all(0 < time_ms < 1000 for time_ms in worker.pickup_times(session, peer, 5))
+
+
+def test_the_rust_peer_does_every_task(session: Session) -> None:
+    if not RUST_BUILD.program.exists():
+        pytest.skip(
+            "the Rust peer is not built yet on this machine: `python -m benchmarks.worker --peers rust-official`"
+        )
+    with session.fresh_peer(RUST_OFFICIAL) as peer:
+        assert worker.jobs_per_second(session, peer, 50, concurrency=10) > 0
+        assert producer.jobs_per_second(session, peer, "add", 20) > 0
+        assert all(0 < time_ms < 1000 for time_ms in worker.pickup_times(session, peer, 3))
+        with session.place() as place, session.server.connect() as client:
+            assert peer.do("addBulk", place, "q", jobs=1001) > 0
+            assert client.llen(f"{place.prefix}:q:wait") == 1001
+            with pytest.raises(EnvironmentProblem, match="peer rust-official could not dance: no task dance"):
+                peer.do("dance", place, "q", jobs=1)
+
+
+def test_a_peer_that_the_machine_cannot_run_is_left_out_with_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    lines: list[str] = []
+    assert RUST_OFFICIAL not in chosen_names(None, lines.append)
+    assert "rust-official is left out: needs cargo: install Rust, for example with rustup" in lines
+    with pytest.raises(EnvironmentProblem, match="'rust-official-peer' is built with cargo, which is not on the PATH"):
+        command_of(RUST_OFFICIAL, lines.append)
+
+
+def test_peers_are_chosen_by_name() -> None:
+    assert chosen_names("node,reference,node", pytest.fail) == [NODE, REFERENCE]
 
 
 def test_commands_by_hand_add_every_job(session: Session) -> None:
@@ -66,7 +109,9 @@ def test_the_stalled_check_is_timed_on_locked_jobs(session: Session) -> None:
 
 
 def test_a_fresh_process_is_measured_for_growth(session: Session) -> None:
-    assert -50 < worker.growth(session, sessions.REFERENCE, 100) < 50
+    measured = worker.memory(session, REFERENCE, 100)
+    assert measured.before_mb > 1
+    assert -50 < measured.growth_mb < 50
 
 
 def test_the_slow_network_is_slow(session: Session) -> None:
@@ -92,7 +137,7 @@ def test_a_peer_that_fails_says_why(session: Session) -> None:
 
 
 def test_a_peer_that_dies_says_what_it_said_last(session: Session) -> None:
-    with session.fresh_peer(sessions.REFERENCE) as peer, session.place() as place:
+    with session.fresh_peer(REFERENCE) as peer, session.place() as place:
         peer._process.kill()
         with pytest.raises(EnvironmentProblem, match="peer reference could not add: it ended without a word"):
             peer.do("add", place, "q", jobs=1)
@@ -118,20 +163,22 @@ def test_percentiles_are_values_that_were_measured() -> None:
 def test_verdicts_can_be_met_and_missed() -> None:
     def verdicts(fast: float, slow: float) -> str:
         options = argparse.Namespace(active=10, memory_jobs=10)
-        rates = {sessions.NODE: [500.0], sessions.REFERENCE: [fast], sessions.OFFICIAL: [100.0]}
-        single = {sessions.REFERENCE: [slow]}
-        return shown(worker._verdicts({10: rates, 100: rates}, single, single, {sessions.REFERENCE: slow}, options))
+        rates = {NODE: [500.0], REFERENCE: [fast], OFFICIAL: [100.0]}
+        single = {REFERENCE: [slow], NODE: [5.0]}
+        memories = {REFERENCE: Resident(50, 50 + slow), NODE: Resident(80, 80)}
+        checks = {REFERENCE: [slow]}
+        return shown(worker._verdicts({10: rates, 100: rates}, single, checks, memories, options))
 
     assert "missed" not in verdicts(600, 1)
-    assert verdicts(600, 1).count("met") == 7
+    assert verdicts(600, 1).count("met") == 9
     assert verdicts(300, 1).count("missed") == 4
-    assert verdicts(600, 1000).count("missed") == 3
+    assert verdicts(600, 1000).count("missed") == 5
 
 
 def test_costs_can_be_too_high() -> None:
     def verdicts(bulk: float, cost_us: float) -> str:
-        cost = {sessions.REFERENCE: producer.Cost(add_us=0, by_hand_us=1000, difference_us=cost_us)}
-        rates = {sessions.NODE: [1000.0], sessions.REFERENCE: [bulk]}
+        cost = {REFERENCE: producer.Cost(add_us=0, by_hand_us=1000, difference_us=cost_us)}
+        rates = {NODE: [1000.0], REFERENCE: [bulk]}
         return shown(producer._verdicts(rates, cost, cost, argparse.Namespace(round_trip_ms=1.0)))
 
     assert "missed" not in verdicts(1100, 20)

@@ -1,0 +1,89 @@
+"""The clients that the benchmarks compare: their names, what each needs, and how its process is started."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from conformance.environment.client_builds import BuildStep, ClientBuild
+from conformance.environment.python_environments import PythonPackages, ensure_python_environment
+from conformance.problems import UsageProblem
+from conformance.upstream.node import find_node
+from conformance.upstream.package import MODULES_VARIABLE, ensure_package
+
+Announce = Callable[[str], None]
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parent
+
+NODE: Final = "node"
+REFERENCE: Final = "reference"
+FAST_REFERENCE: Final = "reference+uvloop"
+OFFICIAL: Final = "python-official"
+RUST_OFFICIAL: Final = "rust-official"
+PEER_NAMES: Final = (NODE, REFERENCE, FAST_REFERENCE, OFFICIAL, RUST_OFFICIAL)
+
+RUST_BUILD: Final = ClientBuild(
+    client="rust-official-peer",
+    folder=HERE / "peer_rust",
+    step=BuildStep(
+        toolchain="rust",
+        command=("cargo", "build", "--release", "--locked", "--target-dir", "{work}"),
+        program="release/rust-official-peer",
+        lock="Cargo.lock",
+        sources=("Cargo.toml", "Cargo.lock", "src"),
+    ),
+    kind="peer",
+)
+"""Optimised, as users of the client build theirs; its driver in `clients/rust_official` rather has to be built soon."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a peer is started, and what is added to its environment."""
+
+    words: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def chosen_names(chosen: str | None, announce: Announce) -> list[str]:
+    """The peers that the user chose, separated by commas; else all that this machine can run; a line for the others."""
+    if chosen is not None:
+        return list(dict.fromkeys(chosen.split(",")))
+    obstacles = {name: _obstacle(name) for name in PEER_NAMES}
+    for name, obstacle in obstacles.items():
+        if obstacle:
+            announce(f"{name} is left out: {obstacle}")
+    return [name for name, obstacle in obstacles.items() if not obstacle]
+
+
+def command_of(name: str, announce: Announce) -> Command:
+    """The command that starts a peer; installs or builds what is missing.
+
+    Raises UsageProblem for an unknown name, EnvironmentProblem where something cannot be installed or built.
+    """
+    if name == NODE:
+        node = find_node(None)
+        package = ensure_package(node, announce=announce)
+        return Command([str(node.path), str(HERE / "peer.mjs")], {MODULES_VARIABLE: str(package.root)})
+    if name in {REFERENCE, FAST_REFERENCE}:
+        chosen_loop = ["--uvloop"] if name == FAST_REFERENCE else []
+        return Command([sys.executable, "-m", "benchmarks.peer", "reference", *chosen_loop])
+    if name == OFFICIAL:
+        requirements = ROOT / "conformance" / "clients" / "python_official" / "requirements.txt"
+        python = ensure_python_environment(name, PythonPackages.pinned(requirements), announce=announce)
+        return Command([str(python), str(HERE / "peer.py"), "official"])
+    if name == RUST_OFFICIAL:
+        return Command([str(RUST_BUILD.ensure(announce))])
+    raise UsageProblem(f"unknown peer {name!r}", hint=f"use some of {', '.join(PEER_NAMES)}")
+
+
+def _obstacle(name: str) -> str:
+    """What keeps a peer from being run on this machine, with what to do about it; empty where nothing does."""
+    if name == FAST_REFERENCE and importlib.util.find_spec("uvloop") is None:
+        return "needs uvloop: pip install uvloop"
+    return RUST_BUILD.obstacle() if name == RUST_OFFICIAL else ""
