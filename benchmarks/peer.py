@@ -1,6 +1,6 @@
 """A Python client as a peer of the benchmarks (sessions.py): a JSON request per line in, a JSON answer per line out.
 
-    python peer.py reference|official [--uvloop]
+    python peer.py reference|official [--uvloop] [--without-hiredis]
 
 Both libraries have the same names, so one program drives both. The official client runs in an environment of its own,
 where the kit is not installed. Times are in seconds and taken here, so that starting Python is not counted.
@@ -16,7 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, Final
+from typing import Any, Final, cast
 
 Json = dict[str, Any]
 
@@ -42,9 +42,19 @@ class Peer:
             "work": self.work,
         }
         if library == "reference":
-            from benchmarks.peer_reference import by_hand, overhead, stalled  # noqa: PLC0415 - needs the kit
+            from benchmarks.peer_reference import (  # noqa: PLC0415 - needs the kit
+                by_hand,
+                is_accelerated,
+                overhead,
+                stalled,
+            )
 
-            self.tasks |= {"byHand": by_hand, "overhead": overhead, "stalled": stalled}
+            self.tasks |= {
+                "byHand": by_hand,
+                "isAccelerated": is_accelerated,
+                "overhead": overhead,
+                "stalled": stalled,
+            }
 
     async def add_bulk(self, args: Json) -> float:
         """Add jobs in batches of 1000; returns the time it took."""
@@ -144,6 +154,9 @@ def _loop_factory(*, fast: bool) -> Callable[[], asyncio.AbstractEventLoop] | No
 
 def main() -> None:
     """Answer requests until stdin ends."""
+    if "--without-hiredis" in sys.argv:
+        # As where it is not installed: importing it is an ImportError.
+        sys.modules["hiredis"] = cast("Any", None)
     peer = Peer(sys.argv[1])
     answers = sys.stdout
     sys.stdout = sys.stderr

@@ -7,9 +7,10 @@ import socket
 import time
 from typing import Any, Final
 
-import hiredis
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
+from conformance.reference_impl.connection.resp import IS_ACCELERATED, packed, reply_reader
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.runner import official_scripts
@@ -34,35 +35,35 @@ async def overhead(args: Json) -> list[list[float]]:
         await client.aclose()
 
 
+async def is_accelerated(_args: Json) -> bool:
+    """Whether this process has hiredis."""
+    return IS_ACCELERATED
+
+
 async def by_hand(args: Json) -> float:
     """Add jobs with nothing but a socket and the commands of `addBulk`, packed beforehand; returns seconds."""
     queue = Queue(args["queue"], _options(args))
     try:
         await queue.add("job", {})
-        words: Any = tuple(_bytes(word) for word in _same_command(queue))
-        packed = hiredis.pack_command(words)
+        command = packed(_same_command(queue))
     finally:
         await queue.close()
-    return await asyncio.to_thread(_send_all, packed, args)
+    return await asyncio.to_thread(_send_all, command, args)
 
 
-def _bytes(word: Any) -> bytes:
-    return word if isinstance(word, bytes) else str(word).encode()
-
-
-def _send_all(packed: bytes, args: Json) -> float:
+def _send_all(command: bytes, args: Json) -> float:
     """Send the command as often as there are jobs, in the portions of `addBulk`, and wait for all replies."""
-    replies = hiredis.Reader()
+    replies = reply_reader(ResponseError)
     with socket.create_connection((args["host"], args["port"])) as connection:
         started = time.perf_counter()
         for begun in range(0, args["jobs"], BATCH):
             portion = min(BATCH, args["jobs"] - begun)
-            connection.sendall(packed * portion)
+            connection.sendall(command * portion)
             while portion:
                 replies.feed(connection.recv(2**16))
                 while portion and (reply := replies.gets()) is not False:
-                    if reply.__class__ is hiredis.ReplyError:
-                        raise RuntimeError(f"Redis refuses the command: {reply}")
+                    if isinstance(reply, ResponseError):
+                        raise reply
                     portion -= 1
         return time.perf_counter() - started
 

@@ -23,9 +23,17 @@ ROOT: Final = HERE.parent
 NODE: Final = "node"
 REFERENCE: Final = "reference"
 FAST_REFERENCE: Final = "reference+uvloop"
+PURE_REFERENCE: Final = "reference-pure"
 OFFICIAL: Final = "python-official"
 RUST_OFFICIAL: Final = "rust-official"
-PEER_NAMES: Final = (NODE, REFERENCE, FAST_REFERENCE, OFFICIAL, RUST_OFFICIAL)
+PEER_NAMES: Final = (NODE, REFERENCE, FAST_REFERENCE, PURE_REFERENCE, OFFICIAL, RUST_OFFICIAL)
+
+REFERENCES: Final[Mapping[str, Sequence[str]]] = {
+    REFERENCE: (),
+    FAST_REFERENCE: ("--uvloop",),
+    PURE_REFERENCE: ("--without-hiredis",),
+}
+"""The reference client in each of its forms: on asyncio's event loop, on uvloop, and with nothing but Python."""
 
 RUST_BUILD: Final = ClientBuild(
     client="rust-official-peer",
@@ -70,9 +78,8 @@ def command_of(name: str, announce: Announce) -> Command:
         node = find_node(None)
         package = ensure_package(node, announce=announce)
         return Command([str(node.path), str(HERE / "peer.mjs")], {MODULES_VARIABLE: str(package.root)})
-    if name in {REFERENCE, FAST_REFERENCE}:
-        chosen_loop = ["--uvloop"] if name == FAST_REFERENCE else []
-        return Command([sys.executable, "-m", "benchmarks.peer", "reference", *chosen_loop])
+    if name in REFERENCES:
+        return Command([sys.executable, "-m", "benchmarks.peer", "reference", *REFERENCES[name]])
     if name == OFFICIAL:
         requirements = ROOT / "conformance" / "clients" / "python_official" / "requirements.txt"
         python = ensure_python_environment(name, PythonPackages.pinned(requirements), announce=announce)

@@ -23,7 +23,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.peers import FAST_REFERENCE, REFERENCE, ROOT, Announce, chosen_names, command_of
+from benchmarks.peers import REFERENCES, ROOT, Announce, chosen_names, command_of
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
 
@@ -179,8 +179,8 @@ class Session:
     peers: Sequence[Peer]
 
     def references(self) -> list[Peer]:
-        """Return the reference client with each of its event loops."""
-        return [peer for peer in self.peers if peer.name in {REFERENCE, FAST_REFERENCE}]
+        """Return the reference client in each of its forms."""
+        return [peer for peer in self.peers if peer.name in REFERENCES]
 
     @contextmanager
     def fresh_peer(self, name: str) -> Iterator[Peer]:

@@ -19,6 +19,7 @@ from benchmarks import producer, sessions, worker
 from benchmarks.peers import (
     NODE,
     OFFICIAL,
+    PURE_REFERENCE,
     REFERENCE,
     RUST_BUILD,
     RUST_OFFICIAL,
@@ -31,7 +32,7 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.upstream.package import CACHE_VARIABLE
 
 ROOT = Path(__file__).parents[2]
-SMALL_PEERS = [NODE, REFERENCE]
+SMALL_PEERS = [NODE, REFERENCE, PURE_REFERENCE]
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +84,18 @@ def test_a_peer_that_the_machine_cannot_run_is_left_out_with_a_line(
         command_of(RUST_OFFICIAL, lines.append)
 
 
+def test_the_pure_peer_runs_without_hiredis(session: Session) -> None:
+    with session.place() as place:
+        found = {peer.name: peer.do("isAccelerated", place, "q") for peer in session.references()}
+    assert found == {REFERENCE: True, PURE_REFERENCE: False}
+
+
 def test_peers_are_chosen_by_name() -> None:
     assert chosen_names("node,reference,node", pytest.fail) == [NODE, REFERENCE]
 
 
 def test_commands_by_hand_add_every_job(session: Session) -> None:
-    (reference,) = session.references()
+    reference = session.references()[0]
     with session.place() as place, session.server.connect() as client:
         assert reference.do("byHand", place, "q", jobs=1001) > 0
         assert client.llen(f"{place.prefix}:q:wait") == 1 + 1001
@@ -101,7 +108,7 @@ def test_a_measurement_leaves_nothing_behind(session: Session) -> None:
 
 
 def test_the_stalled_check_is_timed_on_locked_jobs(session: Session) -> None:
-    (reference,) = session.references()
+    reference = session.references()[0]
     times = worker.check_times(session, reference, 30)
     assert len(times) == 10
     with session.place() as place, pytest.raises(EnvironmentProblem, match="fewer jobs than it should have"):
@@ -115,7 +122,7 @@ def test_a_fresh_process_is_measured_for_growth(session: Session) -> None:
 
 
 def test_the_slow_network_is_slow(session: Session) -> None:
-    (reference,) = session.references()
+    reference = session.references()[0]
     near = producer.cost_nearby(session, reference, 20)
     far = producer.cost_far_away(session, reference, argparse.Namespace(round_trip_ms=20.0, pairs=5))
     assert min(far.add_us, far.by_hand_us) >= 20_000

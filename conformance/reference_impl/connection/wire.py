@@ -7,12 +7,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
-import hiredis
 from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse
 
-from conformance.reference_impl.connection.resp import Command, packed
+from conformance.reference_impl.connection.resp import Command, packed, reply_reader
 
 Reply = asyncio.Future[Any]
 """What Redis answers to one command; an error is a result too, because nobody may be left to look at it."""
@@ -40,7 +39,7 @@ class Wire(asyncio.Protocol):
         self.is_open = False
         self.gone = asyncio.Event()
         self._transport: asyncio.Transport | None = None
-        self._parser = hiredis.Reader(protocolError=InvalidResponse, replyError=_error_of_text)
+        self._parser = reply_reader(_error_of_text)
         self._due: deque[Reply] = deque()
         self._unsent: list[bytes] = []
         self._has_sent = False
