@@ -8,6 +8,7 @@ from __future__ import annotations
 from binascii import crc_hqx
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 DEFAULT_PREFIX: Final = "bull"
@@ -89,7 +90,7 @@ class QueueKeys:
         """`PREFIX:QUEUE`, the way a parent reference names a queue."""
         return f"{self.prefix}:{self.queue}"
 
-    @property
+    @cached_property
     def base(self) -> str:
         """`PREFIX:QUEUE:`, what scripts expect as the key prefix."""
         return f"{self.qualified_name}:"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from conformance.protocol import keys as names
@@ -52,6 +53,11 @@ class FinishArguments:
 class MoveScripts(ScriptCalls):
     """Moving jobs."""
 
+    @cached_property
+    def _fetch_keys(self) -> list[str]:
+        """Full keys that every job needs, made once."""
+        return self._keys.keys(*_FETCH_KEYS)
+
     async def move_to_active(self, token: str) -> FetchReply:
         """Fetch the next job and lock it under the token."""
         opts = self._owner.opts
@@ -63,7 +69,7 @@ class MoveScripts(ScriptCalls):
                 "name": opts.get("name"),
             }
         )
-        keys = self._keys.keys(*_FETCH_KEYS, names.MARKER)
+        keys = [*self._fetch_keys, self._keys.key(names.MARKER)]
         reply = await self._run("moveToActive", keys, self._keys.base, self._now(), packed)
         return read_fetched(reply)
 
@@ -75,7 +81,8 @@ class MoveScripts(ScriptCalls):
         """
         finished_on = self._now()
         keys = [
-            *self._keys.keys(*_FETCH_KEYS, finish.state, finish.job_id, f"{names.METRICS}:{finish.state}", names.MARKER)
+            *self._fetch_keys,
+            *self._keys.keys(finish.state, finish.job_id, f"{names.METRICS}:{finish.state}", names.MARKER),
         ]
         property_name = "returnvalue" if finish.state == "completed" else "failedReason"
         reply = await self._run_on_job(
