@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -120,6 +120,25 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "bullmq-conformance-warehouse"),
         "spark.driver.extraJavaOptions": _quiet_logging(),
     }
+
+
+MOST_ROWS_TO_INTERPRET = 3_000_000
+"""Rows over which a query is not worth to be compiled; executors look through most of them in Arrow anyway."""
+
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+def size_queries(session: SparkSession, rows: int) -> None:
+    """Have further queries of the session interpreted where they are about few rows; `--conf` has the last word."""
+    chosen = {name for name, _ in session.sparkContext.getConf().getAll()}
+    for name, value in properties_for(rows, chosen).items():
+        session.conf.set(name, value)
+
+
+def properties_for(rows: int, chosen: Collection[str]) -> dict[str, str]:
+    """Properties that suit queries about so many rows, without those that the user has chosen."""
+    fitting = _INTERPRETED if rows <= MOST_ROWS_TO_INTERPRET else {}
+    return {name: value for name, value in fitting.items() if name not in chosen}
 
 
 def _nearby(master: str) -> dict[str, str]:

@@ -46,7 +46,7 @@ from reports.rendering import (
     write_load_reports,
     write_search_reports,
 )
-from reports.session import SparkSettings, spark_session
+from reports.session import SparkSettings, size_queries, spark_session
 from reports.snapshot.format import SnapshotManifest, read_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rdb.replication import fetch_rdb
@@ -340,6 +340,7 @@ def _compared(
     stored = [
         _opened(session, text, folder / name, queue) for text, name in zip(sides, ("expected", "actual"), strict=True)
     ]
+    size_queries(session, sum(sum(side.manifest.rows.values()) for side in stored))
     wanted = SnapshotComparison(
         expected=stored[0],
         actual=stored[1],

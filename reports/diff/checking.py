@@ -112,17 +112,43 @@ def _shard(shards: int) -> Column:
 
 def examples(rows: DataFrame, *by: str) -> DataFrame:
     """The members and jobs that stand for all others of their queue. `by`: further columns to tell queues apart."""
-    members = rows.where("table = 'memberships'")
+    numbered = rows.where("table = 'jobs'").where(_is_numbered())
+    return first_members(rows, *by).unionByName(_first(numbered, -sql.col("id").cast("bigint"), by))
+
+
+def first_members(rows: DataFrame, *by: str) -> DataFrame:
+    """Of each queue a member that waits, one that is active, the first delayed one, and the last counted priority."""
     counter = sql.pmod(sql.col("score"), sql.lit(float(PRIORITY_FACTOR)))
-    behind = members.where("name = 'prioritized'").where((counter > 0) & (counter < PRIORITY_FACTOR / 2))
-    numbered = rows.where("table = 'jobs'").where(sql.col("id").rlike("^[1-9][0-9]{0,17}$"))
-    chosen = [
-        _first(members.where(sql.col("name").isin("wait", "paused", "active")), sql.col("position"), by),
-        _first(members.where("name = 'delayed'"), sql.col("score"), by),
-        _first(behind, -counter, by),
-        _first(numbered, -sql.col("id").cast("bigint"), by),
+    is_counted = (counter > 0) & (counter < PRIORITY_FACTOR / 2)
+    name = sql.col("name")
+    rank = (
+        sql.when(name.isin(*_IN_LISTS), sql.col("position").cast("double"))
+        .when(name == "delayed", sql.col("score"))
+        .when((name == "prioritized") & is_counted, -counter)
+    )
+    # The names by themselves, so that Parquet leaves out what holds only finished jobs.
+    members = rows.where("table = 'memberships'").where(name.isin(*_IN_LISTS, "delayed", "prioritized"))
+    return _first(members.where(rank.isNotNull()), rank, by)
+
+
+def largest_ids(rows: DataFrame, *by: str) -> DataFrame:
+    """The job with the largest generated id of each queue, without its hash: only the column of ids is read."""
+    numbered = rows.where("table = 'jobs'").where(_is_numbered())
+    largest = numbered.groupBy(*by, "queue").agg(sql.max(sql.col("id").cast("bigint")).cast("string").alias("id"))
+    known = {"table": sql.lit("jobs"), "queue": sql.col("queue"), "id": sql.col("id"), "fields": sql.create_map()}
+    columns = [
+        known.get(field.name, sql.lit(None)).cast(field.dataType).alias(field.name)
+        for field in rows.schema.fields
+        if field.name in ARROW.names
     ]
-    return reduce(DataFrame.unionByName, chosen)
+    return largest.select(*by, *columns)
+
+
+_IN_LISTS = ("wait", "paused", "active")
+
+
+def _is_numbered() -> Column:
+    return sql.col("id").rlike("^[1-9][0-9]{0,17}$")
 
 
 def _first(rows: DataFrame, order: Column, by: Sequence[str]) -> DataFrame:

@@ -232,7 +232,7 @@ def kind_of(group: str) -> str:
 
 SHARED = "shared"
 EXAMPLES = "examples"
-"""A group with jobs that stand for all others of their queue (`reports.diff.checking.examples`)."""
+"""A group with jobs that stand for all others of their queue (`reports.diff.checking.first_members`)."""
 
 _ABOUT_JOBS = ("job", "membership", "event", "log", "dependency")
 """Where differences begin that are found job by job."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -15,6 +16,8 @@ from reports.snapshot.store import StoredSnapshot
 
 LEVELS = ("queue", "state", "class", "locator")
 """From the whole run to a single field of a hash (the locator names it); below that are the keys, in Parquet."""
+
+_TO_CLASS = LEVELS.index("class") + 1
 
 EXAMPLES = 20
 """Differences of each class that reports show in full."""
@@ -74,7 +77,7 @@ def summarise(comparison: SnapshotComparison, compared: Compared) -> DiffSummary
     """Count and choose examples; only these come to the driver."""
     found = compared.found
     lines = rollup_of(found)
-    by_class = {row["class"]: row["count"] for row in found.groupBy("class").count().collect()}
+    by_class = _by_class(found, lines)
     return DiffSummary(
         expected=comparison.expected.name,
         actual=comparison.actual.name,
@@ -143,6 +146,17 @@ def rollup_of(found: DataFrame) -> list[RollupLine]:
         for row in rows
     ]
     return in_tree_order(lines)
+
+
+def _by_class(found: DataFrame, lines: Sequence[RollupLine]) -> dict[str, int]:
+    """Differences of each class: from the roll-up where it has all lines, else counted."""
+    if len(lines) == MOST_ROLLUP_LINES:
+        return {row["class"]: row["count"] for row in found.groupBy("class").count().collect()}
+    summed: Counter[str] = Counter()
+    for line in lines:
+        if len(line.path) == _TO_CLASS:
+            summed[line.path[-1]] += line.count
+    return dict(summed)
 
 
 def in_tree_order(lines: Sequence[RollupLine]) -> list[RollupLine]:

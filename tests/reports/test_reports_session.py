@@ -1,4 +1,4 @@
-"""What Spark's libraries say when a verb is interrupted."""
+"""What Spark's libraries say when a verb is interrupted, and what suits queries about few rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from reports.session import says_more_than_an_interruption
+from reports.session import MOST_ROWS_TO_INTERPRET, properties_for, says_more_than_an_interruption
 
 
 def record_of(error: BaseException) -> logging.LogRecord:
@@ -23,3 +23,10 @@ def test_the_stack_of_an_interrupted_call_is_not_printed() -> None:
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("wrong")])
 def test_every_other_error_is(error: Exception) -> None:
     assert says_more_than_an_interruption(record_of(error))
+
+
+def test_queries_about_few_rows_are_interpreted_unless_the_user_says_otherwise() -> None:
+    compiled, made = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"
+    assert properties_for(MOST_ROWS_TO_INTERPRET, set()) == {compiled: "false", made: "NO_CODEGEN"}
+    assert properties_for(MOST_ROWS_TO_INTERPRET, {compiled}) == {made: "NO_CODEGEN"}
+    assert not properties_for(MOST_ROWS_TO_INTERPRET + 1, set())
