@@ -53,6 +53,7 @@ def test_a_limit_on_removals_is_ignored(client: Participant) -> None:
     client.pass_time(1500)
     _complete(queue, worker, removeOnComplete={"age": 1, "limit": 1})
     equal(queue.redis.members("completed"), ["4"], "all three old jobs are gone")
+    equal([job for job in ("1", "2", "3") if queue.redis.exists(job)], [], "and so are their hashes")
 
 
 @scenario("retention.limit-forgets", bullmq=">=5.66.6,<5.70.2", without=FORGOTTEN)
