@@ -126,7 +126,9 @@ def test_the_slow_network_is_slow(session: Session) -> None:
     near = producer.cost_nearby(session, reference, 20)
     far = producer.cost_far_away(session, reference, argparse.Namespace(round_trip_ms=20.0, pairs=5))
     assert min(far.add_us, far.by_hand_us) >= 20_000
-    assert max(near.add_us, near.by_hand_us) < 20_000
+    # No bound of its own for what is near: on a busy machine that is slow as well.
+    assert near.add_us < far.add_us
+    assert near.by_hand_us < far.by_hand_us
 
 
 def test_the_proxy_delays_both_directions(session: Session) -> None:
