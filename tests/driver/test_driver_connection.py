@@ -314,7 +314,8 @@ for number in range(300):
     print("a job", number, file=sys.stderr, flush=True)
 ready(); hear(); hang()"""
     )
-    assert connection.stacks() == ["task one waits in", "  never_ends"]
+    # What it had logged before may still be on its way.
+    assert connection.stacks()[-2:] == ["task one waits in", "  never_ends"]
 
 
 def test_a_driver_that_ends_by_being_asked_where_it_stands_is_not_waited_for(mini: Any, patient_kit: float) -> None:
