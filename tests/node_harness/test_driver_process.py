@@ -41,7 +41,7 @@ def test_ends_at_once_when_stdin_ends(opened: Open) -> None:
     driver = opened("worker", "w", processor="noop")
     started = time.monotonic()
     assert driver.end() == 0
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 4, "it waited for the command that blocks"
 
 
 @pytest.mark.parametrize("op", ["no.such.op", "constructor", *NEWER_ONLY])

@@ -268,9 +268,7 @@ def test_latency_is_added_in_both_directions(tap: Tap, wire: Wire) -> None:
         started = time.monotonic()
         assert wire.ask("PING") == b"PONG"
         assert time.monotonic() - started >= 0.06
-    started = time.monotonic()
-    assert wire.ask("PING") == b"PONG"
-    assert time.monotonic() - started < 0.06
+    assert wire.quickest_s("PING") < 0.06
 
 
 def test_a_link_with_loss_and_jitter_is_late_by_chance_and_never_out_of_order(tap: Tap, wire: Wire) -> None:
@@ -314,9 +312,8 @@ def test_bandwidth_and_packets(tap: Tap, redis: Any) -> None:
             started = time.monotonic()
             assert len(slow.ask("GET", "k")) == 20_000
             assert time.monotonic() - started >= 0.1
-            started = time.monotonic()
             assert len(fast.ask("GET", "k")) == 20_000
-            assert time.monotonic() - started < 0.1
+            assert fast.quickest_s("GET", "k") < 0.1
         with tap.link(RedisLink(chunk_bytes=1)):
             assert len(fast.ask("GETRANGE", "k", 0, 200)) == 201
 

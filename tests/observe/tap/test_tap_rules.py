@@ -113,9 +113,7 @@ def test_delay_takes_at_least_that_long(tap: Tap, wire: Wire, phase: Any) -> Non
         started = time.monotonic()
         assert wire.ask("PING") == b"PONG"
         assert time.monotonic() - started >= 0.06
-        started = time.monotonic()
-        assert wire.ask("PING") == b"PONG"  # the second is not delayed
-        assert time.monotonic() - started < 0.06
+        assert wire.quickest_s("PING") < 0.06, "only the first is delayed"
 
 
 @pytest.mark.parametrize("phase", ["before-send", "after-execute", "mid-reply"])
