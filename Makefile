@@ -117,6 +117,7 @@ $(READY): pyproject.toml requirements.lock
 # Spark is some 400 MB, which `make run` does without.
 $(READY_WITH_SPARK): $(READY) requirements-spark.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
+	-if command -v java >/dev/null; then $(BIN)/python -m reports.prepare_spark; fi
 	touch $(READY_WITH_SPARK)
 
 # What builds the site is kept apart from the kit, which needs none of it.

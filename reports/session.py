@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from conformance.problems import EnvironmentProblem
+from reports.class_archive import options_to_use_it
 from reports.spark_problems import explain_spark, require_java
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,29 +116,40 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.maxConcurrentOutputFileWriters": "24",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
         "spark.sql.parquet.compression.codec": "zstd",
-        "spark.sql.shuffle.partitions": "32",
+        **_FOR_MANY_ROWS,
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "bullmq-conformance-warehouse"),
-        "spark.driver.extraJavaOptions": _quiet_logging(),
+        "spark.driver.extraJavaOptions": jvm_options(options_to_use_it()),
     }
 
 
 MOST_ROWS_TO_INTERPRET = 3_000_000
 """Rows over which a query is not worth to be compiled; executors look through most of them in Arrow anyway."""
 
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_FOR_FEW_ROWS = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Starting a task takes longer than what it would do.
+    "spark.sql.shuffle.partitions": "4",
+}
+
+
+_FOR_MANY_ROWS = {"spark.sql.shuffle.partitions": "32"}
 
 
 def size_queries(session: SparkSession, rows: int) -> None:
-    """Have further queries of the session interpreted where they are about few rows; `--conf` has the last word."""
-    chosen = {name for name, _ in session.sparkContext.getConf().getAll()}
+    """Have further queries of the session interpreted, in few tasks, where they are about few rows.
+
+    `--conf` has the last word.
+    """
+    chosen = {name for name, value in session.sparkContext.getConf().getAll() if _FOR_MANY_ROWS.get(name) != value}
     for name, value in properties_for(rows, chosen).items():
         session.conf.set(name, value)
 
 
 def properties_for(rows: int, chosen: Collection[str]) -> dict[str, str]:
     """Properties that suit queries about so many rows, without those that the user has chosen."""
-    fitting = _INTERPRETED if rows <= MOST_ROWS_TO_INTERPRET else {}
+    fitting = _FOR_FEW_ROWS if rows <= MOST_ROWS_TO_INTERPRET else {}
     return {name: value for name, value in fitting.items() if name not in chosen}
 
 
@@ -147,9 +159,12 @@ def _nearby(master: str) -> dict[str, str]:
     return {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"} if is_here else {}
 
 
-def _quiet_logging() -> str:
-    """Spark's start-up lines are for people who run Spark, not for people who compare two queues."""
-    return f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+def jvm_options(others: Sequence[str]) -> str:
+    """Options of the driver's JVM in one line, and others.
+
+    Spark's start-up lines are for people who run Spark, not for people who compare two queues.
+    """
+    return " ".join([f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}", *others])
 
 
 def _be_found_by_executors() -> None:

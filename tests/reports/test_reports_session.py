@@ -25,8 +25,12 @@ def test_every_other_error_is(error: Exception) -> None:
     assert says_more_than_an_interruption(record_of(error))
 
 
-def test_queries_about_few_rows_are_interpreted_unless_the_user_says_otherwise() -> None:
-    compiled, made = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode"
-    assert properties_for(MOST_ROWS_TO_INTERPRET, set()) == {compiled: "false", made: "NO_CODEGEN"}
-    assert properties_for(MOST_ROWS_TO_INTERPRET, {compiled}) == {made: "NO_CODEGEN"}
+def test_queries_about_few_rows_are_interpreted_in_few_tasks_unless_the_user_says_otherwise() -> None:
+    compiled, made, tasks = (
+        "spark.sql.codegen.wholeStage",
+        "spark.sql.codegen.factoryMode",
+        "spark.sql.shuffle.partitions",
+    )
+    assert properties_for(MOST_ROWS_TO_INTERPRET, set()) == {compiled: "false", made: "NO_CODEGEN", tasks: "4"}
+    assert properties_for(MOST_ROWS_TO_INTERPRET, {compiled, tasks}) == {made: "NO_CODEGEN"}
     assert not properties_for(MOST_ROWS_TO_INTERPRET + 1, set())

@@ -1,0 +1,94 @@
+"""The classes that Spark loads, archived once on a machine, so that its JVM starts in half of the time.
+
+A JVM can map classes from an archive that another one has left behind (JEP 350, dynamic archives of class data).
+An archive suits one installation of Java and one of Spark: it is named after both, and without one that suits, Spark
+starts as ever. `python -m reports.prepare_spark` makes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+from pyspark import SparkContext
+
+from conformance.problems import EnvironmentProblem
+from conformance.upstream.package import cache_folder
+from reports.spark_problems import find_java
+
+SPARK_HOME = Path(pyspark.__file__).parent
+DEADLINE_S = 300.0
+
+_SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+"""A JVM that cannot map an archive does without, and would say so in the middle of the command's output."""
+
+_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""For a JVM that ends before its second compiler has paid for itself; others can map what it leaves all the same."""
+
+
+def archive_path() -> Path:
+    """Where the archive for this Java and this Spark is, or would be. Raises EnvironmentProblem without Java."""
+    java = Path(find_java()).resolve()
+    built = java.stat()
+    told_apart = f"{java} {built.st_size} {built.st_mtime_ns} {SPARK_HOME}"
+    key = hashlib.sha256(told_apart.encode()).hexdigest()[:12]
+    return cache_folder() / f"spark-{pyspark.__version__}-{key}.jsa"
+
+
+def options_to_use_it() -> list[str]:
+    """Options of the JVM, none of them where there is no archive. Raises EnvironmentProblem without Java."""
+    archive = archive_path()
+    return [_option("SharedArchiveFile", archive), *_SILENT] if archive.exists() else []
+
+
+def make_archive(exercise: Callable[[list[str]], None]) -> Path:
+    """Have Spark do what it is used for, and archive the classes that it loaded; returns the archive.
+
+    `exercise` gets the options of the JVM that it starts through pyspark. The archive appears whole or not at all.
+    Raises EnvironmentProblem where the JVM leaves none, or one that cannot be used.
+    """
+    archive = archive_path()
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".spark-", dir=archive.parent) as folder:
+        written = Path(folder) / archive.name
+        exercise([_option("ArchiveClassesAtExit", written), *_SILENT, *_SHORT_LIVED])
+        classes = _end_the_jvm()
+        _insist_on_use(written, classes)
+        written.replace(archive)
+    return archive
+
+
+def _option(name: str, path: Path) -> str:
+    """An option with a path, as Spark splits a line of options: at spaces outside of quotation marks."""
+    return f'"-XX:{name}={path}"'
+
+
+def _end_the_jvm() -> str:
+    """End the JVM that pyspark has started, which then writes the archive; returns its class path."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way to the process that it has started
+    if gateway is None:
+        raise EnvironmentProblem("Spark was not started, so that there are no classes to archive")
+    classes: str = gateway.jvm.java.lang.System.getProperty("java.class.path")
+    process: subprocess.Popen[bytes] = gateway.proc
+    gateway.shutdown()
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise EnvironmentProblem(f"Spark's JVM did not write its archive within {DEADLINE_S:g} s") from None
+    return classes
+
+
+def _insist_on_use(archive: Path, classes: str) -> None:
+    """Start a JVM that must map the archive."""
+    command = [find_java(), "-Xshare:on", f"-XX:SharedArchiveFile={archive}", "-cp", classes, "-version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    if done.returncode:
+        said = (done.stdout + done.stderr).strip().splitlines()[-1:]
+        raise EnvironmentProblem(f"the archive of Spark's classes cannot be used: {' '.join(said)}")
