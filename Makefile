@@ -12,9 +12,7 @@ READY_FOR_SITE := $(VENV)-site/.ready
 QUICK_ROOMS := checkers clients docs environment house ledger observe proofs report website
 # Tests mostly wait for what they have started.
 TEST_PROCESSES = $$((3 * $$(getconf _NPROCESSORS_ONLN)))
-# A process more than there are cores: scenarios of the full tier wait for long.
-JOBS = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
-FULL_RUN = $(BIN)/bullmq-conformance run --tier full --jobs $(JOBS)
+FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS))
 
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -29,7 +29,7 @@ HOLDS, FAILS = 0, 1
     "--cell", "chosen", multiple=True, metavar="A[,B]", help="Only this cell: A alone, or A with B; repeatable."
 )
 @click.option("--anew", is_flag=True, help="Play also the cells that are kept.")
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Processes of each cell; default: cores.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Processes of each cell; default: cores + 1.")
 @click.option(
     "--cell-limit",
     type=Duration(positive=True),

@@ -31,7 +31,7 @@ MOST_JOBS = 8
 
 @click.command()
 @run_options_of()
-@click.option("--jobs", type=click.IntRange(1), default=None, help="Processes that run scenarios; default: cores.")
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Processes that run scenarios; default: cores + 1.")
 @click.option("--require", default="", help="Prerequisites that must not be missing, e.g. docker,java,node.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(client: str, command: tuple[str, ...], jobs: int | None, require: str, **options: Any) -> int:
@@ -41,7 +41,12 @@ def run(client: str, command: tuple[str, ...], jobs: int | None, require: str, *
     config = msgspec.convert(
         {"client": name, "command": command, "invocation": ["bullmq-conformance", *sys.argv[1:]], **options}, RunConfig
     )
-    return run_gate(config, jobs or min(os.cpu_count() or 1, MOST_JOBS))
+    return run_gate(config, jobs or usual_jobs())
+
+
+def usual_jobs() -> int:
+    """One process more than there are cores: scenarios wait much, those of a client that fails still more."""
+    return min((os.cpu_count() or 1) + 1, MOST_JOBS)
 
 
 def run_gate(config: RunConfig, jobs: int) -> int:

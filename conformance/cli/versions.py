@@ -48,7 +48,7 @@ def _comparing(verb: Callable[..., int]) -> Callable[..., int]:
             show_default=True,
             help="What is printed; --out gets all of them.",
         ),
-        click.option("--jobs", type=click.IntRange(1), default=None, help="Processes of each run; default: cores."),
+        click.option("--jobs", type=click.IntRange(1), default=None, help="Processes of each run; default: cores + 1."),
         run_options_of("tier", "redis", "node"),
     )
     for option in reversed(options):
