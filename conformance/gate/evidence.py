@@ -101,7 +101,8 @@ Place = tuple[str, str]
 def places_of(finding: Finding) -> list[Place]:
     """Where in Redis this finding can be seen; nothing where its locator does not say."""
     where, key = (finding.place or finding.where), finding.key
-    queue, _, rest = key.rpartition(":")
+    # No queue has a colon in its name; ids of jobs may.
+    queue, _, rest = key.partition(":")
     first, _, below = where.partition(".")
     match first:
         case "job":
@@ -123,6 +124,16 @@ def places_of(finding: Finding) -> list[Place]:
             return [(key, "")]
         case _:
             return []
+
+
+_SEEN_IN_REDIS = ("assertion", "snapshot", "events")
+"""Sources of findings about what a client has left in Redis."""
+
+
+def _overview(key: str) -> list[Place]:
+    """What there is to see of a queue, the one of this key."""
+    queue = key.partition(":")[0] or "q"
+    return [(f"{queue}:{name}", "") for name in (keys.META, *STATE_CONTAINERS, keys.EVENTS)]
 
 
 def _containers(below: str) -> Sequence[str]:
@@ -160,9 +171,10 @@ class RedisLook:
         return msgspec.structs.replace(finding, **texts)
 
     def _readings(self, finding: Finding) -> list[RedisReading]:
-        places = places_of(finding)
-        if not places and finding.source == "assertion":
-            places = [(f"q:{container}", "") for container in STATE_CONTAINERS]
+        exact = self._read_all(places_of(finding))
+        return exact or (self._read_all(_overview(finding.key)) if finding.source in _SEEN_IN_REDIS else [])
+
+    def _read_all(self, places: Sequence[Place]) -> list[RedisReading]:
         read = [self._read(place) for place in places]
         return [reading for reading in read if reading is not None]
 

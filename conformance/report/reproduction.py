@@ -286,8 +286,8 @@ def oracle_text(header: RunHeader) -> str:
 
 
 def statement_of(finding: Finding) -> str:
-    """What is expected and what was found, where that is not (only) in Redis."""
-    if finding.source in ("snapshot", "events") and finding.redis:
+    """What is expected and what was found, where one place in Redis does not show it."""
+    if finding.source == "snapshot" and len(finding.redis) == 1:
         return ""
     sides = f"  expected  {finding.expected}\n  found     {finding.actual}"
     return "\n" + str(_own_prefix(f"{finding.message}\n{sides}"))

@@ -106,6 +106,7 @@ def test_a_trial_with_findings_keeps_its_steps(scenario: Any, mini: MiniatureDri
         (finding("job", "q:1"), [("q:1", "")]),
         (finding("membership.wait.order", "q:wait"), [("q:wait", "")]),
         (finding("event.waiting", "q:1"), [("q:events", "")]),
+        (finding("event.waiting", "q:repeat:s:1"), [("q:events", "")]),
         (finding("lock.token", "q:1"), [("q:1:lock", "")]),
         (finding("log", "q:1"), [("q:1:logs", "")]),
         (finding("dependency.processed", "q:1"), [("q:1:processed", "")]),
@@ -146,6 +147,27 @@ def test_a_key_that_neither_side_has_is_not_shown(server: RedisInstance) -> None
     with server.connect() as redis:
         look = RedisLook(redis, Names(server.fresh_prefix()), Names(server.fresh_prefix()))
         assert look.with_readings([finding("lock", "q:1")])[0].redis == []
+
+
+@pytest.mark.parametrize(
+    ("found", "commands"),
+    [
+        (finding("scenario", "", source="assertion"), ["HGETALL <prefix>:q:meta", "LRANGE <prefix>:q:wait 0 -1"]),
+        (finding("job.nrjid", "q:gone", source="snapshot"), ["HGETALL <prefix>:q:meta", "LRANGE <prefix>:q:wait 0 -1"]),
+        (finding("scenario", "other:1", source="assertion"), []),
+        (finding("answer.queue.count", "", source="answer"), []),
+    ],
+    ids=["of a whole scenario", "of a job that is gone", "of a queue that is not there", "of an answer"],
+)
+def test_what_no_place_shows_is_looked_for_in_the_whole_queue(
+    found: Finding, commands: list[str], server: RedisInstance
+) -> None:
+    with server.connect() as redis:
+        side = Names(server.fresh_prefix())
+        redis.hset(f"{side.prefix}:q:meta", "other", "1")
+        redis.lpush(f"{side.prefix}:q:wait", "1")
+        [shown] = RedisLook(redis, None, side).with_readings([found])
+    assert [" ".join(reading.command) for reading in shown.redis] == commands
 
 
 def test_a_client_with_a_prefix_of_its_own_is_read_under_it(server: RedisInstance) -> None:
