@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
@@ -249,9 +250,16 @@ def test_every_mutant_has_an_area(catalogue: Catalogue) -> None:
         assert area_of(catalogue.of_file(file)[0].key)
 
 
-def test_every_judgement_is_about_mutants_that_exist(everything: list[GeneratedMutant]) -> None:
-    judged = {judgement for each in everything if (judgement := judgement_of(each.key, each.line)) is not None}
-    assert judged == set(load_judgements())
+def test_every_judgement_is_about_mutants_that_exist(catalogue: Catalogue, everything: list[GeneratedMutant]) -> None:
+    """Also each of its names, and of its lines of code."""
+    stale = {(each.reason, part) for each in load_judgements() for part in (*each.mutants, *each.code)}
+    for mutant in everything:
+        code = mutant.code(catalogue.text(mutant))
+        judgement = judgement_of(mutant.key, mutant.line, code)
+        if judgement is not None:
+            stale -= {(judgement.reason, name) for name in judgement.mutants if fnmatchcase(mutant.key, name)}
+            stale -= {(judgement.reason, text) for text in judgement.code if text in code}
+    assert stale == set()
 
 
 def test_a_damaged_file_of_judgements_is_told(tmp_path: Any) -> None:

@@ -389,9 +389,19 @@ def test_the_page_is_written_from_its_record(tmp_path: Path) -> None:
 
 def test_a_judgement_may_hold_for_some_lines_only() -> None:
     judgement = Judgement(("lua/pause/*",), "unreachable", "nobody gets there", ((1, 3), (9, 9)))
-    about = [line for line in range(12) if judgement_of(MUTANT.key, line, [judgement])]
+    about = [line for line in range(12) if judgement_of(MUTANT.key, line, judgements=[judgement])]
     assert about == [1, 2, 3, 9]
-    assert not judgement_of("lua/drain/main/negate/1", 1, [judgement])
+    assert not judgement_of("lua/drain/main/negate/1", 1, judgements=[judgement])
+
+
+def test_a_judgement_may_hold_for_some_code_only() -> None:
+    judgement = Judgement(("python/queue.py/*",), "unreachable", "nobody gets there", code=("await ready()",))
+    key = "python/queue.py/Queue.add/drop-call/1"
+    assert judgement_of(key, 1, "value = await ready()", [judgement]) == judgement
+    assert judgement_of(key, 1, "value = await add()", [judgement]) is None
+    text = (REFERENCE / "queue.py").read_bytes()
+    assert _in_python("queue.py", "class Queue(", "class Q(").code(text).startswith("class Queue(")
+    assert MUTANT.code(b"local a") == ""
 
 
 def test_the_committed_page_is_that_of_its_record() -> None:

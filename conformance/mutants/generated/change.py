@@ -59,6 +59,10 @@ class GeneratedMutant:
         """The script, or the module: what survivors are counted by."""
         return f"{self.language} {self.file}"
 
+    def code(self, text: bytes) -> str:
+        """The line that it changes in this text, of Python; nothing of Lua, whose text is not stored."""
+        return lines_of_change(text, self.edit)[0][0].strip() if self.language == "python" else ""
+
 
 @dataclass(frozen=True)
 class Candidate:

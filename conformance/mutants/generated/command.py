@@ -94,8 +94,10 @@ class MutantSession:
                 judged = []
                 by_key = {mutant.key: mutant for mutant in mutants}
                 for hunted in sweep.hunt(mutants):
-                    line = by_key[hunted.key].line
-                    judged.append(JudgedMutant(hunted, line, judgement_of(hunted.key, line)))
+                    mutant = by_key[hunted.key]
+                    code = mutant.code(self.text(mutant))
+                    judgement = judgement_of(hunted.key, mutant.line, code)
+                    judged.append(JudgedMutant(hunted, mutant.line, judgement, code))
                     tell(judged[-1])
                 yield SweepOutcome(seed, tier, len(allowed), judged)
 

@@ -6,6 +6,7 @@
     reason = "why no client, no listener and no later script can see it"
 
 `lines = [[124, 148]]` holds it to these lines, inclusive: of Lua scripts, which are pinned and do not move.
+`code = ["await self.ready()"]` holds it to lines with one of these texts: of Python modules, whose lines move.
 `unreachable`: no operation of any client leads there. A mutant without a judgement that survives is a hole of the gate.
 """
 
@@ -29,17 +30,22 @@ _Said = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why mutants cannot be noticed. `mutants`: their keys, or globs over them; `lines`: where, if not everywhere."""
+    """Why mutants cannot be noticed. `mutants`: their keys, or globs over them.
+
+    `lines` and `code`: where, if not everywhere.
+    """
 
     mutants: Annotated[tuple[_Said, ...], msgspec.Meta(min_length=1)]
     verdict: Judged
     reason: _Said
     lines: tuple[tuple[int, int], ...] = ()
+    code: tuple[_Said, ...] = ()
 
-    def is_about(self, key: str, line: int) -> bool:
-        """Whether the mutant with this key, on this line, is one of these."""
+    def is_about(self, key: str, line: int, code: str) -> bool:
+        """Whether the mutant with this key, on this line that holds this code, is one of these."""
         here = not self.lines or any(first <= line <= last for first, last in self.lines)
-        return here and any(fnmatchcase(key, pattern) for pattern in self.mutants)
+        so = not self.code or any(text in code for text in self.code)
+        return here and so and any(fnmatchcase(key, pattern) for pattern in self.mutants)
 
 
 class _JudgementFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,7 +63,12 @@ def load_judgements(path: Path = JUDGEMENTS) -> tuple[Judgement, ...]:
         ) from error
 
 
-def judgement_of(key: str, line: int, judgements: Sequence[Judgement] | None = None) -> Judgement | None:
-    """The first judgement about the mutant with this key, on this line; None where there is none."""
+def judgement_of(
+    key: str, line: int, code: str = "", judgements: Sequence[Judgement] | None = None
+) -> Judgement | None:
+    """The first judgement about the mutant with this key; None where there is none.
+
+    `line`: where it changes its script or module; `code`: what stands there, of Python modules only.
+    """
     known = load_judgements() if judgements is None else judgements
-    return next((judgement for judgement in known if judgement.is_about(key, line)), None)
+    return next((judgement for judgement in known if judgement.is_about(key, line, code)), None)

@@ -13,11 +13,15 @@ from conformance.mutants.generated.rates import KillRate, kill_rate, rates_by
 
 @dataclass(frozen=True)
 class JudgedMutant:
-    """A mutant, its fate, and what people say of it. `line`: in its script or module, for people."""
+    """A mutant, its fate, and what people say of it.
+
+    `line`: in its script or module, for people; `code`: what stands there, of Python only.
+    """
 
     hunted: HuntedMutant
     line: int
     judgement: Judgement | None
+    code: str = ""
 
     @property
     def key(self) -> str:

@@ -1,4 +1,6 @@
-"""The record of some sweeps, from which `docs/kill-matrix.md` is written. It has places and names, never text of Lua.
+"""The record of some sweeps, from which `docs/kill-matrix.md` is written.
+
+It has places, names and lines of Python, never text of Lua:
 
     python -m conformance.mutants.generated.record docs/kill-matrix.json > docs/kill-matrix.md
 
@@ -20,10 +22,11 @@ from conformance.mutants.generated.page import kill_matrix_page
 
 
 class RecordedMutant(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A mutant's place, for people, and its fate."""
+    """A mutant's place, for people and for judgements, and its fate. `code`: the line, of Python."""
 
     line: int
     hunted: HuntedMutant
+    code: str = ""
 
 
 class RecordedSweep(msgspec.Struct, frozen=True):
@@ -54,14 +57,17 @@ class KillMatrixRecord(msgspec.Struct, frozen=True):
 
 def _recorded(outcome: SweepOutcome) -> RecordedSweep:
     mutants = [
-        RecordedMutant(each.line, msgspec.structs.replace(each.hunted, message="", took_s=0.0, problems=[]))
+        RecordedMutant(each.line, msgspec.structs.replace(each.hunted, message="", took_s=0.0, problems=[]), each.code)
         for each in outcome.mutants
     ]
     return RecordedSweep(outcome.seed, outcome.tier, outcome.cases, mutants)
 
 
 def _judged(sweep: RecordedSweep) -> SweepOutcome:
-    mutants = [JudgedMutant(each.hunted, each.line, judgement_of(each.hunted.key, each.line)) for each in sweep.mutants]
+    mutants = [
+        JudgedMutant(each.hunted, each.line, judgement_of(each.hunted.key, each.line, each.code), each.code)
+        for each in sweep.mutants
+    ]
     return SweepOutcome(sweep.seed, sweep.tier, sweep.cases, mutants)
 
 
