@@ -22,9 +22,12 @@ def test_the_next_job_may_be_prioritized(client: Participant, how: str) -> None:
     """After the last waiting job come those with a priority."""
     queue, worker = client.queue(), client.worker()
     queue.add("plain")
+    queue.add("still running")
     queue.add("urgent", {}, priority=2)
     worker.claim_one()
-    equal(_finish(worker, how), "2", "the prioritized job comes with the answer")
+    worker.claim_one()
+    equal(_finish(worker, how), "3", "the prioritized job comes with the answer")
+    equal(queue.redis.elements("active"), ["3", "2"], "it stands before those that have been active for longer")
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])

@@ -52,6 +52,9 @@ def _bring_about(client: Participant, state: str) -> QueueHandle:
 def _add_parent(client: Participant, child: str, state: str, parent: dict[str, Any]) -> None:
     """A child that is done releases its parent at once; any other is waited for."""
     below, queue = _bring_about(client, state), client.queue()
+    if "delay" in parent:
+        # The marker is to name the parent, and not the job that is due after it.
+        queue.add("later still", {}, delay=2 * LATER_MS)
     client.flow().add(node("parent", CHILDREN[child], **parent))
     equal(below.redis.field("child", "parentKey"), queue.redis.key("parent"), "the child names its parent now")
     released = "delayed" if "delay" in parent else "prioritized" if parent else "wait"

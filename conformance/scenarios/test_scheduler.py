@@ -51,6 +51,7 @@ def test_an_interval_begins_at_its_start(client: Participant) -> None:
         {"pattern": "0 0 * 6 5L", "tz": "Asia/Kolkata"},
         {"pattern": "0 9 * dec MON#1", "tz": "UTC"},
         {"pattern": "0 0 13 */6 5", "tz": "UTC"},
+        {"pattern": "0 0 31 4,5 *", "tz": "UTC"},
         {"pattern": "15 30 2 1 1 *", "tz": "UTC"},
         {"pattern": "0 0 * * *", "tz": "Pacific/Auckland", "startDate": "2040-05-06T07:08:09.000Z"},
         {"pattern": "@monthly", "tz": "UTC", "startDate": 2_000_000_000_000},

@@ -81,6 +81,21 @@ def test_removing_a_scheduler_with_a_delayed_job(client: Participant) -> None:
     equal(queue.unschedule("s"), False, "it does not exist any more")
 
 
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+@scenario("scheduler.remove")
+def test_the_log_of_the_pending_job_goes_too(client: Participant, change: str) -> None:
+    """Whether its scheduler is removed or changed."""
+    queue = client.queue()
+    queue.schedule("s", YEARLY)
+    job = current_job(queue)
+    queue.log(job, "a row")
+    if change == "removed":
+        queue.unschedule("s")
+    else:
+        queue.schedule("s", {**YEARLY, "limit": 5})
+    equal(queue.redis.exists(f"{job}:logs"), False, "no log is left of a job that is gone")
+
+
 @pytest.mark.parametrize("moment", ["waiting", "active"])
 @scenario("scheduler.remove")
 def test_removing_a_scheduler_whose_job_has_come(client: Participant, moment: str) -> None:
