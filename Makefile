@@ -8,6 +8,7 @@ READY_WITH_SPARK := $(VENV)/.ready-with-spark
 SITE := build/website/site
 SITE_BIN := $(VENV)-site/bin
 READY_FOR_SITE := $(VENV)-site/.ready
+READY_FOR_LOOK := website/look/node_modules/.ready
 # Those that start next to nothing: what they look at is in memory, or in one Redis.
 QUICK_ROOMS := checkers clients docs environment house ledger observe proofs report website
 # Tests mostly wait for what they have started.
@@ -17,7 +18,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS)
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients oracles chaos check mutants steady telemetry coverage generate vectors site lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients oracles chaos check mutants steady telemetry coverage generate vectors site site-look lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -97,6 +98,10 @@ site: $(READY) $(READY_FOR_SITE) ## the documentation as a site, in build/websit
 	$(BIN)/python -m website.sample_report $(SITE)
 	$(BIN)/python -m website.built_site $(SITE)
 
+# A browser takes some seconds for each of the hundreds of pages, longer than CI has.
+site-look: $(READY_FOR_LOOK) ## look at the built site in Chromium, narrow and wide, light and dark, with axe; PAGES='ci/ tap/' for some of it
+	node website/look/look.mjs $(SITE) build/website/look $(PAGES)
+
 lock: ## write the lists of requirements anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
@@ -123,3 +128,7 @@ $(READY_FOR_SITE): requirements-site.lock
 	$(PYTHON) -m venv $(VENV)-site
 	$(SITE_BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-site.lock
 	touch $(READY_FOR_SITE)
+
+$(READY_FOR_LOOK): website/look/package-lock.json
+	npm ci --silent --prefix website/look
+	touch $(READY_FOR_LOOK)
