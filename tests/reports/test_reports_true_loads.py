@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
@@ -184,7 +185,9 @@ def test_a_load_that_is_resumed_is_reported_as_a_whole(
     assert result.produced.seconds < (resumed_at_ms - result.start_ms) / 1000, "the pause counts as work"
     assert "was resumed (1 times)" in " ".join(load_notes(result))
     write_load_reports(resumed.out, result)
-    assert "<failure" not in (resumed.out / "junit.xml").read_text("utf-8")
+    failures = [each.get("message") for each in ET.parse(resumed.out / "junit.xml").iter("failure")]  # noqa: S314 - our own file
+    # On a busy machine the harness may be late, which is for itself to say, and nobody's jobs are missing.
+    assert failures == [late for late in [result.spoilt_by_harness] if late]
 
 
 def broken_off(_: LoadTarget) -> None:
