@@ -26,7 +26,7 @@ DEADLINE_S = 300.0
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 """A JVM that cannot map an archive does without, and would say so in the middle of the command's output."""
 
-_SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """For a JVM that ends before its second compiler has paid for itself; others can map what it leaves all the same."""
 
 
@@ -55,7 +55,7 @@ def make_archive(exercise: Callable[[list[str]], None]) -> Path:
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".spark-", dir=archive.parent) as folder:
         written = Path(folder) / archive.name
-        exercise([_option("ArchiveClassesAtExit", written), *_SILENT, *_SHORT_LIVED])
+        exercise([_option("ArchiveClassesAtExit", written), *_SILENT, *SHORT_LIVED])
         classes = _end_the_jvm()
         _insist_on_use(written, classes)
         written.replace(archive)

@@ -34,6 +34,7 @@ from reports.load.run import LoadPlan, OnProgress, WorkerGroup, run_load
 from reports.load.target import KEEP_ALL_EVENTS, LoadTarget, remove_load
 from reports.load.thresholds import Judged, Threshold, judge_threshold, parse_threshold, said_of
 from reports.load.workload import Workload, checked_workload, read_workload
+from reports.named_stores import NamedStore, begin_reading, named_stores, replicated
 from reports.rendering import (
     print_checks,
     print_comparison,
@@ -49,7 +50,6 @@ from reports.rendering import (
 from reports.session import SparkSettings, size_queries, spark_session
 from reports.snapshot.format import SnapshotManifest, read_manifest
 from reports.snapshot.plan import RedisSource
-from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
 from reports.snapshot.rows import narrowed
 from reports.snapshot.store import StoredSnapshot, open_stored, save
@@ -223,9 +223,9 @@ def worker_group(text: str, concurrency: int, launch: Callable[[str], Launch]) -
     return WorkerGroup(client=client, processes=int(found["processes"] or 1), concurrency=concurrency)
 
 
-def settings_of(spark: Mapping[str, Any]) -> SparkSettings:
-    """Options about Spark as a value."""
-    return SparkSettings(master=spark["master"], memory=spark["memory"], properties=dict(spark["conf"]))
+def settings_of(spark: Mapping[str, Any], rows: int | None = None) -> SparkSettings:
+    """Options about Spark as a value; `rows` as there."""
+    return SparkSettings(master=spark["master"], memory=spark["memory"], properties=dict(spark["conf"]), rows=rows)
 
 
 def make_folder(out: Path) -> None:
@@ -260,14 +260,10 @@ def take_snapshot(source: RedisSource, out: Path, *, spark: Mapping[str, Any]) -
 
 def take_snapshot_by_replication(source: RedisSource, out: Path) -> SnapshotManifest:
     """Have a store hand out its RDB files, and keep what stands in them. Raises Problems."""
-    address = source.address
+    source.address  # noqa: B018 - complain about it first
     prove_writable(out)
     with tempfile.TemporaryDirectory(prefix="bullmq-conformance-") as folder:
-        files = fetch_rdb(address, Path(folder))
-        dumped = RdbSource(
-            files=files, prefix=source.prefix, queue=source.queue, database=address.db, name=address.text
-        )
-        return save_rdb(dumped, out)
+        return save_rdb(replicated(source, Path(folder)), out)
 
 
 def snapshot_of_files(source: RdbSource, out: Path) -> SnapshotManifest:
@@ -283,6 +279,7 @@ def compare_stores(
     *,
     queue: str,
     job: str,
+    replicate: bool,
     switched_off: Sequence[str],
     spark: Mapping[str, Any],
 ) -> int:
@@ -290,12 +287,20 @@ def compare_stores(
     if job and not queue:
         raise UsageProblem("--job needs --queue", hint="a job id means something only within its queue")
     without(ALL_RULES, *switched_off)
-    for text in (expected, actual):
-        _insist_on_side(text)
+    sides = named_stores(expected, actual, queue=queue, replicate=replicate)
+    settings = settings_of(spark, rows=sum(side.rows_about() for side in sides))
     if out is not None:
         make_folder(out)
-    with _folder(out) as folder, spark_session(settings_of(spark)) as session:
-        summary = _compared(session, (expected, actual), folder, queue=queue, job=job, switched_off=tuple(switched_off))
+    with _folder(out) as folder, _opened(sides, ("expected", "actual"), folder, settings) as (session, stored):
+        wanted = SnapshotComparison(
+            expected=stored[0],
+            actual=stored[1],
+            folder=folder / "differences",
+            switched_off=tuple(switched_off),
+            queue=queue,
+            job=job,
+        )
+        summary = _compared(session, wanted)
     print_diff(summary, Console())
     if out is not None:
         for path in write_diff_reports(out, summary):
@@ -305,11 +310,11 @@ def compare_stores(
 
 def check_store(snapshot: str, out: Path | None, *, queue: str, spark: Mapping[str, Any]) -> int:
     """Check one store by itself, print the outcome, write reports; returns the exit code. Raises Problems."""
-    _insist_on_side(snapshot)
+    stores = named_stores(snapshot, queue=queue)
+    settings = settings_of(spark, rows=stores[0].rows_about())
     if out is not None:
         make_folder(out)
-    with _folder(out) as folder, spark_session(settings_of(spark)) as session:
-        stored = _opened(session, snapshot, folder / "snapshot", queue)
+    with _folder(out) as folder, _opened(stores, ("snapshot",), folder, settings) as (session, (stored,)):
         found = broken_in(session, stored)
         summary = summarise_checks(stored, found.where(sql.col("queue") == queue) if queue else found)
     print_checks(summary, Console())
@@ -334,24 +339,12 @@ def check_recorded(history: Path, snapshot: Path | None, out: Path | None, *, sp
     return 1 if result.total else 0
 
 
-def _compared(
-    session: SparkSession, sides: tuple[str, str], folder: Path, *, queue: str, job: str, switched_off: tuple[str, ...]
-) -> DiffSummary:
-    stored = [
-        _opened(session, text, folder / name, queue) for text, name in zip(sides, ("expected", "actual"), strict=True)
-    ]
-    size_queries(session, sum(sum(side.manifest.rows.values()) for side in stored))
-    wanted = SnapshotComparison(
-        expected=stored[0],
-        actual=stored[1],
-        folder=folder / "differences",
-        switched_off=switched_off,
-        queue=queue,
-        job=job,
-    )
-    if job:
-        for side in (wanted.expected, wanted.actual):
-            _show_job(side, queue, job)
+def _compared(session: SparkSession, wanted: SnapshotComparison) -> DiffSummary:
+    sides = (wanted.expected, wanted.actual)
+    size_queries(session, sum(sum(side.manifest.rows.values()) for side in sides))
+    if wanted.job:
+        for side in sides:
+            _show_job(side, wanted.queue, wanted.job)
     return summarise(wanted, compare_snapshots(session, wanted))
 
 
@@ -364,33 +357,24 @@ def _show_job(stored: StoredSnapshot, queue: str, job: str) -> None:
         console.print(f"  {narrowed(wide)}")
 
 
-def _insist_on_side(text: str) -> None:
-    """Complain about a side before Spark is started. Raises UsageProblem."""
-    source = _source(text, "")
-    if source is None:
-        read_manifest(Path(text))
-    elif isinstance(source, RedisSource):
-        source.address  # noqa: B018 - it raises
-
-
-def _source(text: str, queue: str) -> RedisSource | RdbSource | None:
-    """A store by its URL, or an RDB file, with the prefix after `#`; None where it is a folder."""
-    place, _, prefix = text.partition("#")
-    if "://" in text:
-        return RedisSource(redis=place, prefix=prefix or "bull", queue=queue)
-    if Path(place).is_file():
-        return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=queue)
-    return None
-
-
-def _opened(session: SparkSession, text: str, folder: Path, queue: str) -> StoredSnapshot:
-    """A side ready to be compared; a store or file is read once, and kept as long as the comparison needs it."""
-    source = _source(text, queue)
-    if isinstance(source, RedisSource):
-        return save(session, source, folder, announce=announce)
-    if source is not None:
-        save_rdb(source, folder)
-    return open_stored(session, Path(text) if source is None else folder)
+@contextmanager
+def _opened(
+    stores: Sequence[NamedStore], names: Sequence[str], folder: Path, settings: SparkSettings
+) -> Iterator[tuple[SparkSession, list[StoredSnapshot]]]:
+    """Spark, and the stores ready to be asked: each is read once, and kept below the folder under its name."""
+    with tempfile.TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True) as scratch:
+        readings = []
+        for name, store in zip(names, stores, strict=True):
+            (Path(scratch) / name).mkdir()
+            readings.append(begin_reading(store, folder / name, Path(scratch) / name))
+        with spark_session(settings) as session:
+            yield (
+                session,
+                [
+                    store.opened(session, folder / name, reading.result())
+                    for name, store, reading in zip(names, stores, readings, strict=True)
+                ],
+            )
 
 
 @contextmanager

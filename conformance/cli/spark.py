@@ -143,6 +143,7 @@ def snapshot(  # noqa: PLR0917 - click passes options by name
 @click.argument("expected")
 @click.argument("actual")
 @click.option("--queue", default="", help="Only this queue.")
+@click.option("--replicate", is_flag=True, help="Take the RDB file that a Redis gives to a new replica: one instant.")
 @click.option("--job", default="", help="Only this job: shows all that both sides have of it.")
 @click.option("--no-rule", multiple=True, help="Canonical rule to switch off (`list --rules` names them); repeatable.")
 @click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for differences and reports.")
@@ -151,6 +152,7 @@ def diff(  # noqa: PLR0917 - click passes options by name
     expected: str,
     actual: str,
     queue: str,
+    replicate: bool,
     job: str,
     no_rule: tuple[str, ...],
     out: Path | None,
@@ -166,7 +168,9 @@ def diff(  # noqa: PLR0917 - click passes options by name
     from reports.verbs import compare_stores  # noqa: PLC0415 - only this verb needs Spark
 
     spark = {"master": master, "memory": memory, "conf": properties(conf)}
-    return compare_stores(expected, actual, out, queue=queue, job=job, switched_off=no_rule, spark=spark)
+    return compare_stores(
+        expected, actual, out, queue=queue, job=job, replicate=replicate, switched_off=no_rule, spark=spark
+    )
 
 
 @click.command()

@@ -15,7 +15,7 @@ from conformance.observe.keyspace import split_key
 from conformance.problems import UsageProblem
 from conformance.protocol.keys import glob_escaped
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
-from conformance.servers.connection import Client, connect, connect_node
+from conformance.servers.connection import Client, connect, connect_node, explained
 from conformance.servers.setting import RedisUrl, parse_setting
 from reports.snapshot.format import power_of_two
 
@@ -172,6 +172,14 @@ def _keyspace(address: RedisUrl, node: str) -> NodeKeyspace:
         keys: Any = client.dbsize()
     expires = bool(facts.get(f"db{address.db}", {}).get("expires", 1))
     return NodeKeyspace(node=node, keys=int(keys), used_bytes=int(facts.get("used_memory", 0)), expires=expires)
+
+
+def keys_of(address: RedisUrl) -> int:
+    """How many keys all nodes hold together, those of others included. Raises EnvironmentProblem."""
+    with explained(address):
+        with connect(address) as client:
+            nodes = nodes_of(client, address)
+        return sum(_keyspace(address, node).keys for node in nodes)
 
 
 def _scan_parts(address: RedisUrl, keyspace: NodeKeyspace) -> Iterator[KeyspacePart]:

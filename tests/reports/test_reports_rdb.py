@@ -21,12 +21,12 @@ from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
+from reports.named_stores import BYTES_OF_A_ROW, ROWS_OF_A_KEY, NamedStore, begin_reading, named_stores
 from reports.snapshot.format import read_bucket, read_manifest
 from reports.snapshot.rdb.library import open_rdb
 from reports.snapshot.rdb.replication import fetch_rdb
 from reports.snapshot.rdb.saving import RdbSource
 from reports.snapshot.rows import rows_of
-from reports.verbs import _insist_on_side, _source
 from tests.reports.rdb_builders import (
     SETTINGS,
     file_of,
@@ -288,11 +288,58 @@ def test_a_snapshot_is_of_one_store(words: list[str], said: str, tmp_path: Path)
 
 
 def test_a_side_of_a_diff_may_be_a_file(sound_file: Path, tmp_path: Path) -> None:
-    assert _source(f"{sound_file}#p", "q") == RdbSource(files=[sound_file], prefix="p", queue="q")
-    assert _source(str(sound_file), "") == RdbSource(files=[sound_file], prefix="bull")
-    assert _source(str(tmp_path), "") is None
+    named = NamedStore(text=f"{sound_file}#p", queue="q")
+    assert named.source == RdbSource(files=[sound_file], prefix="p", queue="q")
+    assert NamedStore(text=str(sound_file)).source == RdbSource(files=[sound_file], prefix="bull")
+    assert NamedStore(text=str(tmp_path)).source is None
     with pytest.raises(UsageProblem, match="give the folder of a snapshot, an RDB file, or redis://"):
-        _insist_on_side(str(tmp_path / "missing.rdb"))
+        NamedStore(text=str(tmp_path / "missing.rdb")).rows_about()
+
+
+def test_a_side_says_how_large_it_is_before_it_is_read(
+    own_server: RedisInstance, client: Any, sound_file: Path, tmp_path: Path
+) -> None:
+    write(own_server, "p", plain_store())
+    assert NamedStore(text=f"{own_server.url}#p").rows_about() == ROWS_OF_A_KEY * client.dbsize()
+    assert NamedStore(text=f"{sound_file}#p").rows_about() == sound_file.stat().st_size // BYTES_OF_A_ROW
+    kept = NamedStore(text=f"{own_server.url}#p", replicate=True).read(tmp_path / "kept", tmp_path)
+    assert kept == tmp_path / "kept"
+    assert NamedStore(text=str(kept)).rows_about() == len(kept_rows(tmp_path / "kept"))
+
+
+def test_sides_that_run_are_read_by_replication_beside_one_another(
+    own_server: RedisInstance, client: Any, sound_file: Path, tmp_path: Path
+) -> None:
+    write(own_server, "p", plain_store())
+    expected = rows_read(read_snapshot(client, "p"))
+    client.config_set("repl-diskless-sync", "yes")
+    client.config_set("repl-diskless-sync-delay", 1)
+    before = client.info("stats")["sync_full"]
+    stores = named_stores(*[f"{own_server.url}#p"] * 2, str(sound_file), replicate=True)
+    readings = []
+    for number, store in enumerate(stores):
+        scratch = tmp_path / f"scratch-{number}"
+        scratch.mkdir()
+        readings.append(begin_reading(store, tmp_path / str(number), scratch))
+    for number, reading in enumerate(readings):
+        assert reading.result(timeout=60) == tmp_path / str(number)
+    for number in (0, 1):
+        assert sorted(shown(row) for row in kept_rows(tmp_path / str(number))) == expected
+    assert client.info("stats")["sync_full"] == before + 2
+
+
+def test_what_goes_wrong_beside_the_start_of_spark_is_raised_where_the_store_is_wanted(tmp_path: Path) -> None:
+    file = tmp_path / "torn.rdb"
+    file.write_bytes(b"REDIS0009")
+    reading = begin_reading(NamedStore(text=str(file)), tmp_path / "kept", tmp_path)
+    with pytest.raises(UsageProblem, match="cannot be read"):
+        reading.result(timeout=60)
+
+
+def test_nothing_is_replicated_from_what_does_not_run(sound_file: Path) -> None:
+    with pytest.raises(UsageProblem, match="--replicate is for a Redis that runs"):
+        named_stores(str(sound_file), str(sound_file), replicate=True)
+    assert named_stores("redis://127.0.0.1:1", str(sound_file), replicate=True)
 
 
 def test_a_server_that_goes_away_is_told(tmp_path: Path) -> None:

@@ -6,7 +6,15 @@ import logging
 
 import pytest
 
-from reports.session import MOST_ROWS_TO_INTERPRET, properties_for, says_more_than_an_interruption
+from reports.class_archive import SHORT_LIVED
+from reports.session import (
+    MOST_ROWS_OF_A_BRIEF_JVM,
+    MOST_ROWS_TO_INTERPRET,
+    SparkSettings,
+    _properties,
+    properties_for,
+    says_more_than_an_interruption,
+)
 
 
 def record_of(error: BaseException) -> logging.LogRecord:
@@ -34,3 +42,14 @@ def test_queries_about_few_rows_are_interpreted_in_few_tasks_unless_the_user_say
     assert properties_for(MOST_ROWS_TO_INTERPRET, set()) == {compiled: "false", made: "NO_CODEGEN", tasks: "4"}
     assert properties_for(MOST_ROWS_TO_INTERPRET, {compiled, tasks}) == {made: "NO_CODEGEN"}
     assert not properties_for(MOST_ROWS_TO_INTERPRET + 1, set())
+
+
+@pytest.mark.parametrize(
+    ("rows", "brief"), [(None, False), (MOST_ROWS_OF_A_BRIEF_JVM, True), (MOST_ROWS_OF_A_BRIEF_JVM + 1, False)]
+)
+def test_a_jvm_for_few_rows_spends_little_on_its_own_speed(
+    rows: int | None, *, brief: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    words = _properties(SparkSettings(rows=rows))["spark.driver.extraJavaOptions"].split()
+    assert set(SHORT_LIVED) <= set(words) if brief else not set(SHORT_LIVED) & set(words)

@@ -1,0 +1,111 @@
+"""A store as users name it for `diff` and `check`: the folder of a snapshot, a live Redis, or an RDB file."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from conformance.environment.prepare import announce
+from conformance.problems import UsageProblem
+from reports.snapshot.format import read_manifest
+from reports.snapshot.plan import RedisSource, keys_of
+from reports.snapshot.rdb.replication import fetch_rdb
+from reports.snapshot.rdb.saving import RdbSource, save_rdb
+from reports.snapshot.store import StoredSnapshot, open_stored, save
+
+ROWS_OF_A_KEY = 6
+"""What a job of a real run leaves beside its hash: its place in a container, and four events."""
+
+BYTES_OF_A_ROW = 54
+"""In an RDB file with compression, where four rows of six are events."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedStore:
+    """One side of a comparison. `queue` empty: every queue. `replicate`: a live Redis hands out its RDB file."""
+
+    text: str
+    queue: str = ""
+    replicate: bool = False
+
+    @property
+    def source(self) -> RedisSource | RdbSource | None:
+        """A store by its URL, or an RDB file, with the prefix after `#`; None where it is a folder."""
+        place, _, prefix = self.text.partition("#")
+        if "://" in self.text:
+            return RedisSource(redis=place, prefix=prefix or "bull", queue=self.queue)
+        if Path(place).is_file():
+            return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=self.queue)
+        return None
+
+    def rows_about(self) -> int:
+        """How many rows it has, roughly where it is not a snapshot yet; before anything slow is started.
+
+        Raises UsageProblem for a name that means no store, EnvironmentProblem for a Redis that cannot be reached.
+        """
+        source = self.source
+        if source is None:
+            return sum(read_manifest(Path(self.text)).rows.values())
+        if isinstance(source, RedisSource):
+            return ROWS_OF_A_KEY * keys_of(source.address)
+        return sum(file.stat().st_size for file in source.files) // BYTES_OF_A_ROW
+
+    def read(self, folder: Path, scratch: Path) -> Path | None:
+        """Read it as far as that needs no Spark; returns where it then lies as a snapshot, None: Spark has to read it.
+
+        `folder`: where it is kept unless it is a snapshot already. `scratch`: an empty folder for an RDB file.
+        Raises Problems.
+        """
+        source = self.source
+        if isinstance(source, RedisSource):
+            if not self.replicate:
+                return None
+            source = replicated(source, scratch)
+        if source is None:
+            return Path(self.text)
+        save_rdb(source, folder)
+        return folder
+
+    def opened(self, session: SparkSession, folder: Path, read: Path | None) -> StoredSnapshot:
+        """The store ready to be compared, where `read` is what `read` returned. Raises Problems."""
+        if read is not None:
+            return open_stored(session, read)
+        source = self.source
+        assert isinstance(source, RedisSource)
+        return save(session, source, folder, announce=announce)
+
+
+def replicated(source: RedisSource, folder: Path) -> RdbSource:
+    """Have a store hand out its RDB files into this folder. Raises Problems."""
+    address = source.address
+    files = fetch_rdb(address, folder)
+    return RdbSource(files=files, prefix=source.prefix, queue=source.queue, database=address.db, name=address.text)
+
+
+def named_stores(*texts: str, queue: str = "", replicate: bool = False) -> tuple[NamedStore, ...]:
+    """The stores that a user names. Raises UsageProblem where one shall be replicated, and none runs."""
+    stores = tuple(NamedStore(text=text, queue=queue, replicate=replicate) for text in texts)
+    if replicate and not any(isinstance(store.source, RedisSource) for store in stores):
+        raise UsageProblem("--replicate is for a Redis that runs", hint="leave it out, or give redis://host:port")
+    return stores
+
+
+def begin_reading(store: NamedStore, folder: Path, scratch: Path) -> Future[Path | None]:
+    """`store.read`, beside what comes next: Spark takes as long to start as a server to hand out its file.
+
+    Nobody waits for its thread: where the command is interrupted, that ends with the process.
+    """
+    reading: Future[Path | None] = Future()
+
+    def read() -> None:
+        try:
+            reading.set_result(store.read(folder, scratch))
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is wanted
+            reading.set_exception(error)
+
+    threading.Thread(target=read, name=f"reading {store.text}", daemon=True).start()
+    return reading
