@@ -1,0 +1,148 @@
+//! Operations on a queue handle (the client's Queue, with its job schedulers) and on a flow handle (FlowProducer).
+
+use bullmq_rs::{FlowJob, FlowProducer, JobSchedulerTemplate, Queue};
+use serde_json::{json, Value};
+
+use crate::options::{duration, job_options, list, maybe, number, parsed, repeat_options, state, text, texts};
+use crate::refusals::unsupported;
+use crate::serve::{Failure, Outcome};
+use crate::views;
+
+pub const OPS: &[&str] = &[
+    "queue.add", "queue.addBulk", "queue.clean", "queue.count", "queue.drain", "queue.getJob", "queue.getJobCounts",
+    "queue.getJobLogs", "queue.getJobScheduler", "queue.getJobSchedulers", "queue.getJobs", "queue.getMetrics",
+    "queue.isPaused", "queue.obliterate", "queue.pause", "queue.promoteJobs", "queue.rateLimit", "queue.remove",
+    "queue.removeJobScheduler", "queue.removeRateLimitKey", "queue.resume", "queue.retryJobs",
+    "queue.upsertJobScheduler",
+];
+
+pub const FLOW_OPS: &[&str] = &["flow.add"];
+
+/// How many jobs `Queue::obliterate` removes at a time; its user has no say in it.
+const OBLITERATED_AT_ONCE: i64 = 1000;
+
+/// Carry out one operation: those that change jobs here, those that only look below.
+pub async fn call(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
+    match op {
+        "queue.add" => {
+            let options = job_options(&args["opts"])?;
+            let job = queue.add(text(args, "name"), parsed(args, "data_raw")?, Some(options)).await?;
+            Ok(json!({"id": job.id}))
+        }
+        "queue.addBulk" => {
+            let mut jobs = Vec::new();
+            for given in list(args, "jobs") {
+                let options = job_options(&given["opts"])?;
+                jobs.push((text(given, "name").to_owned(), parsed(given, "data_raw")?, Some(options)));
+            }
+            let ids: Vec<String> = queue.add_bulk(jobs).await?.into_iter().map(|job| job.id).collect();
+            Ok(json!({"ids": ids}))
+        }
+        "queue.pause" => done(queue.pause().await?),
+        "queue.resume" => done(queue.resume().await?),
+        "queue.drain" if args["delayed"] == true => done(queue.drain().await?),
+        "queue.drain" => Err(unsupported("Queue::drain of this client leaves no delayed jobs")),
+        "queue.clean" => {
+            let grace = duration(args, "grace_ms")?.unwrap_or_default();
+            let limit = maybe(args, "limit")?.unwrap_or_default();
+            let kind = args["type"].as_str().unwrap_or("completed");
+            Ok(json!({"ids": queue.clean(grace, limit, state(kind)?).await?}))
+        }
+        "queue.obliterate" if number(args, "count") == OBLITERATED_AT_ONCE => {
+            done(queue.obliterate(args["force"] == true).await?)
+        }
+        "queue.obliterate" => Err(unsupported("Queue::obliterate of this client takes no number of jobs")),
+        "queue.remove" if args["remove_children"] == false => {
+            queue.remove(text(args, "job")).await?;
+            Ok(json!({"count": 1}))
+        }
+        "queue.remove" => Err(unsupported("Queue::remove of this client leaves the children")),
+        "queue.retryJobs" => {
+            let from = state(args["state"].as_str().unwrap_or("failed"))?;
+            let count = maybe(args, "count")?.unwrap_or_default();
+            done(queue.retry_jobs(count, from, maybe(args, "timestamp")?).await?)
+        }
+        "queue.promoteJobs" => done(queue.promote_jobs(maybe(args, "count")?.unwrap_or_default()).await?),
+        "queue.rateLimit" => done(queue.rate_limit(duration(args, "expire_ms")?.unwrap_or_default()).await?),
+        "queue.removeRateLimitKey" => {
+            queue.remove_rate_limit_key().await?;
+            Ok(json!({}))
+        }
+        "queue.upsertJobScheduler" => upsert_scheduler(queue, args).await,
+        "queue.removeJobScheduler" => Ok(json!({"value": queue.remove_job_scheduler(text(args, "id")).await?})),
+        _ => look(op, queue, args).await,
+    }
+}
+
+async fn look(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
+    let (start, end, asc) = (number(args, "start"), number(args, "end"), args["asc"] == true);
+    match op {
+        "queue.getJob" => Ok(views::maybe_job(queue.get_job(text(args, "job")).await?.as_ref())),
+        "queue.getJobs" => {
+            let states = texts(args, "types").iter().map(|name| state(name)).collect::<Result<Vec<_>, _>>()?;
+            let jobs = queue.get_jobs(&states, start, end, asc).await?;
+            Ok(json!({"jobs": jobs.iter().map(views::job).collect::<Vec<_>>()}))
+        }
+        "queue.getJobCounts" => {
+            // The client counts all states, and its user reads those that are asked for.
+            let types = texts(args, "types");
+            let counts = queue.get_job_counts().await?.into_iter().map(|(state, count)| (views::state(state), json!(count)));
+            let wanted = counts.filter(|(name, _)| types.is_empty() || types.contains(name)).collect();
+            Ok(json!({"counts": Value::Object(wanted)}))
+        }
+        "queue.count" => Ok(json!({"count": queue.count().await?})),
+        "queue.getJobLogs" if (start, end, asc) == (0, -1, true) => {
+            let logs = queue.get_logs(text(args, "job"), start, end).await?;
+            Ok(json!({"count": logs.len(), "logs": logs}))
+        }
+        "queue.getJobLogs" => Err(unsupported("Queue::get_logs of this client does not say how many rows there are")),
+        "queue.getMetrics" => {
+            let metrics = queue.get_metrics(state(text(args, "type"))?, start, end).await?;
+            let meta = json!({
+                "count": metrics.meta.count, "prevTS": metrics.meta.prev_ts, "prevCount": metrics.meta.prev_count,
+            });
+            Ok(json!({"meta": meta, "data": metrics.data, "count": metrics.count}))
+        }
+        "queue.isPaused" => Ok(json!({"value": queue.is_paused().await?})),
+        "queue.getJobScheduler" => {
+            let found = queue.get_job_scheduler(text(args, "id")).await?;
+            Ok(json!({"scheduler": found.as_ref().map(views::scheduler)}))
+        }
+        "queue.getJobSchedulers" if asc => {
+            let found = queue.get_job_schedulers(start, end).await?;
+            Ok(json!({"schedulers": found.iter().map(views::scheduler).collect::<Vec<_>>()}))
+        }
+        "queue.getJobSchedulers" => Err(unsupported("Queue::get_job_schedulers of this client gives the next one first")),
+        other => Err(Failure::Unsupported(format!("no operation {other}"))),
+    }
+}
+
+pub async fn add_flow(producer: &FlowProducer, args: &Value) -> Outcome {
+    let given = &args["flow"];
+    Ok(views::flow(&producer.add(flow_job(given)?).await?, given))
+}
+
+fn flow_job(given: &Value) -> Result<FlowJob<Value>, Failure> {
+    Ok(FlowJob {
+        name: text(given, "name").to_owned(),
+        queue_name: text(given, "queue").to_owned(),
+        data: parsed(given, "data_raw")?,
+        prefix: None,
+        opts: Some(job_options(&given["opts"])?),
+        children: list(given, "children").into_iter().map(flow_job).collect::<Result<Vec<_>, _>>()?,
+    })
+}
+
+async fn upsert_scheduler(queue: &Queue<Value>, args: &Value) -> Outcome {
+    let template = JobSchedulerTemplate {
+        name: maybe(args, "name")?,
+        data: if args["data_raw"].is_null() { None } else { Some(parsed(args, "data_raw")?) },
+        opts: if args["opts"].is_null() { None } else { Some(job_options(&args["opts"])?) },
+    };
+    let first = queue.upsert_job_scheduler(text(args, "id"), repeat_options(&args["repeat"])?, template).await?;
+    Ok(views::maybe_job(Some(&first)))
+}
+
+fn done(_: ()) -> Outcome {
+    Ok(json!({}))
+}
