@@ -12,6 +12,10 @@ use serde_json::Value;
 use crate::refusals::{invalid, unsupported};
 use crate::serve::Failure;
 
+/// BullMQ has no greatest delay for exponential backoff, and the client always has one. 31 years: Redis keeps 14 digits of
+/// a number in the options, and the client cannot read one that was rounded.
+const LONGEST_DELAY: Duration = Duration::from_millis(1_000_000_000_000);
+
 /// Read a value into a type of the client; None where it is not given.
 pub fn maybe<T: DeserializeOwned>(given: &Value, name: &str) -> Result<Option<T>, Failure> {
     serde_json::from_value(given[name].clone())
@@ -75,8 +79,7 @@ fn backoff(given: &Value) -> Result<Option<BackoffStrategy>, Failure> {
     let delay = duration(given, "delay")?.unwrap_or_default();
     match given["type"].as_str() {
         Some("fixed") => Ok(Some(BackoffStrategy::Fixed { delay })),
-        // BullMQ has no greatest delay, and the client always has one.
-        Some("exponential") => Ok(Some(BackoffStrategy::Exponential { base: delay, max: Duration::from_millis(u64::MAX) })),
+        Some("exponential") => Ok(Some(BackoffStrategy::Exponential { base: delay, max: LONGEST_DELAY })),
         _ => Err(unsupported("BackoffStrategy of this client is fixed or exponential")),
     }
 }

@@ -1,7 +1,7 @@
 //! Operations on a queue handle (the client's Queue, with its job schedulers) and on a flow handle (FlowProducer).
 
 use bullmq_rs::{FlowJob, FlowProducer, JobSchedulerTemplate, Queue};
-use serde_json::{json, Value};
+use serde_json::{json, Map, Value};
 
 use crate::options::{duration, job_options, list, maybe, number, parsed, repeat_options, state, text, texts};
 use crate::refusals::unsupported;
@@ -85,10 +85,20 @@ async fn look(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
         }
         "queue.getJobCounts" => {
             // The client counts all states, and its user reads those that are asked for.
+            let counts = queue.get_job_counts().await?;
+            let mut named = Map::new();
+            for (state, count) in &counts {
+                named.insert(views::state(*state), json!(count));
+            }
             let types = texts(args, "types");
-            let counts = queue.get_job_counts().await?.into_iter().map(|(state, count)| (views::state(state), json!(count)));
-            let wanted = counts.filter(|(name, _)| types.is_empty() || types.contains(name)).collect();
-            Ok(json!({"counts": Value::Object(wanted)}))
+            if !types.is_empty() {
+                named.clear();
+            }
+            for name in types {
+                let count = counts.get(&state(&name)?).copied();
+                named.insert(name, json!(count));
+            }
+            Ok(json!({"counts": named}))
         }
         "queue.count" => Ok(json!({"count": queue.count().await?})),
         "queue.getJobLogs" if (start, end, asc) == (0, -1, true) => {

@@ -26,7 +26,7 @@ impl From<BullmqError> for Failure {
 
 /// The client has types for few of its errors. The others are told apart by their text.
 fn code_of(error: &BullmqError, message: &str) -> &'static str {
-    const TEXTS: [(&str, &str); 8] = [
+    const TEXTS: [(&str, &str); 11] = [
         ("because it is locked", "lock-mismatch"),
         ("belongs to a job scheduler", "scheduler-job"),
         ("is not in delayed state", "wrong-state"),
@@ -35,12 +35,16 @@ fn code_of(error: &BullmqError, message: &str) -> &'static str {
         ("only supports failed or completed", "invalid-argument"),
         ("only supports completed or failed", "invalid-argument"),
         ("Cannot clean waiting-children", "invalid-argument"),
+        ("is past its end date", "invalid-argument"),
+        ("Invalid cron pattern", "invalid-argument"),
+        ("job id collision", "scheduler-collision"),
     ];
+    let by_text = TEXTS.iter().find(|(text, _)| message.contains(text)).map(|(_, code)| *code);
     match error {
         BullmqError::JobNotFound(_) => "missing-job",
         BullmqError::LockMismatch => "lock-mismatch",
-        BullmqError::ScriptError(text) => code_in(text).map_or("other", code_of_script),
-        _ => TEXTS.iter().find(|(text, _)| message.contains(text)).map_or("other", |(_, code)| code),
+        BullmqError::ScriptError(text) => by_text.or(code_in(text).map(code_of_script)).unwrap_or("other"),
+        _ => by_text.unwrap_or("other"),
     }
 }
 
