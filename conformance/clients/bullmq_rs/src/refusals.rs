@@ -26,7 +26,7 @@ impl From<BullmqError> for Failure {
 
 /// The client has types for few of its errors. The others are told apart by their text.
 fn code_of(error: &BullmqError, message: &str) -> &'static str {
-    const TEXTS: [(&str, &str); 11] = [
+    const TEXTS: [(&str, &str); 12] = [
         ("because it is locked", "lock-mismatch"),
         ("belongs to a job scheduler", "scheduler-job"),
         ("is not in delayed state", "wrong-state"),
@@ -37,6 +37,7 @@ fn code_of(error: &BullmqError, message: &str) -> &'static str {
         ("Cannot clean waiting-children", "invalid-argument"),
         ("is past its end date", "invalid-argument"),
         ("Invalid cron pattern", "invalid-argument"),
+        ("Invalid timezone", "invalid-argument"),
         ("job id collision", "scheduler-collision"),
     ];
     let by_text = TEXTS.iter().find(|(text, _)| message.contains(text)).map(|(_, code)| *code);
