@@ -7,7 +7,13 @@ same.
 
 from __future__ import annotations
 
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationUnsupported
+from conformance.driver.errors import (
+    DriverBroken,
+    OperationFailed,
+    OperationIndeterminate,
+    OperationUnsupported,
+    SchemaViolation,
+)
 from conformance.findings import Finding
 from conformance.participants.cancellation import Cancelled
 from conformance.participants.expect import Mismatch
@@ -17,9 +23,17 @@ from conformance.participants.tap import TapMissing
 def shows_change(failure: BaseException | None) -> bool:
     """Whether the oracle's steps may have ended so because it is another version, and not because something broke.
 
-    Also where the scenario itself could not go on: it looks up what another version has no longer.
+    Also where the scenario itself could not go on: it looks up what another version has no longer. And where an answer
+    of the library has not the fields that it has in other versions.
     """
+    if isinstance(failure, SchemaViolation):
+        return True
     return failure is not None and not isinstance(failure, DriverBroken | Cancelled | TapMissing)
+
+
+def says_how_to_end(failure: BaseException) -> bool:
+    """Whether a client has to end its steps as the oracle did: not where nobody knows what became of its call."""
+    return not isinstance(failure, OperationUnsupported | OperationIndeterminate | SchemaViolation)
 
 
 def change_text(version: str, failure: object) -> str:

@@ -12,7 +12,7 @@ from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, shared
 from conformance.participants.participant import Participant
 
-from .miniature_drivers import BenchOf
+from .miniature_drivers import BenchOf, answers, fails
 from .small_scenarios import COUNTED, COUNTS, HANDS_OVER, PAUSES, MiniatureDrivers, tried
 
 UNPREPARED = "99.1.0"
@@ -49,6 +49,24 @@ def test_what_both_left_is_compared_where_nothing_has_changed(mini: MiniatureDri
     evidence = tried(PAUSES, unprepared(bench_of(mini(), mini(paused_value="yes"))))
     assert evidence.findings
     assert (evidence.error, evidence.changed) == ("", "")
+
+
+def test_an_answer_of_another_shape_is_a_change_and_no_error(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    other = {"queue.count": answers(number=1)}
+    evidence = tried(COUNTS, unprepared(bench_of(mini(ops=other), mini(ops=other))))
+    assert said(evidence) == ([], "", "changed")
+    assert "does not fit the schema" in evidence.changed
+    evidence = tried(COUNTS, bench_of(mini(ops=other), mini(ops=other)))
+    assert "does not fit the schema" in evidence.error
+
+
+def test_nobody_has_to_end_as_an_oracle_whose_call_is_unknown(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    hangs = {"queue.count": fails("timeout", "no answer", status="info")}
+    evidence = tried(COUNTS, unprepared(bench_of(mini(ops=hangs), mini(count=2))))
+    assert said(evidence) == ([], "", "changed")
+    refuses_it = {"queue.count": fails("other", "no")}
+    evidence = tried(COUNTS, unprepared(bench_of(mini(ops=refuses_it), mini())))
+    assert said(evidence) == (["other-ending"], "", "changed")
 
 
 def test_a_scenario_that_holds_is_not_changed(mini: MiniatureDrivers, bench_of: BenchOf) -> None:

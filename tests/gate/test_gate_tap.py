@@ -88,6 +88,17 @@ def test_a_check_that_node_breaks_is_an_error_of_the_kit(bench_of: BenchOf, mini
     assert "Node itself breaks a check of the kit: traffic dangerous-commands" in evidence.error
 
 
+@pytest.mark.parametrize("sent_by_both", [True, False])
+def test_what_a_version_that_nobody_prepared_sends_itself_its_clients_may_send(
+    bench_of: BenchOf, mini: MiniatureDrivers, *, sent_by_both: bool
+) -> None:
+    bench = bench_of(mini(ops=_sends("KEYS", "x*") if sent_by_both else {}), mini(ops=_sends("KEYS", "x*")))
+    bench.oracle_version = "99.1.0"
+    evidence = tried(ASKS, bench)
+    assert (evidence.error, evidence.changed) == ("", "")
+    assert [finding.source for finding in evidence.findings] == ([] if sent_by_both else ["traffic"])
+
+
 def test_a_barrier_does_not_wait_for_a_call_that_is_unsupported(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     evidence = tried(IS_HELD, bench_of(mini(), mini(ops={"queue.pause": None})))
     assert evidence.unsupported == "queue.pause is unsupported: the driver does not declare it"
