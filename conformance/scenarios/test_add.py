@@ -316,3 +316,13 @@ def test_json_is_spelled_as_javascript_spells_it(client: Participant) -> None:
     queue, wanted = client.queue(), '{"text":"é🎉 / \u2028","list":[1,0.000001,1e+21]}'
     job = queue.add("spelled", raw=wanted)
     equal(queue.redis.field(job, "data"), wanted, "the text is the one of JSON.stringify", where="job.data.text")
+
+
+@scenario("add.options.kept", tier="full")
+def test_many_options_are_kept(client: Participant) -> None:
+    """However many there are, in the order in which they are given."""
+    queue = client.queue()
+    extra: dict[str, Any] = {f"member {number}": {"n": number} for number in range(40)}
+    queue.add("many", {}, **extra)
+    stored = queue.redis.json("1", "opts")
+    equal({name: stored.get(name) for name in extra}, extra, "every option is stored")

@@ -102,3 +102,37 @@ def test_the_last_child_owns_an_id_and_is_swept_away(client: Participant, how: s
     left = [job for job in ("parent", "child") if queue.redis.exists(job)]
     equal(left, [], "the child is gone, and the parent with it")
     equal(queue.redis.string("de:its"), None, "the id is free")
+
+
+@pytest.mark.parametrize("where", ["below", "q"], ids=["in-another-queue", "in-the-same-queue"])
+@scenario("flow.remove.child", tier="full")
+def test_the_last_child_has_failed_and_makes_room_for_others(client: Participant, where: str) -> None:
+    """Its parent waited for it to be retried, which it cannot be any more."""
+    family, queue, below = client.flow(), client.queue(), client.queue(where)
+    worker = client.worker(queue=where)
+    family.add(node("parent", node("child", queue=where)))
+    worker.claim_one()
+    worker.fail("child")
+    equal(queue.redis.state("parent"), ["waiting-children"], "the parent waits on")
+    client.pass_time(3)
+    below.add("newer", {}, removeOnFail={"count": 1})
+    worker.fail(worker.claim_one().id)
+    equal(below.redis.exists("child"), False, "the child is gone")
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits for nobody any more")
+    equal(queue.redis.elements("wait"), ["parent"], "it is there once")
+    told = [entry.get("prev") for entry in queue.redis.events() if entry.get("jobId") == "parent"]
+    equal(told[-1], "waiting-children", "its release is told", where="event.waiting.prev")
+
+
+@scenario("flow.remove.unprocessed", "event.removed", tier="full")
+def test_an_unprocessed_child_whose_worker_is_gone(client: Participant) -> None:
+    """It is active without lock, and so nobody's."""
+    family, queue, below = client.flow(), client.queue(), client.queue("below")
+    family.add(node("parent", node("child", queue="below")))
+    client.worker(queue="below").claim_one()
+    below.redis.delete("child:lock")
+    queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
+    equal((below.redis.exists("child"), below.redis.elements("active")), (False, []), "the child is gone")
+    told = [entry.get("prev") for entry in below.redis.events() if entry.get("event") == "removed"]
+    equal(told, ["active"], "its end is told, with where it was", where="event.removed.prev")
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits for nobody any more")

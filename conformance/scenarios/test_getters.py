@@ -102,6 +102,8 @@ def test_jobs_are_listed_in_order(client: Participant, state: str, asc: bool) ->
     everything = queue.jobs(state, asc=asc)
     equal(sorted(map(str, everything)), ["1", "2", "3", "4", "5"], "all jobs are listed")
     queue.jobs(state, start=1, end=2, asc=asc)
+    queue.jobs(state, start=-1, asc=asc)
+    queue.jobs(state, start=-2, end=-1, asc=asc)
 
 
 @pytest.mark.parametrize("opts", [{}, {"priority": 4}], ids=["plain", "prioritized"])

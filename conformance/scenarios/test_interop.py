@@ -105,7 +105,7 @@ def test_a_bulk_is_worked_off_by_the_other(producer: Participant, consumer: Part
     equal(queue.redis.field("200", "returnvalue"), '{"n":199}', "the result is the data")
 
 
-@handover("interop.events")
+@handover("interop.events", "event.added", "event.progress", "event.completed")
 def test_everybody_sees_the_events(listener: Participant, worker: Participant, adder: Participant) -> None:
     """An event reader follows the jobs and the work of others."""
     queue = adder.queue()

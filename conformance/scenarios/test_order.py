@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
@@ -49,6 +51,19 @@ def test_jobs_put_off_to_the_same_ms_keep_their_order(client: Participant) -> No
         worker.call(worker_ops.MoveToDelayed(job=job, token=f"token-{job}", timestamp=due))
     first = due * DUE_FACTOR
     equal(queue.redis.zset("delayed"), [("1", first), ("2", first + 1), ("3", first + 2)], "the scores are one apart")
+
+
+@scenario("order.delayed.same-ms", tier="full")
+def test_jobs_whose_delay_is_changed_to_the_same_ms_keep_their_order(client: Participant) -> None:
+    """The one that is changed last comes last, whichever was added first."""
+    queue = client.queue()
+    for _ in range(3):
+        queue.add("later", {}, delay=5000)
+    for job in ("3", "1", "2"):
+        queue.call(job_ops.ChangeDelay(job=job, delay_ms=60_000))
+    scores = [score for _, score in queue.redis.zset("delayed")]
+    equal(queue.redis.members("delayed"), ["3", "1", "2"], "they are due in the order of the changes")
+    equal([score - scores[0] for score in scores], [0, 1, 2], "the scores are one apart")
 
 
 @scenario("order.prioritized.score", tier="smoke")
@@ -125,6 +140,16 @@ def test_the_meta_of_a_queue(client: Participant) -> None:
     meta = queue.redis.hash("meta")
     equal(meta.get("opts.maxLenEvents"), "10000", "the default event limit", where="meta.opts.maxLenEvents")
     holds(":" in meta.get("version", ""), "the version is `library:version`", seen=meta, where="meta.version")
+
+
+@scenario("order.meta")
+def test_the_library_of_a_queue_is_read(client: Participant) -> None:
+    """Whoever asks is told what `meta` says."""
+    queue = client.queue()
+    stored = queue.redis.field("meta", "version")
+    equal(queue.call(queue_ops.GetVersion()).value, stored, "the version is the one in `meta`")
+    queue.redis.delete("meta")
+    equal(queue.call(queue_ops.GetVersion()).value, None, "without `meta` there is none")
 
 
 @scenario("order.meta")

@@ -174,3 +174,16 @@ def test_whoever_is_at_work_protects_a_family(client: Participant, locked: str) 
     equal(left, ["parent", "child", "grandchild"], "nobody is gone")
     alone = queue.remove("parent", children=False)
     equal(alone, 0 if locked == "parent" else 1, "alone it can be removed, if it is not held itself")
+
+
+@scenario("event.removed", tier="full")
+def test_an_active_job_without_lock_is_removed(client: Participant) -> None:
+    """Its worker is gone, and nobody else has it."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("left behind")
+    worker.claim_one()
+    queue.redis.delete("1:lock")
+    equal(queue.remove("1"), 1, "it is removed")
+    equal((queue.redis.exists("1"), queue.redis.elements("active")), (False, []), "nothing of it is left")
+    told = [entry.get("prev") for entry in queue.redis.events() if entry.get("event") == "removed"]
+    equal(told, ["active"], "its end is told, with where it was", where="event.removed.prev")

@@ -82,7 +82,7 @@ def test_removing_a_scheduler_with_a_delayed_job(client: Participant) -> None:
 
 
 @pytest.mark.parametrize("change", ["removed", "replaced"])
-@scenario("scheduler.remove")
+@scenario("scheduler.remove", "scheduler.upsert.pending")
 def test_the_log_of_the_pending_job_goes_too(client: Participant, change: str) -> None:
     """Whether its scheduler is removed or changed."""
     queue = client.queue()
@@ -178,8 +178,23 @@ def test_schedulers_are_listed(client: Participant) -> None:
         {"pattern": "61 * * * *"},
         {"pattern": "every day"},
         {"pattern": "* * * * *", "tz": "Nowhere/City"},
+        {"pattern": "*/0 * * * *"},
+        {"pattern": "*/x * * * *"},
+        {"pattern": "x-5 * * * *"},
+        {"pattern": "9-5 * * * *"},
     ],
-    ids=["nothing", "both", "immediately-and-start", "out-of-range", "not-a-pattern", "no-such-zone"],
+    ids=[
+        "nothing",
+        "both",
+        "immediately-and-start",
+        "out-of-range",
+        "not-a-pattern",
+        "no-such-zone",
+        "no-step",
+        "step-is-no-number",
+        "range-is-no-number",
+        "range-backwards",
+    ],
 )
 @scenario("scheduler.arguments")
 def test_arguments_that_make_no_schedule(client: Participant, repeat: dict[str, Any]) -> None:

@@ -9,8 +9,10 @@ import pytest
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of
+from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, node
 from conformance.scenarios.support.waiting import MOVING, QUEUE_STATES, Stage
+
+OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
 
 
 @scenario("scheduler.next.once", tier="full")
@@ -85,3 +87,93 @@ def test_a_parent_loses_the_job_of_an_older_option_that_is_changed(client: Parti
     equal(
         "0" in markers, queue_state in ("with-room", "without-meta"), "who could run it is woken", where="marker.base"
     )
+
+
+LEGACY_KEY = "old:mine::UTC:yearly"
+"""Of five parts, as BullMQ 3 and older made them; the job of such a key has an id that is made from a hash."""
+
+
+@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+def test_a_key_of_five_parts_goes_on_as_it_did(client: Participant) -> None:
+    """Its next job comes when the one before is fetched."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old", repeat={**YEARLY, "key": LEGACY_KEY})
+    equal(queue.redis.members("repeat"), [LEGACY_KEY], "the key is in use as it was given")
+    first, first_due = queue.redis.members("delayed")[0], queue.redis.score("repeat", LEGACY_KEY)
+    queue.promote(first)
+    worker.complete(worker.claim_one().id)
+    equal(len(queue.redis.members("delayed")), 1, "another job is to come")
+    following, due = queue.redis.members("delayed")[0], queue.redis.score("repeat", LEGACY_KEY)
+    holds((due or 0) > (first_due or 0), "the key has the time of that job", seen=[first_due, due])
+    equal(following.rpartition(":")[2], str(int(due or 0)), "the job is named after its time")
+    equal(following.rpartition(":")[0], first.rpartition(":")[0], "and after the same hash")
+
+
+@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+def test_the_key_of_an_older_version_is_still_used(client: Participant) -> None:
+    """A record under the options themselves, and not under their hash, is changed and goes on."""
+    queue, worker = client.queue(), client.worker()
+    legacy = f"old:::UTC:{YEARLY['pattern']}"
+    queue.add("old", repeat={**YEARLY, "tz": "UTC", "key": legacy})
+    # Without the key in its options, as the older version had it.
+    queue.add("old", repeat={**YEARLY, "tz": "UTC"})
+    equal(queue.redis.members("repeat"), [legacy], "there is no second record")
+    queue.promote(queue.redis.members("delayed")[0])
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.members("repeat"), [legacy], "there is none afterwards either")
+    due = str(int(queue.redis.score("repeat", legacy) or 0))
+    equal(len(queue.redis.members("delayed")), 1, "another job is to come")
+    equal(queue.redis.members("delayed")[0].rpartition(":")[2], due, "at the time of the record")
+
+
+@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+def test_the_end_of_an_older_option_repeat_is_kept(client: Participant) -> None:
+    """In the record, in ms, whatever form it is given in."""
+    queue = client.queue()
+    queue.add("old", repeat={**YEARLY, "key": "mine", "endDate": "2099-01-02T03:04:05.000Z"})
+    record = queue.redis.hash("repeat:mine")
+    equal(record.get("endDate"), "4071006245000", "the end is in the record", where="scheduler.endDate")
+    equal(record.get("pattern"), YEARLY["pattern"], "beside the pattern")
+
+
+@pytest.mark.parametrize("owner", ["it", "another job"])
+@scenario("scheduler.legacy-repeat", "dedup.removal", tier="full", bullmq="<6", without=OWNED_BY_A_NAME)
+def test_the_job_of_an_older_option_that_is_changed_frees_its_id(client: Participant, owner: str) -> None:
+    """Unless the id has become another job's."""
+    queue = client.queue()
+    queue.add("old", repeat={**YEARLY, "key": "mine"}, deduplication={"id": "its"})
+    equal(queue.redis.string("de:its"), current_job(queue, "mine"), "the job that is to come owns the id")
+    if owner == "another job":
+        queue.redis.set_string("de:its", owner)
+    queue.add("old", repeat={**YEARLY, "pattern": "0 0 2 1 *", "key": "mine"})
+    equal(queue.redis.string("de:its"), owner if owner == "another job" else None, "the id is free, or the other job's")
+
+
+@pytest.mark.parametrize("owner", ["it", "another job"])
+@scenario("scheduler.upsert.pending", "dedup.removal", tier="full", without=OWNED_BY_A_NAME)
+def test_the_pending_job_of_a_scheduler_that_is_changed_frees_its_id(client: Participant, owner: str) -> None:
+    """Unless the id has become another job's."""
+    queue = client.queue()
+    queue.schedule("s", YEARLY, deduplication={"id": "its"})
+    queue.redis.set_string("de:its", current_job(queue) if owner == "it" else owner)
+    queue.redis.set_field(current_job(queue), "deid", "its")
+    queue.schedule("s", {**YEARLY, "pattern": "0 0 2 1 *"})
+    equal(queue.redis.string("de:its"), owner if owner == "another job" else None, "the id is free, or the other job's")
+
+
+@pytest.mark.parametrize("child", [{}, {"deduplication": {"id": "its"}}], ids=["plain", "an-owner"])
+@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6", cases={"an-owner": "<5.70.4"})
+def test_a_parent_in_the_same_queue_goes_with_the_job_of_an_older_option(
+    client: Participant, child: dict[str, Any]
+) -> None:
+    """The job that was to come is replaced, and with it goes the parent that waited for it alone."""
+    family, queue = client.flow(), client.queue()
+    family.add(node("parent", node("child")))
+    queue.add("old", repeat={**YEARLY, "key": "mine"}, parent={"id": "parent", "queue": queue.redis.base[:-1]}, **child)
+    queue.remove("child")
+    equal(queue.redis.state("parent"), ["waiting-children"], "the parent waits for the job that is to come")
+    queue.log("parent", "a row")
+    queue.add("old", repeat={**YEARLY, "pattern": "0 0 2 1 *", "key": "mine"})
+    equal(queue.redis.state("parent"), [], "the parent is nowhere")
+    equal((queue.redis.exists("parent"), queue.redis.exists("parent:logs")), (False, False), "nothing of it is left")
+    equal(queue.redis.exists("de:its"), False, "the id of the child is free")
