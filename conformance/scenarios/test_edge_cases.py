@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from conformance.driver.ops import job as job_ops
-from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.marks import handover, scenario, shared
 from conformance.participants.participant import Participant
@@ -98,21 +97,6 @@ def test_a_worker_can_have_any_name(client: Participant, name: str) -> None:
     queue.add("signed")
     client.worker("noop", name=name)
     equal(wait_for_finished(client, 1).field("1", "pb"), name, "the job is signed with the worker's name")
-
-
-@scenario("edge.worker-names", clock="real")
-def test_workers_are_listed_by_their_names(client: Participant) -> None:
-    """Those of this queue and no other, those without name included."""
-    queue = client.queue()
-    for name in ("first", "second", None):
-        client.worker("noop", **({"name": name} if name else {}))
-    client.worker("noop", queue="below", name="elsewhere")
-    client.eventually(
-        lambda: sorted(queue.call(queue_ops.GetWorkers()).names),
-        lambda names: names == ["", "first", "second"],
-        "the workers of the queue are listed",
-    )
-    equal(queue.call(queue_ops.GetWorkersCount()).count, 3, "they are counted")
 
 
 @handover("edge.texts")
