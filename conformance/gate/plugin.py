@@ -179,6 +179,12 @@ class GatePlugin:
         """Let the fixture `runner` find this run."""
         config.stash[GATE] = self
 
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Let no interruption be dropped, in the controller neither: by now pytest has put its own hook in the way."""
+        stack = ExitStack()
+        stack.enter_context(never_dropped())
+        session.config.add_cleanup(stack.close)
+
     @contextmanager
     def running(self, config: pytest.Config) -> Iterator[ScenarioRunner]:
         """The bench of this process, while its scenarios run."""
@@ -186,7 +192,6 @@ class GatePlugin:
         given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
         turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
         with ExitStack() as stack:
-            stack.enter_context(never_dropped())
             bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
             stack.callback(bench.close)
             redis = stack.enter_context(bench.server.connect())

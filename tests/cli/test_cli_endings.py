@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from conformance import interruption
 
 from .cli_program import PROGRAM, Program, clean_environment, run_command
@@ -52,10 +54,38 @@ with interruption.heeded():
         print("ended")
 """
 
+DROPPED_IN_A_RUN = """
+import os, signal, weakref
+from conformance.gate.plugin import GatePlugin
+class Anything: pass
+counted = GatePlugin.pytest_runtest_logreport
+def interrupted(self, report):
+    counted(self, report)
+    if self.records and not hit:
+        hit.append(report)
+        thing = Anything()
+        callback = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+        del thing
+hit = []
+GatePlugin.pytest_runtest_logreport = interrupted
+from conformance.cli.main import main
+main()
+"""
+
 
 def test_an_interruption_that_hits_the_garbage_collector_is_not_lost() -> None:
     done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_neither_is_one_in_the_middle_of_a_run(tmp_path: Path, jobs: str) -> None:
+    """Pytest has a hook of its own for what Python drops, which would print it and let the run go on."""
+    words = ("run", "--client", "node", "--jobs", jobs, "--select", "add", "--select", "getters")
+    done = run_command([sys.executable, "-c", DROPPED_IN_A_RUN, *words], cwd=tmp_path)
+    assert done.code == 130, done.err
+    assert done.err.endswith("error: interrupted\n")
+    assert "Traceback" not in done.err
 
 
 def test_an_interruption_while_the_program_starts_is_130_in_one_line(tmp_path: Path) -> None:
