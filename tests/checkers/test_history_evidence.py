@@ -269,6 +269,36 @@ def test_a_busy_machine_may_explain_locks_that_are_left_alone() -> None:
         assert judged("renewals", lines, **BOUNDS).verdict == "ok"
 
 
+def late_renewals(*, answers: int, times: tuple[float, ...] = (1700, 3400, 5100)) -> list[HistoryLine]:
+    """A job of 6 s whose lock is renewed at some times, by a worker that goes on with others, on a busy machine."""
+    calls = [
+        ScriptLine(at_ms=since + 1401 + at, process="w", script="moveToFinished", queue="other")
+        for since in (0, *times[:-1])
+        for at in range(answers)
+    ]
+    waited = [ResourceSample(at_ms=at, waited_ms={"w": 1500.0, "redis": 1500.0}) for at in (1000, 3000, 5000)]
+    return [*run(0, 6000), *(renewal(at) for at in times), *calls, *waited]
+
+
+def test_no_busy_machine_explains_who_renews_late_every_time() -> None:
+    assert "renewed locks of q 3 times and never sooner than after 1700 ms of the 2000 ms" in messages(
+        judged("renewals", late_renewals(answers=ANSWERS_MEANWHILE), **BOUNDS)
+    )
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        late_renewals(answers=1),
+        late_renewals(answers=ANSWERS_MEANWHILE, times=(1700, 3400)),
+        late_renewals(answers=ANSWERS_MEANWHILE, times=(1700, 3400, 5100, 5600)),
+    ],
+)
+def test_a_busy_machine_may_explain_renewals_that_are_late(lines: list[HistoryLine]) -> None:
+    """Who is not heard of may not be let run, two are few, and who renewed once in time knows when it is due."""
+    assert judged("renewals", lines, **BOUNDS).verdict == "ok"
+
+
 # Recovery.
 
 

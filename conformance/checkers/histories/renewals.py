@@ -33,6 +33,7 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
     if not heard.any:
         return
     expired: defaultdict[tuple[str, str], list[_LeftAlone]] = defaultdict(list)
+    waits: defaultdict[tuple[str, str], list[_LeftAlone]] = defaultdict(list)
     jobs = {id(start): job for job in evidence.jobs for start in job.starts}
     for run in evidence.runs:
         job = jobs.get(id(run.started))
@@ -51,8 +52,12 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
             yield from _too_long(evidence, left_alone, statistics)
             if left_alone.for_ms >= evidence.bounds.lock_ms:
                 expired[run.started.process, run.started.queue].append(left_alone)
+            if then != until:
+                waits[run.started.process, run.started.queue].append(left_alone)
     for left in expired.values():
         yield from _never(evidence, heard, left)
+    for left in waits.values():
+        yield from _always_late(evidence, heard, left)
 
 
 def _lock_may_be_gone(evidence: Evidence, job: JobHistory, run: RunHistory) -> bool:
@@ -100,20 +105,42 @@ def _never(evidence: Evidence, heard: _ScriptTimes, expired: Sequence[_LeftAlone
     """Whether a worker renews nothing any more, which no busy machine explains: it does everything else meanwhile."""
     who = expired[0].run.started
     since = min(left.since_ms for left in expired)
-    due = [left.since_ms + LATEST_RENEWAL * evidence.bounds.lock_ms for left in expired]
-    answers = {
-        at
-        for left, due_ms in zip(expired, due, strict=True)
-        for at in heard.answered_ms(who.process, due_ms, left.until_ms)
-    }
+    answers = _answers_when_due(evidence, heard, expired)
     renews = any(at > since for at in heard.any_renewal_ms(who.process, who.queue))
-    if len(expired) >= LOCKS_LEFT and len(answers) >= ANSWERS_MEANWHILE and not renews:
+    if len(expired) >= LOCKS_LEFT and answers >= ANSWERS_MEANWHILE and not renews:
         message = (
             f"{who.process} has let {len(expired)} locks of {who.queue} expire and renewed none since then; "
-            f"when that was due Redis answered {len(answers)} of its calls"
+            f"when that was due Redis answered {answers} of its calls"
         )
         lines = tuple(line for left in expired[:3] for line in _lines_of(left.run))
         yield HistoryFinding(message=message, job=f"{who.queue}:{who.job}", lines=lines)
+
+
+def _always_late(evidence: Evidence, heard: _ScriptTimes, waits: Sequence[_LeftAlone]) -> Iterator[HistoryFinding]:
+    """Whether a worker renews, but not once in time, which no busy machine explains either."""
+    who = waits[0].run.started
+    late = [left for left in waits if left.for_ms > LATEST_RENEWAL * evidence.bounds.lock_ms]
+    answers = _answers_when_due(evidence, heard, late)
+    if len(late) == len(waits) >= OFTEN and answers >= ANSWERS_MEANWHILE:
+        message = (
+            f"{who.process} has renewed locks of {who.queue} {len(late)} times and never sooner than after "
+            f"{min(left.for_ms for left in late):.0f} ms of the {evidence.bounds.lock_ms:g} ms that they live; "
+            f"when that was due Redis answered {answers} of its calls"
+        )
+        lines = tuple(line for left in late[:3] for line in _lines_of(left.run))
+        yield HistoryFinding(message=message, job=f"{who.queue}:{who.job}", lines=lines)
+
+
+def _answers_when_due(evidence: Evidence, heard: _ScriptTimes, late: Sequence[_LeftAlone]) -> int:
+    """How many calls of a worker Redis answered while renewals of its were due."""
+    due_after_ms = LATEST_RENEWAL * evidence.bounds.lock_ms
+    return len(
+        {
+            at
+            for left in late
+            for at in heard.answered_ms(left.run.started.process, left.since_ms + due_after_ms, left.until_ms)
+        }
+    )
 
 
 def _lines_of(run: RunHistory) -> tuple[HistoryLine, ...]:
