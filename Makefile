@@ -18,7 +18,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS)
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients oracles chaos check mutants steady telemetry coverage generate vectors site site-look lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients oracles chaos check mutants steady telemetry coverage generate vectors site site-look ten-minutes lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -101,6 +101,10 @@ site: $(READY) $(READY_FOR_SITE) ## the documentation as a site, in build/websit
 # A browser takes some seconds for each of the hundreds of pages, longer than CI has.
 site-look: $(READY_FOR_LOOK) ## look at the built site in Chromium, narrow and wide, light and dark, with axe; PAGES='ci/ tap/' for some of it
 	node website/look/look.mjs $(SITE) build/website/look $(PAGES)
+
+# Debian's packages once for each client, then the packages of PyPI, npm and crates.io every time: longer than CI has.
+ten-minutes: $(READY) ## follow "In ten minutes" of docs/ci.md in bare Debian containers (Docker; CLIENTS='node' for one of them)
+	$(BIN)/python -m tests.packaging.ten_minutes $(CLIENTS)
 
 lock: ## write the lists of requirements anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<marks>`{3,})(?P<language>\S*)\s*$")
+HEADING = re.compile(r"^(?P<marks>#+) (?P<title>.+?)\s*$")
 REMARK = re.compile(r"<!-- (?P<kind>executed|not executed): (?P<what>.+?) -->")
 COMMANDS = ("sh", "console")
 """Languages whose blocks are commands."""
@@ -20,13 +21,17 @@ COMMANDS = ("sh", "console")
 
 @dataclass(frozen=True, kw_only=True)
 class CodeBlock:
-    """One fenced block. `line`: of its first fence, from 1. `remark`: the comment before it, empty if there is none."""
+    """One fenced block. `line`: of its first fence, from 1. `remark`: the comment before it, empty if there is none.
+
+    `section`: the titles of the headings that it stands under, the outermost first.
+    """
 
     page: Path
     line: int
     language: str
     text: str
     remark: str
+    section: tuple[str, ...] = ()
 
     @property
     def is_commands(self) -> bool:
@@ -49,9 +54,13 @@ def blocks_of(page: Path) -> Iterator[CodeBlock]:
     """Every block of a page, in order. Raises ValueError for one without an end."""
     lines = page.read_text("utf-8").splitlines()
     position = 0
+    section: list[tuple[int, str]] = []
     while position < len(lines):
         fence = FENCE.match(lines[position])
         if fence is None:
+            if heading := HEADING.match(lines[position]):
+                depth = len(heading["marks"])
+                section = [*((above, title) for above, title in section if above < depth), (depth, heading["title"])]
             position += 1
             continue
         closing = f"{fence['indent']}{fence['marks']}"
@@ -64,6 +73,7 @@ def blocks_of(page: Path) -> Iterator[CodeBlock]:
             language=fence["language"],
             text=textwrap.dedent("\n".join(lines[position + 1 : end])) + "\n",
             remark=_before(lines, position),
+            section=tuple(title for _, title in section),
         )
         position = end + 1
 

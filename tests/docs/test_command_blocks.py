@@ -33,7 +33,7 @@ def complaint(block: CodeBlock) -> str:
     if not REMARK.fullmatch(block.remark):
         return "needs `<!-- executed: tests/… -->` or `<!-- not executed: reason -->` in the line above"
     source = _source(block.test)
-    if block.test and not (block.page.name in source and "commands_of(" in source):
+    if block.test and not (block.page.name in source and ("commands_of(" in source or "blocks_of(" in source)):
         return f"says that {block.test} executes it, which does not read this page"
     return ""
 
@@ -78,6 +78,11 @@ def test_a_test_finds_its_blocks_without_their_indentation(tmp_path: Path) -> No
     (tmp_path / "page.md").write_text("- do\n\n  <!-- executed: me -->\n  ```sh\n  ls \\\n    -l\n  ```\n")
     [block] = commands_of(tmp_path / "page.md", "me")
     assert block.text == "ls \\\n  -l\n"
+
+
+def test_a_block_knows_the_headings_that_it_stands_under(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("# A\n## B\n### C\n```sh\n# no heading\n```\n## D\n```sh\nls\n```\n")
+    assert [block.section for block in blocks_of(tmp_path / "page.md")] == [("A", "B", "C"), ("A", "D")]
 
 
 def invocations() -> Iterator[object]:

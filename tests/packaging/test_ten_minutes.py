@@ -1,0 +1,121 @@
+"""What follows docs/ci.md in a bare container finds the blocks of the page, and stops at a broken one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from conformance.driver.authoring import write_skeleton
+from tests.packaging.ten_minutes import CLIENTS, ROOT, StepFailed, commands_in, follow, steps_for, table_of
+
+SHELL = ("sh", "-eu", "-c")
+WORKFLOW = Path(".github", "workflows", "bullmq.yml")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    """A page with the headings of docs/ci.md."""
+    path = tmp_path / "page.md"
+    path.write_text(
+        "# Page\n## In ten minutes\n```sh\nKIT=git+https://git.example/kit@v1\n```\n```text\nnot to be run\n```\n"
+        "### A client for Node\n```sh\necho \"node of $KIT\"\n```\n```yaml\n# ci/node.yml\nname: 'it''s $KIT'\n```\n"
+        "### A client in Rust\n```sh\necho rust\n```\n## Later\n```sh\necho later\n```\n"
+    )
+    return path
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_page_leads_to_a_verdict_a_report_a_list_and_a_file_for_ci(client: str) -> None:
+    steps = steps_for(client, kit="/kit.whl")
+    script = "".join(step.script for step in steps)
+    assert steps[0].script == "KIT=/kit.whl\n"
+    for needed in (
+        f"driver new {client} ",
+        "driver check --",
+        "--tier smoke",
+        "--out report",
+        "--write-known known.toml",
+    ):
+        assert script.count(needed) == 1, needed
+    assert script.count("--known known.toml") == 1
+    assert script.count(f"> {WORKFLOW}") == 1
+    assert sum(step.commands for step in steps) <= 15
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_patch_of_the_page_fits_the_skeleton(client: str, tmp_path: Path) -> None:
+    write_skeleton(client, tmp_path / "conformance")
+    script = "".join(step.script for step in steps_for(client))
+    [patch] = re.findall(r"<<'PATCH'\n(.*?)^PATCH$", script, re.DOTALL | re.MULTILINE)
+    done = subprocess.run(
+        ["git", "apply"],
+        cwd=tmp_path,
+        input=patch,
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    written = "".join(path.read_text("utf-8") for path in (tmp_path / "conformance").iterdir())
+    assert "queue.add" in written
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_file_for_ci_gives_inputs_that_the_action_has(client: str, tmp_path: Path) -> None:
+    [file] = [step for step in steps_for(client) if str(WORKFLOW) in step.script]
+    subprocess.run([*SHELL, file.script], cwd=tmp_path, check=True)
+    workflow = yaml.safe_load((tmp_path / WORKFLOW).read_text("utf-8"))
+    [gate] = [step for step in workflow["jobs"]["conformance"]["steps"] if "with" in step]
+    action = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
+    assert set(gate["with"]) <= set(action["inputs"])
+    assert gate["with"]["known"] == "known.toml"
+
+
+def test_blocks_of_other_clients_and_sections_are_left_out(page: Path) -> None:
+    scripts = [step.script for step in steps_for("rust", page, kit="here")]
+    assert scripts == ["KIT=here\n", "echo rust\n"]
+
+
+@pytest.mark.parametrize(("gone", "said"), [("### A client for Node", "no blocks under"), ("KIT=", "where the kit is")])
+def test_a_page_without_what_is_needed_is_no_success(page: Path, gone: str, said: str) -> None:
+    page.write_text(page.read_text().replace(gone, "LATER="))
+    with pytest.raises(ValueError, match=said):
+        steps_for("node", page)
+
+
+def test_one_shell_does_all_steps_and_each_is_timed(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = follow(steps_for("node", page, kit="here"), SHELL)
+    assert [each.step.place for each in done] == ["page.md:3", "page.md:10", "page.md:13"]
+    assert all(each.seconds >= 0 for each in done)
+    assert capfd.readouterr().out == "node of here\n"
+    assert (tmp_path / "ci" / "node.yml").read_text() == "# ci/node.yml\nname: 'it''s $KIT'\n"
+    assert re.search(r"all +3 commands", table_of(done))
+
+
+@pytest.mark.parametrize("broken", ["false", "exit 7", "no-such-program", 'echo "$UNSET"'])
+def test_a_block_that_fails_is_named_and_nothing_after_it_is_done(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page.write_text(page.read_text().replace('echo "node of $KIT"', f"{broken}\ntouch went-on"))
+    with pytest.raises(StepFailed, match=r"page\.md:10 ended with [1-9]"):
+        follow(steps_for("node", page, kit="here"), SHELL)
+    assert not (tmp_path / "went-on").exists()
+    assert not (tmp_path / "ci").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("ls\nls\n", 2), ("ls \\\n  -l\n", 1), ("# why\n\nls\n", 1), ("cat <<'END'\nls\nls\nEND\nls\n", 2)],
+)
+def test_commands_are_counted_as_a_reader_types_them(text: str, count: int) -> None:
+    assert commands_in(text) == count
