@@ -32,8 +32,9 @@ CLIENTS = {"node": "A client for Node", "rust": "A client in Rust"}
 MOST_S = 600.0
 
 BARE = "git,python3,python3-venv,ca-certificates"
-TOOLCHAINS = {"node": "nodejs,npm", "rust": "gcc,libc6-dev"}
-"""Debian packages beside BARE. Debian 12 has no cargo that is new enough, so that of this machine is lent."""
+TOOLCHAINS = {"node": "nodejs npm", "rust": "gcc libc6-dev"}
+"""Debian packages beside BARE; apt puts them in, as debootstrap cannot resolve what npm needs. Debian 12 has no cargo that is new enough, so that of this machine is lent."""
+INSTALL = "apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 OF_THE_NETWORK = (
     *("PIP_CERT", "PIP_INDEX_URL", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "CARGO_HTTP_CAINFO"),
@@ -152,12 +153,25 @@ def table_of(done: Sequence[Done]) -> str:
 def image_for(client: str) -> str:
     """The bare image with the toolchain of a client; it is built from Debian packages if it is not there."""
     image = f"bullmq-conformance/bare-{client}"
-    known = subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False)
-    if known.returncode:
+    if not _is_there(image):
+        lines = [f"FROM {bare_image()}", f"RUN {INSTALL} {TOOLCHAINS[client]}"]
+        words = ["docker", "build", "--quiet", "--network=host", "--tag", image, "-"]
+        subprocess.run(words, input="\n".join(lines), text=True, check=True)
+    return image
+
+
+def bare_image() -> str:
+    """An image with git and Python, and nothing else that Debian does not have everywhere."""
+    image = "bullmq-conformance/bare"
+    if not _is_there(image):
         build = ROOT / "chaos" / "images" / "build-base.sh"
         mirror = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
-        subprocess.run([build, image, "bookworm", mirror, f"{BARE},{TOOLCHAINS[client]}"], check=True)
+        subprocess.run([build, image, "bookworm", mirror, BARE], check=True)
     return image
+
+
+def _is_there(image: str) -> bool:
+    return not subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode
 
 
 @contextmanager
