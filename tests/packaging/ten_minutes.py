@@ -33,7 +33,8 @@ MOST_S = 600.0
 
 BARE = "git,python3,python3-venv,ca-certificates"
 TOOLCHAINS = {"node": "nodejs npm", "rust": "gcc libc6-dev"}
-"""Debian packages beside BARE; apt puts them in, as debootstrap cannot resolve what npm needs. Debian 12 has no cargo that is new enough, so that of this machine is lent."""
+"""Debian packages beside BARE; apt puts them in, as debootstrap cannot resolve what npm needs.
+Debian 12 has no cargo that is new enough, so that of this machine is lent."""
 INSTALL = "apt-get update --quiet && apt-get install --quiet --yes --no-install-recommends"
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 OF_THE_NETWORK = (
