@@ -18,7 +18,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS)
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster clients oracles chaos check mutants steady telemetry coverage generate vectors site site-look ten-minutes lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos check mutants steady telemetry coverage generate vectors site site-look ten-minutes lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -30,13 +30,16 @@ quick: $(READY_WITH_SPARK) ## in a minute: the tests that start little, and the 
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(addprefix tests/,$(QUICK_ROOMS))
 	$(BIN)/bullmq-conformance run --client reference --tier smoke
 
-full: full-reference full-node full-reference-cluster full-node-cluster ## every scenario on the reference and on Node, on a single Redis and on a cluster (with -j2: two at a time)
+full: full-reference full-node full-node-without-clock full-reference-cluster full-node-cluster ## every scenario on the reference and on Node, on a single Redis and on a cluster (with -j2: two at a time)
 
 full-reference full-node: full-%: $(READY)
 	$(FULL_RUN) --client $*
 
 full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
 	$(FULL_RUN) --client $* --redis cluster:3
+
+full-node-without-clock: $(READY) ## Node as a client whose time nobody can set: as most are
+	$(FULL_RUN) -- $(abspath $(BIN)/python) -m tests.gate.clockless_node
 
 clients: $(READY) ## the official Python client, whole, against its list of known failures (tests: an eighth of it each day)
 	$(BIN)/bullmq-conformance run --client python-official --known conformance/clients/python_official/known.toml

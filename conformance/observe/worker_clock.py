@@ -57,6 +57,7 @@ SOME_TIME = "<time>"
 SCORED_WITH_A_TIME = frozenset(container.key for container in JOB_CONTAINERS if container.score == "time")
 
 OFFSET = "<offset>"
+OLDER_OFFSET = "<offset of an earlier, longer period>"
 ONE_PERIOD_LATER = "<a period after an iteration>"
 _ITERATION = re.compile(r"repeat:(?P<scheduler>.+):(?P<ms>\d{12,14})")
 
@@ -147,11 +148,11 @@ def _masked_option(name: str, value: Any, job: Job, own_time: int) -> Any:
 
 
 def _masked_offset(record: Mapping[str, Any]) -> dict[str, Any]:
-    """An offset within its period shows only when the scheduler was started."""
+    """An offset shows only when the scheduler was started; it may be left from before its period was changed."""
     offset, every = as_number(record.get("offset")), as_number(record.get("every"))
-    if offset is not None and every is not None and 0 <= offset < every:
-        return {**record, "offset": OFFSET}
-    return dict(record)
+    if offset is None or offset < 0:
+        return dict(record)
+    return {**record, "offset": OFFSET if every is not None and offset < every else OLDER_OFFSET}
 
 
 def rename_iterations(masked: Snapshot, raw: Snapshot) -> Snapshot:
@@ -219,7 +220,7 @@ def _period(iteration: Job) -> float | None:
 
 def _offset_text(fields: Mapping[str, str]) -> str | None:
     masked = _masked_offset(fields).get("offset")
-    return masked if masked == OFFSET else None
+    return masked if masked in (OFFSET, OLDER_OFFSET) else None
 
 
 def _worker_clock(snapshot: Snapshot, _: CanonicalContext) -> Snapshot:

@@ -61,9 +61,10 @@ def test_jobs_whose_delay_is_changed_to_the_same_ms_keep_their_order(client: Par
         queue.add("later", {}, delay=5000)
     for job in ("3", "1", "2"):
         queue.call(job_ops.ChangeDelay(job=job, delay_ms=60_000))
-    scores = [score for _, score in queue.redis.zset("delayed")]
     equal(queue.redis.members("delayed"), ["3", "1", "2"], "they are due in the order of the changes")
-    equal([score - scores[0] for score in scores], [0, 1, 2], "the scores are one apart")
+    scores = [score for _, score in queue.redis.zset("delayed")]
+    if client.clock.frozen:
+        equal([score - scores[0] for score in scores], [0, 1, 2], "the scores are one apart")
 
 
 @scenario("order.prioritized.score", tier="smoke")

@@ -10,7 +10,7 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of
+from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of
 from conformance.scenarios.support.waiting import QUEUE_STATES, Stage
 
 TEMPLATES: dict[str, dict[str, Any]] = {
@@ -54,7 +54,7 @@ def test_a_late_claim(client: Participant, hours: int, start: bool) -> None:
     queue, worker = client.queue(), client.worker()
     repeat: dict[str, Any] = {"every": HOUR_MS}
     if start:
-        repeat["startDate"] = client.clock.now_ms() + 1234
+        repeat["startDate"] = client.clock.now_ms() + 1234 if client.clock.frozen else START_MS
     for scheduler in ("s", "t"):
         queue.schedule(scheduler, repeat, data={"of": scheduler})
     if client.clock.frozen:
@@ -84,7 +84,7 @@ def _bring(client: Participant, moment: str) -> QueueHandle:
     if moment == "parked":
         queue.pause()
     if moment == "delayed":
-        queue.schedule("s", {"every": HOUR_MS, "startDate": client.clock.now_ms() + HOUR_MS}, data={"n": 1})
+        queue.schedule("s", {"every": HOUR_MS, "startDate": START_MS}, data={"n": 1})
     else:
         template: dict[str, Any] = {"priority": 4} if moment == "urgent" else {}
         queue.schedule("s", {"every": HOUR_MS}, data={"n": 1}, **template)

@@ -9,7 +9,7 @@ import pytest
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.steps import HOUR_MS, YEARLY, claim_current_job, current_job, due_of, node
+from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of, node
 from conformance.scenarios.support.waiting import MOVING, QUEUE_STATES, Stage
 
 OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
@@ -51,7 +51,7 @@ def test_a_pending_job_that_names_an_id_is_replaced(client: Participant) -> None
     queue = client.queue()
     queue.schedule("s", YEARLY, deduplication={"id": "its"})
     queue.redis.set_string("de:its", "another job")
-    queue.schedule("s", {"every": HOUR_MS, "startDate": client.clock.now_ms() + HOUR_MS})
+    queue.schedule("s", {"every": HOUR_MS, "startDate": START_MS})
     equal(queue.redis.state(current_job(queue)), ["delayed"], "the new one is to come")
     equal(queue.redis.string("de:its"), "another job", "the other job keeps the id")
 

@@ -31,6 +31,7 @@ BRIEF_RUNS = {
 """What `make full` runs with every scenario; CI does that instead."""
 
 
+WITHOUT_CLOCK = "tests.gate.clockless_node"
 DAYS = 8
 
 
@@ -140,12 +141,13 @@ def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None
         line.partition("run ")[2].split() for line in planned.stdout.splitlines() if "bullmq-conformance run" in line
     ]
     assert all(words[:2] == ["--tier", "full"] and "--select" not in words for words in runs)
-    assert [[word for word in words if word in {"reference", "node", "cluster:3"}] for words in runs] == [
+    assert [[word for word in words if word in {"reference", "node", "cluster:3", WITHOUT_CLOCK}] for words in runs] == [
         ["reference"],
         ["node"],
+        [WITHOUT_CLOCK],
         ["reference", "cluster:3"],
         ["node", "cluster:3"],
     ]
     in_ci = (ROOT / ".ci" / "run").read_text("utf-8")
-    assert "\nmake full-node " in in_ci
+    assert "\nmake full-node-without-clock " in in_ci
     assert "\nmake full-reference-cluster " in in_ci

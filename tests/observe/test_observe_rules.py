@@ -436,6 +436,18 @@ def test_the_next_time_of_a_cron_pattern_without_iteration_stays() -> None:
     assert row.next == ADDED + 60_000
 
 
+@pytest.mark.parametrize("period", [{"every": "1800000"}, {"pattern": "0 0 1 1 *"}])
+def test_an_offset_from_before_its_period_was_changed_is_the_same_at_any_time(period: dict[str, str]) -> None:
+    """It shows when the scheduler was started; who writes one that is no number, or below 0, or none, is seen."""
+
+    def changed(offset: str | None) -> dict[str, str] | None:
+        record = period if offset is None else {**period, "offset": offset}
+        return masked(snapshot({"q:repeat": Zset({"s": ADDED}), "q:repeat:s": record})).schedulers[0].fields
+
+    assert changed("2163820") == changed("2163816")
+    assert len({str(changed(offset)) for offset in ("2163820", "-5", "soon", None)}) == 4
+
+
 def test_an_iteration_that_is_not_at_its_own_time_stays() -> None:
     fields = {"timestamp": str(ADDED), "delay": "10000", "rjk": "s"}
     (only,) = masked(snapshot({f"q:repeat:s:{ADDED + 60_000}": job(**fields)})).jobs

@@ -14,6 +14,7 @@ from conformance.participants.participant import Participant
 from conformance.protocol.scripts import DRIVER_CODES, ErrorCode
 from conformance.scenarios.support.steps import (
     HOUR_MS,
+    START_MS,
     YEARLY,
     claim_current_job,
     claimed_until_empty,
@@ -316,7 +317,7 @@ def _take_the_time_of_a_pattern(setup: RefusalSetup) -> None:
 
 def _take_two_slots_of_an_interval(setup: RefusalSetup) -> None:
     """Jobs of somebody else have the ids that the scheduler's next two jobs would have."""
-    setup.repeat = {"every": HOUR_MS, "startDate": setup.client.clock.now_ms() + HOUR_MS}
+    setup.repeat = {"every": HOUR_MS, "startDate": START_MS}
     setup.queue.schedule("s", setup.repeat)
     due = due_of(setup.queue)
     setup.queue.add(jobId=_freed_id(setup))

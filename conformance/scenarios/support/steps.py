@@ -133,6 +133,8 @@ def children_of(queue: QueueHandle, job: str, kind: str) -> list[str]:
 
 HOUR_MS = 3_600_000
 YEARLY = {"pattern": "0 0 1 1 *", "tz": "UTC"}
+START_MS = 2_000_000_000_000
+"""A start of schedulers in 2033 (Unix ms): the same for both sides, as one counted from a clock that runs is not."""
 
 
 def due_of(queue: QueueHandle, scheduler: str = "s") -> int:
