@@ -63,6 +63,7 @@ UNSET: tuple[Any, ...] = (None, 0, "", {}, [])
 _DUE_IN_ID = re.compile(r"(?P<before>\brepeat:.+:)\d{13}\b")
 
 _DUE_IN_OPTIONS = frozenset({"delay", "prevMillis"})
+_DUE_IN_JOB = frozenset({"delay"})
 
 JOB_TYPES = [container.job_type for container in JOB_CONTAINERS]
 """All types of jobs, as getters call them."""
@@ -325,7 +326,9 @@ def _without_due_times(value: Any) -> Any:
     if isinstance(value, str):
         return _DUE_IN_ID.sub(r"\g<before><due>", value)
     if isinstance(value, dict):
-        own = _DUE_IN_OPTIONS if "repeat" in value else frozenset()
+        opts = value.get("opts")
+        of_scheduler = isinstance(opts, dict) and "repeat" in opts
+        own = _DUE_IN_OPTIONS if "repeat" in value else _DUE_IN_JOB if of_scheduler else frozenset()
         return {name: _without_due_times(item) for name, item in value.items() if name not in own}
     return [_without_due_times(item) for item in value] if isinstance(value, list) else value
 

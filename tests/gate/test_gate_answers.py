@@ -136,16 +136,19 @@ def test_the_time_in_an_id_is_compared_where_clocks_stand_still(*, frozen: bool,
     theirs, ours = ({"id": f"repeat:tick:{due}"} for due in (1795364639351, 1795364639400))
     oracle, client = (participant(RecordedCall("queue.add", "ok", value), frozen=frozen) for value in (theirs, ours))
     assert len(compare_answers(oracle, client)) == differences
-    iterations = ({"opts": {"repeat": {"every": 9}, "delay": delay, "prevMillis": delay}} for delay in (7, 8))
+    iterations = (
+        {"delay": delay, "opts": {"repeat": {"every": 9}, "delay": delay, "prevMillis": delay}} for delay in (7, 8)
+    )
     one, two = (participant(RecordedCall("queue.getJob", "ok", value), frozen=frozen) for value in iterations)
-    assert len(compare_answers(one, two)) == 2 * differences
+    assert len(compare_answers(one, two)) == 3 * differences
     other = participant(RecordedCall("queue.add", "ok", {"id": "repeat:tock:1795364639400"}), frozen=frozen)
     assert len(compare_answers(oracle, other)) == 1
 
 
 def test_the_delay_of_a_job_that_is_no_schedulers_is_always_compared() -> None:
-    one, two = (participant(RecordedCall("queue.getJob", "ok", {"opts": {"delay": d}}), frozen=False) for d in (7, 8))
-    assert len(compare_answers(one, two)) == 1
+    jobs = ({"delay": delay, "opts": {"delay": delay}} for delay in (7, 8))
+    one, two = (participant(RecordedCall("queue.getJob", "ok", job), frozen=False) for job in jobs)
+    assert len(compare_answers(one, two)) == 2
 
 
 # The transcript.
