@@ -141,7 +141,9 @@ def test_every_scenario_is_run_on_both_clients_and_both_kinds_of_redis() -> None
         line.partition("run ")[2].split() for line in planned.stdout.splitlines() if "bullmq-conformance run" in line
     ]
     assert all(words[:2] == ["--tier", "full"] and "--select" not in words for words in runs)
-    assert [[word for word in words if word in {"reference", "node", "cluster:3", WITHOUT_CLOCK}] for words in runs] == [
+    assert [
+        [word for word in words if word in {"reference", "node", "cluster:3", WITHOUT_CLOCK}] for words in runs
+    ] == [
         ["reference"],
         ["node"],
         [WITHOUT_CLOCK],
