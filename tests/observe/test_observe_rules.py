@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -440,7 +441,7 @@ def test_the_next_time_of_a_cron_pattern_without_iteration_stays() -> None:
 def test_an_offset_from_before_its_period_was_changed_is_the_same_at_any_time(period: dict[str, str]) -> None:
     """It shows when the scheduler was started; who writes one that is no number, or below 0, or none, is seen."""
 
-    def changed(offset: str | None) -> dict[str, str] | None:
+    def changed(offset: str | None) -> Mapping[str, str] | None:
         record = period if offset is None else {**period, "offset": offset}
         return masked(snapshot({"q:repeat": Zset({"s": ADDED}), "q:repeat:s": record})).schedulers[0].fields
 
