@@ -1,0 +1,398 @@
+"""What can be done to one job, in every state in which a job may be: a table, each cell compared with what Node does.
+
+Nothing is stated beside what holds in every cell: what comes of a call, whether it is refused and what it leaves behind
+are differences to Node, whichever version that is. Each operation has a queue and a job of its own, named after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import pytest
+
+from conformance.driver.errors import OperationFailed
+from conformance.driver.ops import job as job_ops
+from conformance.driver.ops import queue as queue_ops
+from conformance.driver.ops import worker as worker_ops
+from conformance.driver.ops.base import Op
+from conformance.participants.expect import equal
+from conformance.participants.handles import QueueHandle, WorkerHandle
+from conformance.participants.marks import scenario
+from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import node
+
+LATER_MS = 60_000
+TOKEN = "token-1"
+ANOTHER = "another token"
+
+
+class PlacedJob:
+    """A queue of its own, with its worker and the job `job`; both are named after what is to be done."""
+
+    def __init__(self, client: Participant, name: str) -> None:
+        self.client, self.name = client, name
+        self.job = f"the-{name}"  # not as one of the queue's own keys
+        self.queue: QueueHandle = client.queue(name)
+
+    @cached_property
+    def worker(self) -> WorkerHandle:
+        """A worker that is driven step by step, opened where it is needed."""
+        return self.client.worker(queue=self.name)
+
+
+Act: TypeAlias = Callable[[PlacedJob], object]
+
+
+# The states, and how a job comes there.
+
+
+def _added(**opts: Any) -> Act:
+    return lambda placed: placed.queue.add("job", {"n": 1}, jobId=placed.job, **opts)
+
+
+def _park(placed: PlacedJob) -> None:
+    placed.queue.pause()
+    _added()(placed)
+
+
+def _claim(placed: PlacedJob) -> None:
+    _added()(placed)
+    placed.worker.claim_one(TOKEN)
+
+
+def _lose_lock(placed: PlacedJob) -> None:
+    _claim(placed)
+    placed.queue.redis.delete(f"{placed.job}:lock")
+
+
+def _steal_lock(placed: PlacedJob) -> None:
+    _claim(placed)
+    placed.queue.redis.set_string(f"{placed.job}:lock", ANOTHER, ttl_ms=LATER_MS)
+
+
+def _claim_with_attempts(placed: PlacedJob) -> None:
+    _added(attempts=3, backoff=1000)(placed)
+    placed.worker.claim_one(TOKEN)
+
+
+def _complete(placed: PlacedJob) -> None:
+    _claim(placed)
+    placed.worker.complete(placed.job, {"done": True})
+
+
+def _fail(placed: PlacedJob) -> None:
+    _claim(placed)
+    placed.worker.fail(placed.job)
+
+
+def _wait_for_a_child(placed: PlacedJob) -> None:
+    _claim(placed)
+    placed.queue.add("child", {}, jobId="child", delay=LATER_MS, parent=_as_parent(placed))
+    placed.worker.wait_for_children(placed.job)
+
+
+def _as_parent(placed: PlacedJob) -> dict[str, str]:
+    return {"id": placed.job, "queue": placed.queue.redis.key("").rstrip(":")}
+
+
+def _have_children(placed: PlacedJob) -> None:
+    """The job is a parent: one child is done, one was ignored, one has failed, and one waits."""
+    done, ignored = node("done", queue=placed.name), node("ignored", queue=placed.name, ignoreDependencyOnFailure=True)
+    bad = node("bad", queue=placed.name, continueParentOnFailure=True)
+    pending = node("pending", queue=placed.name, delay=LATER_MS)
+    placed.client.flow().add(node(placed.job, done, ignored, bad, pending, queue=placed.name))
+    placed.worker.complete(placed.worker.claim_one(TOKEN).id, {"of": "done"})
+    placed.worker.fail(placed.worker.claim_one(TOKEN).id, "ignored")
+    placed.worker.fail(placed.worker.claim_one(TOKEN).id, "bad")
+
+
+def _be_a_child(placed: PlacedJob) -> None:
+    placed.client.flow().add(node("parent", node(placed.job, queue=placed.name), queue=placed.name))
+
+
+def _be_claimed_as_a_child(placed: PlacedJob) -> None:
+    _be_a_child(placed)
+    placed.worker.claim_one(TOKEN)
+
+
+STATES: Mapping[str, Act] = {
+    "wait": _added(),
+    "prioritized": _added(priority=5),
+    "delayed": _added(delay=LATER_MS),
+    "active": _claim,
+    "active-with-attempts": _claim_with_attempts,
+    "active-without-lock": _lose_lock,
+    "active-for-another": _steal_lock,
+    "completed": _complete,
+    "failed": _fail,
+    "waiting-children": _wait_for_a_child,
+    "parent": _have_children,
+    "child": _be_a_child,
+    "active-child": _be_claimed_as_a_child,
+    "owner": _added(deduplication={"id": "its"}),
+    "delayed-owner": _added(deduplication={"id": "its"}, delay=LATER_MS),
+}
+"""States that come about by what clients do, or by what expires."""
+
+STARTED = ("active", "active-with-attempts", "active-without-lock", "active-for-another", "active-child")
+"""Those in which the job runs."""
+
+
+def _be_listed_without_hash(placed: PlacedJob) -> None:
+    _added()(placed)
+    placed.queue.redis.delete(placed.job)
+
+
+def _be_active_without_hash(placed: PlacedJob) -> None:
+    _claim(placed)
+    placed.queue.redis.delete(placed.job)
+
+
+def _be_in_no_list(placed: PlacedJob) -> None:
+    _added()(placed)
+    placed.queue.redis.delete("wait")
+
+
+def _be_unknown(placed: PlacedJob) -> None:
+    """Nothing has this id."""
+
+
+ODD_STATES: Mapping[str, Act] = {
+    "wait-without-hash": _be_listed_without_hash,
+    "active-without-hash": _be_active_without_hash,
+    "in-no-list": _be_in_no_list,
+    "unknown": _be_unknown,
+}
+"""States in which something was lost."""
+
+LOST = {
+    "oracle-health": "Node's getters answer nothing for a job whose hash was lost",
+    "no-ghosts": "a hash was lost before",
+    "one-state": "the list was lost before",
+    "locks": "the hash of a running job was lost before",
+    "required-fields": "what is written to a job that is lost makes half a hash",
+    "owned-keys": "what is written to a job that is lost has no owner",
+    "base-marker": "what woke workers is about a job that was lost",
+}
+
+
+# What is done then.
+
+
+OPERATOR: Mapping[str, Act] = {
+    "removed": lambda placed: placed.queue.remove(placed.job),
+    "removed-alone": lambda placed: placed.queue.remove(placed.job, children=False),
+    "removed-by-itself": lambda placed: placed.queue.call(job_ops.RemoveJob(job=placed.job)),
+    "promoted": lambda placed: placed.queue.promote(placed.job),
+    "put-off": lambda placed: placed.queue.call(job_ops.ChangeDelay(job=placed.job, delay_ms=2 * LATER_MS)),
+    "made-due": lambda placed: placed.queue.call(job_ops.ChangeDelay(job=placed.job, delay_ms=0)),
+    "made-urgent": lambda placed: placed.queue.call(job_ops.ChangePriority(job=placed.job, priority=3)),
+    "made-first": lambda placed: placed.queue.call(job_ops.ChangePriority(job=placed.job, priority=0, lifo=True)),
+    "retried": lambda placed: placed.queue.retry(placed.job),
+    "retried-after-success": lambda placed: placed.queue.retry(placed.job, "completed"),
+}
+"""What somebody does to it by hand."""
+
+WRITING: Mapping[str, Act] = {
+    "progress": lambda placed: placed.queue.progress(placed.job, {"at": 50}),
+    "data": lambda placed: placed.queue.update_data(placed.job, {"n": 2}),
+    "log": lambda placed: placed.queue.log(placed.job, "a row"),
+    "short-log": lambda placed: placed.queue.log(placed.job, "a row", keep=1),
+    "no-log": lambda placed: placed.queue.call(job_ops.ClearLogs(job=placed.job)),
+    "less-log": lambda placed: placed.queue.call(job_ops.ClearLogs(job=placed.job, keep_logs=1)),
+}
+"""What is written to it."""
+
+FAMILY: Mapping[str, Act] = {
+    "unlinked": lambda placed: placed.queue.call(job_ops.RemoveChildDependency(job=placed.job)),
+    "freed": lambda placed: placed.queue.call(job_ops.RemoveUnprocessedChildren(job=placed.job)),
+    "given-up": lambda placed: placed.queue.call(queue_ops.RemoveDeduplicationKey(id="its")),
+}
+"""What takes it from what belongs to it."""
+
+
+WorkerAct: TypeAlias = Callable[[PlacedJob, str], object]
+"""What a worker does that has this token."""
+
+
+def _put_off(placed: PlacedJob, token: str) -> object:
+    due = placed.client.clock.now_ms() + LATER_MS
+    return placed.worker.call(worker_ops.MoveToDelayed(job=placed.job, token=token, timestamp=due))
+
+
+WORKING: Mapping[str, WorkerAct] = {
+    "completed": lambda placed, token: placed.worker.complete(placed.job, {"done": True}, token),
+    "completed-for-another": lambda placed, token: placed.worker.complete(placed.job, None, token, fetch_next=True),
+    "failed": lambda placed, token: placed.worker.fail(placed.job, "boom", token),
+    "failed-for-good": lambda placed, token: placed.worker.fail(
+        placed.job, "boom", token, unrecoverable=True, fetch_next=True
+    ),
+    "put-off": _put_off,
+    "put-back": lambda placed, token: placed.worker.call(worker_ops.MoveToWait(job=placed.job, token=token)),
+    "made-to-wait": lambda placed, token: placed.worker.wait_for_children(placed.job, token),
+    "kept": lambda placed, token: placed.worker.extend_lock(placed.job, LATER_MS, token),
+    "kept-with-others": lambda placed, token: placed.worker.extend_locks([placed.job], [token], LATER_MS),
+}
+"""What a worker does with it, or tries to do."""
+
+NEIGHBOURS = {"next": "wait", "later": "delayed", "urgent": "prioritized"}
+"""Jobs that come after it, and where they are."""
+
+
+def _prepare(client: Participant, state: str, name: str) -> PlacedJob:
+    placed = PlacedJob(client, name)
+    {**STATES, **ODD_STATES, "paused": _park}[state](placed)
+    placed.queue.add("next", {}, jobId="next")
+    placed.queue.add("later", {}, jobId="later", delay=LATER_MS)
+    placed.queue.add("urgent", {}, jobId="urgent", priority=5)
+    client.pass_time(20)
+    return placed
+
+
+def _part(client: Participant, state: str) -> None:
+    # Without a parent, the script looks for a key without name, which on a cluster is on any node.
+    knows_parent = state.endswith(("child", "without-hash")) or state == "unknown"
+    _do(client, state, {name: act for name, act in FAMILY.items() if knows_parent or name != "unlinked"})
+
+
+def _do(client: Participant, state: str, acts: Mapping[str, Act]) -> None:
+    """Do everything to a job in this state, each to another one; the neighbours stay where they are."""
+    for name, act in acts.items():
+        placed = _prepare(client, state, name)
+        # That Node refuses it as well, and why, is compared with the other answers.
+        with suppress(OperationFailed):
+            act(placed)
+        places = {"wait": "paused"} if placed.queue.redis.elements("paused") else {}
+        stay = {job: [places.get(place, place)] for job, place in NEIGHBOURS.items()}
+        equal({job: placed.queue.redis.state(job) for job in NEIGHBOURS}, stay, f"{name}: other jobs stay")
+
+
+@pytest.mark.parametrize("state", STATES)
+@scenario(
+    *("lifecycle.remove.waiting", "getters.promote.wrong-state", "getters.change-delay", "getters.change-priority"),
+    "retry.manual",
+    tier="full",
+)
+def test_by_hand(client: Participant, state: str) -> None:
+    """A job is removed, promoted, put off, given another priority, or retried, wherever it is."""
+    _do(client, state, OPERATOR)
+
+
+@scenario("paused.everything-parks", tier="full")
+def test_by_hand_in_a_paused_queue(client: Participant) -> None:
+    """So is one that is parked, but for its removal, whose event says where it was (`event.removed`)."""
+    _do(client, "paused", {name: act for name, act in OPERATOR.items() if not name.startswith("removed")})
+    _ask(client, "paused")
+    _work(client, "paused", TOKEN)
+
+
+@pytest.mark.parametrize("state", ODD_STATES)
+@scenario(
+    *("lifecycle.remove.waiting", "getters.promote.wrong-state", "getters.change-delay", "getters.change-priority"),
+    "retry.manual",
+    tier="full",
+    without=LOST,
+)
+def test_by_hand_when_something_was_lost(client: Participant, state: str) -> None:
+    """So is one of which something is missing."""
+    _do(client, state, OPERATOR)
+
+
+@pytest.mark.parametrize("state", ["wait", "active", "completed", "failed", "waiting-children"])
+@scenario("progress.stored", "data.updated", "log.appended", "log.keep", "log.cleared", tier="full")
+def test_by_writing(client: Participant, state: str) -> None:
+    """Progress, data and log of a job are written, wherever it is."""
+    _do(client, state, WRITING)
+
+
+@pytest.mark.parametrize("state", ODD_STATES)
+@scenario("progress.missing-job", "data.missing-job", "log.cleared", tier="full", without=LOST)
+def test_by_writing_when_something_was_lost(client: Participant, state: str) -> None:
+    """Nothing is written to a job without hash, whoever lists it."""
+    _do(client, state, {name: WRITING[name] for name in ("progress", "data", "no-log")})
+
+
+@pytest.mark.parametrize("state", [state for state in STATES if state not in STARTED or state == "active"])
+@scenario("flow.unlink", "flow.remove.unprocessed", "dedup.key-removal", tier="full")
+def test_by_parting(client: Participant, state: str) -> None:
+    """A job is parted from its parent, from its children and from its id, wherever it is."""
+    _part(client, state)
+
+
+@pytest.mark.parametrize("state", ODD_STATES)
+@scenario("flow.unlink", "flow.remove.unprocessed", "dedup.key-removal", tier="full", without=LOST)
+def test_by_parting_when_something_was_lost(client: Participant, state: str) -> None:
+    """So is one of which something is missing."""
+    _part(client, state)
+
+
+def _asked(job: str) -> tuple[Op[Any], ...]:
+    return (
+        *(queue_ops.GetJob(job=job), queue_ops.GetJobState(job=job), queue_ops.GetJobLogs(job=job)),
+        *(job_ops.GetState(job=job), job_ops.IsFinished(job=job), job_ops.GetDependencies(job=job)),
+        *(job_ops.GetDependenciesCount(job=job), job_ops.GetChildrenValues(job=job)),
+        job_ops.GetIgnoredChildrenFailures(job=job),
+    )
+
+
+def _ask(client: Participant, state: str) -> None:
+    placed = _prepare(client, state, "asked")
+    before = placed.queue.redis.hash(placed.job)
+    for op in _asked(placed.job):
+        with suppress(OperationFailed):
+            placed.queue.call(op)
+    equal(placed.queue.redis.hash(placed.job), before, "whoever only asks changes nothing")
+
+
+@pytest.mark.parametrize("state", STATES)
+@scenario("getters.job", "getters.state", "log.read", "flow.children-values", "flow.fail.ignore", tier="full")
+def test_by_asking(client: Participant, state: str) -> None:
+    """A job is read, wherever it is."""
+    _ask(client, state)
+
+
+@pytest.mark.parametrize("state", ODD_STATES)
+@scenario("getters.job", "getters.state", "log.read", "flow.children-values", tier="full", without=LOST)
+def test_by_asking_when_something_was_lost(client: Participant, state: str) -> None:
+    """So is one of which something is missing."""
+    _ask(client, state)
+
+
+def _work(client: Participant, state: str, token: str) -> None:
+    for name, act in WORKING.items():
+        placed = _prepare(client, state, name)
+        placed.worker.claim("token-of-the-next")
+        # That Node refuses it as well, and why, is compared with the other answers.
+        with suppress(OperationFailed):
+            act(placed, token)
+
+
+@pytest.mark.parametrize(
+    ("state", "token"),
+    [*((state, TOKEN) for state in STATES), *((state, ANOTHER) for state in STARTED)],
+    ids=[*STATES, *(f"{state}-wrong-token" for state in STARTED)],
+)
+@scenario(
+    *("lifecycle.complete.not-active", "lock.missing-refused", "lock.stale-token-refused", "lock.extend"),
+    *("lifecycle.fail.moves", "order.delayed.score", "ratelimit.job-goes-back", "lock.extend-many"),
+    "flow.pending-children-refuse-completion",
+    tier="full",
+)
+def test_by_a_worker(client: Participant, state: str, token: str) -> None:
+    """A worker ends a job, puts it back or keeps it, whether it has that job or not."""
+    _work(client, state, token)
+
+
+@pytest.mark.parametrize("state", ODD_STATES)
+@scenario(
+    *("lifecycle.complete.missing", "lock.missing-refused", "lock.stale-token-refused", "lock.extend"),
+    *("lifecycle.fail.moves", "order.delayed.score", "ratelimit.job-goes-back", "lock.extend-many"),
+    tier="full",
+    without=LOST,
+)
+def test_by_a_worker_when_something_was_lost(client: Participant, state: str) -> None:
+    """So does it with one of which something is missing."""
+    _work(client, state, TOKEN)
