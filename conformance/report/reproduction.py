@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
@@ -34,6 +35,9 @@ LONGEST_WAIT_MS = 60_000
 SETTLE_SECONDS = 2
 """How long a script lets a worker go on where the scenario waited for something."""
 
+_ITERATION_ID = re.compile(r'"id": ?"(?P<id>repeat:[^"]+:\d{12,14})"')
+"""The id of a scheduler's job in a recorded answer. It contains the time of the run, and so is another one each time."""
+
 FOLDERS: Mapping[str, str] = {"node": "conformance.node_harness", "reference": "conformance.reference_impl"}
 """Packages that hold `reproduction.toml`, where that is no folder of `conformance/clients`."""
 
@@ -42,7 +46,8 @@ class ClientLanguage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`reproduction.toml`, all of it templates: `calls` by operation, `open` by role, and the script around them.
 
     `prepare`: shell lines that install the client in an empty folder. `run`: the one that starts the script, saved as
-    `file`. `start`: what lets seconds pass, `redis`: what sends a command to Redis.
+    `file`. `start`: what lets seconds pass, `redis`: what sends a command to Redis. `step`: the `line` of a step, what
+    `declare`s a variable, and the id that an earlier step (`number`) was `answered` with.
     """
 
     language: str
@@ -66,6 +71,13 @@ class Reproduction:
     prepare: tuple[str, ...]
     run: str
     script: str
+
+
+@dataclass(frozen=True)
+class _IdOfAnswer:
+    """The id of the job that a step of the script was answered with."""
+
+    number: int
 
 
 class NotWritable(Exception):
@@ -115,6 +127,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         steps=steps,
         statement=statement_of(cause.finding),
         readings=[_own(reading) for reading in cause.finding.redis],
+        traffic=cause.finding.source == "traffic",
         processors=any(step.args.get("processor") not in (None, "manual") for step in taken),
         uses=lambda *names: any(operation.startswith(names) for operation in operations),
     )
@@ -135,10 +148,13 @@ class _Writer:
         self.language = language
         self.environment = Environment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)  # noqa: S701  (it writes programs, where every text goes through `literal`)
         literal = LITERALS[language.language]
-        self.environment.filters["literal"] = literal
+        self.environment.filters["literal"] = lambda value: (
+            self._id_of(value) if isinstance(value, _IdOfAnswer) else literal(value)
+        )
         self.environment.filters["parsed"] = lambda text: _parsed(text, literal)
         self.environment.filters["flow_tree"] = flow_tree
         self._roles: dict[str, str] = {}
+        self._answered: dict[str, int] = {}
 
     def render(self, template: str, **values: Any) -> str:
         """Fill a template in. Raises NotWritable where it does not know what is asked of it."""
@@ -154,7 +170,7 @@ class _Writer:
         if step.by == "kit":
             yield self._of_kit(step)
             return
-        values: dict[str, Any] = {**_own_prefix(step.args), "on": variable(step.on)}
+        values: dict[str, Any] = {**self._with_ids_of_answers(_own_prefix(step.args)), "on": variable(step.on)}
         if step.do == "open":
             self._roles[step.on] = step.args["role"]
             yield f"{self.language.step.get('declare', '')}{variable(step.on)} = {self._open(step, values)}"
@@ -162,9 +178,26 @@ class _Writer:
         template = self.language.calls.get(step.do)
         if template is None:
             raise NotWritable(step.do)
+        if step.on and step.on not in self._roles:
+            raise NotWritable(f"the opening of {step.on} was not kept")
         call = self.render(template, **values, role=self._roles.get(step.on, ""))
+        self._answered |= {found["id"]: number for found in _ITERATION_ID.finditer(step.client)}
         what = visible(step_line(step), keep_newlines=False)
         yield self.render(self.language.step["line"], number=number, what=_own_prefix(what), call=call)
+
+    def _with_ids_of_answers(self, args: dict[str, Any]) -> dict[str, Any]:
+        """The arguments, with those ids that only the answer of an earlier step can tell. Raises NotWritable."""
+        told = {name: value for name, value in args.items() if isinstance(value, str) and value in self._answered}
+        others = json.dumps([value for name, value in args.items() if name not in told])
+        if any(known in others for known in self._answered):
+            raise NotWritable("an id with the time of the run in it")
+        return {**args, **{name: _IdOfAnswer(self._answered[value]) for name, value in told.items()}}
+
+    def _id_of(self, answer: _IdOfAnswer) -> str:
+        template = self.language.step.get("answered")
+        if template is None:
+            raise NotWritable("the id of an answer")
+        return self.render(template, number=answer.number)
 
     def _open(self, step: StepRecord, values: dict[str, Any]) -> str:
         template = self.language.open.get(step.args["role"])
@@ -290,4 +323,4 @@ def statement_of(finding: Finding) -> str:
     if finding.source == "snapshot" and len(finding.redis) == 1:
         return ""
     sides = f"  expected  {finding.expected}\n  found     {finding.actual}"
-    return "\n" + str(_own_prefix(f"{finding.message}\n{sides}"))
+    return "\n" + str(_own_prefix(f"The run recorded: {finding.message}\n{sides}"))

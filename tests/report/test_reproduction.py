@@ -85,6 +85,35 @@ def test_time_and_changes_by_the_kit_are_steps() -> None:
     assert "await redis.execute_command('DEL', 'bullmq-repro:q:1:lock')" in deleted
 
 
+ITERATION = "repeat:s:1795486835898"
+SCHEDULED = msgspec.structs.replace(
+    call("queue.upsertJobScheduler", id="s", repeat={"every": 9000}, name="s", data_raw="{}", opts={}),
+    client=json.dumps({"job": {"id": ITERATION, "name": "s"}}),
+)
+
+
+@pytest.mark.parametrize("operation", ["queue.getJob", "job.promote"])
+def test_an_id_that_contains_the_time_of_the_run_is_taken_from_the_answer(operation: str) -> None:
+    written = script_of(OPENED, SCHEDULED, call(operation, job=ITERATION))
+    assert ("getJob(ANSWERS[2].id)" if operation == "queue.getJob" else "on_job(queue_1, ANSWERS[2].id, ") in written
+
+
+def test_where_no_script_can_take_it_from_there_the_steps_are_said_in_words() -> None:
+    within = call("queue.add", name="n", data_raw="{}", opts={"jobId": ITERATION})
+    assert "# With your client, " in script_of(OPENED, SCHEDULED, within)
+    read = call("queue.getJob", job=ITERATION)
+    assert "# With your client, " in script_of(OPENED, SCHEDULED, read, folder="rust-official")
+    other = call("queue.getJob", job="repeat:t:1795486835898")
+    assert "queue_1.getJob('repeat:t:1795486835898')" in script_of(OPENED, SCHEDULED, other)
+
+
+def test_a_finding_about_commands_is_shown_by_the_commands() -> None:
+    assert "monitor" not in script_of(OPENED, ADDED)
+    written = script_of(OPENED, ADDED, source="traffic")
+    ast.parse(written)
+    assert written.index("ensure_future(listen(ready))") < written.index("queue_1.add(") < written.index("*(command[")
+
+
 @pytest.mark.parametrize(
     "step",
     [
@@ -93,6 +122,7 @@ def test_time_and_changes_by_the_kit_are_steps() -> None:
         call("queue.add", name="n", data_raw="1e999", opts={}),
         StepRecord(by="kit", do="clock", args={"ms": 3_600_000}),
         StepRecord(by="both", do="open", on="worker-2", args={"role": "worker", "processor": "steps"}),
+        StepRecord(by="both", do="queue.pause", on="queue-7"),  # whose opening was not kept
     ],
 )
 def test_what_no_script_can_do_is_said_in_words(step: StepRecord) -> None:
