@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any, Generic, Literal, TypeVar, cast
 
@@ -90,6 +90,7 @@ class Transcript:
         """The call that a scenario wanted to be refused, and that was not."""
         self._broken_begun_s = 0.0
         self._silent = 0
+        self._not_compared = 0
         self._of_thread = threading.local()
 
     @property
@@ -101,6 +102,8 @@ class Transcript:
         """Record an answer; as a step, unless the scenario is only polling."""
         if getattr(self._of_thread, "unheard", False):
             return
+        if self._not_compared:
+            call = replace(call, unanswered=True)
         if call.by == "self":
             self._remember(call)
         aside: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
@@ -139,6 +142,15 @@ class Transcript:
             yield
         finally:
             self._silent -= 1
+
+    @contextmanager
+    def not_compared(self) -> Iterator[None]:
+        """What is answered inside is no two clients' same: it runs down, or is drawn. A step all the same."""
+        self._not_compared += 1
+        try:
+            yield
+        finally:
+            self._not_compared -= 1
 
     @contextmanager
     def unheard(self) -> Iterator[None]:

@@ -154,6 +154,16 @@ def test_the_delay_of_a_job_that_is_no_schedulers_is_always_compared() -> None:
 # The transcript.
 
 
+def test_what_runs_down_is_a_step_that_nobody_compares() -> None:
+    oracle, client = participant(), participant()
+    for side, left_ms in ((oracle, 59_994), (client, 59_998)):
+        with side.transcript.not_compared():
+            side.transcript.note(RecordedCall("queue.getRateLimitTtl", "ok", {"count": left_ms}))
+        side.transcript.note(RecordedCall("queue.count", "ok", {"count": left_ms}))
+    assert [call.op for call in client.transcript.calls] == ["queue.getRateLimitTtl", "queue.count"]
+    assert [found.where for found in compare_answers(oracle, client)] == ["answer.queue.count.count"]
+
+
 def test_nothing_is_noted_while_a_scenario_polls() -> None:
     transcript = Transcript()
     transcript.note(RecordedCall("queue.add", "ok", {"id": "1"}))
