@@ -36,7 +36,7 @@ SETTLE_SECONDS = 2
 """How long a script lets a worker go on where the scenario waited for something."""
 
 _ITERATION_ID = re.compile(r'"id": ?"(?P<id>repeat:[^"]+:\d{12,14})"')
-"""The id of a scheduler's job in a recorded answer. It contains the time of the run, and so is another one each time."""
+"""The id of a scheduler's job in a recorded answer. It contains the time of the run, and so is another each time."""
 
 FOLDERS: Mapping[str, str] = {"node": "conformance.node_harness", "reference": "conformance.reference_impl"}
 """Packages that hold `reproduction.toml`, where that is no folder of `conformance/clients`."""
