@@ -103,9 +103,9 @@ class ClientBuild:
                 f"{self.kind} {self.client!r} is built with {self.tool.program}, which is not on the PATH",
                 hint=self.tool.hint,
             )
-        work = cache_folder() / f"build-{self.step.toolchain}"
+        work = self._work
         work.mkdir(parents=True, exist_ok=True)
-        # Builds share what they compile, so that only one may be under way.
+        # Builds in one folder share what they compile, so that only one may be under way.
         with exclusive_lock(
             work.parent / f".{work.name}.lock", on_wait=lambda: announce("waiting for another build ...")
         ):
@@ -115,6 +115,11 @@ class ClientBuild:
                 )
                 self._run(work)
                 self._keep(work / self.step.program, program)
+
+    @property
+    def _work(self) -> Path:
+        """Where it is compiled: clients of one language share it, and a part of the kit waits for none of them."""
+        return cache_folder() / f"build-{self.step.toolchain if self.kind == 'client' else self.client}"
 
     def _run(self, work: Path) -> None:
         command = [word.format(work=work) for word in self.step.command]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -16,7 +17,7 @@ from conformance.environment.client_builds import BUILD_TOOLS, BuildStep, BuildT
 from conformance.environment.clients import ClientFile, Toolchain, client_entries, client_folders
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.upstream.node import NodeBinary
-from conformance.upstream.package import BullMQPackage
+from conformance.upstream.package import BullMQPackage, exclusive_lock
 
 BUILDER = """
 import shutil, sys
@@ -80,6 +81,22 @@ def test_another_lock_or_another_command_is_another_build(build: ClientBuild) ->
     other = msgspec.structs.replace(build.step, command=("true",))
     (build.folder / "lock").write_text("pinned")
     assert ClientBuild("copied", build.folder, other).program != program
+
+
+def test_a_part_of_the_kit_does_not_wait_for_the_build_of_a_client(build: ClientBuild, cache: Path) -> None:
+    class Waits(Exception):
+        pass
+
+    def announce(line: str) -> None:
+        if line.startswith("waiting"):
+            raise Waits
+
+    cache.mkdir()
+    with exclusive_lock(cache / ".build-copying.lock", on_wait=lambda: None):
+        with pytest.raises(Waits):
+            build.ensure(announce)
+        replace(build, kind="library").ensure(announce)
+    assert builds(build) == 1
 
 
 def test_a_missing_toolchain_is_one_line_that_says_what_to_install(
