@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from conformance.problems import EnvironmentProblem
 from conformance.reference_impl.errors import BullMQError
+from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts import runner
 from conformance.reference_impl.scripts.runner import OfficialTexts, ScriptTexts
@@ -60,6 +62,92 @@ def test_the_event_loop_goes_on_while_scripts_are_fetched(
     asyncio.run(steps())
     assert len(looked) == 1
     assert looked[0] != threading.main_thread().name
+
+
+class ToldTexts(OfficialTexts):
+    """Says when they are found."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = threading.Event()
+
+    def get(self) -> ScriptTexts:
+        try:
+            return super().get()
+        finally:
+            self.there.set()
+
+
+def test_who_comes_when_the_scripts_are_there_does_not_overtake_who_waited_for_them(
+    connection: dict[str, Any], prefix: str, scripts: ScriptTexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, served, official = threading.Event(), threading.Event(), ToldTexts()
+
+    def slow(**_: Any) -> ScriptTexts:
+        begun.set()
+        assert served.wait(30)
+        return scripts
+
+    monkeypatch.setattr(lua_download, "scripts_without_node", slow)
+    monkeypatch.setattr(runner, "_OFFICIAL", official)
+
+    async def steps() -> None:
+        queue = Queue("q", {"connection": connection, "prefix": prefix})
+        await queue.waitUntilReady()
+        adding = [asyncio.create_task(queue.add("waits", number)) for number in range(20)]
+        await asyncio.to_thread(begun.wait, 30)
+        served.set()
+        assert official.there.wait(30), "the event loop stands still meanwhile: nobody has been told yet"
+        for number in range(20, 60):
+            adding.append(asyncio.create_task(queue.add("comes", number)))
+            await asyncio.sleep(0)
+        assert await data_in_order(adding) == list(range(60))
+        await queue.close()
+
+    asyncio.run(steps())
+
+
+def test_who_comes_after_the_opening_does_not_overtake_who_waited_for_it(
+    connection: dict[str, Any], prefix: str, scripts: ScriptTexts
+) -> None:
+    async def steps() -> None:
+        queue = Queue("q", {"connection": connection, "prefix": prefix}, scripts=scripts)
+        adding = [asyncio.create_task(queue.add("waits", number)) for number in range(300)]
+        await adding[0]
+        adding.append(asyncio.create_task(queue.add("comes", 300)))
+        assert await data_in_order(adding) == list(range(301))
+        await queue.close()
+
+    asyncio.run(steps())
+
+
+async def data_in_order(adding: Iterable[Awaitable[Job]]) -> list[Any]:
+    """What the jobs hold, in the order in which Redis added them."""
+    return [job.data for job in sorted(await asyncio.gather(*adding), key=lambda job: int(job.id or 0))]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_look_that_fails_is_the_error_of_all_who_waited_for_it(
+    connection: dict[str, Any], prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def unreachable(**_: Any) -> ScriptTexts:
+        looked.append(threading.current_thread().name)
+        raise EnvironmentProblem("no registry", hint="try again")
+
+    monkeypatch.setattr(lua_download, "scripts_without_node", unreachable)
+
+    async def steps() -> None:
+        queue = Queue("q", {"connection": connection, "prefix": prefix})
+        await queue.waitUntilReady()
+        adding = [asyncio.create_task(queue.add("a", number)) for number in range(20)]
+        ends = await asyncio.gather(*adding, return_exceptions=True)
+        assert [str(end) for end in ends] == ["no registry — try again"] * 20
+        await queue.close()
+
+    asyncio.run(steps())
+    assert len(looked) == 1, "each look may take as long as a network does"
 
 
 @pytest.mark.usefixtures("fresh")

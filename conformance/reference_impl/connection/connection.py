@@ -91,6 +91,7 @@ class Connection:
         self._checked = False
         self._opening = opening
         self._preparing = asyncio.Lock()
+        self._unprepared = 0
         self._watch = watch
         is_cluster = address.mode == "cluster"
         accepted = name if name is not None and _NAME.fullmatch(name) else None
@@ -112,15 +113,20 @@ class Connection:
 
         Raises BullMQError where the server is too old, a redis error where there is none.
         """
-        if self._checked and self._opening is None:
+        # Who came before may still wait for the lock, which lets one go on in each turn of the event loop.
+        if self._checked and self._opening is None and not self._unprepared:
             return
-        # Without the lock several first commands would each do the opening.
-        async with self._preparing:
-            if not self._checked:
-                await self._look_at_server()
-            if self._opening is not None:
-                await self._opening()
-                self._opening = None
+        self._unprepared += 1
+        try:
+            # Without the lock several first commands would each do the opening.
+            async with self._preparing:
+                if not self._checked:
+                    await self._look_at_server()
+                if self._opening is not None:
+                    await self._opening()
+                    self._opening = None
+        finally:
+            self._unprepared -= 1
 
     async def _look_at_server(self) -> None:
         info = await self.at_once("INFO")

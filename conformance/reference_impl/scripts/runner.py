@@ -124,11 +124,20 @@ class ScriptRunner:
         self._scripts: ScriptTexts = {} if scripts is None else scripts
         self._has_texts = scripts is not None
         self._finding: asyncio.Task[ScriptTexts] | None = None
+        self._without_texts = 0
+        self._sent: set[str] = set()
 
     async def run(self, call: EvalCommand) -> Any:
-        """Run one script and return its raw reply. After NOSCRIPT the same call is sent with the full text."""
-        if not self._has_texts:
+        """Run one script and return its raw reply. After NOSCRIPT the same call is sent with the full text.
+
+        The first call of each script has the full text in any case, as Node's has: were it refused with NOSCRIPT and
+        sent again, calls that came after it could overtake it.
+        """
+        if not self._has_texts or self._without_texts:
             await self._find_texts()
+        if call.name not in self._sent:
+            self._sent.add(call.name)
+            return await self.connection.command(*self._by_text(call))
         try:
             return await self.connection.command(*self._by_digest(call))
         except NoScriptError:
@@ -161,7 +170,7 @@ class ScriptRunner:
 
     async def _load_missing(self, calls: Sequence[EvalCommand]) -> None:
         """Load beforehand: that keeps the order of the calls, which resending them one by one would not."""
-        if not self._has_texts:
+        if not self._has_texts or self._without_texts:
             await self._find_texts()
         needed = {call.name: self._scripts[call.name] for call in calls}
         if not needed:
@@ -173,16 +182,29 @@ class ScriptRunner:
 
     async def _find_texts(self) -> None:
         """Look for the official scripts in a thread; all calls wait for the same look, and go on in their order."""
-        if _OFFICIAL.found is None:
-            if self._finding is None:
-                self._finding = asyncio.create_task(asyncio.to_thread(official_scripts))
-            try:
-                # Shielded: one call that is cancelled must not take the others along.
-                await asyncio.shield(self._finding)
-            except Problem as problem:
-                self._finding = None
-                raise BullMQError(str(problem)) from problem
-        self._scripts, self._has_texts = official_scripts(), True
+        if _OFFICIAL.found is not None and not self._without_texts:
+            self._scripts, self._has_texts = _OFFICIAL.found, True
+            return
+        # Each has a future of its own: one that is cancelled must not take the others along. It is settled after those
+        # of all who came before, also where the scripts are there by now: nobody overtakes.
+        told = asyncio.get_running_loop().create_future()
+        look = self._look()
+        look.add_done_callback(lambda _: None if told.done() else told.set_result(None))
+        self._without_texts += 1
+        try:
+            await told
+            self._scripts, self._has_texts = look.result(), True
+        except Problem as problem:
+            raise BullMQError(str(problem)) from problem
+        finally:
+            self._without_texts -= 1
+
+    def _look(self) -> asyncio.Task[ScriptTexts]:
+        """The look that is under way; another one where there is none, or the last one failed."""
+        look = self._finding
+        if look is None or (look.done() and (look.cancelled() or look.exception() is not None)):
+            look = self._finding = asyncio.create_task(asyncio.to_thread(official_scripts))
+        return look
 
     def _by_digest(self, call: EvalCommand) -> Command:
         return ("EVALSHA", self._script(call).sha1, len(call.keys), *call.keys, *call.arguments)
