@@ -34,7 +34,10 @@ Announce = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedOptions:
-    """What is measured. `rounds`: those that count, after one that warms up; `at_least`: bounds by measure."""
+    """What is measured. `rounds`: those that count, after one that warms up; `at_least`: bounds by measure.
+
+    A round that came to no number is played again; there are at most twice as many as there should be.
+    """
 
     measures: Sequence[SpeedMeasure]
     rounds: int = 5
@@ -49,6 +52,10 @@ class _Taken:
     pairs: list[tuple[float, float]] = field(default_factory=list)
     state: MeasureState = "measured"
     reasons: list[str] = field(default_factory=list)
+
+    def lacks(self, rounds: int) -> bool:
+        """Whether another round may tell more."""
+        return self.state == "measured" and len(self.pairs) < rounds
 
     def not_declared(self, reason: str) -> None:
         """The client does not do it at all."""
@@ -99,14 +106,16 @@ def _peers(environment: Environment) -> Iterator[tuple[SpeedPeer, SpeedPeer]]:
 
 def _all_rounds(client: SpeedPeer, oracle: SpeedPeer, options: SpeedOptions, announce: Announce) -> dict[str, _Taken]:
     taken: defaultdict[str, _Taken] = defaultdict(_Taken)
-    for number in range(options.rounds + 1):
-        announce(f"round {number} of {options.rounds}" if number else "warming up")
+    for number in range(2 * options.rounds + 1):
+        open_measures = [each for each in options.measures if taken[each.name].lacks(options.rounds)]
+        if not open_measures:
+            break
+        again = f", once more: {', '.join(each.name for each in open_measures)}" if number > options.rounds else ""
+        announce(f"round {number} of {options.rounds}{again}" if number else "warming up")
         # Each begins every other time: what the first one leaves behind, in caches and memory, serves the second.
         order = (client, oracle) if number % 2 else (oracle, client)
-        for measure in options.measures:
-            found = taken[measure.name]
-            if found.state == "measured":
-                _take(measure, order, options.jobs, found, counted=number > 0)
+        for measure in open_measures:
+            _take(measure, order, options.jobs, taken[measure.name], counted=number > 0)
     return taken
 
 

@@ -142,14 +142,19 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing(
 def test_a_start_that_hangs_ends_at_the_deadline(
     make_program: MakeProgram, announced: Announced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local, "START_DEADLINE_S", 0.3)
     body = '[ "$1" = --version ] && { echo "Redis server v=7.2.0"; exit; }; echo thinking; exec sleep 1000'
     program = make_program("redis-server", body)
-    with (
-        pytest.raises(EnvironmentProblem, match=r"did not answer on port \d+ within 0.3 s(.|\n)*thinking"),
-        open_server(f"binary:{program}", announce=announced.append),
-    ):
-        pass
+    # A busy machine lets the program say nothing for a while.
+    for deadline_s in (0.3, 3, 30):
+        monkeypatch.setattr(local, "START_DEADLINE_S", deadline_s)
+        with (
+            pytest.raises(EnvironmentProblem, match=rf"did not answer on port \d+ within {deadline_s} s") as caught,
+            open_server(f"binary:{program}", announce=announced.append),
+        ):
+            pass
+        if "thinking" in str(caught.value):
+            return
+    pytest.fail(f"the end of its log is not shown: {caught.value}")
 
 
 def ports_in_turn(monkeypatch: pytest.MonkeyPatch, ports: Iterable[int]) -> None:
