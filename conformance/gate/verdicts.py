@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from conformance.findings import Finding
@@ -58,23 +59,14 @@ def make_record(
 ) -> ScenarioRecord:
     """The scenario's line. What is only a warning about somebody else's requirement is no verdict on this scenario."""
     verdicts = _verdicts(scenario, result, ledger)
-    failing = [finding for finding in result.findings if verdict_of(finding, ledger) == "fail"]
-    excused = excuse(failing, known, scenario_id(item))
-    if excused and not result.reached_end:
-        excused |= {name: NOT_REACHED for name, verdict in verdicts.items() if verdict in UNFINISHED}
-    return ScenarioRecord(
+    plain = ScenarioRecord(
         id=scenario_id(item),
         title=scenario.title,
         area=area_of(item),
         tier=tier_of_item(item, scenario),
-        verdict=worst(
-            verdict
-            for name, verdict in verdicts.items()
-            if name not in excused and not (verdict == "warn" and name not in scenario.requirements)
-        ),
+        verdict=worst(verdicts.values()),
         requirements=verdicts,
         findings=result.findings,
-        known=excused,
         reason=result.error or result.changed or result.unsupported or result.inconclusive or result.given_up,
         timings_ms={name: round(spent, 3) for name, spent in result.timings_ms.items()},
         reproduce=reproduce_line(scenario_id(item), config),
@@ -83,6 +75,23 @@ def make_record(
         about=list(scenario.requirements),
         steps=result.steps,
     )
+    return with_excuses(plain, known, ledger, reached_end=result.reached_end)
+
+
+def with_excuses(
+    record: ScenarioRecord, known: Collection[KnownFailure], ledger: Ledger, *, reached_end: bool
+) -> ScenarioRecord:
+    """The scenario's line where these failures are known. `reached_end`: it was not cut short."""
+    failing = [finding for finding in record.findings if verdict_of(finding, ledger) == "fail"]
+    excused = excuse(failing, known, record.id)
+    if excused and not reached_end:
+        excused |= {name: NOT_REACHED for name, verdict in record.requirements.items() if verdict in UNFINISHED}
+    counting = (
+        verdict
+        for name, verdict in record.requirements.items()
+        if name not in excused and not (verdict == "warn" and name not in record.about)
+    )
+    return msgspec.structs.replace(record, verdict=worst(counting), known=excused)
 
 
 def _verdicts(scenario: Scenario, result: TrialResult, ledger: Ledger) -> dict[str, Verdict]:

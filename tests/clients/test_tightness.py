@@ -1,0 +1,150 @@
+"""Whether a superfluous entry of a list of known failures is noticed, and only such a one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from conformance.findings import Finding
+from conformance.gate.known import KnownFailure
+from conformance.gate.records import ScenarioRecord, Verdict, encode
+from conformance.gate.verdicts import with_excuses
+from conformance.ledger.loader import load_ledger
+from conformance.report.run_file import Run
+from tests.report.sample_runs import finding, footer, header, party, scenario
+
+from . import tightness
+from .tightness import complaints, exit_code_with
+
+LEDGER = load_ledger("5.62.0")
+LIMIT, SIZE, PAUSED = "add.priority.limit", "add.size-limit", "pause.moves-wait"
+WARNS = "job.hash.json-text"
+PRODUCES = party(ops=["queue.add", "queue.addBulk"], capabilities=["clock"])
+
+
+def known(requirement: str, **more: str | bool) -> KnownFailure:
+    return msgspec.convert({"requirement": requirement, "reason": "seen by hand", **more}, KnownFailure)
+
+
+def against(requirement: str, where: str = "answer") -> Finding:
+    return finding(requirement, where, "error invalid-argument", "ok", kind="accepted", severity="wrong-behaviour")
+
+
+def found(name: str, *findings: Finding, **changes: object) -> ScenarioRecord:
+    verdicts: dict[str, Verdict] = {each.requirement: "fail" for each in findings}
+    return msgspec.structs.replace(
+        scenario(name, "fail"), requirements=verdicts, about=list(verdicts), findings=list(findings), **changes
+    )
+
+
+def run_of(*scenarios: ScenarioRecord, **options: object) -> Run:
+    """A run to its end; `--min-decided`, because no profile is whole in so few scenarios."""
+    asked = {"min_decided": "0", **options}
+    begun = header(client=PRODUCES, planned=len(scenarios), options=asked)
+    return Run(header=begun, scenarios=tuple(scenarios), footer=footer())
+
+
+TWO = run_of(found("add/limit", against(LIMIT)), found("add/size", against(SIZE), against(SIZE, "job.opts")))
+
+
+def test_a_list_each_of_whose_entries_is_needed_is_tight() -> None:
+    tight = [known(LIMIT), known(SIZE)]
+    assert exit_code_with(TWO, tight, LEDGER) == 0
+    assert exit_code_with(TWO, tight[:1], LEDGER) == 1
+    assert exit_code_with(TWO, tight[1:], LEDGER) == 1
+    assert list(complaints([TWO], tight, LEDGER)) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "superfluous"),
+    [
+        pytest.param([known(LIMIT), known(SIZE), known(SIZE)], [2, 3], id="the same twice"),
+        pytest.param([known(LIMIT), known(SIZE), known(SIZE, where="answer")], [3], id="within a wider one"),
+        pytest.param([known(LIMIT), known(LIMIT, scenario="add/limit"), known(SIZE)], [1, 2], id="of one scenario"),
+        pytest.param([known(LIMIT), known(SIZE, where="answer"), known(SIZE, where="job.*")], [], id="by parts"),
+    ],
+)
+def test_what_another_entry_excuses_as_well_is_named(entries: list[KnownFailure], superfluous: list[int]) -> None:
+    said = list(complaints([TWO], entries, LEDGER))
+    assert [int(sentence.split()[1]) for sentence in said] == superfluous
+    assert all("can be taken away" in sentence for sentence in said)
+
+
+def test_an_entry_that_one_of_several_runs_needs_is_needed() -> None:
+    core, full = run_of(found("add/limit", against(LIMIT))), TWO
+    entries = [known(LIMIT), known(SIZE)]
+    assert list(complaints([core, full], entries, LEDGER)) == []
+    assert list(complaints([core], entries, LEDGER)) == [f"entry 2 can be taken away: {SIZE}"]
+
+
+def test_a_race_that_was_not_met_is_no_fault_and_one_that_was_has_to_be_needed() -> None:
+    entries = [known(LIMIT), known(SIZE), known(PAUSED, sometimes=True)]
+    assert list(complaints([TWO], entries, LEDGER)) == []
+    met_twice = [known(LIMIT), known(SIZE), known(SIZE, where="answer", sometimes=True)]
+    assert list(complaints([TWO], met_twice, LEDGER)) == [f"entry 3 can be taken away: {SIZE} (where 'answer')"]
+
+
+def test_what_only_warns_needs_no_entry() -> None:
+    warned = found("add/options", against(WARNS, "job.opts"))
+    assert LEDGER.row(WARNS).level == "SHOULD"
+    entries = [known(LIMIT), known(SIZE), known(WARNS)]
+    said = list(complaints([run_of(*TWO.scenarios, warned)], entries, LEDGER))
+    assert said == [f"entry 3 can be taken away: {WARNS}"]
+
+
+def test_a_list_that_does_not_hold_is_said() -> None:
+    stale = found("pause/one", against(LIMIT), against(SIZE))
+    passed = msgspec.structs.replace(stale, requirements={**stale.requirements, PAUSED: "pass"})
+    entries = [known(LIMIT), known(SIZE), known(PAUSED)]
+    assert next(complaints([run_of(passed)], entries, LEDGER)) == "with the whole list, run sample ends with 1"
+
+
+def test_what_lies_behind_a_known_failure_counts_as_soon_as_the_entry_is_gone() -> None:
+    """As in the run: what was not reached is excused by whatever ended the scenario, and by nothing else."""
+    stopped = found("add/limit", against(LIMIT))
+    cut = msgspec.structs.replace(stopped, requirements={**stopped.requirements, SIZE: "unchecked"})
+    excused = with_excuses(cut, [known(LIMIT)], LEDGER, reached_end=False)
+    assert excused.known == {LIMIT: "seen by hand", SIZE: "not reached, because of a known failure before it"}
+    run = run_of(excused)
+    assert exit_code_with(run, [known(LIMIT)], LEDGER) == 0
+    assert exit_code_with(run, [], LEDGER) == 1
+
+
+# As a command.
+
+
+@pytest.fixture
+def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    def judged(run: Run, text: str) -> int:
+        (tmp_path / "run.jsonl").write_bytes(
+            b"".join(encode(record) for record in (run.header, *run.scenarios, run.footer) if record)
+        )
+        (tmp_path / "known.toml").write_text(text, "utf-8")
+        monkeypatch.setattr(sys, "argv", ["tightness", str(tmp_path / "known.toml"), str(tmp_path)])
+        return tightness.main()
+
+    return judged
+
+
+ENTRY = '[[known]]\nrequirement = "{}"\nreason = "seen by hand"\n'
+
+
+def test_the_command_ends_with_0_for_a_tight_list_and_with_1_for_another(
+    judge: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judge(TWO, ENTRY.format(LIMIT) + ENTRY.format(SIZE)) == 0
+    assert "2 entries, tight" in capsys.readouterr().out
+    assert judge(TWO, ENTRY.format(LIMIT) + ENTRY.format(SIZE) * 2) == 1
+    assert f"entry 3 can be taken away: {SIZE}\n" in capsys.readouterr().out
+
+
+def test_a_run_that_was_cut_shows_nothing(judge: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    cut = Run(header=TWO.header, scenarios=TWO.scenarios, footer=None)
+    with pytest.raises(SystemExit) as ended:
+        judge(cut, ENTRY.format(LIMIT))
+    assert ended.value.code == 2
+    assert "it has no footer" in capsys.readouterr().err

@@ -1,0 +1,114 @@
+"""Whether a list of known failures says no more than it must: without any one of its entries, a run would fail.
+
+    python -m tests.clients.tightness conformance/clients/python_official/known.toml RUN [RUN ...]
+
+RUN is what `bullmq-conformance run --out RUN` has left, with this list in use. What it recorded is judged anew by the
+gate's own rules, with the whole list and without each of its entries in turn. Ends with 0 where the whole list holds in
+every run and each entry is needed in at least one. An entry that says `sometimes` and met nothing in any of these runs
+is named, and is no fault of the list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from conformance.gate.conclusion import RunEvidence, draw_conclusion
+from conformance.gate.known import KnownFailure, judged_entries, load_known, stale_entries, unmatched_entries
+from conformance.gate.records import RunFooter, ScenarioRecord
+from conformance.gate.verdicts import NOT_REACHED, with_excuses
+from conformance.ledger.loader import Ledger, load_ledger
+from conformance.ledger.profiles import load_profiles
+from conformance.report.run_file import Run, find_run, read_run
+
+HOLDS, FAILS = 0, 1
+NARROWING = ("select", "profile", "handovers", "level")
+"""Options of a run that leave something out, so that it does not judge the whole list."""
+
+
+def exit_code_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> int:
+    """How a run that has come to its end would have ended with this list."""
+    header = run.header
+    scenarios = [_judged_anew(record, entries, ledger) for record in run.scenarios]
+    whole = len(scenarios) >= header.planned and not any(header.options.get(option) for option in NARROWING)
+    judged = judged_entries(entries, scenarios, whole=whole)
+    footer = RunFooter(
+        finished_ms=run.footer.finished_ms if run.footer else header.started_ms,
+        exit_code=HOLDS,
+        verdicts={},
+        stale=stale_entries(judged, scenarios),
+        problems=unmatched_entries(judged, scenarios),
+        stopped=run.footer.stopped if run.footer else "",
+    )
+    levels = {row.id: row.level for row in ledger.values() if row.examined}
+    evidence = RunEvidence(header=header, scenarios=scenarios, footer=footer, levels=levels, profiles=load_profiles())
+    return draw_conclusion(evidence).exit_code
+
+
+def _judged_anew(record: ScenarioRecord, entries: Sequence[KnownFailure], ledger: Ledger) -> ScenarioRecord:
+    if not record.findings:
+        return record
+    return with_excuses(record, entries, ledger, reached_end=NOT_REACHED not in record.known.values())
+
+
+def needed_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Iterator[bool]:
+    """For each entry in turn, whether the run fails without it."""
+    for number in range(len(entries)):
+        others = [entry for other, entry in enumerate(entries) if other != number]
+        yield exit_code_with(run, others, ledger) == FAILS
+
+
+def met_in(run: Run, entry: KnownFailure) -> bool:
+    """Whether anything in the run is what the entry speaks of."""
+    return any(entry.excuses(finding, record.id) for record in run.scenarios for finding in record.findings)
+
+
+def complaints(runs: Sequence[Run], entries: Sequence[KnownFailure], ledger: Ledger) -> Iterator[str]:
+    """What keeps the list from being tight, and whole."""
+    for run in runs:
+        code = exit_code_with(run, entries, ledger)
+        if code != HOLDS:
+            yield f"with the whole list, run {run.header.run} ends with {code}"
+    answers = zip(*(needed_in(run, entries, ledger) for run in runs), strict=True)
+    for number, (entry, needed) in enumerate(zip(entries, answers, strict=True), start=1):
+        met = any(met_in(run, entry) for run in runs)
+        if not any(needed) and (met or not entry.sometimes):
+            yield f"entry {number} can be taken away: {_named(entry)}"
+
+
+def _named(entry: KnownFailure) -> str:
+    narrowed = {"where": entry.where, "message": entry.message, "scenario": entry.scenario}
+    told = ", ".join(f"{name} {value!r}" for name, value in narrowed.items() if value not in ("", "*"))
+    return entry.requirement + (f" ({told})" if told else "")
+
+
+def main() -> int:
+    """Judge the runs, and say what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("list", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
+    options = parser.parse_args()
+    runs = [read_run(find_run(path)) for path in options.runs]
+    for run in runs:
+        if run.footer is None:
+            parser.error(f"run {run.header.run} was cut: it has no footer")
+    oracles = {run.header.oracle.version for run in runs}
+    if len(oracles) > 1:
+        parser.error(f"a list belongs to one oracle, and these runs have {', '.join(sorted(oracles))}")
+    ledger = load_ledger(oracles.pop())
+    entries = load_known(options.list, load_ledger())
+    found = list(complaints(runs, entries, ledger))
+    for sentence in found:
+        print(sentence)
+    for entry in entries:
+        if entry.sometimes and not any(met_in(run, entry) for run in runs):
+            print(f"not met in these runs, as it says of itself: {_named(entry)}")
+    needed = "not tight" if found else "tight: without any one of them, a run ends with 1"
+    print(f"{options.list}: {len(entries)} entries, {needed}")
+    return FAILS if found else HOLDS
+
+
+if __name__ == "__main__":
+    sys.exit(main())
