@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -28,14 +29,26 @@ OWN_ARGUMENTS = frozenset({"prefix", "redis"})
 
 # Steps.
 
+_Step = RecordedCall | KitAct
+
 
 def steps_side_by_side(
     oracle: Transcript, client: Transcript, oracle_prefix: str, client_prefix: str
 ) -> list[StepRecord]:
     """What was done where both took the same steps, each on its own prefix."""
-    pairs = zip_longest(oracle.steps, client.steps)
+    pairs = _side_by_side(list(oracle.steps), list(client.steps))
     # The last steps are those that a finding is about.
     return [_paired(theirs, ours, oracle_prefix, client_prefix) for theirs, ours in pairs][-MOST_STEPS:]
+
+
+def _side_by_side(theirs: list[_Step], ours: list[_Step]) -> Iterator[tuple[_Step | None, _Step | None]]:
+    """The steps with the same number; one of the two alone may have its connection hurt."""
+    left = deque(theirs), deque(ours)
+    while all(left):
+        hurt = tuple(isinstance(side[0], KitAct) and side[0].words[0] == "network" for side in left)
+        takes = (not hurt[1], not hurt[0]) if hurt[0] != hurt[1] else (True, True)
+        yield left[0].popleft() if takes[0] else None, left[1].popleft() if takes[1] else None
+    yield from zip_longest(*left)
 
 
 def steps_in_order(transcripts: Mapping[Role, Transcript], prefix: str) -> list[StepRecord]:
@@ -72,6 +85,8 @@ def _done_by_kit(act: KitAct, prefix: str) -> StepRecord:
         return StepRecord(by="kit", do="clock", args={"ms": int(rest[0])})
     if name == "wait":
         return StepRecord(by="kit", do="wait", args={"what": rest[0]})
+    if name == "network":
+        return StepRecord(by="kit", do="network", args={"what": rest[0]})
     return StepRecord(by="kit", do="redis", args={"words": without_prefix(list(act.words), prefix)})
 
 
@@ -126,7 +141,7 @@ def places_of(finding: Finding) -> list[Place]:
             return []
 
 
-_SEEN_IN_REDIS = ("assertion", "snapshot", "events")
+_SEEN_IN_REDIS = ("assertion", "snapshot", "events", "invariant")
 """Sources of findings about what a client has left in Redis."""
 
 
@@ -171,8 +186,16 @@ class RedisLook:
         return msgspec.structs.replace(finding, **texts)
 
     def _readings(self, finding: Finding) -> list[RedisReading]:
-        exact = self._read_all(places_of(finding))
-        return exact or (self._read_all(_overview(finding.key)) if finding.source in _SEEN_IN_REDIS else [])
+        places = places_of(finding)
+        exact = self._read_all(places)
+        if exact or finding.source not in _SEEN_IN_REDIS:
+            return exact
+        # A broken invariant may be about a key that is not there: that it is not is the finding.
+        missing = [self._missing(key) for key, _ in places] if finding.source == "invariant" else []
+        return [*self._read_all(_overview(finding.key)), *missing]
+
+    def _missing(self, name: str) -> RedisReading:
+        return RedisReading(command=["EXISTS", f"{PREFIX}:{name}"], expected="", actual="0")
 
     def _read_all(self, places: Sequence[Place]) -> list[RedisReading]:
         read = [self._read(place) for place in places]

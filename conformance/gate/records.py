@@ -117,10 +117,10 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
 class StepRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a scenario: a call of both sides or of one, or something that the kit did.
 
-    `do`: the operation; `clock` (`args.ms` pass), `wait` (for what `args.what` says) or `redis` (`args.words`, a
-    command) where it is the kit. `on`: the handle. `args`: of the call, without what each side has for itself (its
-    Redis), and PREFIX where its prefix stood. `oracle`, `client`, `partner`: how it ended on that side, as text; empty
-    where that side took no part.
+    `do`: the operation; `clock` (`args.ms` pass), `wait` (for what `args.what` says), `network` (`args.what` happens
+    between the client and Redis) or `redis` (`args.words`, a command) where it is the kit. `on`: the handle. `args`: of
+    the call, without what each side has for itself (its Redis), and PREFIX where its prefix stood. `oracle`, `client`,
+    `partner`: how it ended on that side, as text; empty where that side took no part.
     """
 
     by: Literal["both", "oracle", "client", "partner", "kit"]

@@ -66,9 +66,10 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class KitAct:
-    """Something that the kit did to a participant between its calls: time passed, or a key of it was changed.
+    """Something that the kit did to a participant between its calls: let time pass, changed a key, hurt the connection.
 
-    `words`: `clock` and ms, `wait` and the sentence that was waited for, or the command that Redis was sent.
+    `words`: `clock` and ms, `wait` and the sentence that was waited for, `network` and what was done to the connection,
+    or the command that Redis was sent.
     """
 
     words: tuple[str, ...]

@@ -61,7 +61,7 @@ class Participant(Caller):
         """
         if self._point.tap is None:
             raise TapMissing(self._point.reason)
-        return ParticipantTap(self._point.tap, self._pending, self.cancellation, self.deeds)
+        return ParticipantTap(self._point.tap, self._pending, self.cancellation, self.deeds, self.transcript)
 
     def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
         """Begin something that takes its time, such as a call that a tap holds, and go on."""

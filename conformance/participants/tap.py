@@ -27,7 +27,7 @@ from conformance.observe.tap.rules import Action, Cut, Delay, Error, Hold, Trigg
 from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
-from conformance.participants.caller import Pending
+from conformance.participants.caller import Pending, Transcript
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
 from conformance.participants.stand_in import Deeds
@@ -93,11 +93,19 @@ TapRuleBlock = AbstractContextManager[HeldCommand]
 class ParticipantTap:
     """The tap of one participant. Whatever is left in force is healed when the scenario ends."""
 
-    def __init__(self, tap: Tap, pending: Sequence[Pending[Any]], cancellation: Cancellation, deeds: Deeds) -> None:
+    def __init__(
+        self,
+        tap: Tap,
+        pending: Sequence[Pending[Any]],
+        cancellation: Cancellation,
+        deeds: Deeds,
+        transcript: Transcript,
+    ) -> None:
         self._tap = tap
         self._pending = pending
         self._cancellation = cancellation
         self._deeds = deeds
+        self._transcript = transcript
 
     # At a command.
 
@@ -125,20 +133,24 @@ class ParticipantTap:
 
     def silence(self) -> AbstractContextManager[None]:
         """Let nothing pass inside the block; afterwards all arrives."""
+        self._note("nothing passes for a while")
         return self._tap.silence()
 
     def outage(self, *, reset: bool = True) -> AbstractContextManager[None]:
         """Cut every connection, and refuse new ones inside the block."""
+        self._note("every connection is cut, and new ones are refused for a while")
         return self._tap.outage(reset=reset)
 
     def slow(
         self, *, latency_ms: float = 0.0, bytes_per_s: float | None = None, chunk_bytes: int | None = None
     ) -> AbstractContextManager[None]:
         """Make the network slow inside the block, in each direction."""
+        self._note("it is slow for a while")
         return self._tap.link(RedisLink(latency_ms=latency_ms, bytes_per_s=bytes_per_s, chunk_bytes=chunk_bytes))
 
     def disconnect(self, *, connection: int | None = None, reset: bool = False) -> None:
         """Cut every connection (or one of them) once, now. The client may connect again."""
+        self._note("every connection is cut" if connection is None else "one connection is cut")
         self._tap.cut(connection, reset=reset)
 
     @contextmanager
@@ -147,6 +159,7 @@ class ParticipantTap:
 
         Inside the block an EVALSHA is answered with NOSCRIPT, until the client has sent that text since the beginning.
         """
+        self._note("Redis seems to have forgotten every script for a while")
         since = self._tap.recording.mark()
         trigger = Trigger(command="EVALSHA", call=None, where=lambda command: self._is_forgotten(command, since))
         with self._tap.when(trigger, Error(NOSCRIPT)):
@@ -205,6 +218,9 @@ class ParticipantTap:
         if WORKER_RUN in self._deeds.stand_in and all(pending.done for pending in self._pending):
             raise _done_by_the_oracle()
 
+    def _note(self, what: str) -> None:
+        self._transcript.act("network", what)
+
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
         """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""
         sent = self._tap.recording.commands(after=since, where=lambda other: other.node == command.node)
@@ -216,6 +232,10 @@ class ParticipantTap:
     def _when(self, action: Action, at: str, moment: RuleMoment) -> Iterator[HeldCommand]:
         is_command = _COMMAND.fullmatch(at) is not None
         script, command = (None, at) if is_command else (_script(at) or None, None)
+        if not isinstance(action, Watch):
+            # What only looks changes nothing, and need not be done again by who repeats the scenario.
+            what = f"{type(action).__name__.lower()} {at or 'a command'}"
+            self._note(f"{what} ({moment.get('phase', 'before-send')})")
         with self._tap.when(Trigger(script=script, command=command, **moment), action) as barrier:
             yield HeldCommand(barrier, self)
 

@@ -118,6 +118,9 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
     steps = [line for number, step in enumerate(taken, start=1) for line in writer.lines(number, step)]
     if not steps:
         raise NotWritable("nothing was recorded")
+    if _works_by_itself(taken[-1]):
+        # What is wrong comes from what it does next: no step of the scenario has waited for that.
+        steps.append(writer.pause(float(SETTLE_SECONDS)))
     client = header.client
     operations = [step.do for step in taken]
     script = writer.render(
@@ -128,7 +131,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         statement=statement_of(cause.finding),
         readings=[_own(reading) for reading in cause.finding.redis],
         traffic=cause.finding.source == "traffic",
-        processors=any(step.args.get("processor") not in (None, "manual") for step in taken),
+        processors=any(_works_by_itself(step) for step in taken),
         uses=lambda *names: any(operation.startswith(names) for operation in operations),
     )
     install = {"version": client.version, "packages": client.packages}
@@ -208,10 +211,21 @@ class _Writer:
     def _of_kit(self, step: StepRecord) -> str:
         if step.do == "redis":
             return self.render(self.language.redis, words=_own_prefix(step.args["words"]))
+        if step.do == "network":
+            raise NotWritable("the network is disturbed")
         milliseconds = step.args["ms"] if step.do == "clock" else SETTLE_SECONDS * 1000
         if milliseconds > LONGEST_WAIT_MS:
             raise NotWritable(f"{milliseconds} ms pass")
-        return self.render(self.language.start, seconds=milliseconds / 1000)
+        return self.pause(milliseconds / 1000)
+
+    def pause(self, seconds: float) -> str:
+        """The line that lets time pass."""
+        return self.render(self.language.start, seconds=seconds)
+
+
+def _works_by_itself(step: StepRecord) -> bool:
+    """Whether the step opens a worker that fetches jobs without being told to."""
+    return step.args.get("processor") not in (None, "manual")
 
 
 def variable(handle: str) -> str:

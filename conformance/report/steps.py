@@ -35,6 +35,8 @@ def step_line(step: StepRecord) -> str:
         return f"{step.args['ms']} ms pass"
     if step.do == "wait":
         return f"wait until {step.args['what']}"
+    if step.do == "network":
+        return f"between the client and Redis: {step.args['what']}"
     if step.do == "redis":
         return f"the kit itself sends: {shlex.join(map(str, step.args['words']))}"
     arguments = ", ".join(f"{name}={_value(value)}" for name, value in step.args.items() if not _is_nothing(value))

@@ -285,6 +285,7 @@ def test_locks_and_the_stalled_check(bench: Bench) -> None:
         (queue.Add(name="n", data_raw="NaN"), "q", "invalid-argument"),
         (queue.Add(name="n", opts={"parent": {"id": "x", "queue": "none:q"}}), "q", "missing-parent"),
         (flow.UpsertJobScheduler(id="s", repeat={}), "q", "invalid-argument"),
+        (flow.UpsertJobScheduler(id="s", repeat={"pattern": "* * * * *", "tz": "No/Where"}), "q", "invalid-argument"),
         (queue.Pause(), "nobody", "invalid-argument"),
         (queue.Pause(), "w", "invalid-argument"),
     ],

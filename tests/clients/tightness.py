@@ -2,10 +2,10 @@
 
     python -m tests.clients.tightness conformance/clients/python_official/known.toml RUN [RUN ...]
 
-RUN is what `bullmq-conformance run --out RUN` has left, with this list in use. What it recorded is judged anew by the
-gate's own rules, with the whole list and without each of its entries in turn. Ends with 0 where the whole list holds in
-every run and each entry is needed in at least one. An entry that says `sometimes` and met nothing in any of these runs
-is named, and is no fault of the list.
+RUN is what `bullmq-conformance run --out RUN` has left, with this list or with none. What it recorded is judged anew by
+the gate's own rules, with the whole list and without each of its entries in turn. Ends with 0 where the whole list
+holds in every run and each entry is needed in at least one. An entry that says `sometimes` and met nothing in any of
+these runs is named, and is no fault of the list.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from conformance.gate.conclusion import RunEvidence, draw_conclusion
 from conformance.gate.known import KnownFailure, judged_entries, load_known, stale_entries, unmatched_entries
 from conformance.gate.records import RunFooter, ScenarioRecord
-from conformance.gate.verdicts import NOT_REACHED, with_excuses
+from conformance.gate.verdicts import NOT_REACHED, UNFINISHED, with_excuses
 from conformance.ledger.loader import Ledger, load_ledger
 from conformance.ledger.profiles import load_profiles
 from conformance.report.run_file import Run, find_run, read_run
@@ -50,7 +50,19 @@ def exit_code_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) ->
 def _judged_anew(record: ScenarioRecord, entries: Sequence[KnownFailure], ledger: Ledger) -> ScenarioRecord:
     if not record.findings:
         return record
-    return with_excuses(record, entries, ledger, reached_end=NOT_REACHED not in record.known.values())
+    return with_excuses(record, entries, ledger, reached_end=_reached_end(record))
+
+
+def _reached_end(record: ScenarioRecord) -> bool:
+    """Whether it ran to its end: said where something was known; else what was left unfinished tells.
+
+    What is not compared because one side alone has a job is unfinished, too, and yet the scenario may have ended.
+    """
+    if record.known:
+        return NOT_REACHED not in record.known.values()
+    one_sided = any(found.kind in ("missing-job", "extra-job") for found in record.findings)
+    stopped = record.reason or not one_sided or any(found.source == "assertion" for found in record.findings)
+    return not (stopped and any(verdict in UNFINISHED for verdict in record.requirements.values()))
 
 
 def needed_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Iterator[bool]:

@@ -149,6 +149,21 @@ def test_a_key_that_neither_side_has_is_not_shown(server: RedisInstance) -> None
         assert look.with_readings([finding("lock", "q:1")])[0].redis == []
 
 
+def test_that_a_key_is_not_there_is_shown_where_that_breaks_an_invariant(server: RedisInstance) -> None:
+    found = finding("invariant.base-marker", "q:marker", place="marker.base", source="invariant")
+    with server.connect() as redis:
+        side = Names(server.fresh_prefix())
+        redis.lpush(f"{side.prefix}:q:wait", "1")
+        [shown] = RedisLook(redis, None, side).with_readings([found])
+        assert [(" ".join(reading.command), reading.actual) for reading in shown.redis] == [
+            ("LRANGE <prefix>:q:wait 0 -1", '["1"]'),
+            ("EXISTS <prefix>:q:marker", "0"),
+        ]
+        redis.zadd(f"{side.prefix}:q:marker", {"0": 0})
+        [shown] = RedisLook(redis, None, side).with_readings([found])
+        assert [reading.command[0] for reading in shown.redis] == ["ZRANGE"]
+
+
 @pytest.mark.parametrize(
     ("found", "commands"),
     [

@@ -44,6 +44,13 @@ def test_one_participant_is_hurt_alone(bench_of: BenchOf, mini: MiniatureDrivers
     assert evidence.error == ""
 
 
+def test_a_finding_tells_what_was_done_to_the_connection(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
+    evidence = tried(IS_HURT_ALONE, bench_of(mini(), mini()))
+    told = [step.args["what"] for step in evidence.steps if step.do == "network"]
+    assert [step.by for step in evidence.steps if step.do == "queue.pause"] == ["both"]
+    assert told == ["every connection is cut, and new ones are refused for a while"]
+
+
 def test_a_command_that_never_comes_is_shown_with_what_came(bench_of: BenchOf, mini: MiniatureDrivers) -> None:
     evidence = tried(WAITS_IN_VAIN, bench_of(mini(), mini()))
     assert "expected within 50 ms, got call 1 of LPUSH, before-send: reached 0 of 1 times" in evidence.error

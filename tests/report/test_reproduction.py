@@ -19,6 +19,7 @@ from conformance.report.bug_report import bug_reports, file_name, render_bug_rep
 from conformance.report.causes import Cause
 from conformance.report.json_summary import document
 from conformance.report.reproduction import (
+    SETTLE_SECONDS,
     NotWritable,
     javascript_literal,
     language_of,
@@ -85,6 +86,19 @@ def test_time_and_changes_by_the_kit_are_steps() -> None:
     assert "await redis.execute_command('DEL', 'bullmq-repro:q:1:lock')" in deleted
 
 
+def worker_opened(processor: str) -> StepRecord:
+    args = {"role": "worker", "queue": "q", "processor": processor, "processor_args": {}, "options": {}}
+    return StepRecord(by="both", do="open", on="worker-2", args=args)
+
+
+def test_a_worker_that_is_opened_last_is_given_time_for_what_it_does() -> None:
+    waits = f"await asyncio.sleep({SETTLE_SECONDS}.0)"
+    written = script_of(OPENED, worker_opened("noop"))
+    assert written.index("worker_2 = opened(") < written.index(waits)
+    assert waits not in script_of(OPENED, worker_opened("manual"))
+    assert waits not in script_of(OPENED, worker_opened("noop"), ADDED)
+
+
 ITERATION = "repeat:s:1795486835898"
 SCHEDULED = msgspec.structs.replace(
     call("queue.upsertJobScheduler", id="s", repeat={"every": 9000}, name="s", data_raw="{}", opts={}),
@@ -121,6 +135,7 @@ def test_a_finding_about_commands_is_shown_by_the_commands() -> None:
         call("queue.add", name="n", data_raw="no JSON", opts={}),
         call("queue.add", name="n", data_raw="1e999", opts={}),
         StepRecord(by="kit", do="clock", args={"ms": 3_600_000}),
+        StepRecord(by="kit", do="network", args={"what": "hold moveToActive (after-execute)"}),
         StepRecord(by="both", do="open", on="worker-2", args={"role": "worker", "processor": "steps"}),
         StepRecord(by="both", do="queue.pause", on="queue-7"),  # whose opening was not kept
     ],
@@ -129,6 +144,14 @@ def test_what_no_script_can_do_is_said_in_words(step: StepRecord) -> None:
     written = script_of(OPENED, step)
     assert "# With your client, on the key prefix bullmq-repro:" in written
     assert '\nredis-cli HGET bullmq-repro:q:1 data\n#   expected  {"n":1}\n#   actual    (nil)' in written
+
+
+@pytest.mark.parametrize("folder", ["", "no-such-client"])
+def test_words_say_what_happens_between_the_client_and_redis_too(folder: str) -> None:
+    held = StepRecord(by="kit", do="network", args={"what": "hold moveToActive (after-execute)"})
+    assert "#   2 between the client and Redis: hold moveToActive (after-execute)\n" in script_of(
+        OPENED, held, folder=folder
+    )
 
 
 @pytest.mark.parametrize("folder", ["", "no-such-client"])

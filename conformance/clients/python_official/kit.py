@@ -18,6 +18,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zoneinfo import ZoneInfoNotFoundError
 
 from bullmq import Job
 from redis.exceptions import (
@@ -205,7 +206,10 @@ def text_of(error: BaseException) -> str:
 
 
 def _refused_an_argument(error: Exception) -> bool:
-    """Whether the client refused an argument. It raises ValueError for its own checks, and so do its codecs."""
+    """Whether the client refused an argument. It raises ValueError for its own checks, and so do its codecs.
+
+    A time zone that there is none of is a KeyError, which comes before anything is sent.
+    """
     if isinstance(error, json.JSONDecodeError) or UNREADABLE.search(str(error)):
         return False
-    return isinstance(error, (ValueError, OverflowError, DataError))
+    return isinstance(error, (ValueError, OverflowError, DataError, ZoneInfoNotFoundError))
