@@ -18,7 +18,7 @@ from conformance.report.run_file import Run
 from tests.report.sample_runs import finding, footer, header, party, scenario
 
 from . import tightness
-from .tightness import complaints, exit_code_with
+from .tightness import Judgement, complaints, judged_with
 
 LEDGER = load_ledger("5.62.0")
 LIMIT, SIZE, PAUSED = "add.priority.limit", "add.size-limit", "pause.moves-wait"
@@ -53,9 +53,9 @@ TWO = run_of(found("add/limit", against(LIMIT)), found("add/size", against(SIZE)
 
 def test_a_list_each_of_whose_entries_is_needed_is_tight() -> None:
     tight = [known(LIMIT), known(SIZE)]
-    assert exit_code_with(TWO, tight, LEDGER) == 0
-    assert exit_code_with(TWO, tight[:1], LEDGER) == 1
-    assert exit_code_with(TWO, tight[1:], LEDGER) == 1
+    assert judged_with(TWO, tight, LEDGER) == Judgement(0, frozenset())
+    assert judged_with(TWO, tight[:1], LEDGER) == Judgement(1, frozenset({SIZE}))
+    assert judged_with(TWO, tight[1:], LEDGER) == Judgement(1, frozenset({LIMIT}))
     assert list(complaints([TWO], tight, LEDGER)) == []
 
 
@@ -103,6 +103,15 @@ def test_a_list_that_does_not_hold_is_said() -> None:
     assert next(complaints([run_of(passed)], entries, LEDGER)) == "with the whole list, run sample ends with 1"
 
 
+def test_a_run_that_fails_anyway_does_not_make_every_entry_needed() -> None:
+    entries = [known(LIMIT), known(LIMIT, where="answer")]
+    assert list(complaints([TWO], entries, LEDGER)) == [
+        f"with the whole list, run sample ends with 1: {SIZE} not excused",
+        f"entry 1 can be taken away: {LIMIT}",
+        f"entry 2 can be taken away: {LIMIT} (where 'answer')",
+    ]
+
+
 def test_what_lies_behind_a_known_failure_counts_as_soon_as_the_entry_is_gone() -> None:
     """As in the run: what was not reached is excused by whatever ended the scenario, and by nothing else."""
     stopped = found("add/limit", against(LIMIT))
@@ -110,8 +119,8 @@ def test_what_lies_behind_a_known_failure_counts_as_soon_as_the_entry_is_gone() 
     excused = with_excuses(cut, [known(LIMIT)], LEDGER, reached_end=False)
     assert excused.known == {LIMIT: "seen by hand", SIZE: "not reached, because of a known failure before it"}
     run = run_of(excused)
-    assert exit_code_with(run, [known(LIMIT)], LEDGER) == 0
-    assert exit_code_with(run, [], LEDGER) == 1
+    assert judged_with(run, [known(LIMIT)], LEDGER).exit_code == 0
+    assert judged_with(run, [], LEDGER).exit_code == 1
 
 
 # As a command.

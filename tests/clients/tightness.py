@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from conformance.gate.conclusion import RunEvidence, draw_conclusion
@@ -28,8 +29,16 @@ NARROWING = ("select", "profile", "handovers", "level")
 """Options of a run that leave something out, so that it does not judge the whole list."""
 
 
-def exit_code_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> int:
-    """How a run that has come to its end would have ended with this list."""
+@dataclass(frozen=True)
+class Judgement:
+    """How a run would have ended with a list. `failing`: the requirements that fail and are not excused."""
+
+    exit_code: int
+    failing: frozenset[str]
+
+
+def judged_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Judgement:
+    """What would have come of a run to its end with this list."""
     header = run.header
     scenarios = [_judged_anew(record, entries, ledger) for record in run.scenarios]
     whole = len(scenarios) >= header.planned and not any(header.options.get(option) for option in NARROWING)
@@ -44,7 +53,8 @@ def exit_code_with(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) ->
     )
     levels = {row.id: row.level for row in ledger.values() if row.examined}
     evidence = RunEvidence(header=header, scenarios=scenarios, footer=footer, levels=levels, profiles=load_profiles())
-    return draw_conclusion(evidence).exit_code
+    failing = {name for name, outcome in evidence.outcomes.items() if outcome.reported == "fail"}
+    return Judgement(draw_conclusion(evidence).exit_code, frozenset(failing))
 
 
 def _judged_anew(record: ScenarioRecord, entries: Sequence[KnownFailure], ledger: Ledger) -> ScenarioRecord:
@@ -66,10 +76,12 @@ def _reached_end(record: ScenarioRecord) -> bool:
 
 
 def needed_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Iterator[bool]:
-    """For each entry in turn, whether the run fails without it."""
+    """For each entry in turn, whether the run fails without it, and where it fails anyway, more of it does."""
+    whole_list = judged_with(run, entries, ledger)
     for number in range(len(entries)):
         others = [entry for other, entry in enumerate(entries) if other != number]
-        yield exit_code_with(run, others, ledger) == FAILS
+        without = judged_with(run, others, ledger)
+        yield without.exit_code == FAILS and without.failing > whole_list.failing
 
 
 def met_in(run: Run, entry: KnownFailure) -> bool:
@@ -80,9 +92,10 @@ def met_in(run: Run, entry: KnownFailure) -> bool:
 def complaints(runs: Sequence[Run], entries: Sequence[KnownFailure], ledger: Ledger) -> Iterator[str]:
     """What keeps the list from being tight, and whole."""
     for run in runs:
-        code = exit_code_with(run, entries, ledger)
-        if code != HOLDS:
-            yield f"with the whole list, run {run.header.run} ends with {code}"
+        judgement = judged_with(run, entries, ledger)
+        if judgement.exit_code != HOLDS:
+            left = f": {', '.join(sorted(judgement.failing))} not excused" if judgement.failing else ""
+            yield f"with the whole list, run {run.header.run} ends with {judgement.exit_code}{left}"
     answers = zip(*(needed_in(run, entries, ledger) for run in runs), strict=True)
     for number, (entry, needed) in enumerate(zip(entries, answers, strict=True), start=1):
         met = any(met_in(run, entry) for run in runs)
