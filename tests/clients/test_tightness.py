@@ -18,7 +18,7 @@ from conformance.report.run_file import Run
 from tests.report.sample_runs import finding, footer, header, party, scenario
 
 from . import tightness
-from .tightness import Judgement, complaints, judged_with
+from .tightness import Judgement, complaints, doubled_in, judged_with
 
 LEDGER = load_ledger("5.62.0")
 LIMIT, SIZE, PAUSED = "add.priority.limit", "add.size-limit", "pause.moves-wait"
@@ -110,6 +110,13 @@ def test_a_run_that_fails_anyway_does_not_make_every_entry_needed() -> None:
         f"entry 1 can be taken away: {LIMIT}",
         f"entry 2 can be taken away: {LIMIT} (where 'answer')",
     ]
+
+
+def test_of_a_part_only_what_it_shows_is_judged() -> None:
+    part = run_of(found("add/limit", against(LIMIT)), select=["add/limit"])
+    tight, doubled = [known(LIMIT), known(SIZE)], known(LIMIT, scenario="add/limit")
+    assert doubled_in(part, tight, LEDGER) == []
+    assert doubled_in(part, [*tight, doubled], LEDGER) == [known(LIMIT), doubled]
 
 
 def test_what_lies_behind_a_known_failure_counts_as_soon_as_the_entry_is_gone() -> None:

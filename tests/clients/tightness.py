@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.findings import Finding
 from conformance.gate.conclusion import RunEvidence, draw_conclusion
 from conformance.gate.known import KnownFailure, judged_entries, load_known, stale_entries, unmatched_entries
 from conformance.gate.records import RunFooter, ScenarioRecord
-from conformance.gate.verdicts import NOT_REACHED, UNFINISHED, with_excuses
+from conformance.gate.verdicts import NOT_REACHED, UNFINISHED, verdict_of, with_excuses
 from conformance.ledger.loader import Ledger, load_ledger
 from conformance.ledger.profiles import load_profiles
 from conformance.report.run_file import Run, find_run, read_run
@@ -82,6 +83,20 @@ def needed_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> Iter
         others = [entry for other, entry in enumerate(entries) if other != number]
         without = judged_with(run, others, ledger)
         yield without.exit_code == FAILS and without.failing > whole_list.failing
+
+
+def doubled_in(run: Run, entries: Sequence[KnownFailure], ledger: Ledger) -> list[KnownFailure]:
+    """Entries that excuse a failure of this run, be it a part, and that are not needed in it beside the others."""
+    return [
+        entry
+        for entry, needed in zip(entries, needed_in(run, entries, ledger), strict=True)
+        if not needed
+        and any(entry.excuses(found, record.id) for record in run.scenarios for found in _failing(record, ledger))
+    ]
+
+
+def _failing(record: ScenarioRecord, ledger: Ledger) -> list[Finding]:
+    return [found for found in record.findings if verdict_of(found, ledger) == "fail"]
 
 
 def met_in(run: Run, entry: KnownFailure) -> bool:
