@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 import pytest
 
-from conformance.driver.connection import DriverConnection
-from conformance.driver.transports import InProcess
 from conformance.environment.clients import Launch, find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
@@ -17,36 +14,15 @@ from conformance.gate.records import Verdict
 from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import requirement_verdicts, unblamed
 from conformance.ledger.loader import load_ledger
-from conformance.mutants.damage import Damage
 from conformance.mutants.matrix import ScenarioCase, all_cases
-from conformance.reference_impl.driver.main import make_server
-from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
 from conformance.servers import RedisInstance
 
-from .limited_driver import limited, parser
+from .limited_in_process import LimitedDriver
 
 ADDS_ONLY = ["--only", "queue.add", "--capabilities", "clock"]
 CLAIMS_NOTHING = ["--hang", "worker.getNextJob"]
 Verdicts = dict[Verdict, dict[str, set[str]]]
 """Rows by verdict, each with the scenarios in which it has that."""
-
-
-@dataclass
-class LimitedDriver(RestartableDriver):
-    """The reference in this process, with limits and Lua damage."""
-
-    limits: tuple[str, ...] = ()
-    filters: tuple[tuple[str, str], ...] = ()
-
-    def living(self) -> DriverConnection:
-        if self.connection is None or not self.connection.alive:
-            damage = Damage("limited")
-            for script, body in self.filters:
-                damage.commands(script, body)
-            scripts: ScriptTexts = damage.scripts(official_scripts())
-            server = limited(make_server(lambda: scripts), parser().parse_args(list(self.limits)))
-            self.connection = InProcess.start(server)
-        return self.connection
 
 
 Tried = Callable[..., Verdicts]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -11,7 +10,6 @@ import pytest
 
 from conformance.driver.errors import OperationUnanswered, OperationUnsupported
 from conformance.environment.clients import Launch
-from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
 from conformance.participants.job_ids import JobIds
 from conformance.participants.marks import Scenario
@@ -20,6 +18,7 @@ from conformance.participants.roles import Assignment, assignments
 from conformance.participants.unanswered import Unsaid
 from conformance.servers import RedisInstance
 
+from .limited_in_process import LimitedDriver
 from .naming_scenarios import (
     ADDS,
     HANDOVER,
@@ -33,9 +32,6 @@ from .naming_scenarios import (
 )
 from .small_scenarios import NOTHING_TO_SAY, keys, summary, tried
 
-REFERENCE = [sys.executable, "-m", "conformance.reference_impl.driver"]
-LIMITED = [sys.executable, "-m", "tests.gate.limited_driver"]
-
 BenchWith = Callable[..., Bench]
 
 
@@ -45,8 +41,8 @@ def bench_with(server: RedisInstance) -> Iterator[BenchWith]:
     with ExitStack() as stack:
 
         def make(*limits: str) -> Bench:
-            oracle, client = Launch("oracle", REFERENCE), Launch("limited", [*LIMITED, *limits])
-            bench = Bench(server, RestartableDriver(oracle, seed=1), RestartableDriver(client, seed=1))
+            oracle = LimitedDriver(Launch("oracle", []), seed=1)
+            bench = Bench(server, oracle, LimitedDriver(Launch("limited", []), seed=1, limits=limits))
             stack.callback(bench.close)
             return bench
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -23,6 +22,7 @@ from conformance.participants.roles import Assignment
 from conformance.participants.stand_in import Deeds
 from conformance.servers import RedisInstance
 
+from .limited_in_process import LimitedDriver
 from .small_scenarios import tried
 
 ADDS = ["--only", "queue.add", "--capabilities", "clock"]
@@ -49,11 +49,9 @@ def limited(server: RedisInstance, toolchain: Toolchain) -> Iterator[LimitedBenc
     with ExitStack() as stack:
 
         def make(*limits: str) -> Bench:
-            client = Launch("limited", [sys.executable, "-m", "tests.gate.limited_driver", *limits])
-            oracle, driver, stand_in = (
-                RestartableDriver(launch, 1) for launch in (toolchain.oracle, client, toolchain.oracle)
-            )
-            bench = Bench(server, oracle, driver, {}, stand_in)
+            client = LimitedDriver(Launch("limited", []), seed=1, limits=limits)
+            oracle, stand_in = RestartableDriver(toolchain.oracle, 1), RestartableDriver(toolchain.oracle, 1)
+            bench = Bench(server, oracle, client, {}, stand_in)
             stack.callback(bench.close)
             return bench
 
