@@ -81,6 +81,7 @@ def run_gate(config: RunConfig, jobs: int) -> int:
 def _pytest_words(config: RunConfig, jobs: int) -> list[str]:
     words = [str(PACKAGE / "scenarios"), "--rootdir", str(PACKAGE), "-c", os.devnull]
     words += ["-p", "no:cacheprovider", "--import-mode=importlib", "--strict-markers"]
+    words += ["-p", "no:hypothesispytest"]  # it imports all of Hypothesis at the end, and no scenario is a property
     words += ["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else ["-p", "no:xdist"]
     return [*words, *words_of(config)]
 

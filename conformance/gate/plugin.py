@@ -49,8 +49,10 @@ from conformance.gate.records import (
 from conformance.gate.repeating import Repeater
 from conformance.gate.selection import (
     NEEDS_A_CLUSTER,
+    area_of,
     is_selected,
     left_out,
+    may_be_selected,
     requirements_not_run,
     running_order,
     scenario_of,
@@ -142,6 +144,20 @@ class GatePlugin:
         self._environment = environment
 
     # Collection.
+
+    def pytest_pycollect_makeitem(
+        self, collector: pytest.Module | pytest.Class, obj: object
+    ) -> list[pytest.Item] | None:
+        """Make no items of a scenario of which the run takes nothing, where nobody is told what was deselected."""
+        scenario = getattr(obj, "scenario", None)
+        if not isinstance(scenario, Scenario) or not self._is_quiet(collector.config):
+            return None
+        name = f"{area_of(collector)}/{scenario.name}"
+        return None if may_be_selected(name, scenario, self.config, load_ledger(self.config.oracle_version)) else []
+
+    def _is_quiet(self, config: pytest.Config) -> bool:
+        """Whether pytest prints nothing: the program has prepared the run, or this is a worker of xdist."""
+        return self._environment is not None or _is_xdist_worker(config)
 
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Take what was selected; slow scenarios first."""

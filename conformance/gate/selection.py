@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -49,9 +50,9 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
     return scenario if isinstance(scenario, Scenario) else None
 
 
-def area_of(item: pytest.Item) -> str:
-    """The area: the module's name without `test_`."""
-    return item.path.stem.removeprefix("test_").replace("_", "-")
+def area_of(node: pytest.Item | pytest.Collector) -> str:
+    """The area of an item or its module: the module's name without `test_`."""
+    return node.path.stem.removeprefix("test_").replace("_", "-")
 
 
 def scenario_id(item: pytest.Item) -> str:
@@ -67,12 +68,23 @@ def is_selected(item: pytest.Item, config: RunConfig, ledger: Ledger) -> bool:
     return not _objections(config, scenario, scenario_id(item), ledger, tier=tier_of_item(item, scenario))
 
 
+def may_be_selected(name: str, scenario: Scenario, config: RunConfig, ledger: Ledger) -> bool:
+    """Whether a run may take a case of this scenario, whatever its parameters are.
+
+    Where it may not, pytest need not make items of its cases: of all scenarios they take longer than a small run.
+    """
+    objections = _objections(config, replace(scenario, cases={}), name, ledger)
+    by_parameters = any(_may_match_a_case(name, pattern) for pattern in config.select)
+    return not [each for each in objections if not (each == OUTSIDE_SELECT and by_parameters)]
+
+
 def tier_of_item(item: pytest.Item, scenario: Scenario) -> Tier:
     """The least tier that plays the scenario with the parameters of this item."""
     return tier_of(scenario, getattr(getattr(item, "callspec", None), "params", {}))
 
 
 NEEDS_A_CLUSTER = "need a Redis Cluster"
+OUTSIDE_SELECT = "outside --select"
 
 
 def _objections(
@@ -95,7 +107,7 @@ def _objections(
         f"below level {config.level}": all(LEVELS.index(row.level) > LEVELS.index(config.level) for row in rows),
         "outside --profile": bool(config.profile) and not _profiles_of(scenario) & set(config.profile),
         "no hand-over": config.handovers and scenario.style != "handover",
-        "outside --select": bool(config.select) and not any(_matches(names, pattern) for pattern in config.select),
+        OUTSIDE_SELECT: bool(config.select) and not any(_matches(names, pattern) for pattern in config.select),
     }
     return [reason for reason, applies in kept_out_by.items() if applies]
 
@@ -141,6 +153,11 @@ def requirements_not_run(config: RunConfig, ledger: Ledger) -> dict[str, str]:
 def _matches(names: Sequence[str], pattern: str) -> bool:
     # Brackets are part of a scenario's id, never a set of characters.
     return any(fnmatchcase(name, pattern.replace("[", "[[]")) for name in names)
+
+
+def _may_match_a_case(name: str, pattern: str) -> bool:
+    """Whether the pattern takes some `name[PARAMETERS]`: a part of it then takes the beginning."""
+    return any(_matches((f"{name}[",), pattern[:end]) for end in range(1, len(pattern) + 1))
 
 
 def running_order(item: pytest.Item) -> int:

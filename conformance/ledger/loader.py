@@ -191,10 +191,10 @@ def load_ledger(version: str = "") -> Ledger:
     Without a version: all rows of all versions, in the words of the pinned one. Raises ValueError, naming the file, for
     a row that is not well-formed.
     """
-    areas, rows = _read_folder(files("conformance.ledger"))
+    areas, rows = _areas_and_rows()
     if version:
-        rows = [row.as_of(version) for row in rows if in_range(version, row.versions)]
-    return Ledger(rows, areas)
+        rows = tuple(row.as_of(version) for row in rows if in_range(version, row.versions))
+    return Ledger(list(rows), areas)
 
 
 @lru_cache(maxsize=1)
@@ -205,7 +205,13 @@ def load_claims() -> dict[str, str]:
     return dict(pairs)
 
 
-def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]]:
+@lru_cache(maxsize=1)
+def _areas_and_rows() -> tuple[dict[str, str], tuple[Requirement, ...]]:
+    """Titles of the areas and all rows: read once, whatever versions are asked for."""
+    return _read_folder(files("conformance.ledger"))
+
+
+def _read_folder(folder: Traversable) -> tuple[dict[str, str], tuple[Requirement, ...]]:
     requirements: list[Requirement] = []
     areas: dict[str, str] = {}
     for path in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -213,4 +219,4 @@ def _read_folder(folder: Traversable) -> tuple[dict[str, str], list[Requirement]
             area = read_yaml(path, AreaFile)
             areas[area.area] = area.title
             requirements += [Requirement(area=area.area, **msgspec.structs.asdict(row)) for row in area.rows]
-    return areas, requirements
+    return areas, tuple(requirements)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import filter as matching
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -60,19 +60,20 @@ def load_operations() -> OperationTable:
 def table_of(entries: Mapping[str, OperationEntry], rows: Iterable[str]) -> OperationTable:
     """The table of these entries over these rows. Raises ValueError for a row or pattern that matches none of them."""
     known = list(rows)
-    about = {op: frozenset(_rows_of(op, entry, known)) for op, entry in entries.items()}
+    # Operations share whole lists of patterns: each pattern is looked for once.
+    found = cache(lambda pattern: tuple(matching(known, pattern)))
+    about = {op: frozenset(_rows_of(op, entry, found)) for op, entry in entries.items()}
     for op, entry in entries.items():
         if entry.row not in about[op]:
             raise ValueError(f"{OPERATIONS_FILE}: the row {entry.row!r} of {op} has to be among those about it")
     return OperationTable({op: entry.row for op, entry in entries.items()}, about)
 
 
-def _rows_of(op: str, entry: OperationEntry, known: list[str]) -> Iterator[str]:
+def _rows_of(op: str, entry: OperationEntry, found: Callable[[str], tuple[str, ...]]) -> Iterator[str]:
     for pattern in _flat(entry.about):
-        found = matching(known, pattern)
-        if not found:
+        if not found(pattern):
             raise ValueError(f"{OPERATIONS_FILE}: {pattern!r} of {op} matches no row")
-        yield from found
+        yield from found(pattern)
 
 
 def _flat(patterns: list[Any]) -> Iterator[str]:

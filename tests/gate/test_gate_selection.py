@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from conformance.gate.options import RunConfig, split_command
 from conformance.gate.selection import (
     all_scenarios,
     area_of,
     is_selected,
+    may_be_selected,
     running_order,
     scenario_id,
     scenario_of,
@@ -68,6 +71,42 @@ def test_an_ordinary_test_is_always_taken() -> None:
 )
 def test_a_scenario_or_a_case_of_it_is_about_some_versions(versions: str, cases: dict[str, str], taken: bool) -> None:
     assert selects(replace(made("a.must"), bullmq=versions, cases=cases), oracle="6.7.0") is taken
+
+
+NAME = "job-hash/the_name"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "may"),
+    [
+        (NAME, True),
+        (f"{NAME}[x-1]", True),
+        ("*[x-1]", True),
+        ("*x-1?", True),
+        (f"{NAME}?x*", True),
+        ("job-hash", True),
+        ("a.m*", True),
+        (f"{NAME}s[x-1]", False),
+        ("a.should", False),
+        ("[x-1]", False),
+        ("", False),
+    ],
+)
+def test_a_scenario_is_left_out_before_it_has_cases_where_no_case_would_be_taken(pattern: str, may: bool) -> None:
+    assert may_be_selected(NAME, made("a.must"), RunConfig(select=[pattern]), levels()) is may
+
+
+def test_what_only_a_case_decides_is_left_to_the_case() -> None:
+    one = replace(made("a.must"), cases={"*": ">=6"})
+    assert may_be_selected(NAME, one, RunConfig(), levels())
+    assert not may_be_selected(NAME, replace(one, bullmq=">=6"), RunConfig(), levels())
+    assert not may_be_selected(NAME, replace(one, tier="full"), RunConfig(), levels())
+
+
+@given(st.lists(st.sampled_from(["*", "?", "[x", "-1]", "the", "_name", "job", "-hash/", "a.", "must", "x"])))
+def test_no_case_that_is_selected_is_left_out_before(parts: list[str]) -> None:
+    one, select = made("a.must"), ["".join(parts)]
+    assert not selects(one, select=select) or may_be_selected(NAME, one, RunConfig(select=select), levels())
 
 
 @pytest.mark.parametrize("scenario_tier", TIERS)

@@ -52,11 +52,13 @@ def a_ledger(*rows: Requirement) -> Ledger:
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ledger]:
     """Loads a ledger from files of the test's own."""
+    read_anew = loader._areas_and_rows.__wrapped__
 
     def load(*, version: str = "", **files: str) -> Ledger:
         for name, text in files.items():
             (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
         monkeypatch.setattr(loader, "files", lambda _package: tmp_path)
+        monkeypatch.setattr(loader, "_areas_and_rows", read_anew)
         return load_ledger.__wrapped__(version)
 
     return load
