@@ -106,6 +106,21 @@ def one(verdict: Verdict, *findings: Finding) -> ScenarioRecord:
     return record({"add.lifo": verdict}, *findings, verdict=verdict)
 
 
+def test_no_items_are_made_of_what_a_run_does_not_take_where_pytest_tells_nobody() -> None:
+    module = SimpleNamespace(path=Path("scenarios/test_add.py"), config=SimpleNamespace())
+
+    def items(plugin: GatePlugin) -> list[pytest.Item] | None:
+        function = SimpleNamespace(scenario=made("add.lifo"))
+        return plugin.pytest_pycollect_makeitem(cast("pytest.Module", module), function)
+
+    plain = GatePlugin(RunConfig(select=["pause"]), [], lambda _text: None)
+    assert items(Run(select=["pause"]).plugin) == []
+    assert items(Run(select=["add.lifo"]).plugin) is None
+    assert items(plain) is None, "pytest itself says how many were deselected"
+    module.config.workerinput = {}
+    assert items(plain) == []
+
+
 def test_a_run_is_a_header_its_scenarios_and_a_footer() -> None:
     before = time.time() * 1000
     run = Run(planned=2, seed=7, tier="smoke")
