@@ -15,7 +15,7 @@ from conformance.participants.expect import Mismatch
 from conformance.participants.names import Names
 from conformance.participants.renamed_keys import key_to_client, rest_to_scenario, value_to_scenario
 from conformance.participants.tokens import TokenNames
-from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER, glob_escaped
+from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER, REPEAT, glob_escaped
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS
 
 _TIME_AND_TTL = """
@@ -228,6 +228,11 @@ class RedisView:
         """HSET of one field; bytes need not be UTF-8."""
         self._tell("HSET", self.key(name), field, value)
         self._redis.hset(self._at(name), field, value)
+
+    def set_score(self, name: str, member: str, score: int) -> None:
+        """ZADD, for example of a job to the place that others before it would have left to it."""
+        self._tell("ZADD", self.key(name), str(score), member)
+        self._redis.zadd(self._at(name), {member if name == REPEAT else self._job(member): score})
 
     def append_event(self, **fields: str | bytes) -> None:
         """XADD of an entry that another client wrote; bytes need not be UTF-8."""

@@ -233,7 +233,7 @@ class Moment:
 
 def zone_named(name: str | None) -> OffsetAt:
     """Find a zone: an IANA name in any case, `utc`, `UTC+3`, or None for the machine's own. Raises UnknownZone."""
-    lowered = (name or "local").lower()
+    lowered = ("local" if name is None else name).lower()
     if lowered in ("local", "system", "default"):
         return _local_offset
     fixed = re.fullmatch(r"utc(?:([+-][0-9]{1,2})(?::([0-9]{2}))?)?|gmt", lowered)

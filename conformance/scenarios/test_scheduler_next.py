@@ -177,3 +177,40 @@ def test_a_parent_in_the_same_queue_goes_with_the_job_of_an_older_option(
     equal(queue.redis.state("parent"), [], "the parent is nowhere")
     equal((queue.redis.exists("parent"), queue.redis.exists("parent:logs")), (False, False), "nothing of it is left")
     equal(queue.redis.exists("de:its"), False, "the id of the child is free")
+
+
+@pytest.mark.parametrize("lost", ["repeat", f"repeat:{LEGACY_KEY}"], ids=["times", "record"])
+@scenario(
+    "scheduler.legacy-repeat",
+    tier="full",
+    bullmq="<6",
+    without={
+        "schedulers": "one half of what the key is was deleted",
+        "packed-arguments": "a job of no key has an empty text for it, also from Node",
+    },
+)
+def test_a_key_of_five_parts_is_lost_while_its_job_waits(client: Participant, lost: str) -> None:
+    """Its job runs, and the times of all keys are as Node leaves them."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("old", repeat={**YEARLY, "key": LEGACY_KEY})
+    queue.add("another", repeat={**YEARLY, "key": "other"})
+    first = next(job for job in queue.redis.members("delayed") if not job.startswith("repeat:other:"))
+    queue.promote(first)
+    queue.redis.delete(lost)
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.state(first), ["completed"], "the job that was there is done")
+
+
+@scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
+def test_a_key_and_that_of_an_older_version_are_there(client: Participant) -> None:
+    """Only the key that the job names goes on."""
+    queue, worker = client.queue(), client.worker()
+    older = f"old:::UTC:{YEARLY['pattern']}"
+    queue.add("old", repeat={**YEARLY, "key": LEGACY_KEY})
+    queue.redis.set_score("repeat", older, START_MS)
+    queue.redis.set_field(f"repeat:{older}", "name", "old")
+    due = queue.redis.score("repeat", LEGACY_KEY)
+    queue.promote(queue.redis.members("delayed")[0])
+    worker.complete(worker.claim_one().id)
+    equal(queue.redis.score("repeat", older), START_MS, "the older key keeps its time")
+    holds((queue.redis.score("repeat", LEGACY_KEY) or 0) > (due or 0), "the other one has the next", seen=due)

@@ -167,8 +167,9 @@ def test_zones() -> None:
     assert zone_named("UTC-9:30")(0) == -9.5 * 3_600_000
     assert zone_named("gmt")(0) == 0
     assert zone_named("EUROPE/BERLIN")(0) == 3_600_000
-    with pytest.raises(UnknownZone):
-        zone_named("Nowhere/City")
+    for name in ("Nowhere/City", ""):
+        with pytest.raises(UnknownZone):
+            zone_named(name)
 
 
 def test_fields_keep_what_the_pattern_names() -> None:
