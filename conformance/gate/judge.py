@@ -60,7 +60,7 @@ TIMES = frozenset({"timestamp", "processed_on", "finished_on", "next", "start_da
 UNSET: tuple[Any, ...] = (None, 0, "", {}, [])
 """Where one client says null and another zero or nothing, both say the same."""
 
-_DUE_IN_ID = re.compile(r"(?P<before>\brepeat:.+:)\d{13}\b")
+_DUE_IN_ID = re.compile(r"(?P<before>\brepeat:.*:)\d{13}\b")
 
 _DUE_IN_OPTIONS = frozenset({"delay", "prevMillis"})
 _DUE_IN_JOB = frozenset({"delay"})

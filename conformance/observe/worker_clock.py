@@ -45,7 +45,7 @@ from conformance.protocol.states import DELAY_FACTOR, JOB_CONTAINERS
 DUE = "<timestamp + delay, or later>"
 UNTIL_OWN_TIME = "<until own time>"
 
-_ITERATION_TIME = re.compile(r"repeat:.+:(\d+)")
+_ITERATION_TIME = re.compile(r"repeat:.*:(\d+)")
 _MOST_DOUBLINGS = 64
 
 TIMESTAMP = "<timestamp>"
@@ -59,7 +59,7 @@ SCORED_WITH_A_TIME = frozenset(container.key for container in JOB_CONTAINERS if 
 OFFSET = "<offset>"
 OLDER_OFFSET = "<offset of an earlier, longer period>"
 ONE_PERIOD_LATER = "<a period after an iteration>"
-_ITERATION = re.compile(r"repeat:(?P<scheduler>.+):(?P<ms>\d{12,14})")
+_ITERATION = re.compile(r"repeat:(?P<scheduler>.*):(?P<ms>\d{12,14})")
 
 
 def chosen_timestamp(job: Job) -> float | None:

@@ -29,7 +29,8 @@ PutOff: TypeAlias = Callable[[Participant, QueueHandle, int], str]
 
 
 def _add(client: Participant, queue: QueueHandle, due: int) -> str:
-    now = client.clock.now_ms()
+    # Where the client has a clock of its own, both sides are told the same time.
+    now = client.clock.now_ms() if client.clock.frozen else due - HOUR_MS
     return queue.add(JOB, jobId=JOB, timestamp=now, delay=due - now)
 
 
