@@ -15,7 +15,13 @@ from threading import Thread
 from typing import Any, Literal, Self, TypeAlias
 
 from chaos.clients import ChaosWorker, ProcessorTimer, ids_in
-from chaos.observers import QueueObserver, final_snapshot, wait_for_quiescence
+from chaos.observers import (
+    ProcessMonitor,
+    QueueObserver,
+    StarvationMonitor,
+    final_snapshot,
+    wait_for_quiescence,
+)
 from chaos.processes import ClientProcess
 from chaos.recorder import HistoryRecorder
 from chaos.redis_servers import RedisProcess
@@ -35,7 +41,7 @@ from conformance.checkers.histories.history import (
     RunPhase,
 )
 from conformance.checkers.histories.history_checks import check_history
-from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported
 from conformance.driver.ops.lifecycle import Reset
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment
@@ -87,6 +93,8 @@ class CrashResult:
     judgements: tuple[CheckResult, ...]
     why: str = ""
     """Why it did not: what the client called in this piece of work."""
+    lacks: str = ""
+    """The operations of this piece of work that its driver does not declare; then nothing was played."""
 
     @property
     def failed(self) -> list[CheckResult]:
@@ -152,6 +160,9 @@ def calls_of(bench: CrashBench, segment: CrashSegment) -> set[str]:
 def crash(bench: CrashBench, where: CrashPoint) -> CrashResult:
     """Break the client at a point and judge what became of the work. Raises a Problem of the kit itself."""
     with CrashAttempt(bench, segment_named(where.segment)) as attempt:
+        lacks = attempt.lacks(where)
+        if lacks:
+            return CrashResult(where=where, reached=False, judgements=(), lacks=", ".join(lacks))
         reached = attempt.break_at(where)
         return attempt.judge(where, attempt.settle(), reached=reached)
 
@@ -163,6 +174,7 @@ class CrashAttempt:
         self._bench = bench
         self._segment = segment
         self._stack = ExitStack()
+        self._monitors = ExitStack()
         self._recorder = HistoryRecorder()
         self._prefix = f"bc{random.SystemRandom().getrandbits(32):08x}"
         self._done: set[int] = set()
@@ -174,7 +186,7 @@ class CrashAttempt:
         try:
             self._open()
         except BaseException:
-            self._stack.close()
+            self._close()
             raise
         return self
 
@@ -193,6 +205,8 @@ class CrashAttempt:
         else:
             process.start()
         process.tap.forget()
+        self._monitors.enter_context(StarvationMonitor(self._recorder))
+        self._monitors.enter_context(ProcessMonitor(self._recorder, self._measured_pids))
         self._observer = self._stack.enter_context(
             QueueObserver(self._bench.topology, self._recorder, self._prefix, QUEUES)
         )
@@ -205,7 +219,21 @@ class CrashAttempt:
                 process.call(Reset(), None)
             except (OperationFailed, OperationIndeterminate):
                 process.kill()
+        self._close()
+
+    def _close(self) -> None:
+        self._monitors.close()
         self._stack.close()
+
+    def _measured_pids(self) -> dict[str, int]:
+        process = self._bench.process
+        return {process.name: process.pid} if process.alive else {}
+
+    def lacks(self, where: CrashPoint) -> list[str]:
+        """The operations that the point takes and that the driver does not declare."""
+        calls = (step for step in self._segment.steps if isinstance(step, SegmentCall))
+        asked = {type(call.op).op for call in calls if call.only_for in {"", where.script}}
+        return sorted(asked.difference(self._bench.process.connection.ready.ops))
 
     def work(self) -> None:
         """Carry out the steps that have not come to an end yet, with the worker first or last."""
@@ -252,6 +280,7 @@ class CrashAttempt:
         name = "quiescent" if rest.reached else "stuck"
         self._recorder.put(RunPhase(at_ms=self._recorder.now_ms(), name=name, seen=rest.seen))
         self._observer.catch_up()
+        self._monitors.close()  # nobody records afterwards
         return final_snapshot(topology, self._prefix)
 
     def judge(self, where: CrashPoint, snapshot: Snapshot, *, reached: bool) -> CrashResult:
@@ -313,6 +342,9 @@ class CrashAttempt:
             answer = self._bench.process.call(step.op, step.handle)
         except OperationFailed as error:
             put(Fail(at_ms=now(), error=str(error), **common))
+            self._done.add(number)
+        except OperationUnsupported as error:
+            put(Fail(at_ms=now(), error=str(error), unsupported=True, **common))
             self._done.add(number)
         except OperationIndeterminate as error:
             put(Info(at_ms=now(), error=str(error), **common))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from junitparser import Failure, JUnitXml, TestCase, TestSuite
+from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from chaos.process_lanes import ProcessLane, label_rows
 from chaos.results import FILE, InvariantCell, ResultRow, ResultsHeader, Timeline, WindowRow, read_results
@@ -225,7 +225,7 @@ def html(header: ResultsHeader, results: Sequence[ResultRow], *, complete: bool)
             lanes={id(run): lanes_drawing(run.timeline) for run in runs if run.timeline is not None},
             key=id,
             program=plot_program() if runs else "",
-            failing=[result for result in results if result.failed or result.troubles or not result.reached],
+            failing=[result for result in results if result.failed or result.troubles or result.missed],
             explained=[
                 result for result in results if any(cell.verdict == "explained" for cell in result.cells.values())
             ],
@@ -245,9 +245,9 @@ def crash_table(results: Sequence[ResultRow]) -> dict[tuple[str, str, str], dict
 
 def state_of(result: ResultRow | None) -> str:
     """The kind of symbol of a whole run."""
-    if result is None:
+    if result is None or result.lacks:
         return "none"
-    if result.failed or not result.reached:
+    if result.failed or result.missed:
         return "fail"
     return "explained" if any(cell.verdict == "explained" for cell in result.cells.values()) else "ok"
 
@@ -259,7 +259,9 @@ def junit(results: Sequence[ResultRow], *, complete: bool) -> str:
     for result in results:
         suite = suites.setdefault(f"{result.client} {result.kind}", TestSuite(f"{result.client} {result.kind}"))
         case = TestCase(f"{result.name} [{result.topology}]", f"chaos.{result.client}", result.seconds)
-        if result.failed or not result.reached:
+        if result.lacks:
+            case.result = [Skipped(f"the client has no {result.lacks}")]
+        elif result.failed or result.missed:
             failure = Failure(", ".join(result.failed) or "the point was not reached", "fail")
             failure.text = "\n".join(_details(result))
             case.result = [failure]
@@ -326,7 +328,7 @@ def _findings_in_markdown(results: Sequence[ResultRow]) -> list[str]:
 
 def _wrong_in_markdown(result: ResultRow) -> list[str]:
     rows = [f"- {'calls' if one.culprit == 'client' else 'not played'}: {_quoted(str(one))}" for one in result.troubles]
-    rows += [] if result.reached else [f"- never reached: {_quoted(result.why or 'nobody knows why')}"]
+    rows += [] if not result.missed else [f"- never reached: {_quoted(result.why or 'nobody knows why')}"]
     rows += [f"- memory: {process} grew from {much}" for process, much in result.growth.items()]
     for name in filter(result.cells.get, result.failed):
         found = result.cells[name].findings

@@ -94,6 +94,8 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     reached: bool = True
     why: str = ""
     """Why a crash point was never reached: what the client called instead."""
+    lacks: str = ""
+    """Operations that the client does not have: a crash point in them was not played, which speaks against nobody."""
     cells: dict[str, InvariantCell]
     timeline: Timeline | None = None
     errors: dict[str, list[str]] = {}
@@ -115,6 +117,11 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
         broken = [name for name, cell in self.cells.items() if cell.verdict == "fail"]
         broken += ["memory"] if self.growth else []
         return [*broken, "calls"] if any(trouble.culprit == "client" for trouble in self.troubles) else broken
+
+    @property
+    def missed(self) -> bool:
+        """Whether the client could have come to the point, and did not."""
+        return not self.reached and not self.lacks
 
     @property
     def kit_troubles(self) -> list[Trouble]:
@@ -212,6 +219,7 @@ def crash_result_row(result: CrashResult, *, who: Identity, seconds: float, repr
         reproduce=reproduce,
         reached=result.reached,
         why=result.why,
+        lacks=result.lacks,
         cells={judgement.check: _cell(judgement, who, [str(result.where)]) for judgement in result.judgements},
     )
 
@@ -337,9 +345,7 @@ def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
 
 def any_failed(results: Iterable[ResultRow]) -> bool:
     """Whether anything speaks against a client, or was not proved although it was to be."""
-    return any(
-        result.failed or not (result.kit_troubles or (result.reached and not result.unproven)) for result in results
-    )
+    return any(result.failed or ((result.missed or result.unproven) and not result.kit_troubles) for result in results)
 
 
 def stale_of(results: Sequence[ResultRow]) -> list[str]:

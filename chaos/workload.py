@@ -262,11 +262,15 @@ def _data(behaviour: ProcessorBehaviour) -> str:
 
 @dataclass(frozen=True)
 class SegmentCall:
-    """A call on the queue (or flow) handle. `jobs`: what it adds. Others are repeated until their end is known."""
+    """A call on the queue (or flow) handle. `jobs`: what it adds. Others are repeated until their end is known.
+
+    `only_for`: the script that it is there for, where all else goes on without it.
+    """
 
     op: Op[Any]
     handle: str = "queue"
     jobs: tuple[PlannedJob, ...] = ()
+    only_for: str = ""
 
 
 @dataclass(frozen=True)
@@ -380,10 +384,10 @@ SEGMENTS: tuple[CrashSegment, ...] = (
         ("changePriority", "updateData", "updateProgress", "addLog"),
         (
             _moved("a", priority=9),
-            SegmentCall(job.ChangePriority(job="a", priority=2)),
-            SegmentCall(job.UpdateData(job="a", data_raw='{"kind":"plain"}')),
-            SegmentCall(job.UpdateProgress(job="a", value_raw="50")),
-            SegmentCall(job.Log(job="a", row="a row")),
+            SegmentCall(job.ChangePriority(job="a", priority=2), only_for="changePriority"),
+            SegmentCall(job.UpdateData(job="a", data_raw='{"kind":"plain"}'), only_for="updateData"),
+            SegmentCall(job.UpdateProgress(job="a", value_raw="50"), only_for="updateProgress"),
+            SegmentCall(job.Log(job="a", row="a row"), only_for="addLog"),
         ),
         killed=False,
     ),
@@ -433,15 +437,15 @@ SEGMENTS: tuple[CrashSegment, ...] = (
         ),
         (
             _moved("a"),
-            SegmentCall(queue.GetJobCounts(types=["waiting"])),
-            SegmentCall(queue.GetCountsPerPriority(priorities=[0, 1])),
-            SegmentCall(job.GetDependenciesCount(job="a")),
-            SegmentCall(flow.GetJobScheduler(id="none")),
-            SegmentCall(queue.GetMetrics(type="completed")),
-            SegmentCall(queue.GetJobs(types=["waiting"])),
-            SegmentCall(queue.GetRateLimitTtl()),
-            SegmentCall(queue.GetJobState(job="a")),
-            SegmentCall(queue.IsMaxed()),
+            SegmentCall(queue.GetJobCounts(types=["waiting"]), only_for="getCounts"),
+            SegmentCall(queue.GetCountsPerPriority(priorities=[0, 1]), only_for="getCountsPerPriority"),
+            SegmentCall(job.GetDependenciesCount(job="a"), only_for="getDependencyCounts"),
+            SegmentCall(flow.GetJobScheduler(id="none"), only_for="getJobScheduler"),
+            SegmentCall(queue.GetMetrics(type="completed"), only_for="getMetrics"),
+            SegmentCall(queue.GetJobs(types=["waiting"]), only_for="getRanges"),
+            SegmentCall(queue.GetRateLimitTtl(), only_for="getRateLimitTtl"),
+            SegmentCall(queue.GetJobState(job="a"), only_for="getStateV2"),
+            SegmentCall(queue.IsMaxed(), only_for="isMaxed"),
         ),
         killed=False,
     ),

@@ -1,14 +1,16 @@
 """Being told to end: Ctrl-C, SIGTERM and SIGHUP are one thing, and the second of them never breaks off the cleaning up.
 
 All three raise KeyboardInterrupt in the main thread, so that every `finally` and every `with` on the way out is carried
-out. While one is on its way out, further ones are ignored: what the first has begun to clean up is cleaned up.
+out. While one is on its way out, further ones are ignored: what the first has begun to clean up is cleaned up. One that
+is lost on its way, because some library drops whatever is raised just there, comes again.
 """
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -22,6 +24,30 @@ AGAIN_AFTER_S = 0.02
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+class _Heeding:
+    """Whether interruptions are heeded, and whether one has arrived where the program ends because of it."""
+
+    now = False
+    arrived = False
+
+
+class LastingKeyboardInterrupt(KeyboardInterrupt):
+    """Comes again when it is forgotten before it has `arrived`.
+
+    Code in C that asks whether something raises, and `except BaseException` somewhere in a package, forget it silently.
+    """
+
+    def __del__(self) -> None:
+        """Python deletes an exception as soon as nobody handles it any more."""
+        if _Heeding.now:
+            _interrupt_soon(only_if_heeded=True)
+
+
+def arrived() -> None:
+    """Say that the program ends because of an interruption: it need not come again."""
+    _Heeding.arrived = True
+
+
 @contextmanager
 def heeded() -> Iterator[None]:
     """In this block each of the signals raises KeyboardInterrupt; afterwards they do what they did before.
@@ -29,14 +55,16 @@ def heeded() -> Iterator[None]:
     Only in the main thread of the program. What was ignored from the start (`nohup`, `command &`) stays ignored, and so
     does what is `ignored` since.
     """
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, _interrupt)
+    before, outer = {number: signal.getsignal(number) for number in SIGNALS}, _Heeding.now
     try:
+        _Heeding.now, _Heeding.arrived = True, outer and _Heeding.arrived
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
         with never_dropped():
             yield
     finally:
+        _Heeding.now = outer
         for number, handler in before.items():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, handler)
@@ -63,11 +91,17 @@ def never_dropped() -> Iterator[None]:
         sys.unraisablehook = before
 
 
-def _interrupt_soon() -> None:
+def _interrupt_soon(*, only_if_heeded: bool = False) -> None:
     # Not at once: what is raised while Python tells of a dropped exception is dropped as well.
-    later = threading.Timer(AGAIN_AFTER_S, signal.raise_signal, [signal.SIGINT])
-    later.daemon = True
-    later.start()
+    # And not by `threading`, whose threads wait until they have started: for ever, where Python itself is ending.
+    if not sys.is_finalizing():
+        _thread.start_new_thread(_interrupt_again, (only_if_heeded,))
+
+
+def _interrupt_again(only_if_heeded: bool) -> None:
+    time.sleep(AGAIN_AFTER_S)
+    if not _Heeding.arrived and (_Heeding.now or not only_if_heeded):
+        signal.raise_signal(signal.SIGINT)
 
 
 def ignored() -> None:
@@ -78,7 +112,7 @@ def ignored() -> None:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     if not _is_on_its_way_out():
-        raise KeyboardInterrupt
+        raise LastingKeyboardInterrupt
 
 
 def _is_on_its_way_out() -> bool:

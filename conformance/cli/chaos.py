@@ -130,10 +130,10 @@ def _possible(faults: list[Any], redis: str) -> list[Any]:
 
 def _show(result: ResultRow) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
-    wrong = result.failed or result.unproven or result.kit_troubles or ([] if result.reached else ["never reached"])
+    wrong = result.failed or result.unproven or result.kit_troubles or (["never reached"] if result.missed else [])
     explained = [name for name, cell in result.cells.items() if cell.verdict == "explained"]
     as_node = f" (as Node: {', '.join(explained)})" if explained else ""
-    mark = "✗" if result.failed else "?" if wrong else "✓"
+    mark = "✗" if result.failed else "?" if wrong else "·" if result.lacks else "✓"
     line = f"{mark} {result.client} {result.name} [{result.topology}] {result.seconds:.1f} s{as_node}"
     console.print(line, style="bold red" if wrong else None)
     for trouble in result.troubles:
@@ -145,7 +145,9 @@ def _show(result: ResultRow) -> None:
             console.print(f"    {name}: {found.job} {printable(found.message)}")
     for name in result.unproven:
         console.print(f"    {name}: unknown: {'; '.join(result.cells[name].reasons[:3])}")
-    if not result.reached and result.why:
+    if result.lacks:
+        console.print(f"    not played: the client has no {result.lacks}")
+    if result.missed and result.why:
         console.print(f"    never reached: {result.why}")
     if wrong and result.reproduce:
         console.print(f"    reproduce: {result.reproduce}")

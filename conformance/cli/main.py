@@ -18,12 +18,12 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main() -> None:
     """Run the program and end it with its exit code."""
-    with interruption.heeded():
-        try:
+    try:
+        with interruption.heeded():
             code = run()
-        except KeyboardInterrupt:  # it came when everything had been done and said
-            code = interruption.EXIT_CODE
-        interruption.ignored()
+            interruption.ignored()
+    except KeyboardInterrupt:  # it came before anything was done, or when everything had been done and said
+        code = interruption.EXIT_CODE
     sys.exit(code)
 
 
@@ -36,6 +36,7 @@ def run() -> int:
         try:
             return _carry_out_or_complain()
         except KeyboardInterrupt:
+            interruption.arrived()
             return _complain("interrupted", "", interruption.EXIT_CODE)
 
 

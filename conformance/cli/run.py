@@ -16,6 +16,7 @@ import pytest
 from _pytest.terminal import TerminalReporter
 from rich.console import Console
 
+from conformance import interruption
 from conformance.cli.options import run_options_of
 from conformance.environment.prepare import announce, client_under_test, prepare, settled
 from conformance.environment.prerequisites import insist, required_names
@@ -111,11 +112,14 @@ class QuietReporter(TerminalReporter):  # type: ignore[misc]  # final, and hooks
     """Pytest's reporter, which does not look at where an interruption came from: nobody reads that."""
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
-        """Do nothing.
+        """Do nothing but take it.
 
         A signal may hit an instruction that has no line number, and then pytest's own words about it break the run off
-        (`TypeError: unsupported operand type(s) for -: 'NoneType' and 'int'`).
+        (`TypeError: unsupported operand type(s) for -: 'NoneType' and 'int'`). Pytest forgets it before it has
+        cleaned up.
         """
+        del excinfo
+        interruption.arrived()
 
     def _report_keyboardinterrupt(self) -> None:
         """Print nothing of it at the end either: there is no record of it."""

@@ -6,7 +6,16 @@ from pathlib import Path
 
 from chaos.process_lanes import LABEL_WIDTH_PX, label_rows, lanes_of
 from chaos.report import render_all
-from chaos.results import FILE, FindingRow, InvariantCell, ResultRow, ResultsFile, ResultsHeader, timeline_of
+from chaos.results import (
+    FILE,
+    FindingRow,
+    InvariantCell,
+    ResultRow,
+    ResultsFile,
+    ResultsHeader,
+    any_failed,
+    timeline_of,
+)
 from chaos.troubles import Trouble
 from conformance.checkers.histories.history import (
     Fail,
@@ -97,6 +106,9 @@ def test_the_page_draws_processes_and_markdown_has_the_findings(tmp_path: Path) 
         ResultRow(
             name="pause mid-reply cut", kind="crash", client="mine", cells={}, reached=False, why="it called no script"
         ),
+        ResultRow(
+            name="drain mid-reply cut", kind="crash", client="mine", cells={}, reached=False, lacks="queue.drain"
+        ),
     ]
     file = ResultsFile(tmp_path / FILE, ResultsHeader())
     for row in rows:
@@ -113,6 +125,12 @@ def test_the_page_draws_processes_and_markdown_has_the_findings(tmp_path: Path) 
     assert "- **durability**: `q:1 gone <i>" in summary
     assert "- calls: `during worker.kill: it did not answer close`" in summary
     assert "- never reached: `it called no script`" in summary
+    assert "| mine | drain | cut | · | · | · |" in summary
+    assert "drain mid-reply" not in summary
+    assert "the client has no queue.drain" in page
+    assert '<skipped message="the client has no queue.drain"' in (tmp_path / "junit.xml").read_text()
+    assert any_failed(rows[1:2])
+    assert not any_failed(rows[2:])
     assert "\n::" not in summary
 
 

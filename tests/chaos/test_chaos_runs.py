@@ -12,14 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from chaos import crash_points
 from chaos.conftest import complaint
 from chaos.crash_points import CrashBench, CrashPoint, crash
 from chaos.faults.base import all_faults
 from chaos.mutants.catalogue import all_mutants
 from chaos.options import ChaosOptions
+from chaos.recorder import HistoryRecorder
 from chaos.results import result_row
 from chaos.runner import run_chaos
 from chaos.workload import WorkloadMix
+from conformance.checkers.histories.history import ResourceSample
+from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.servers.connection import wait_until
 
@@ -95,6 +99,53 @@ def test_a_lost_reply_to_an_add(client: str, caught: bool, environment: Environm
         result = crash(bench, REPEATED)
     assert result.reached
     assert [judgement.check for judgement in result.failed] == (["indeterminate"] if caught else [])
+
+
+def without(*ops: str) -> list[str]:
+    """The reference's driver, which does not declare some operations."""
+    code = """
+import sys
+from conformance.reference_impl.driver.main import make_server
+from conformance.reference_impl.scripts.runner import official_scripts
+scripts = official_scripts()
+server = make_server(lambda: scripts)
+for op in sys.argv[1:]:
+    del server.ops[op]
+server.run()
+"""
+    return [sys.executable, "-c", code, *ops]
+
+
+def test_what_a_client_does_not_have_is_no_crash_point(
+    environment: Environment, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What is only there for another script is left out, and the point is played."""
+    launch = Launch("mine", without("job.changeDelay", "queue.getMetrics", "job.getDependenciesCount"))
+    cut = {"point": "after-execute", "hurt": "cut"}
+    with CrashBench(launch, environment) as bench:
+        delay = crash(bench, CrashPoint(segment="change-delay", script="changeDelay", **cut))  # type: ignore[arg-type]
+        metrics = crash(bench, CrashPoint(segment="read", script="getMetrics", **cut))  # type: ignore[arg-type]
+        counts = crash(bench, CrashPoint(segment="read", script="getCounts", **cut))  # type: ignore[arg-type]
+    assert [(one.reached, one.lacks) for one in (delay, metrics, counts)] == [
+        (False, "job.changeDelay"),
+        (False, "queue.getMetrics"),
+        (True, ""),
+    ]
+    assert not counts.failed
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_whether_a_client_starved_at_a_crash_point_is_noted(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a run: otherwise a job that stalled for want of a processor speaks against the client."""
+    recorder = HistoryRecorder()
+    monkeypatch.setattr(crash_points, "HistoryRecorder", lambda: recorder)
+    with CrashBench(environment.launch("reference"), environment) as bench:
+        result = crash(bench, CrashPoint(segment="slow", script="extendLocks", point="mid-reply", hurt="cut"))
+    assert result.reached
+    waited = [line.waited_ms for line in recorder.finish().lines if isinstance(line, ResourceSample)]
+    assert any({"client", "kit"} <= names.keys() for names in waited)
 
 
 def _marked(mark: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""Ends every verb by signals at random moments, and looks for what is left: processes, keys, folders.
+"""Ends every verb by signals at random moments, and looks for what is left: processes, keys, folders, containers.
 
-`python -m tests.cli.signals --times 50` does it so often, and `test_cli_signals.py` plays a handful. Processes are
-known by a variable in their environment, which they inherit from the program: nobody else's are counted.
+`python -m tests.cli.signals --times 50` does it so often, and `test_cli_signals.py` plays one each. Processes are known
+by a variable in their environment, which they inherit from the program, and containers by a name of their image that
+nobody else has: nobody else's are counted. A program that does not end shows the stacks of its threads.
 """
 
 from __future__ import annotations
@@ -16,23 +17,33 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from conformance import interruption
+from conformance.checkers.histories.history import History, HistoryHeader
 from conformance.servers import RedisInstance, open_server
 
 from .cli_program import PROGRAM, clean_environment
 
 MARK = "BULLMQ_CONFORMANCE_SIGNAL_TEST"
-REPLAY = Path(__file__).parents[1] / "fuzz" / "replays" / "wrong-score.jsonl"
+TESTS = Path(__file__).parents[1]
+REPLAY = TESTS / "fuzz" / "replays" / "wrong-score.jsonl"
+RUN = TESTS / "report" / "runs" / "full.jsonl"
+IMAGE = "bullmq-conformance/redis"
 END_S = 90.0
+STACKS_S = 10.0
 GONE_S = 30.0
-NOT_BEGUN = ("init_import_site", f'"{PROGRAM}", line')
+DROPPED = ("Failed checking if argv[0] is an import path entry", "Error processing line 1 of ")
+"""Python says so of a Ctrl-C before the program begins, and goes on as if nothing had been; a user would ask again."""
+NOT_BEGUN = ("init_import_site", f'"{PROGRAM}", line', *DROPPED)
 """In the first moments Python has not come to the program yet, and complains of a Ctrl-C in its own way."""
+OF_PYTHON = 1
+"""The exit code with which it does."""
 OF_THE_PROGRAM = "/conformance/cli/"
 """From here on nobody complains so any more."""
 FOREIGN = {
@@ -41,25 +52,59 @@ FOREIGN = {
     "bull:q-bc00000000:meta": "also",
     "x": "\x00\xff",
 }
+THEIRS = "theirs"
+"""Prefix of a queue of somebody else, which some verbs read."""
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A command line; `{redis}` and `{out}` are filled in. `longest_s`: until when it may be hit."""
+    """A command line; what is in braces is filled in. `longest_s`: until when it may be hit.
+
+    `codes`: what it may end with when the signal comes too late.
+    """
 
     name: str
     words: tuple[str, ...]
     longest_s: float
+    codes: tuple[int, ...] = (0,)
+
+    @property
+    def contained(self) -> bool:
+        """Whether it needs an engine for containers, and an image of Redis."""
+        return any("{image}" in word for word in self.words)
 
 
 VERBS = (
     Verb("run", ("run", "--client", "node", "--jobs", "1", "--redis", "{redis}", "--out", "{out}"), 12),
     Verb("run in two processes", ("run", "--client", "reference", "--jobs", "2", "--redis", "{redis}"), 14),
+    Verb("run with a container", ("run", "--client", "reference", "--jobs", "1", "--redis", "container:{image}"), 10),
     Verb("fuzz", ("fuzz", "--client", "reference", "--redis", "{redis}", "--out", "{out}", "--budget", "60s"), 12),
     Verb("replay", ("replay", str(REPLAY), "--client", "reference", "--redis", "{redis}"), 4),
     Verb("chaos", ("chaos", "--client", "reference", "--faults", "worker.kill", "--out", "{out}"), 15),
     Verb("explain", ("explain", "--prove", "--all", "--redis", "{redis}"), 8),
     Verb("load", ("load", "--jobs", "20000", "--worker", "reference", "--redis", "{redis}", "--out", "{out}"), 25),
+    Verb("list", ("list",), 1),
+    Verb("ledger", ("ledger", "page"), 2),
+    Verb("driver check", ("driver", "check", "--client", "reference", "--redis", "{redis}"), 4),
+    Verb("driver new", ("driver", "new", "python", "--out", "{out}"), 1),
+    Verb("report", ("report", str(RUN), "--out", "{out}"), 2),
+    Verb(
+        "matrix",
+        ("matrix", "--clients", "reference,node", "--tier", "smoke", "--redis", "{redis}", "--out", "{out}"),
+        15,
+    ),
+    Verb(
+        "versions",
+        ("versions", "diff", "5.62.0", "6.7.0", "--tier", "smoke", "--redis", "{redis}", "--out", "{out}"),
+        15,
+        codes=(0, 1),
+    ),
+    Verb("mutants", ("mutants", "--sample", "4", "--quick", "--jobs", "2"), 15),
+    Verb("bench", ("bench", "--client", "reference", "--measure", "claim", "--redis", "{redis}", "--out", "{out}"), 10),
+    Verb("snapshot", ("snapshot", "--redis", "{redis}", "--prefix", THEIRS, "--out", "{out}"), 8),
+    Verb("diff", ("diff", "{redis}#" + THEIRS, "{redis}#" + THEIRS, "--out", "{out}"), 10),
+    Verb("check", ("check", "{redis}#" + THEIRS, "--out", "{out}"), 10),
+    Verb("history", ("history", "{history}", "--out", "{out}"), 10),
 )
 
 
@@ -73,6 +118,11 @@ class Interruption:
     whole_group: bool
     again_s: float | None
 
+    def send_to(self, program: subprocess.Popen[bytes]) -> None:
+        """Tell it to end, once."""
+        with suppress(ProcessLookupError):
+            (os.killpg if self.whole_group else os.kill)(program.pid, self.number)
+
     def __str__(self) -> str:
         """For people."""
         group = ", whole group" if self.whole_group else ""
@@ -82,18 +132,43 @@ class Interruption:
 
 @dataclass(frozen=True)
 class Aftermath:
-    """How it ended: exit code, seconds that took, what was said, and what is left (empty: nothing)."""
+    """How it ended: exit code, seconds that took, what was said, and what is left (empty: nothing).
 
-    code: int
+    `code` is None where it did not end. `late`: it had ended before the signal came.
+    """
+
+    case: Interruption
+    code: int | None
+    late: bool
     seconds: float
     said: str
     left: tuple[str, ...]
 
     @property
-    def well(self) -> bool:
-        """Whether nothing is left, and nobody saw a traceback of ours."""
-        had_begun = OF_THE_PROGRAM in self.said or not any(sign in self.said for sign in NOT_BEGUN)
-        return not self.left and not ("Traceback" in self.said and had_begun)
+    def wrong(self) -> tuple[str, ...]:
+        """What is left, what nobody should have read, and an end that is not told by the exit code."""
+        return (*self.left, *self._wrong_code(), *self._wrong_words())
+
+    def _wrong_code(self) -> Iterator[str]:
+        if self.code is None:
+            yield f"not ended {END_S:.0f} s after the signal"
+        elif self.code not in self._allowed():
+            yield f"exit code {self.code}"
+
+    def _allowed(self) -> Iterable[int]:
+        """A signal changes nothing once all is done and said; before the program begins, it ends it by itself."""
+        yield from self.case.verb.codes
+        if not self.late:
+            yield interruption.EXIT_CODE
+            if self.said in {"", "KeyboardInterrupt\n"} or self._not_begun():
+                yield from (-self.case.number, OF_PYTHON)
+
+    def _wrong_words(self) -> Iterator[str]:
+        if "Traceback" in self.said and not self._not_begun():
+            yield "a traceback"
+
+    def _not_begun(self) -> bool:
+        return OF_THE_PROGRAM not in self.said and any(sign in self.said for sign in NOT_BEGUN)
 
 
 def drawn(rng: random.Random, verb: Verb, *, within_s: float = math.inf) -> Interruption:
@@ -114,57 +189,152 @@ def plant_foreign_keys(server: RedisInstance) -> None:
     with server.connect() as client:
         for key, value in FOREIGN.items():
             client.set(key, value)
+        queue = f"{THEIRS}:q"
+        client.hset(f"{queue}:meta", mapping={"opts.maxLenEvents": "10000", "version": "bullmq:5.62.0"})
+        client.set(f"{queue}:id", "1")
+        client.hset(f"{queue}:1", mapping={"name": "n", "data": "{}", "opts": '{"attempts":0}', "timestamp": "1"})
+        client.rpush(f"{queue}:wait", "1")
 
 
-def carry_out(case: Interruption, server: RedisInstance, folder: Path) -> Aftermath:
+def heed_signals() -> None:
+    """Let programs that are started from here heed all of them, also where `nohup` or `&` has had them ignored."""
+    for number in interruption.SIGNALS:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where cases are played: a Redis that is somebody's, a folder, and the history of a run."""
+
+    server: RedisInstance
+    folder: Path
+
+    @property
+    def history(self) -> Path:
+        """A history for `history`."""
+        path = self.folder / "history.jsonl"
+        if not path.exists():
+            path.write_bytes(History(header=HistoryHeader(), lines=()).encoded())
+        return path
+
+
+def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
     """Start the verb, interrupt it, and look."""
-    mark, temporary = uuid.uuid4().hex, folder / "tmp"
+    mark, folder = uuid.uuid4().hex, room.folder / name
+    temporary = folder / "tmp"
     temporary.mkdir(parents=True)
-    names = {"redis": server.text, "out": str(folder / "out")}
-    before = foreign_keys(server)
-    with (folder / "said").open("wb") as said:
-        program = subprocess.Popen(
-            [str(PROGRAM), *(word.format_map(names) for word in case.verb.words)],
-            env=clean_environment({MARK: mark, "TMPDIR": str(temporary)}),
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
-            cwd=folder,
-            start_new_session=True,
-        )
-    ended_in_s = _interrupted(program, case)
-    left = tuple(_left(mark, temporary, before, server))
-    return Aftermath(program.returncode, ended_in_s, (folder / "said").read_text("utf-8", "replace"), left)
+    before = foreign_keys(room.server)
+    with image_called(f"bullmq-conformance/signals:{mark}" if case.verb.contained else "") as image:
+        names = {"redis": room.server.text, "out": str(folder / "out"), "history": str(room.history), "image": image}
+        with (folder / "said").open("wb") as said:
+            program = subprocess.Popen(
+                [str(PROGRAM), *(word.format_map(names) for word in case.verb.words)],
+                env=clean_environment({MARK: mark, "TMPDIR": str(temporary), "PYTHONFAULTHANDLER": "1", **CONTAINERS}),
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=folder,
+                start_new_session=True,
+            )
+        late, ended, seconds = _interrupted(program, case, folder / "said")
+        left = (*_processes_left(mark), *_files_left(folder), *containers_of(image), *_keys_left(before, room.server))
+    code = program.returncode if ended else None
+    return Aftermath(case, code, late, seconds, (folder / "said").read_text("utf-8", "replace"), left)
 
 
-def _interrupted(program: subprocess.Popen[bytes], case: Interruption) -> float:
-    """Send the signals; returns how many seconds the program took to end."""
+def _interrupted(program: subprocess.Popen[bytes], case: Interruption, said: Path) -> tuple[bool, bool, float]:
+    """Send the signals; returns whether it had ended before, whether it did end, and how many seconds that took."""
     try:
         with suppress(subprocess.TimeoutExpired):
             program.wait(case.after_s)
-        begun_s = time.monotonic()
+        late, begun_s = program.returncode is not None, time.monotonic()
         for wait_s in (0.0, *([] if case.again_s is None else [case.again_s])):
             with suppress(subprocess.TimeoutExpired):
                 program.wait(wait_s)
-            with suppress(ProcessLookupError):
-                (os.killpg if case.whole_group else os.kill)(program.pid, case.number)
-        program.wait(END_S)
-        return time.monotonic() - begun_s
+            case.send_to(program)
+        ended = _ends(program, case, said)
+        return late, ended, time.monotonic() - begun_s
     finally:
         with suppress(ProcessLookupError):
             os.killpg(program.pid, signal.SIGKILL)
+        program.wait()
 
 
-def _left(mark: str, temporary: Path, before: Mapping[bytes, Any], server: RedisInstance) -> Iterator[str]:
-    """What should not be there any more; processes have some time to go."""
+def _ends(program: subprocess.Popen[bytes], case: Interruption, said: Path) -> bool:
+    deadline, heard = time.monotonic() + END_S, True
+    while time.monotonic() < deadline:
+        with suppress(subprocess.TimeoutExpired):
+            program.wait(1)
+            return True
+        if heard and any(sign in said.read_text("utf-8", "replace") for sign in DROPPED):
+            heard = False
+            case.send_to(program)
+    program.send_signal(signal.SIGABRT)  # it shows its stacks
+    with suppress(subprocess.TimeoutExpired):
+        program.wait(STACKS_S)
+    return False
+
+
+def _processes_left(mark: str) -> list[str]:
+    """They have some time to go."""
     ends = time.monotonic() + GONE_S
     while (processes := marked(mark)) and time.monotonic() < ends:
         time.sleep(0.1)
-    yield from (f"process {pid}: {args}" for pid, args in processes.items())
-    yield from (f"folder {path.name}" for path in temporary.iterdir())
+    for pid in processes:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return [f"process {pid}: {args}" for pid, args in processes.items()]
+
+
+def _files_left(folder: Path) -> Iterator[str]:
+    """In the folder for what is temporary, and in the one where the user stood."""
+    yield from (f"folder {path.name}" for path in (folder / "tmp").iterdir())
+    yield from (f"file {path.name}" for path in folder.iterdir() if path.name not in {"tmp", "said", "out"})
+
+
+def _keys_left(before: Mapping[bytes, Any], server: RedisInstance) -> Iterator[str]:
+    """Keys of ours; they are taken away, so that the next case is judged by its own."""
     after = foreign_keys(server)
-    yield from (f"key {key!r}" for key in after.keys() - before.keys())
+    ours = after.keys() - before.keys()
+    yield from (f"key {key!r}" for key in ours)
     yield from (f"foreign key {key!r} is another" for key, value in before.items() if after.get(key) != value)
+    with server.connect() as client:
+        for key in ours:
+            client.delete(key)
+
+
+CONTAINERS = {"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1"}
+
+
+def docker(*words: str) -> str:
+    """What docker says; nothing where it refuses or is not there."""
+    try:
+        said = subprocess.run(["docker", *words], capture_output=True, text=True, check=False, timeout=60)
+    except FileNotFoundError:
+        return ""
+    return "" if said.returncode else said.stdout.strip()
+
+
+@contextmanager
+def image_called(name: str) -> Iterator[str]:
+    """In this block the image of Redis has this name as well, if one is given."""
+    if name:
+        docker("tag", IMAGE, name)
+    try:
+        yield name
+    finally:
+        if name:
+            for left in docker("ps", "--all", "--quiet", "--filter", f"ancestor={name}").split():
+                if name in docker("inspect", "--format", "{{.Config.Image}}", left):
+                    docker("rm", "--force", left)
+            docker("rmi", name)
+
+
+def containers_of(image: str) -> list[str]:
+    """Containers that were made of an image by this name."""
+    listed = docker("ps", "--all", "--format", "{{.ID}} {{.Image}}").splitlines() if image else []
+    return [f"container {line}" for line in listed if line.split()[-1] == image]
 
 
 def marked(mark: str) -> dict[int, str]:
@@ -177,6 +347,19 @@ def marked(mark: str) -> dict[int, str]:
     return found
 
 
+def table_of(aftermaths: Iterable[Aftermath]) -> Iterator[str]:
+    """One line per verb: how often it was hit, with what it ended, and what was wrong."""
+    by_verb: dict[str, list[Aftermath]] = {}
+    for aftermath in aftermaths:
+        by_verb.setdefault(aftermath.case.verb.name, []).append(aftermath)
+    for name, ended in by_verb.items():
+        codes = Counter("late" if one.late else str(one.code) for one in ended)
+        wrong = Counter(what.split()[0] for one in ended for what in one.wrong)
+        shown = ", ".join(f"{code}: {number}" for code, number in sorted(codes.items()))
+        bad = ", ".join(f"{what}: {number}" for what, number in sorted(wrong.items()))
+        yield f"{name}: {len(ended)} times ({shown}); wrong: {bad or 'nothing'}"
+
+
 def main() -> int:
     """Interrupt each verb so often; returns 1 where something was left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -185,20 +368,28 @@ def main() -> int:
     parser.add_argument("--within", type=float, default=math.inf, help="only the first so many seconds of each")
     parser.add_argument("--verb", action="append", help="only this one; repeatable")
     options = parser.parse_args()
-    rng, bad = random.Random(options.seed), 0
+    heed_signals()
+    chosen = [verb for verb in VERBS if not options.verb or verb.name in options.verb]
+    aftermaths = []
     with open_server(None, announce=print) as server, tempfile.TemporaryDirectory() as folder:
         plant_foreign_keys(server)
-        cases = [drawn(rng, verb, within_s=options.within) for verb in VERBS for _ in range(options.times)]
-        for number, case in enumerate(case for case in cases if not options.verb or case.verb.name in options.verb):
-            aftermath = carry_out(case, server, Path(folder) / str(number))
-            bad += not aftermath.well
-            last = next(iter(aftermath.said.strip().splitlines()[-1:]), "")
-            mark = "ok " if aftermath.well else "BAD"
-            print(f"{mark} {case} -> {aftermath.code} in {aftermath.seconds:.1f} s: {last[:100]}", flush=True)
-            for what in (*aftermath.left, *(aftermath.said.splitlines() if not aftermath.well else ())):
-                print(f"     {what}", flush=True)
-    print(f"{bad} were bad")
-    return 1 if bad else 0
+        for verb in chosen:
+            rng = random.Random(f"{options.seed} {verb.name}")
+            for number in range(options.times):
+                case = drawn(rng, verb, within_s=options.within)
+                aftermath = carry_out(case, Room(server, Path(folder)), f"{verb.name} {number}")
+                aftermaths.append(aftermath)
+                _show(aftermath)
+    print(*table_of(aftermaths), sep="\n")
+    return 1 if any(aftermath.wrong for aftermath in aftermaths) else 0
+
+
+def _show(aftermath: Aftermath) -> None:
+    last = next(iter(aftermath.said.strip().splitlines()[-1:]), "")
+    mark = "BAD" if aftermath.wrong else "ok "
+    print(f"{mark} {aftermath.case} -> {aftermath.code} in {aftermath.seconds:.1f} s: {last[:100]}", flush=True)
+    for what in (*aftermath.wrong, *(aftermath.said.splitlines() if aftermath.wrong else ())):
+        print(f"     {what}", flush=True)
 
 
 if __name__ == "__main__":

@@ -54,6 +54,24 @@ with interruption.heeded():
         print("ended")
 """
 
+FORGOTTEN = """
+import os, signal, time
+from conformance import interruption
+with interruption.heeded():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+    except BaseException:
+        pass
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            pass
+        print("nobody has told it to end")
+    except KeyboardInterrupt:
+        print("ended")
+"""
+"""As some library does it in the middle of its work."""
+
 DROPPED_IN_A_RUN = """
 import os, signal, weakref
 from conformance.gate.plugin import GatePlugin
@@ -75,6 +93,11 @@ main()
 
 def test_an_interruption_that_hits_the_garbage_collector_is_not_lost() -> None:
     done = subprocess.run([sys.executable, "-c", DROPPED], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout, done.stderr) == ("ended\n", "")
+
+
+def test_neither_is_one_that_a_library_forgets() -> None:
+    done = subprocess.run([sys.executable, "-c", FORGOTTEN], capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("ended\n", "")
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -16,10 +14,6 @@ from conformance.servers import RedisInstance, open_server
 
 Announced = list[str]
 MakeProgram = Callable[[str, str], Path]
-Missing = Callable[[str, str], NoReturn]
-
-REQUIRED = "BULLMQ_CONFORMANCE_REQUIRE"
-"""Comma-separated names of what must be there; what is missing is then a failure. CI sets it."""
 
 
 @pytest.fixture
@@ -31,18 +25,6 @@ def announced() -> Announced:
 def server(announced: Announced) -> Iterator[RedisInstance]:
     with open_server(None, announce=announced.append) as opened:
         yield opened
-
-
-@pytest.fixture
-def missing() -> Missing:
-    """Skip the test because of what this machine lacks, or fail it if that is required: name and reason."""
-
-    def give_up(name: str, reason: str) -> NoReturn:
-        if name in os.environ.get(REQUIRED, "").split(","):
-            pytest.fail(f"{reason}, but {REQUIRED} names {name}")
-        pytest.skip(reason)
-
-    return give_up
 
 
 @pytest.fixture

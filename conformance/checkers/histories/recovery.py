@@ -324,10 +324,11 @@ def _neighbours(
 def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
     """When all is over, a process has about as many connections to Redis open as it had before the first fault.
 
-    A pool may have grown by half, or by one for each queue (redis-py opens another for `addBulk` while one is in use);
-    in a cluster connections are opened node by node.
+    A pool may have grown by half, or by one for each handle (redis-py opens another for `addBulk` and for a flow while
+    one is in use): those of the queues, and the one that adds flows; in a cluster connections are opened node by node.
     """
-    queues = len(evidence.events_by_queue)
+    flows = any(call.invocation.op == "flow.add" for call in evidence.calls.values())
+    handles = len(evidence.events_by_queue) + flows
     samples = [sample for sample in evidence.samples if sample.connections]
     first = min((window.began_ms for window in evidence.faults), default=float("inf"))
     before = [sample for sample in samples if sample.at_ms < first]
@@ -340,7 +341,7 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
             continue
         statistics.count()
         statistics.keep_maximum("most connections more than before", now - then)
-        if now > nodes * then + max(2, then // 2, queues):
+        if now > nodes * then + max(2, then // 2, handles):
             message = f"{process} has {now} connections open, before the first fault it had {then}"
             yield HistoryFinding(message=message, lines=(before[0], samples[-1]))
 
