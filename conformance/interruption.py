@@ -101,7 +101,8 @@ def _interrupt_soon(*, only_if_heeded: bool = False) -> None:
 def _interrupt_again(only_if_heeded: bool) -> None:
     time.sleep(AGAIN_AFTER_S)
     if not _Heeding.arrived and (_Heeding.now or not only_if_heeded):
-        signal.raise_signal(signal.SIGINT)
+        heeded_ones = (number for number in SIGNALS if signal.getsignal(number) is _interrupt)
+        signal.raise_signal(next(heeded_ones, signal.SIGINT))
 
 
 def ignored() -> None:

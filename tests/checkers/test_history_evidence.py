@@ -479,7 +479,7 @@ def test_and_one_for_the_handle_that_adds_flows() -> None:
     """The official Python client holds 6 at first, 11 after a bulk of each queue and a flow, and never more."""
     queues = [event(2, "added", queue=name) for name in ("main", "limited", "narrow", "long")]
     before, window = ResourceSample(at_ms=1, connections={"p": 6}), fault(10, 20)
-    flow = [Invoke(at_ms=3, process="p", call=1, op="flow.add"), Ok(at_ms=4, process="p", call=1)]
+    flow: list[HistoryLine] = [Invoke(at_ms=3, process="p", call=1, op="flow.add"), Ok(at_ms=4, process="p", call=1)]
     for calls, now, verdict in ((flow, 11, "ok"), (flow, 12, "fail"), ([], 11, "fail")):
         after = ResourceSample(at_ms=99, connections={"p": now})
         assert judged("connections", [before, *queues, *calls, *window, after]).verdict == verdict
