@@ -5,10 +5,10 @@ by a variable in their environment, which they inherit from the program, and con
 nobody else has: nobody else's are counted. A program that does not end shows the stacks of its threads.
 
 What was run: 50 times each with seed 17, at a load of 30 to 60, all but `load`, `matrix`, `versions`, `mutants` and the
-verbs that need Spark: 650 interruptions. No process, key, container or folder was left, and no foreign key was another
+verbs that need Spark: 650 interruptions. No process, key, container or folder was left, and no foreign key was another,
 but for one `fuzz` that had lost its Ctrl-C and went on, and one `list` that was hit while it began to heed signals.
-Both ways are closed since (where the first was lost is not known: it comes again wherever that is). Three had not come to
-the program yet. A run in two processes showed a traceback of a worker that was just starting (BrokenPipeError).
+Both ways are closed since (where the first was lost is not known: it comes again wherever that is). Three had not come
+to the program yet. A run in two processes showed a traceback of a worker that was just starting (BrokenPipeError).
 """
 
 from __future__ import annotations
