@@ -131,9 +131,7 @@ class GatePlugin:
         self.problem: Problem | None = None
         """Why the run could not be recorded any further; None where nothing of the kind happened."""
         self._stack = ExitStack()
-        self._stopping = Stopping.after(
-            config.budget_ms, fail_fast=config.fail_fast, folder=Path(self._turnstile_folder)
-        )
+        self._began_ms = _now_ms()
         self._environment: Environment | None = None
         self._header: RunHeader | None = None
         self._planned = 0
@@ -266,6 +264,14 @@ class GatePlugin:
     def _bench_plan(self) -> BenchPlan:
         logs = str(Path(self.config.out, LOGS).resolve()) if self.config.out else ""
         return BenchPlan.of(self._prepared(), logs)
+
+    @cached_property
+    def _stopping(self) -> Stopping:
+        """When this run ends early; its workers are told, and have none of their own."""
+        folder = Path(self._turnstile_folder)
+        return Stopping.after(
+            self.config.budget_ms, began_ms=self._began_ms, fail_fast=self.config.fail_fast, folder=folder
+        )
 
     @cached_property
     def _turnstile_folder(self) -> str:

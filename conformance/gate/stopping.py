@@ -26,9 +26,9 @@ class Stopping:
     marker: str = ""
 
     @staticmethod
-    def after(budget_ms: float | None, *, fail_fast: bool, folder: Path) -> Stopping:
-        """Begin now; `folder` is the run's own."""
-        deadline = None if budget_ms is None else time.time() * 1000 + budget_ms
+    def after(budget_ms: float | None, *, began_ms: float, fail_fast: bool, folder: Path) -> Stopping:
+        """Of a run that began then (Unix ms); `folder` is its own."""
+        deadline = None if budget_ms is None else began_ms + budget_ms
         return Stopping(deadline, str(folder / "failed") if fail_fast else "")
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from conformance.gate.known import KnownFailure
 from conformance.gate.options import RunConfig
 from conformance.gate.plugin import (
     PROPERTY,
+    TURNSTILE_INPUT,
     GatePlugin,
     ScenarioRunner,
     insist_on_profiles,
@@ -119,6 +121,18 @@ def test_no_items_are_made_of_what_a_run_does_not_take_where_pytest_tells_nobody
     assert items(plain) is None, "pytest itself says how many were deselected"
     module.config.workerinput = {}
     assert items(plain) == []
+
+
+def test_a_worker_of_xdist_makes_no_folder_which_nobody_would_remove_if_it_were_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    plugin = GatePlugin(RunConfig(fail_fast=True), [], lambda _text: None)
+    assert list(tmp_path.iterdir()) == []
+    node = SimpleNamespace(workerinput={})
+    plugin.use(prepared())
+    plugin.pytest_configure_node(node)
+    assert [str(path) for path in tmp_path.iterdir()] == [node.workerinput[TURNSTILE_INPUT]], "the controller makes it"
 
 
 def test_a_run_is_a_header_its_scenarios_and_a_footer() -> None:
