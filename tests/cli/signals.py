@@ -9,6 +9,8 @@ verbs that need Spark: 650 interruptions. No process, key, container or folder w
 but for one `fuzz` that had lost its Ctrl-C and went on, and one `list` that was hit while it began to heed signals.
 Both ways are closed since (where the first was lost is not known: it comes again wherever that is). Three had not come
 to the program yet. A run in two processes showed a traceback of a worker that was just starting (BrokenPipeError).
+The program was mended while that went on, and the whole was not repeated. The other verbs were interrupted twice or
+thrice each; `versions` left the folders of its workers once, which are not made any more.
 """
 
 from __future__ import annotations
