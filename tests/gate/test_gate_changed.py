@@ -9,10 +9,10 @@ from conformance.gate.bench import Bench
 from conformance.gate.trial import TrialResult
 from conformance.gate.verdicts import unblamed
 from conformance.participants.expect import equal
-from conformance.participants.marks import Scenario, shared
+from conformance.participants.marks import Scenario, scenario, shared
 from conformance.participants.participant import Participant
 
-from .miniature_drivers import BenchOf, answers, fails
+from .miniature_drivers import BenchOf, answers, fails, refuses
 from .small_scenarios import COUNTED, COUNTS, HANDS_OVER, PAUSES, MiniatureDrivers, tried
 
 UNPREPARED = "99.1.0"
@@ -58,6 +58,31 @@ def test_an_answer_of_another_shape_is_a_change_and_no_error(mini: MiniatureDriv
     assert "does not fit the schema" in evidence.changed
     evidence = tried(COUNTS, bench_of(mini(ops=other), mini(ops=other)))
     assert "does not fit the schema" in evidence.error
+
+
+@scenario(COUNTED, without={"oracle-health": "the miniature oracle has no QueueEvents"})
+def test_pauses_and_asks(client: Participant, breaks: str) -> None:
+    """The oracle is the slower one."""
+    queue = client.queue()
+    if client.role == "oracle":
+        client.cancellation.sleep(1)
+    queue.call(ops.Pause())
+    if client.role in breaks:
+        queue.redis.append_event(event="paused", by="somebody")
+    queue.call(ops.CountPending())
+
+
+PAUSES_AND_ASKS: Scenario = vars(test_pauses_and_asks)["scenario"]
+del test_pauses_and_asks  # a scenario for the test below, and none of them
+
+
+@pytest.mark.parametrize(("breaks", "found"), [("oracle and client", []), ("client", ["event-fields"]), ("", [])])
+def test_what_a_client_did_before_it_could_not_go_on_is_held_against_what_the_oracle_does(
+    mini: MiniatureDrivers, bench_of: BenchOf, breaks: str, found: list[str]
+) -> None:
+    lacks = {"queue.count": refuses()}
+    evidence = tried(PAUSES_AND_ASKS, unprepared(bench_of(mini(ops=lacks), mini(ops=lacks))), breaks=breaks)
+    assert said(evidence)[:2] == (found, "")
 
 
 def test_nobody_has_to_end_as_an_oracle_whose_call_is_unknown(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
