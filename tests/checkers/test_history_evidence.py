@@ -335,6 +335,15 @@ def test_nobody_gets_a_job_although_many_were_added() -> None:
     assert "w got no job of q after the last fault, the others got 0 of 80" in messages(found)
 
 
+@pytest.mark.parametrize(("last_run", "verdict"), [(210, "fail"), (7100, "ok")])
+def test_a_job_that_was_asked_for_before_the_fault_is_no_sign_of_life(last_run: int, verdict: str) -> None:
+    jobs = [line for number in range(80) for line in added(7000 + number, str(number), f"j{number}")]
+    alive = run(last_run, last_run + 10)
+    found = judged("recovery", [handle(0, "opened"), *fault(100, 200, "redis.script-flush"), *alive, *jobs])
+    assert found.verdict == verdict
+    assert ("w got no job of q after the last fault, the others got 0 of 80" in messages(found)) is (verdict == "fail")
+
+
 def test_what_a_client_does_not_have_it_need_not_recover() -> None:
     absent: list[HistoryLine] = [
         line

@@ -99,12 +99,14 @@ def _workers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged
     opened = [line for line in evidence.handles if line.role == "worker" and line.change == "opened"]
     for process, queue in dict.fromkeys((line.process, line.queue) for line in opened):
         runs = [run.started for run in evidence.runs if run.started.queue == queue]
-        own = [run for run in runs if run.process == process and run.at_ms > evidence.healed_ms]
+        own = [run.at_ms for run in runs if run.process == process and run.at_ms > evidence.healed_ms]
         others = [run for run in runs if run.process != process and run.at_ms > evidence.resumed_ms]
-        if own:
+        added = _added_ms(evidence, queue)
+        # A job that it had asked for before the fault is no sign of life where nobody gets any other.
+        all_stand_still = not others and len(added) >= MANY_RUNS and max(own, default=0) <= evidence.resumed_ms
+        if own and not all_stand_still:
             statistics.count()
             continue
-        added = _added_ms(evidence, queue)
         signs = [run.at_ms for run in others] if len(others) >= MANY_RUNS else added
         if len(signs) < MANY_RUNS:
             continue
