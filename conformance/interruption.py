@@ -91,6 +91,23 @@ def never_dropped() -> Iterator[None]:
         sys.unraisablehook = before
 
 
+@contextmanager
+def postponed() -> Iterator[None]:
+    """In this block, which has to be short, an interruption waits for the end: what was half begun would complain."""
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda got, _frame: came.append(got))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])
+
+
 def _interrupt_soon(*, only_if_heeded: bool = False) -> None:
     # Not at once: what is raised while Python tells of a dropped exception is dropped as well.
     # And not by `threading`, whose threads wait until they have started: for ever, where Python itself is ending.

@@ -124,6 +124,21 @@ def test_the_second_signal_does_not_break_off_the_cleaning_up(tmp_path: Path) ->
     assert "KeyboardInterrupt" in done.err
 
 
+@pytest.mark.parametrize("number", interruption.SIGNALS)
+def test_what_is_half_begun_is_begun_before_it_is_broken_off(number: int) -> None:
+    done: list[str] = []
+
+    def begin() -> None:
+        with interruption.postponed():
+            signal.raise_signal(number)
+            done.append("begun")
+        done.append("never")
+
+    with interruption.heeded(), pytest.raises(KeyboardInterrupt):
+        begin()
+    assert done == ["begun"]
+
+
 def test_what_was_ignored_from_the_start_stays_ignored() -> None:
     """`nohup bullmq-conformance run ... &` outlives its terminal."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)

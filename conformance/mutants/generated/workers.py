@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import multiprocessing.util
+import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from multiprocessing.synchronize import Event
 
+from conformance import interruption
 from conformance.mutants.generated.change import GeneratedMutant
 from conformance.mutants.generated.hunting import HuntedCase, Hunter
 from conformance.mutants.generated.player import Player, PlayerSetting
@@ -65,6 +67,8 @@ def worker_processes(setting: PlayerSetting, count: int) -> Iterator[ProcessPool
     ending = context.Event()
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, ending))
     try:
+        with interruption.postponed():
+            pool.submit(os.getpid)  # starts them all: one that is half begun shows a traceback where it is broken off
         yield pool
     finally:
         ending.set()
