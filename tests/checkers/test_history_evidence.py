@@ -286,6 +286,18 @@ def test_no_busy_machine_explains_who_renews_late_every_time() -> None:
     )
 
 
+def test_a_wait_that_a_fault_has_cut_and_a_run_that_was_told_late_excuse_no_late_renewals() -> None:
+    """The machine stands still from 5,200 to 5,400 ms, and the job that begins at 10 was claimed 400 ms before."""
+    late = late_renewals(answers=ANSWERS_MEANWHILE, times=(1700, 3400, 5100, 5900))
+    cut = [*late, MachineStarved(since_ms=5200, at_ms=5400)]
+    assert "4 times" not in messages(judged("renewals", cut, **BOUNDS))
+    assert "3 times and never sooner" in messages(judged("renewals", cut, **BOUNDS))
+    told_late = late_renewals(answers=ANSWERS_MEANWHILE, times=(1300, 3000, 4700))
+    claim = script(-390, "moveToActive", "t")
+    assert judged("renewals", told_late, **BOUNDS).verdict == "ok"
+    assert "3 times and never sooner" in messages(judged("renewals", [claim, *told_late], **BOUNDS))
+
+
 @pytest.mark.parametrize(
     "lines",
     [

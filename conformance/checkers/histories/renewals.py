@@ -52,8 +52,9 @@ def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judge
             yield from _too_long(evidence, left_alone, statistics)
             if left_alone.for_ms >= evidence.bounds.lock_ms:
                 expired[run.started.process, run.started.queue].append(left_alone)
-            if then != until:
-                waits[run.started.process, run.started.queue].append(left_alone)
+            if then != until and left_alone.since_ms == since:
+                begun_ms = heard.claimed_ms(run) if since == run.started.at_ms else since
+                waits[run.started.process, run.started.queue].append(_LeftAlone(run, begun_ms, then))
     for left in expired.values():
         yield from _never(evidence, heard, left)
     for left in waits.values():
@@ -117,7 +118,11 @@ def _never(evidence: Evidence, heard: _ScriptTimes, expired: Sequence[_LeftAlone
 
 
 def _always_late(evidence: Evidence, heard: _ScriptTimes, waits: Sequence[_LeftAlone]) -> Iterator[HistoryFinding]:
-    """Whether a worker renews, but not once in time, which no busy machine explains either."""
+    """Whether a worker renews, but not once in time, which no busy machine explains either.
+
+    Only whole waits tell: one of which a fault has taken a part may seem short. The first begins with the claim, as the
+    tap saw it, because a busy machine tells late of the run.
+    """
     who = waits[0].run.started
     late = [left for left in waits if left.for_ms > LATEST_RENEWAL * evidence.bounds.lock_ms]
     answers = _answers_when_due(evidence, heard, late)
@@ -166,12 +171,14 @@ class _ScriptTimes:
         self.last_ms = max((line.at_ms for line in lines), default=0.0)
         self._accepted: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
         self._answered: defaultdict[str, list[float]] = defaultdict(list)
+        self._claimed: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
         self._renewed: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
         self._refused: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
         for line in lines:
             if line.accepted:
                 self._accepted[line.process, line.queue].append(line.at_ms)
                 self._answered[line.process].append(line.at_ms)
+                self._claimed[line.process, line.queue, line.claimed].append(line.at_ms)
             if line.script in RENEWING:
                 self._add(line)
 
@@ -186,6 +193,11 @@ class _ScriptTimes:
         """When the worker of a run was first answered after a time; infinite where it never was."""
         answered = self._accepted[run.started.process, run.started.queue]
         return next((heard for heard in answered if heard > at_ms), float("inf"))
+
+    def claimed_ms(self, run: RunHistory) -> float:
+        """When the process of a run got its job; when the run began, where the tap saw no claim."""
+        began_ms = run.started.at_ms
+        return max((at for at in self._claimed[_whose(run)] if at <= began_ms), default=began_ms)
 
     def answered_ms(self, process: str, since_ms: float, until_ms: float) -> Sequence[float]:
         """When a process was answered within an interval, about any of its queues."""
