@@ -18,7 +18,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS)
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos check mutants steady telemetry coverage generate vectors site site-look ten-minutes lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos hunt check mutants steady telemetry coverage generate vectors site site-look ten-minutes lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -53,6 +53,9 @@ oracle-%: $(READY)
 
 chaos: $(READY_WITH_SPARK) ## every fault, crash point and broken client, on local processes and in containers
 	$(BIN)/python -m pytest chaos
+
+hunt: $(READY_WITH_SPARK) ## every client that chaos is known to find, hunted with the command of a user; NAMES='close.hangs' for some of them
+	$(BIN)/python -m chaos.mutants.hunt $(NAMES)
 
 check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing per class name, loops that end, dead code
 	$(BIN)/ruff format --check .

@@ -22,6 +22,7 @@ from chaos.crash_points import CrashPoint, points_of
 from chaos.excuses import EXPLANATIONS, Identity, explanation_of, stale_explanations
 from chaos.faults.base import ChaosSystem, Fault, all_faults, chosen_faults
 from chaos.mutants.catalogue import all_mutants
+from chaos.mutants.hunt import Hunt
 from chaos.options import TELLING, ChaosOptions, topology_for
 from chaos.recorder import HistoryRecorder, both_clocks
 from chaos.report import render_all
@@ -50,6 +51,7 @@ from conformance.checkers.histories.history import (
 )
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.checkers.histories.recovery import growth
+from conformance.cli.chaos import _show
 from conformance.driver import run_queue
 from conformance.driver.ops.queue import Add
 from conformance.environment.clients import Launch
@@ -392,3 +394,25 @@ def test_whoever_names_faults_gets_them_in_the_order_of_the_list() -> None:
 def test_every_planted_defect_shows_in_the_first_part_of_the_campaign(name: str) -> None:
     under = all_mutants()[name].under
     assert isinstance(under, CrashPoint) or under in {"", *TELLING}
+
+
+def test_a_hunt_hears_what_a_campaign_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Shown by the verb's own lines: an invariant that is unknown is not named, nor one of a run to come."""
+    monkeypatch.setenv("COLUMNS", "200")
+    mutant = all_mutants()["close.hangs"]
+    broken = InvariantCell(
+        verdict="fail", examined=1, findings=[FindingRow(message="never ended", job="a:1", lines=[])]
+    )
+    unsure = InvariantCell(verdict="unknown", examined=0, reasons=["0 closes"])
+    rows = [
+        ResultRow(name="no fault", kind="faults", client="python", cells={"closing": unsure, "events": broken}),
+        ResultRow(name="redis.oom", kind="faults", client="python", cells={"closing": broken}),
+    ]
+    heard = Hunt(mutant)
+    for row, tested in zip(rows, (["closing"], []), strict=True):
+        _show(msgspec.structs.replace(row, tested=tested))
+        for line in capsys.readouterr().out.splitlines():
+            heard.hear(line, 75.0)
+    assert heard.row == ["`close.hangs`", "`closing`", "75 s", "redis.oom", "events"]
+    assert heard.runs == len(rows)
+    assert Hunt(mutant).row[2] == "not found"

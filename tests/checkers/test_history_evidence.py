@@ -380,6 +380,16 @@ def test_a_worker_that_gets_nothing_while_the_others_get_everything() -> None:
     assert judged("recovery", [*opened, *others, for_a_moment]).verdict == "fail"
 
 
+@pytest.mark.parametrize(("starved_ms", "verdict"), [(8000, "unknown"), (6500, "fail")])
+def test_a_machine_that_starves_for_a_while_excuses_no_worker_that_it_lets_run_for_seconds(
+    starved_ms: float, verdict: str
+) -> None:
+    jobs = [line for number in range(101) for line in added(7000 + 100 * number, str(number), f"j{number}")]
+    starved = MachineStarved(since_ms=8000, at_ms=8000 + starved_ms)
+    lines = [handle(0, "opened"), *fault(100, 200, "redis.oom"), *jobs, starved]
+    assert judged("recovery", lines).verdict == verdict
+
+
 # Closing.
 
 

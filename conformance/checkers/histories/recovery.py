@@ -41,6 +41,8 @@ FAILING_SHARE = 0.25
 """So many calls, and so large a part of them, do not fail by chance when nothing is wrong any more."""
 MANY_RUNS = 60
 """So many runs began elsewhere that a worker that lives had to get one of them."""
+GETS_ONE_WITHIN_MS = 3000
+"""A worker that is let run for so long, all in all, gets one of the jobs that wait all that time."""
 TAKES_TIME_MS = 1000
 """How long after the call of close a worker may still ask for jobs: it has to hear of the call first."""
 SIGNS_OF_LIFE = 50
@@ -111,7 +113,7 @@ def _workers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged
         if len(signs) < MANY_RUNS:
             continue
         message = f"{process} got no job of {queue} after the last fault, the others got {len(others)} of {len(added)}"
-        if _mostly_starved(evidence, signs[0], signs[-1]):
+        if _hardly_let_run(evidence, signs[0], signs[-1]):
             yield Undecided(f"{message}, on a machine that starved")
         else:
             yield HistoryFinding(message=message, lines=tuple(others[-3:]))
@@ -126,9 +128,11 @@ def _added_ms(evidence: Evidence, queue: str) -> list[float]:
     ]
 
 
-def _mostly_starved(evidence: Evidence, since_ms: float, until_ms: float) -> bool:
-    """Whether the machine let nobody run for more than half of an interval."""
-    return evidence.starved_ms(since_ms, until_ms) > (until_ms - since_ms) / 2
+def _hardly_let_run(evidence: Evidence, since_ms: float, until_ms: float) -> bool:
+    """Whether the machine let nobody run for most of an interval, and what is left is not long enough to get a job."""
+    starved_ms = evidence.starved_ms(since_ms, until_ms)
+    awake_ms = until_ms - since_ms - starved_ms
+    return awake_ms < min(starved_ms, GETS_ONE_WITHIN_MS)
 
 
 def _closing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:

@@ -1,0 +1,126 @@
+"""`python -m chaos.mutants.hunt`: the broken clients, each hunted with the command of a user, and the clock beside it.
+
+The tests play a mutant under the fault that shows it; here nobody knows which one that is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Timer
+
+import click
+
+from chaos.mutants.catalogue import ChaosMutant, all_mutants, find_mutant
+from conformance.problems import Problem
+
+WITHIN_S = 600
+"""How long a campaign may take until it has named the invariant."""
+RUN_ENDED = ("✓", "✗", "?", "·")
+"""How `chaos` marks a run; behind it stand the client, the fault and the topology in brackets."""
+CLOSING_S = 60
+"""How long a campaign that was interrupted may take to end."""
+
+
+@dataclass
+class Hunt:
+    """How a campaign went.
+
+    `seconds`: until the right invariant was named, None where it was not. `run`: the fault (or crash point) that showed
+    it. `others`: what was named before. `runs`: how many runs had ended by then.
+    """
+
+    mutant: ChaosMutant
+    seconds: float | None = None
+    run: str = ""
+    others: list[str] = field(default_factory=list)
+    runs: int = 0
+    _current: str = ""
+
+    @property
+    def row(self) -> list[str]:
+        """As the table shows it."""
+        found = "not found" if self.seconds is None else f"{self.seconds:.0f} s"
+        return [f"`{self.mutant.name}`", f"`{self.mutant.kills}`", found, self.run, ", ".join(self.others)]
+
+    def hear(self, line: str, seconds: float) -> None:
+        """Take a line of the campaign: of a run that has ended, or of what it found, which is set in."""
+        if line.startswith(RUN_ENDED):
+            self.runs += 1
+            _, _, self._current = line.partition(" [")[0].split(maxsplit=2)
+        if not line.startswith("    "):
+            return
+        name, _, found = line.strip().partition(": ")
+        if name == self.mutant.kills and not found.startswith("unknown: "):
+            self.seconds, self.run = seconds, self._current
+        elif name not in {"reproduce", *self.others} and not found.startswith("unknown: "):
+            self.others.append(name)
+
+
+def hunt(mutant: ChaosMutant, within_s: float = WITHIN_S) -> Hunt:
+    """Play the default campaign until it names the invariant, ends, or takes too long."""
+    began, sought = time.monotonic(), Hunt(mutant)
+    command = [sys.executable, "-m", "conformance", "chaos", *mutant.launch.words]
+    with (
+        tempfile.TemporaryDirectory(prefix="bullmq-conformance-hunt-") as folder,
+        _campaign(command, folder) as campaign,
+    ):
+        deadline = Timer(within_s, partial(_interrupt, campaign))
+        deadline.start()
+        for line in campaign.stdout or ():
+            sought.hear(line.rstrip(), time.monotonic() - began)
+            if sought.seconds is not None:
+                break
+        deadline.cancel()
+    return sought
+
+
+@contextmanager
+def _campaign(command: Sequence[str], folder: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as campaign:
+        try:
+            yield campaign
+        finally:
+            _interrupt(campaign)
+            with suppress(subprocess.TimeoutExpired):
+                campaign.communicate(timeout=CLOSING_S)
+            campaign.kill()
+
+
+def _interrupt(campaign: subprocess.Popen[str]) -> None:
+    if campaign.poll() is None:
+        campaign.terminate()
+
+
+@click.command()
+@click.option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="How many campaigns at a time.")
+@click.argument("names", nargs=-1)
+def main(jobs: int, names: Sequence[str]) -> None:
+    """Hunt the broken clients NAMES (default: all). Exit code 1: one was not found in time by what gives it away."""
+    try:
+        mutants = [find_mutant(name) for name in names] or list(all_mutants().values())
+    except Problem as problem:
+        click.echo(str(problem), err=True)
+        sys.exit(problem.exit_code)
+    hunts = []
+    with ThreadPoolExecutor(jobs) as pool:
+        for ended in pool.map(hunt, mutants):
+            hunts.append(ended)
+            click.echo(f"{' '.join(ended.row)} (runs: {ended.runs})")
+    heads = ["broken client", "found by", "after", "in", "named before"]
+    for row in (heads, ["---"] * len(heads), *(ended.row for ended in hunts)):
+        click.echo(f"| {' | '.join(row)} |")
+    sys.exit(any(ended.seconds is None for ended in hunts))
+
+
+if __name__ == "__main__":
+    main()
