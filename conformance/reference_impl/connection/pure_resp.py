@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from redis.exceptions import InvalidResponse
@@ -10,19 +11,36 @@ from redis.exceptions import InvalidResponse
 _END_OF_LINE: Final = b"\r\n"
 _LENGTH_OF_END: Final = len(_END_OF_LINE)
 _NOTHING: Final = b"-1"
+_NO_TEXT: Final = b"$-1"
 _OPENED: Final = object()
 """Stands for an array that is not there whole."""
 
-_BULK, _ARRAY, _INTEGER, _SIMPLE, _ERROR = b"$*:+-"
+_BULK, _ARRAY, _INTEGER, _SIMPLE, _ERROR = b"$", b"*", b":", b"+", b"-"
+_SHORT_TEXT: Final = 64
+"""Bytes: an array whose texts and lines are longer on an average is read text by text."""
+_LENGTHS: Final = {b"$%d" % length: length for length in range(1024)}
+"""How long the text is before which a line stands, for most texts: looking it up is faster than reading the number."""
 
 
 def pure_pack(words: Sequence[str | bytes]) -> bytes:
     """Return a command as Redis reads it. Raises UnicodeEncodeError for a text with a lone surrogate."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:
-        encoded = word.encode() if isinstance(word, str) else word
-        parts.append(b"$%d\r\n%b\r\n" % (len(encoded), encoded))
+        if isinstance(word, bytes):
+            parts.append(b"$%d\r\n%b\r\n" % (len(word), word))
+        else:
+            parts.append(_packed_name(word) if len(word) <= _LONGEST_NAME else _packed_text(word))
     return b"".join(parts)
+
+
+def _packed_text(word: str) -> bytes:
+    encoded = word.encode()
+    return b"$%d\r\n%b\r\n" % (len(encoded), encoded)
+
+
+_LONGEST_NAME: Final = 64
+_packed_name: Final = lru_cache(4096)(_packed_text)
+"""Most words of a command are those of the one before: names of keys and fields, a token, the digest of a script."""
 
 
 class PureReader:
@@ -53,25 +71,35 @@ class PureReader:
         if self._received:
             self._unread, self._at = b"".join([self._unread[self._at :], *self._received]), 0
             self._received.clear()
-        unread = self._unread
-        while (end := unread.find(_END_OF_LINE, self._at)) >= 0:
-            kind, line = unread[self._at], unread[self._at + 1 : end]
+        unread, at, received = self._unread, self._at, len(self._unread)
+        find, length_of = unread.find, _LENGTHS.get
+        while (end := find(_END_OF_LINE, at)) >= 0:
+            line = unread[at:end]
             behind = end + _LENGTH_OF_END
-            if kind == _BULK and line != _NOTHING:
-                begin, end = behind, behind + _number(line)
-                behind = end + _LENGTH_OF_END
-                if len(unread) < behind:
-                    self._missing = behind - len(unread)
-                    return False
-                value: Any = unread[begin:end]
+            length = length_of(line)
+            if length is None and line.startswith(_BULK) and line != _NO_TEXT:
+                length = _number(line[1:])
+            value: Any
+            if length is None:
+                value = self._short(line[:1], line[1:])
+                if value is _OPENED and (whole := _texts(unread, behind, self._open[-1][1])) is not None:
+                    value, behind = whole
+                    self._open.pop()
             else:
-                value = self._short(kind, line)
-            self._at = behind
-            if value is not _OPENED and (value := self._closed(value)) is not _OPENED:
+                begin, end = behind, behind + length
+                behind = end + _LENGTH_OF_END
+                if received < behind:
+                    self._missing = behind - received
+                    break
+                value = unread[begin:end]
+            at = behind
+            if value is not _OPENED and (not self._open or (value := self._closed(value)) is not _OPENED):
+                self._at = at
                 return value
+        self._at = at
         return False
 
-    def _short(self, kind: int, line: bytes) -> Any:
+    def _short(self, kind: bytes, line: bytes) -> Any:
         """Return the value that is one line, or open the array of which it is the head."""
         if kind == _INTEGER:
             return _number(line)
@@ -86,7 +114,7 @@ class PureReader:
             return []
         if kind in (_ARRAY, _BULK):
             return None
-        raise InvalidResponse(f"Protocol error, got {chr(kind)!r} as reply type byte")
+        raise InvalidResponse(f"Protocol error, got {str(kind, 'latin-1')!r} as reply type byte")
 
     def _closed(self, value: Any) -> Any:
         """Put a value into the array that it belongs to; returns the reply that is whole with it, or _OPENED."""
@@ -98,6 +126,22 @@ class PureReader:
             value = elements
             self._open.pop()
         return value
+
+
+def _texts(unread: bytes, begin: int, count: int) -> tuple[list[bytes], int] | None:
+    """Return the elements of an array, and where it ends, if all are short texts that are there whole; else None.
+
+    The hash of a job is such a one. All is done at once here, by what Python has in C, and the texts are those that the
+    lines before them announce: a text with the end of a line in it does not fit, and is read by its length.
+    """
+    if not unread.startswith(_BULK, begin):
+        return None
+    near = unread[begin : begin + count * _SHORT_TEXT]
+    lines = near.split(_END_OF_LINE, 2 * count)
+    texts = lines[1:-1:2]
+    if len(lines) != 2 * count + 1 or list(map(_LENGTHS.get, lines[:-1:2])) != list(map(len, texts)):
+        return None
+    return texts, begin + len(near) - len(lines[-1])
 
 
 def _number(line: bytes) -> int:
