@@ -18,6 +18,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import redis
 
+from conformance.interruption import postponed
 from conformance.observe.tap.loop import LoopThread
 from conformance.problems import EnvironmentProblem
 from conformance.servers import guard
@@ -103,13 +104,14 @@ class RedisProcess:
     ) -> None:
         self.binary = binary
         self.persistence = persistence
-        self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)).resolve()
-        self.port = free_port(cluster=True)
         self.extra_arguments: list[str] = []
         self._mode = mode
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid = 0
-        atexit.register(self.close)
+        with postponed():  # a folder that nobody knows of would stay
+            self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)).resolve()
+            atexit.register(self.close)
+        self.port = free_port(cluster=True)
 
     @property
     def node(self) -> str:
@@ -217,12 +219,13 @@ class ContainerServer:
     def __init__(self, image: str, persistence: Persistence) -> None:
         self.image = image
         self.port = free_port(cluster=True)
-        self.folder = Path(tempfile.mkdtemp(prefix=CONTAINER_FOLDER_PREFIX)).resolve()
-        self.folder.chmod(0o777)  # the image's own user writes there
-        self._container = _container_of(image, persistence, self.port, self.folder)
         self._wrapped: Any = None
         """The engine's own object, once it was started."""
-        atexit.register(self.close)
+        with postponed():
+            self.folder = Path(tempfile.mkdtemp(prefix=CONTAINER_FOLDER_PREFIX)).resolve()
+            atexit.register(self.close)
+        self.folder.chmod(0o777)  # the image's own user writes there
+        self._container = _container_of(image, persistence, self.port, self.folder)
 
     @property
     def node(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,7 +94,13 @@ def never_dropped() -> Iterator[None]:
 
 @contextmanager
 def postponed() -> Iterator[None]:
-    """In this block, which has to be short, an interruption waits for the end: what was half begun would complain."""
+    """In this block, which has to be short, an interruption waits for the end: what was half begun would complain.
+
+    Or would be nobody's, such as a folder of which nobody has taken note. Only the main thread is ever interrupted.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in before.items():

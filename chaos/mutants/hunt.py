@@ -19,6 +19,7 @@ from threading import Timer
 import click
 
 from chaos.mutants.catalogue import ChaosMutant, all_mutants, find_mutant
+from conformance.interruption import EXIT_CODE, heeded
 from conformance.problems import Problem
 
 WITHIN_S = 600
@@ -64,15 +65,16 @@ class Hunt:
             self.others.append(name)
 
 
-def hunt(mutant: ChaosMutant, within_s: float = WITHIN_S) -> Hunt:
-    """Play the default campaign until it names the invariant, ends, or takes too long."""
+def hunt(mutant: ChaosMutant, campaigns: list[subprocess.Popen[str]]) -> Hunt:
+    """Play the default campaign until it names the invariant, ends, or takes too long. It is added to `campaigns`."""
     began, sought = time.monotonic(), Hunt(mutant)
     command = [sys.executable, "-m", "conformance", "chaos", *mutant.launch.words]
     with (
         tempfile.TemporaryDirectory(prefix="bullmq-conformance-hunt-") as folder,
         _campaign(command, folder) as campaign,
     ):
-        deadline = Timer(within_s, partial(_interrupt, campaign))
+        campaigns.append(campaign)
+        deadline = Timer(WITHIN_S, partial(_interrupt, campaign))
         deadline.start()
         for line in campaign.stdout or ():
             sought.hear(line.rstrip(), time.monotonic() - began)
@@ -111,11 +113,18 @@ def main(jobs: int, names: Sequence[str]) -> None:
     except Problem as problem:
         click.echo(str(problem), err=True)
         sys.exit(problem.exit_code)
-    hunts = []
-    with ThreadPoolExecutor(jobs) as pool:
-        for ended in pool.map(hunt, mutants):
-            hunts.append(ended)
-            click.echo(f"{' '.join(ended.row)} (runs: {ended.runs})")
+    hunts: list[Hunt] = []
+    campaigns: list[subprocess.Popen[str]] = []
+    with heeded(), ThreadPoolExecutor(jobs) as pool:
+        try:
+            for ended in pool.map(partial(hunt, campaigns=campaigns), mutants):
+                hunts.append(ended)
+                click.echo(f"{' '.join(ended.row)} (runs: {ended.runs})")
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for campaign in campaigns:
+                _interrupt(campaign)
+            sys.exit(EXIT_CODE)
     heads = ["broken client", "found by", "after", "in", "named before"]
     for row in (heads, ["---"] * len(heads), *(ended.row for ended in hunts)):
         click.echo(f"| {' | '.join(row)} |")

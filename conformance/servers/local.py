@@ -17,6 +17,7 @@ from pathlib import Path
 
 import redis
 
+from conformance.interruption import postponed
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.keys import SLOTS
 from conformance.servers.binary import ServerBinary
@@ -64,15 +65,16 @@ class LocalProcess:
     ) -> None:
         self.binary = binary
         self.port = port
-        self.folder = _new_folder()
         self._owner = os.getpid()
-        self._command = self._argv(settings or {}, cluster=cluster)
-        try:
-            self._guard = self._start_guard()
-        except OSError as error:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            raise EnvironmentProblem(f"{binary.source} could not be started: {error}", hint=_OTHER_HINT) from error
-        atexit.register(self.stop)
+        with postponed():  # a folder that nobody knows of would stay
+            self.folder = _new_folder()
+            self._command = self._argv(settings or {}, cluster=cluster)
+            try:
+                self._guard = self._start_guard()
+            except OSError as error:
+                shutil.rmtree(self.folder, ignore_errors=True)
+                raise EnvironmentProblem(f"{binary.source} could not be started: {error}", hint=_OTHER_HINT) from error
+            atexit.register(self.stop)
 
     @property
     def address(self) -> RedisUrl:

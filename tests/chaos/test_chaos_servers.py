@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -95,3 +99,38 @@ def test_a_parent_that_waits_for_a_failed_child_is_at_rest_and_other_parents_are
             assert not rest_of(server, 0.3).reached
     finally:
         server.close()
+
+
+BEGINNING = """
+import os, signal, sys, tempfile
+from conformance.interruption import heeded
+from conformance.servers.binary import any_binary
+
+binary = any_binary(print)
+made = tempfile.mkdtemp
+def interrupted(**options):
+    folder = made(**options)
+    os.kill(os.getpid(), signal.SIGTERM)
+    return folder
+tempfile.mkdtemp = interrupted
+with heeded():
+    {begin}
+"""
+"""A program that is interrupted when a folder was made, and nobody has taken note of it yet."""
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        "from chaos.redis_servers import RedisProcess; RedisProcess(binary)",
+        "from chaos.redis_servers import ContainerServer; ContainerServer('none', 'none')",
+        "from conformance.servers.local import LocalProcess; LocalProcess(binary, 7999, cluster=False)",
+    ],
+)
+def test_no_folder_is_left_of_a_server_that_is_interrupted_while_it_begins(begin: str, tmp_path: Path) -> None:
+    program = [sys.executable, "-c", BEGINNING.format(begin=begin)]
+    done = subprocess.run(
+        program, env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "KeyboardInterrupt" in done.stderr
+    assert list(tmp_path.glob("bullmq-*")) == []
