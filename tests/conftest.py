@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -17,6 +18,16 @@ REQUIRED = "BULLMQ_CONFORMANCE_REQUIRE"
 # How long an example takes depends on what else the machine does; performance is measured in `benchmarks/`.
 settings.register_profile("kit", deadline=None)
 settings.load_profile("kit")
+
+
+def pytest_configure() -> None:
+    """Heed signals that whoever began this has ignored (a shell that begins it in the background, nohup).
+
+    The programs that tests interrupt would ignore them as well.
+    """
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
