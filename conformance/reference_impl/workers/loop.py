@@ -149,10 +149,15 @@ class WorkerLoop:
         self._collect_ended()
 
     async def _rest(self) -> None:
+        # No timeout, which cancels the loop to wake it: a job that is fetched in this moment would be dropped with it.
+        patience_s = self._patience_s()
+        alarm = asyncio.get_running_loop().call_later(patience_s, self._news.set) if patience_s is not None else None
         self._resting = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._patience_s()):
-                await self._news.wait()
+        try:
+            await self._news.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
         self._resting = False
 
     def _patience_s(self) -> float | None:
