@@ -222,7 +222,9 @@ CHANGES: Final = (
         _ends_in("de:once-15", HOUR_MS),
         hides={"dedup-ttl": 1},
     ),
-    PlantedChange("the limiter ends earlier", LIVE, ["limiter"], _ends_in("limiter", HOUR_MS // 2), hides={"limiter-ttl": 1}),
+    PlantedChange(
+        "the limiter ends earlier", LIVE, ["limiter"], _ends_in("limiter", HOUR_MS // 2), hides={"limiter-ttl": 1}
+    ),
     PlantedChange("another stack trace", LIVE, ["20"], _set("20", stacktrace='["at"]'), hides={"stack-trace-text": 1}),
     PlantedChange("another library", LIVE, ["meta"], _set("meta", version="py:1.0"), hides={"library-version": 1}),
     PlantedChange("all of it 5 ms later", LIVE, ["20", "failed"], _all_later, hides={"worker-clock": 3}),
