@@ -26,6 +26,8 @@ WITHIN_S = 600
 """How long a campaign may take until it has named the invariant."""
 RUN_ENDED = ("✓", "✗", "?", "·")
 """How `chaos` marks a run; behind it stand the client, the fault and the topology in brackets."""
+NO_FINDINGS = frozenset({"reproduce", "not played", "never reached"})
+"""What else `chaos` says of a run, set in as its findings are."""
 CLOSING_S = 60
 """How long a campaign that was interrupted may take to end."""
 
@@ -61,7 +63,7 @@ class Hunt:
         name, _, found = line.strip().partition(": ")
         if name == self.mutant.kills and not found.startswith("unknown: "):
             self.seconds, self.run = seconds, self._current
-        elif name not in {"reproduce", *self.others} and not found.startswith("unknown: "):
+        elif name not in {*NO_FINDINGS, *self.others} and not found.startswith("unknown: "):
             self.others.append(name)
 
 

@@ -409,6 +409,7 @@ def test_a_hunt_hears_what_a_campaign_says(monkeypatch: pytest.MonkeyPatch, caps
         ResultRow(name="redis.oom", kind="faults", client="python", cells={"closing": broken}),
     ]
     heard = Hunt(mutant)
+    heard.hear("    not played: Redis did not come back", 1.0)
     for row, tested in zip(rows, (["closing"], []), strict=True):
         _show(msgspec.structs.replace(row, tested=tested))
         for line in capsys.readouterr().out.splitlines():

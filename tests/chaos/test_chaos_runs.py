@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,11 +122,11 @@ def test_what_a_client_does_not_have_is_no_crash_point(
 ) -> None:
     """What is only there for another script is left out, and the point is played."""
     launch = Launch("mine", without("job.changeDelay", "queue.getMetrics", "job.getDependenciesCount"))
-    cut = {"point": "after-execute", "hurt": "cut"}
+    cut: dict[str, Any] = {"point": "after-execute", "hurt": "cut"}
     with CrashBench(launch, environment) as bench:
-        delay = crash(bench, CrashPoint(segment="change-delay", script="changeDelay", **cut))  # type: ignore[arg-type]
-        metrics = crash(bench, CrashPoint(segment="read", script="getMetrics", **cut))  # type: ignore[arg-type]
-        counts = crash(bench, CrashPoint(segment="read", script="getCounts", **cut))  # type: ignore[arg-type]
+        delay = crash(bench, CrashPoint(segment="change-delay", script="changeDelay", **cut))
+        metrics = crash(bench, CrashPoint(segment="read", script="getMetrics", **cut))
+        counts = crash(bench, CrashPoint(segment="read", script="getCounts", **cut))
     assert [(one.reached, one.lacks) for one in (delay, metrics, counts)] == [
         (False, "job.changeDelay"),
         (False, "queue.getMetrics"),

@@ -39,6 +39,7 @@ def _packed_text(word: str) -> bytes:
 
 
 _LONGEST_NAME: Final = 64
+"""Characters: a longer word is data, and is not kept."""
 _packed_name: Final = lru_cache(4096)(_packed_text)
 """Most words of a command are those of the one before: names of keys and fields, a token, the digest of a script."""
 
