@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.connection.resp import packed
 from conformance.reference_impl.connection.single_socket import SingleSocket
 from conformance.reference_impl.connection.wire import Reply, Wire
+from conformance.reference_impl.errors import InvalidArgument
 from conformance.servers import RedisInstance
 
 Answer = Callable[[list[bytes]], Awaitable[bytes | None]]
@@ -114,18 +115,58 @@ def test_commands_of_one_turn_go_out_together_and_in_their_order() -> None:
         assert transport.writes == [b"a", b"bc"]
         wire.data_received(b"+1\r\n+2\r\n")
         send(b"d", b"e")
-        assert transport.writes[2:] == [b"de"], "the first after a reply goes out at once"
+        assert transport.writes[2:] == [b"d"], "the first after a reply goes out at once"
         send(b"f")
         wire.data_received(b"+3\r\n")
         send(b"g")
         assert transport.writes[3:] == [], "what came after a reply must not overtake what waits"
         await asyncio.sleep(0)
-        assert transport.writes[3:] == [b"fg"]
+        assert transport.writes[3:] == [b"efg"]
         send(b"h")
         assert wire.hang_up()
         assert transport.writes[4:] == [b"h", b""], "hanging up leaves nothing unsent"
         wire.data_received(b"+4\r\n+5\r\n+6\r\n+7\r\n+8\r\n")
         assert [await reply for reply in replies] == [b"%d" % number for number in range(1, 9)]
+
+    run_for(5, steps())
+
+
+def test_redis_works_on_the_first_commands_of_many_while_others_are_packed() -> None:
+    async def steps() -> None:
+        loop, wire, transport = asyncio.get_running_loop(), Wire(), RecordedTransport()
+        wire.connection_made(transport)
+        replies: list[Reply] = []
+        written_before: list[int] = []
+
+        def packed_one_by_one() -> Iterator[tuple[bytes, Reply]]:
+            for _ in range(40):
+                written_before.append(len(b"".join(transport.writes)))
+                replies.append(loop.create_future())
+                yield b"x", replies[-1]
+            raise InvalidArgument("the forty-first cannot be packed")
+
+        with pytest.raises(InvalidArgument):
+            wire.send(packed_one_by_one())
+        assert written_before[1] == 1, "the first goes out at once"
+        assert written_before[-1] > 20, "of a turn with many commands most are sent before the last is packed"
+        await asyncio.sleep(0)
+        assert b"".join(transport.writes) == b"x" * 40, "what is due has been sent, whatever happened to the others"
+        assert len(transport.writes) < 6, "a write for each of them would be the dearest step"
+        wire.data_received(b"+1\r\n" * 40)
+        assert [await reply for reply in replies] == [b"1"] * 40
+
+    run_for(5, steps())
+
+
+def test_a_transaction_that_cannot_be_packed_opens_no_multi(server: RedisInstance) -> None:
+    async def steps() -> None:
+        connection = on(server)
+        await connection.command(("PING",))
+        with pytest.raises(InvalidArgument):
+            await connection.transaction([("SET", "before", "1"), ("SET", "too-large", 2**53 + 1)])
+        assert await connection.command(("GET", "before")) is None
+        assert await connection.command(("PING",)) == b"PONG", "not QUEUED"
+        await connection.close()
 
     run_for(5, steps())
 

@@ -178,7 +178,7 @@ class Connection:
         return with_slots_explained(await self._watched(self._carrier.transaction(commands)))
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one write; an error stands in the place of its command's reply."""
+        """Send commands, none waiting for a reply; an error stands in the place of its command's reply."""
         if self._opening is not None:
             await self.ready()
         return with_slots_explained(await self._watched(self._carrier.pipeline(commands)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -43,7 +43,7 @@ class SingleSocket:
         A command that is cancelled while no other is due takes the socket with it: it may be one that blocks, and
         what it would take later must not be lost.
         """
-        (reply,) = self._send([command])
+        (reply,) = self._send([packed(command)])
         try:
             return raised(await reply)
         except ReadOnlyError as error:
@@ -54,27 +54,19 @@ class SingleSocket:
             raise
 
     async def pipeline(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one write; an error stands in the place of its command's reply.
+        """Send commands, none waiting for the reply to another; an error stands in the place of its command's reply.
 
-        Raises the error of a lost connection.
+        Redis works on the first ones while others are packed. Raises the error of a lost connection.
         """
-        replies = self._send(commands)
-        if replies:
-            await replies[-1]  # the others have come before it
-        values = [reply.result() for reply in replies]
-        for value in values:
-            if isinstance(value, (RedisConnectionError, RedisTimeoutError)):
-                raise value
-            if isinstance(value, ReadOnlyError) and self._follows_master:
-                raise self._deposed(value)
-        return values
+        return await self._replies_to(map(packed, commands))
 
     async def transaction(self, commands: Sequence[Command]) -> list[Any]:
         """Send commands in one MULTI; an error stands in the place of its command's reply.
 
-        Raises why Redis refused all of them.
+        Raises why Redis refused all of them. A command that cannot be packed must not leave a MULTI open: all are
+        packed before the first is sent.
         """
-        *queued, outcome = await self.pipeline([("MULTI",), *commands, ("EXEC",)])
+        *queued, outcome = await self._replies_to([packed(command) for command in (("MULTI",), *commands, ("EXEC",))])
         if isinstance(outcome, Exception):
             raise first_error(queued) or outcome
         values: list[Any] = outcome
@@ -110,19 +102,38 @@ class SingleSocket:
             self._wire.drop()
             self._wire = None
 
-    def _send(self, commands: Sequence[Command]) -> list[Reply]:
+    async def _replies_to(self, messages: Iterable[bytes]) -> list[Any]:
+        replies = self._send(messages)
+        if replies:
+            await replies[-1]  # the others have come before it
+        values = [reply.result() for reply in replies]
+        for value in values:
+            if isinstance(value, (RedisConnectionError, RedisTimeoutError)):
+                raise value
+            if isinstance(value, ReadOnlyError) and self._follows_master:
+                raise self._deposed(value)
+        return values
+
+    def _send(self, messages: Iterable[bytes]) -> list[Reply]:
+        """Send packed commands, now or once the socket is open; returns what will be their replies."""
         if self._closed:
             raise RedisConnectionError("Connection is closed.")
         loop = asyncio.get_running_loop()
-        outgoing = [(packed(command), loop.create_future()) for command in commands]
+        replies: list[Reply] = []
+
+        def outgoing() -> Iterator[tuple[bytes, Reply]]:
+            for message in messages:
+                replies.append(loop.create_future())
+                yield message, replies[-1]
+
         if self._wire is not None and self._wire.is_open:
-            self._wire.send(outgoing)
+            self._wire.send(outgoing())
         else:
             # While one socket opens everything waits for it: on a second one commands would overtake those held back.
-            self._held_back += outgoing
+            self._held_back += outgoing()
             if self._opening is None:
                 self._opening = loop.create_task(self._open())
-        return [reply for _, reply in outgoing]
+        return replies
 
     async def _open(self) -> None:
         """Connect, introduce the client, and send what was held back meanwhile; or refuse all of it."""

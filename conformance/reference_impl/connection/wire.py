@@ -19,6 +19,9 @@ Reply = asyncio.Future[Any]
 _error_of_text: Final[Callable[[str], Exception]] = cast("Any", DefaultParser).parse_error
 """Makes of an error reply what redis-py would."""
 
+_MOST_UNSENT: Final = 16
+"""Commands: so many go out in one write at most. With 4 to 32 the rates are the same, with all of a turn lower."""
+
 
 class HungUp(RedisConnectionError):
     """This client has ended the connection, and Redis had not answered the command: it did not happen."""
@@ -43,25 +46,27 @@ class Wire(asyncio.Protocol):
         self._due: deque[Reply] = deque()
         self._unsent: list[bytes] = []
         self._has_sent = False
+        self._is_flush_due = False
         self._hung_up = False
 
     def send(self, commands: Iterable[tuple[bytes, Reply]]) -> None:
-        """Send packed commands in one write; their replies become the results of the futures.
+        """Send packed commands; their replies become the results of the futures.
 
         What is first sent after something was received goes out at once, so that Redis works on it while the next
-        command is made; what follows waits for the end of the event loop's turn, and goes out in one write: a write of
-        its own for each command was the dearest single step of a worker's job.
+        command is made; what follows waits for a few more, or for the end of the event loop's turn, and goes out in one
+        write: a write of its own for each command was the dearest single step of a worker's job, and one write for all
+        of a turn kept Redis waiting until all of them were made. Commands may be packed while they are sent.
         """
-        is_at_once = not (self._has_sent or self._unsent)
-        is_scheduled = bool(self._unsent)
         for command, reply in commands:
+            is_first = not (self._has_sent or self._unsent)
+            self._has_sent = True
             self._unsent.append(command)
             self._due.append(reply)
-        self._has_sent = True
-        if is_at_once:
-            self._flush()
-        elif not is_scheduled:
-            asyncio.get_running_loop().call_soon(self._flush)
+            if is_first or len(self._unsent) == _MOST_UNSENT:
+                self._flush()
+            elif not self._is_flush_due:
+                self._is_flush_due = True
+                asyncio.get_running_loop().call_soon(self._flush_of_turn)
 
     async def ask(self, *commands: Command) -> list[Any]:
         """Send commands and return their replies. Raises the first error among them."""
@@ -116,6 +121,10 @@ class Wire(asyncio.Protocol):
         self.gone.set()
         error = HungUp if self._hung_up and exc is None else RedisConnectionError
         self._fail(error(f"Connection lost: {exc or 'closed by Redis'}"))
+
+    def _flush_of_turn(self) -> None:
+        self._is_flush_due = False
+        self._flush()
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []

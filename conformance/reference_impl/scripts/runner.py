@@ -144,7 +144,7 @@ class ScriptRunner:
             return await self.connection.command(*self._by_text(call))
 
     async def run_pipeline(self, calls: Sequence[EvalCommand]) -> list[Any]:
-        """Run scripts in one write. An error stands in the place of its reply; only NOSCRIPT is resent."""
+        """Run scripts, none waiting for a reply. An error stands in the place of its reply; only NOSCRIPT is resent."""
         await self._load_missing(calls)
         replies = await self.connection.pipeline([self._by_digest(call) for call in calls])
         for index, reply in enumerate(replies):
