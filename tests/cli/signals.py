@@ -68,13 +68,14 @@ THEIRS = "theirs"
 class Verb:
     """A command line; what is in braces is filled in. `longest_s`: until when it may be hit.
 
-    `codes`: what it may end with when the signal comes too late.
+    `codes`: what it may end with when the signal comes too late. `program`: what is started in place of the kit.
     """
 
     name: str
     words: tuple[str, ...]
     longest_s: float
     codes: tuple[int, ...] = (0,)
+    program: tuple[str, ...] = (str(PROGRAM),)
 
     @property
     def contained(self) -> bool:
@@ -201,6 +202,7 @@ def plant_foreign_keys(server: RedisInstance) -> None:
         client.hset(f"{queue}:meta", mapping={"opts.maxLenEvents": "10000", "version": "bullmq:5.62.0"})
         client.set(f"{queue}:id", "1")
         client.hset(f"{queue}:1", mapping={"name": "n", "data": "{}", "opts": '{"attempts":0}', "timestamp": "1"})
+        client.delete(f"{queue}:wait")
         client.rpush(f"{queue}:wait", "1")
 
 
@@ -237,7 +239,7 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
         names = {"redis": room.server.text, "out": str(folder / "out"), "history": str(room.history), "image": image}
         with (folder / "said").open("wb") as said:
             program = subprocess.Popen(
-                [str(PROGRAM), *(word.format_map(names) for word in case.verb.words)],
+                [*case.verb.program, *(word.format_map(names) for word in case.verb.words)],
                 env=clean_environment({MARK: mark, "TMPDIR": str(temporary), "PYTHONFAULTHANDLER": "1", **CONTAINERS}),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
