@@ -115,6 +115,41 @@ def postponed() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
+@contextmanager
+def heeded_as_before() -> Iterator[None]:
+    """After this block the signals do what they did before it, whatever a library has made of them meanwhile.
+
+    Spark's own way with Ctrl-C makes a call over the connection on which the main thread may wait for the reply to
+    another.
+    """
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+@contextmanager
+def held_from_children() -> Iterator[None]:
+    """In this block, which has to be short, processes begin that none of the signals hits until they `let_through`.
+
+    Ctrl-C goes to the whole group of a terminal. A child that it ends while its parent still writes what it is to do
+    would leave the parent writing for ever: nobody else would read, and the parent itself holds the pipe's other end.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_through() -> None:
+    """Be hit by the signals from now on, and by those that have come meanwhile: the child's part of the above."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
 def _interrupt_soon(*, only_if_heeded: bool = False) -> None:
     # Not at once: what is raised while Python tells of a dropped exception is dropped as well.
     # And not by `threading`, whose threads wait until they have started: for ever, where Python itself is ending.

@@ -20,6 +20,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from conformance import interruption
 from conformance.problems import EnvironmentProblem
 from reports.class_archive import SHORT_LIVED, options_to_use_it
 from reports.spark_problems import explain_spark, require_java
@@ -104,7 +105,8 @@ def _start(settings: SparkSettings) -> SparkSession:
     for name, value in {**_properties(settings), **settings.properties}.items():
         builder = builder.config(name, value)
     try:
-        session = builder.getOrCreate()
+        with interruption.heeded_as_before():
+            session = builder.getOrCreate()
     except Exception as error:
         raise EnvironmentProblem(
             f"Spark did not start on {settings.master}: {str(error).strip().splitlines()[0]}",

@@ -19,6 +19,9 @@ from conformance.mutants.generated.reach import CaseReach, case_names
 from conformance.mutants.generated.recording import Recorder
 from conformance.mutants.matrix import ScenarioCase, all_cases
 
+_ALL_BEGIN_S = 60
+"""How long a process waits for the others; only one whose parent is gone waits for so long."""
+
 
 class _Worker:
     """What one process has."""
@@ -39,9 +42,11 @@ class _Worker:
 _OF_THIS_PROCESS: list[_Worker] = []
 
 
-def _open(setting: PlayerSetting, ending: Event) -> None:
+def _open(setting: PlayerSetting, all_begun: Event, ending: Event) -> None:
     # Ctrl-C is for the parent, which ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    interruption.let_through()
+    all_begun.wait(_ALL_BEGIN_S)
     logging.disable()  # what broken clients complain about
     worker = _Worker(setting, ending)
     _OF_THIS_PROCESS.append(worker)
@@ -64,12 +69,17 @@ def hunt(mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase
 def worker_processes(setting: PlayerSetting, count: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes; they end with the block, at the latest after the case that each is at."""
     context = multiprocessing.get_context("spawn")
-    ending = context.Event()
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, ending))
+    all_begun, ending = context.Event(), context.Event()
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, all_begun, ending))
     try:
-        with interruption.postponed():
-            pool.submit(os.getpid)  # starts them all: one that is half begun shows a traceback where it is broken off
+        # All of them begin here: one that is half begun shows a traceback where it is broken off. A call starts another
+        # process as long as none is idle.
+        with interruption.postponed(), interruption.held_from_children():
+            for _ in range(count):
+                pool.submit(os.getpid)
+            all_begun.set()
         yield pool
     finally:
+        all_begun.set()
         ending.set()
         pool.shutdown(cancel_futures=True)
