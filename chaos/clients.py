@@ -52,6 +52,7 @@ from conformance.driver.ops.flow import FlowNode
 from conformance.driver.ops.lifecycle import Close
 from conformance.driver.ops.queue import AddBulk
 from conformance.driver.ops.worker import Outcome, Resolve
+from conformance.driver.transports import ChildProcess
 
 RETRY_S = 0.05
 ALL_EVENTS = {"job", "active", "completed", "failed", "stalled", "drained", "paused", "resumed", "closed", "error"}
@@ -299,6 +300,8 @@ class ChaosWorker:
         self._queues = queues
         self._label = label
         self._ended = threading.Event()
+        self._heard: dict[str, ChildProcess] = {}
+        """The connection on which the handle of each queue is listened to."""
         self.running: dict[RunKey, float] = {}
         """Runs whose processor has been called and has not ended, and when that was."""
         self._turns = _Turns()
@@ -370,6 +373,9 @@ class ChaosWorker:
 
     def _open(self, process: ClientProcess, queue: str) -> None:
         self._open_handle(process, queue)
+        if self._heard.get(queue) is process.connection:
+            return  # its handles were closed and opened again: two that listen would record out of order
+        self._heard[queue] = process.connection
         threading.Thread(target=self._listen, args=(queue,), daemon=True, name=f"{process.name} {queue}").start()
 
     def _listen(self, queue: str) -> None:

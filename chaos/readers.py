@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from chaos.processes import ClientProcess
+from chaos.processes import CALL_DEADLINE_MS, ClientProcess
 from chaos.recorder import HistoryRecorder
 from chaos.workload import MAIN
 from conformance.checkers.histories.history import EntryTold, HandleChange, HandleChanged
@@ -17,35 +17,50 @@ BLOCK_MS = 1000
 
 
 class ChaosReader:
-    """A QueueEvents of one process, opened again with every start of the process."""
+    """A QueueEvents of one process, opened again with every start of the process, and after its clock was set back."""
 
     def __init__(self, recorder: HistoryRecorder, prefix: str) -> None:
         self._recorder = recorder
         self._prefix = prefix
+        self._listener: threading.Thread | None = None
+        self._closed = threading.Event()
 
     def open(self, process: ClientProcess) -> None:
         """Open it and listen in a thread; a client without event readers has none. Raises what `open` raises else."""
-        options = {"blockingTimeout": BLOCK_MS}
+        self._hear_out_the_last()
+        # Of before the call: it may tell of an entry before its opening is answered.
+        asked_ms = self._recorder.now_ms()
         try:
-            process.open(HANDLE, "events", MAIN, self._prefix, options=options)
+            process.open(HANDLE, "events", MAIN, self._prefix, options={"blockingTimeout": BLOCK_MS})
         except (OperationFailed, OperationUnsupported) as error:
-            self._note(process, "absent", str(error).splitlines()[0])
+            self._note(process, "absent", asked_ms, str(error).splitlines()[0])
             return
-        self._note(process, "opened")
-        threading.Thread(target=self._listen, args=(process,), daemon=True, name=f"{process.name} reader").start()
+        self._note(process, "opened", asked_ms)
+        self._closed = threading.Event()
+        self._listener = threading.Thread(
+            target=self._listen, args=(process, self._closed), daemon=True, name=f"{process.name} reader"
+        )
+        self._listener.start()
 
-    def _note(self, process: ClientProcess, change: HandleChange, error: str = "") -> None:
-        now_ms = self._recorder.now_ms()
-        line = HandleChanged(at_ms=now_ms, process=process.name, role="events", queue=MAIN, change=change, error=error)
+    def _hear_out_the_last(self) -> None:
+        """What the reader before has told is recorded before the next one opens: they may share a connection."""
+        self._closed.set()
+        if self._listener is not None:
+            self._listener.join(CALL_DEADLINE_MS / 1000)
+
+    def _note(self, process: ClientProcess, change: HandleChange, at_ms: float, error: str = "") -> None:
+        line = HandleChanged(at_ms=at_ms, process=process.name, role="events", queue=MAIN, change=change, error=error)
         self._recorder.put(line)
 
-    def _listen(self, process: ClientProcess) -> None:
-        """Until the driver ends; a restart has a reader of its own."""
+    def _listen(self, process: ClientProcess, closed: threading.Event) -> None:
+        """Until the driver ends, or the reader is closed and has told everything; the next one has its own listener."""
         connection = process.connection
         while True:
             try:
                 event = connection.wait_event(HANDLE, names={"queue-event", "error"}, deadline_ms=POLL_MS)
             except EventTimeout:
+                if closed.is_set():
+                    return
                 continue
             except DriverBroken:
                 return

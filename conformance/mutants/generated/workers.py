@@ -45,8 +45,9 @@ _OF_THIS_PROCESS: list[_Worker] = []
 def _open(setting: PlayerSetting, all_begun: Event, ending: Event) -> None:
     # Ctrl-C is for the parent, which ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    interruption.let_through()
+    # One that is ended while others begin breaks the pool, and that waits for ever for those that it does not know yet.
     all_begun.wait(_ALL_BEGIN_S)
+    interruption.let_through()
     logging.disable()  # what broken clients complain about
     worker = _Worker(setting, ending)
     _OF_THIS_PROCESS.append(worker)
@@ -69,7 +70,8 @@ def hunt(mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase
 def worker_processes(setting: PlayerSetting, count: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes; they end with the block, at the latest after the case that each is at."""
     context = multiprocessing.get_context("spawn")
-    all_begun, ending = context.Event(), context.Event()
+    with interruption.postponed(), interruption.held_from_children():  # the first of them starts a process, too
+        all_begun, ending = context.Event(), context.Event()
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, all_begun, ending))
     try:
         # All of them begin here: one that is half begun shows a traceback where it is broken off. A call starts another
