@@ -116,22 +116,6 @@ def postponed() -> Iterator[None]:
 
 
 @contextmanager
-def heeded_as_before() -> Iterator[None]:
-    """After this block the signals do what they did before it, whatever a library has made of them meanwhile.
-
-    Spark's own way with Ctrl-C makes a call over the connection on which the main thread may wait for the reply to
-    another.
-    """
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-
-@contextmanager
 def held_from_children() -> Iterator[None]:
     """In this block, which has to be short, processes begin that none of the signals hits until they `let_through`.
 
@@ -179,7 +163,11 @@ def _is_on_its_way_out() -> bool:
     """Whether what the main thread does now, it does because of an earlier interruption."""
     # Asked of Python and not noted in a variable: an interruption that hits a callback whose errors Python drops is
     # lost, and then the next one must count.
-    error = sys.exception()
+    return is_behind(sys.exception())
+
+
+def is_behind(error: BaseException | None) -> bool:
+    """Whether an interruption is this error, or what it followed from: cleaning up may fail because of it."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
             return True

@@ -11,7 +11,9 @@ import logging
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -79,6 +81,9 @@ def explained_spark() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JError) as error:
+        # What Spark asks the JVM for on its way out fails over the connection that was interrupted.
+        if interruption.is_behind(error):
+            raise KeyboardInterrupt from error
         raise explain_spark(error) from error
 
 
@@ -88,12 +93,7 @@ TELL_OF_CALLS = ("", "py4j.clientserver", "py4j.java_gateway")
 
 def says_more_than_an_interruption(record: logging.LogRecord) -> bool:
     """Whether a log record is about anything but the end that the user, or a signal, has asked for."""
-    error = record.exc_info[1] if record.exc_info else None
-    while error is not None:
-        if isinstance(error, KeyboardInterrupt):
-            return False
-        error = error.__context__
-    return True
+    return not interruption.is_behind(record.exc_info[1] if record.exc_info else None)
 
 
 def _start(settings: SparkSettings) -> SparkSession:
@@ -105,8 +105,7 @@ def _start(settings: SparkSettings) -> SparkSession:
     for name, value in {**_properties(settings), **settings.properties}.items():
         builder = builder.config(name, value)
     try:
-        with interruption.heeded_as_before():
-            session = builder.getOrCreate()
+        session = _started(builder)
     except Exception as error:
         raise EnvironmentProblem(
             f"Spark did not start on {settings.master}: {str(error).strip().splitlines()[0]}",
@@ -114,6 +113,24 @@ def _start(settings: SparkSettings) -> SparkSession:
         ) from error
     session.sparkContext.setLogLevel("OFF")
     return session
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    """Start it in a thread of its own: there it leaves Ctrl-C to the main thread.
+
+    Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply. A JVM that
+    is starting when nobody wants it any more ends with this process.
+    """
+    started: Future[SparkSession] = Future()
+
+    def start() -> None:
+        try:
+            started.set_result(builder.getOrCreate())
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            started.set_exception(error)
+
+    threading.Thread(target=start, daemon=True, name="spark starts").start()
+    return started.result()
 
 
 def _properties(settings: SparkSettings) -> dict[str, str]:

@@ -18,6 +18,9 @@ import redis
 
 from conformance.servers.connection import Client
 
+OWN = b"bullmq-conformance"
+"""What keys begin with that belong to no queue."""
+
 VARIABLE = "BULLMQ_CONFORMANCE_PREFIXES"
 """Names the file, for this process and for those that it starts."""
 SCAN_COUNT = 1000
@@ -101,9 +104,14 @@ def remove_all(client: Client, prefixes: set[str]) -> int:
 
 
 def _bears_one_of(key: bytes, prefixes: set[bytes]) -> bool:
-    """Whether the key is `PREFIX:...`, with or without braces, or of a queue that is called `...-PREFIX`."""
+    """Whether the key is `PREFIX:...`, with or without braces, or of a queue that is called `...-PREFIX`.
+
+    Or the kit's own about such a prefix, as the progress of a load: `bullmq-conformance:load:PREFIX:...`.
+    """
     first, _, rest = key.partition(b":")
     if first.strip(b"{}") in prefixes:
         return True
+    if first == OWN:
+        return any(part.strip(b"{}") in prefixes for part in rest.split(b":"))
     queue = rest.partition(b":")[0].strip(b"{}")
     return any(queue.endswith(b"-" + found) and found in prefixes for found in _PREFIX.findall(queue))

@@ -91,7 +91,7 @@ VERBS = (
     Verb("replay", ("replay", str(REPLAY), "--client", "reference", "--redis", "{redis}"), 4),
     Verb("chaos", ("chaos", "--client", "reference", "--faults", "worker.kill", "--out", "{out}"), 15),
     Verb("explain", ("explain", "--prove", "--all", "--redis", "{redis}"), 8),
-    Verb("load", ("load", "--jobs", "20000", "--worker", "reference", "--redis", "{redis}", "--out", "{out}"), 25),
+    Verb("load", ("load", "--jobs", "200000", "--worker", "reference", "--redis", "{redis}", "--out", "{out}"), 25),
     Verb("list", ("list",), 1),
     Verb("ledger", ("ledger", "page"), 2),
     Verb("driver check", ("driver", "check", "--client", "reference", "--redis", "{redis}"), 4),

@@ -139,14 +139,6 @@ def test_what_is_half_begun_is_begun_before_it_is_broken_off(number: int) -> Non
     assert done == ["begun"]
 
 
-def test_no_library_keeps_a_signal_to_itself() -> None:
-    with interruption.heeded():
-        ours = signal.getsignal(signal.SIGINT)
-        with interruption.heeded_as_before():
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # as SparkContext does
-        assert signal.getsignal(signal.SIGINT) is ours
-
-
 def test_a_child_that_begins_is_hit_when_it_lets_signals_through() -> None:
     hit_at_once = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('spared', flush=True)"
     lets_through = f"{hit_at_once}; from conformance import interruption; interruption.let_through(); print('not hit')"

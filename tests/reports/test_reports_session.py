@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
+from conformance.problems import EnvironmentProblem
 from reports.class_archive import SHORT_LIVED
 from reports.session import (
     MOST_ROWS_OF_A_BRIEF_JVM,
     MOST_ROWS_TO_INTERPRET,
     SparkSettings,
     _properties,
+    explained_spark,
     properties_for,
     says_more_than_an_interruption,
 )
@@ -31,6 +34,20 @@ def test_the_stack_of_an_interrupted_call_is_not_printed() -> None:
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("wrong")])
 def test_every_other_error_is(error: Exception) -> None:
     assert says_more_than_an_interruption(record_of(error))
+
+
+def _asked_on_the_way_out() -> None:
+    try:
+        raise KeyboardInterrupt
+    finally:
+        raise Py4JError("Answer from Java side is empty")
+
+
+def test_what_fails_because_of_an_interruption_is_one() -> None:
+    with pytest.raises(KeyboardInterrupt), explained_spark():
+        _asked_on_the_way_out()
+    with pytest.raises(EnvironmentProblem, match="the JVM of Spark died"), explained_spark():
+        raise Py4JError("Answer from Java side is empty")
 
 
 def test_queries_about_few_rows_are_interpreted_in_few_tasks_unless_the_user_says_otherwise() -> None:

@@ -11,7 +11,12 @@ import pytest
 from conformance.servers import open_server
 from conformance.servers.opening import RedisInstance
 
-FOREIGN = {b"bull:orders:1": b"job", b"bc00000000:q:1": b"of another run", b"bull:q-bc00000000:1": b"also"}
+FOREIGN = {
+    b"bull:orders:1": b"job",
+    b"bc00000000:q:1": b"of another run",
+    b"bull:q-bc00000000:1": b"also",
+    b"bullmq-conformance:load:bc00000000:digest:2:0": b"a load that its user resumes",
+}
 ANOTHER_PROCESS = "from conformance.servers import prefixes; prefixes.note('bc12345678')"
 
 
@@ -26,6 +31,7 @@ def interrupted_on(server: RedisInstance) -> None:
         subprocess.run([sys.executable, "-c", ANOTHER_PROCESS], check=True)
         for key in (f"{mine}:q:1", f"{mine}:q:meta", f"bull:q-{mine}:1", "bc12345678:q:1", f"{{{mine}}}:q:1"):
             client.set(key, "ours")
+        client.set(f"bullmq-conformance:load:{mine}:digest:2:0", "as far as it came")
         raise KeyboardInterrupt
 
 

@@ -6,10 +6,12 @@ import logging
 import multiprocessing.util
 import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from multiprocessing.synchronize import Event
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
 
 from conformance import interruption
 from conformance.mutants.generated.change import GeneratedMutant
@@ -19,19 +21,34 @@ from conformance.mutants.generated.reach import CaseReach, case_names
 from conformance.mutants.generated.recording import Recorder
 from conformance.mutants.matrix import ScenarioCase, all_cases
 
-_ALL_BEGIN_S = 60
-"""How long a process waits for the others; only one whose parent is gone waits for so long."""
+
+@dataclass(frozen=True)
+class Milestone:
+    """What processes wait for until their parent reaches it, or is gone. `end`: of a pipe in which nothing is written.
+
+    Not an Event of `multiprocessing`: a process that is killed while it looks at one takes its lock along.
+    """
+
+    end: Connection
+
+    def is_reached(self) -> bool:
+        """Whether there is nobody any more who could write."""
+        return self.end.poll(0)
+
+    def wait(self) -> None:
+        """Return when it is reached."""
+        self.end.poll(None)
 
 
 class _Worker:
     """What one process has."""
 
-    def __init__(self, setting: PlayerSetting, ending: Event) -> None:
+    def __init__(self, setting: PlayerSetting, ending: Milestone) -> None:
         self._stack = ExitStack()
         self.cases: Mapping[str, ScenarioCase] = case_names(all_cases())
         player = self._stack.enter_context(Player(setting))
         self.recorder = Recorder(player)
-        self.hunter = Hunter(player, self.cases, ending.is_set)
+        self.hunter = Hunter(player, self.cases, ending.is_reached)
         self._stack.callback(self.recorder.close)
         self._stack.callback(self.hunter.close)
 
@@ -42,11 +59,11 @@ class _Worker:
 _OF_THIS_PROCESS: list[_Worker] = []
 
 
-def _open(setting: PlayerSetting, all_begun: Event, ending: Event) -> None:
+def _open(setting: PlayerSetting, all_begun: Milestone, ending: Milestone) -> None:
     # Ctrl-C is for the parent, which ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # One that is ended while others begin breaks the pool, and that waits for ever for those that it does not know yet.
-    all_begun.wait(_ALL_BEGIN_S)
+    all_begun.wait()
     interruption.let_through()
     logging.disable()  # what broken clients complain about
     worker = _Worker(setting, ending)
@@ -70,18 +87,30 @@ def hunt(mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase
 def worker_processes(setting: PlayerSetting, count: int) -> Iterator[ProcessPoolExecutor]:
     """So many processes; they end with the block, at the latest after the case that each is at."""
     context = multiprocessing.get_context("spawn")
-    with interruption.postponed(), interruption.held_from_children():  # the first of them starts a process, too
-        all_begun, ending = context.Event(), context.Event()
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_open, initargs=(setting, all_begun, ending))
-    try:
-        # All of them begin here: one that is half begun shows a traceback where it is broken off. A call starts another
-        # process as long as none is idle.
-        with interruption.postponed(), interruption.held_from_children():
-            for _ in range(count):
-                pool.submit(os.getpid)
-            all_begun.set()
-        yield pool
-    finally:
-        all_begun.set()
-        ending.set()
-        pool.shutdown(cancel_futures=True)
+    with _milestone(context) as (all_begun, tell_all_begun), _milestone(context) as (ending, tell_ending):
+        with interruption.postponed(), interruption.held_from_children():  # its locks start a process, too
+            pool = ProcessPoolExecutor(
+                count, mp_context=context, initializer=_open, initargs=(setting, all_begun, ending)
+            )
+        try:
+            # All of them begin here: one that is half begun shows a traceback where it is broken off. A call starts
+            # another process as long as none is idle.
+            with interruption.postponed(), interruption.held_from_children():
+                for _ in range(count):
+                    pool.submit(os.getpid)
+                tell_all_begun()
+            yield pool
+        finally:
+            # Python, where it ends while the pool does, takes away the thread that tells the processes to.
+            with interruption.postponed():
+                tell_all_begun()
+                tell_ending()
+                pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _milestone(context: SpawnContext) -> Iterator[tuple[Milestone, Callable[[], None]]]:
+    """A milestone, and how the parent says that it is reached."""
+    reader, writer = context.Pipe(duplex=False)
+    with reader, writer:
+        yield Milestone(reader), writer.close
