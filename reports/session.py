@@ -11,9 +11,8 @@ import logging
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -118,19 +117,17 @@ def _start(settings: SparkSettings) -> SparkSession:
 def _started(builder: SparkSession.Builder) -> SparkSession:
     """Start it in a thread of its own: there it leaves Ctrl-C to the main thread.
 
-    Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply. A JVM that
-    is starting when nobody wants it any more ends with this process.
+    Its own way with Ctrl-C makes a call over the connection on which the main thread may wait for a reply. A start that
+    nobody wants any more is waited for, some seconds: its end takes away what it has put into the temporary folder.
     """
-    started: Future[SparkSession] = Future()
-
-    def start() -> None:
+    with ThreadPoolExecutor(1, thread_name_prefix="spark-starts") as starter:
+        starting = starter.submit(builder.getOrCreate)
         try:
-            started.set_result(builder.getOrCreate())
-        except Exception as error:  # noqa: BLE001 - raised where it is waited for
-            started.set_exception(error)
-
-    threading.Thread(target=start, daemon=True, name="spark starts").start()
-    return started.result()
+            return starting.result()
+        except KeyboardInterrupt:
+            with contextlib.suppress(Exception):
+                starting.result().stop()
+            raise
 
 
 def _properties(settings: SparkSettings) -> dict[str, str]:

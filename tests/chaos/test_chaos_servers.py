@@ -134,3 +134,23 @@ def test_no_folder_is_left_of_a_server_that_is_interrupted_while_it_begins(begin
     )
     assert "KeyboardInterrupt" in done.stderr
     assert list(tmp_path.glob("bullmq-*")) == []
+
+
+def test_a_client_that_works_off_slowly_is_no_stuck_one() -> None:
+    server = RedisProcess(any_binary(lambda _text: None))
+    try:
+        server.start()
+        with server.connect() as client:
+            client.rpush("p:main:wait", *range(12))
+
+            def work_one_off() -> int:
+                client.lpop("p:main:wait")
+                return 0
+
+            # It looks twenty times a second: nobody could work off twelve before the deadline.
+            rest = wait_for_quiescence(cast("Any", server), "p", ("main",), work_one_off, deadline_s=0.3)
+            assert rest == Quiescence(reached=True)
+            client.rpush("p:main:wait", *range(12))
+            assert rest_of(server, 0.3) == Quiescence(reached=False, seen="wait 12")
+    finally:
+        server.close()
