@@ -111,7 +111,13 @@ def _start(settings: SparkSettings) -> SparkSession:
             hint="is the master's address right, and is there memory for a JVM of " + settings.memory + "?",
         ) from error
     session.sparkContext.setLogLevel("OFF")
+    # The JVM ends with the terminal that is closed, and Spark's server of accumulators would print that as an error.
+    vars(session.sparkContext)["_accumulatorServer"].handle_error = _forget
     return session
+
+
+def _forget(_request: object, _client_address: object) -> None:
+    """Say nothing: what a JVM that has died means for the verb is said where it is asked for something."""
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:

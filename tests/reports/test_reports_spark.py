@@ -189,6 +189,12 @@ def test_what_happens_to_an_executor_is_told_in_one_line(spark: SparkSession, tr
     assert "\n" not in caught.value.what
 
 
+def test_a_jvm_that_hangs_up_is_not_told_twice(spark: SparkSession, capfd: pytest.CaptureFixture[str]) -> None:
+    """It ends with the terminal that is closed; Spark's server of accumulators prints the stack of every error."""
+    vars(spark.sparkContext)["_accumulatorServer"].handle_error(None, ("127.0.0.1", 1))
+    assert capfd.readouterr().err == ""
+
+
 def test_a_snapshot_that_broke_off_is_none(
     spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
