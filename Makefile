@@ -41,12 +41,12 @@ full-reference-cluster full-node-cluster: full-%-cluster: $(READY)
 full-node-without-clock: $(READY) ## Node as a client whose time nobody can set: as most are
 	$(FULL_RUN) -- $(abspath $(BIN)/python) -m tests.gate.clockless_node
 
-clients: $(addprefix client-on-,5.62.0 6.7.0) ## the official Python client, whole, against its lists of known failures (tests: an eighth each day)
+clients: $(addprefix client-on-,5.62.0 6.7.0) ## the official Python client, whole, against its lists of known failures (tests: a sixteenth each day)
 
 client-on-%: $(READY)
 	$(BIN)/bullmq-conformance run --client python-official --oracle $*
 
-oracles: $(addprefix oracle-,5.81.5 6.7.0) ## every scenario with each newer oracle that is supported, on itself (tests: an eighth of one each day)
+oracles: $(addprefix oracle-,5.81.5 6.7.0) ## every scenario with each newer oracle that is supported, on itself (tests: a sixteenth of one each day)
 
 oracle-%: $(READY)
 	$(FULL_RUN) --oracle $* --client node@$*
