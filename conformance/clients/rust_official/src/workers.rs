@@ -17,11 +17,9 @@ use crate::views;
 
 pub const OPS: &[&str] = &["worker.pause", "worker.resume", "worker.isPaused", "worker.isRunning"];
 
-/// Longer than any job of a run: `close` of this client waits for jobs no longer than it is told.
-const CLOSE_MS: u64 = 600_000;
-
-/// A worker without a job is given less time: `close` does not end the wait for a rate limit, which may last 30 s.
-const CLOSE_IDLE_MS: u64 = 6_000;
+/// Longer than any job of a run has still to go: `close` of this client waits no longer than it is told, and as long as
+/// that where its loop does not come to an end: a rate limit may last 30 s, and sometimes it goes on without any.
+const CLOSE_MS: u64 = 6_000;
 
 pub struct OpenWorker {
     worker: Arc<Worker>,
@@ -63,12 +61,7 @@ impl OpenWorker {
     }
 
     pub async fn close(&self, force: bool) -> Result<(), Failure> {
-        let patience = match self.worker.active_count().await {
-            _ if force => 0,
-            0 => CLOSE_IDLE_MS,
-            _ => CLOSE_MS,
-        };
-        Ok(self.worker.close(patience).await?)
+        Ok(self.worker.close(if force { 0 } else { CLOSE_MS }).await?)
     }
 }
 
