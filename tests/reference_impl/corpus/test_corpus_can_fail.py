@@ -95,3 +95,9 @@ def differing(oracle: CaseResult, reference: CaseResult) -> tuple[bool, bool, bo
         bool(compare_traffic(oracle.traffic, reference.traffic)),
         bool(compare_snapshots(oracle.snapshot, reference.snapshot, CanonicalContext())),
     )
+
+
+def test_the_order_in_which_clients_have_connected_is_no_difference_and_their_names_are() -> None:
+    as_listed = [("ok", {"names": ["", "first"]})]
+    assert compare_answers(as_listed, [("ok", {"names": ["first", ""]})]) == []
+    assert compare_answers(as_listed, [("ok", {"names": ["first", "second"]})]) != []
