@@ -26,10 +26,14 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class _Heeding:
-    """Whether interruptions are heeded, and whether one has arrived where the program ends because of it."""
+    """Whether interruptions are heeded, and whether one has arrived where the program ends because of it.
+
+    `block`: number of the outermost block that heeds them, or did last. An interruption of one is none of the next.
+    """
 
     now = False
     arrived = False
+    block = 0
 
 
 class LastingKeyboardInterrupt(KeyboardInterrupt):
@@ -38,9 +42,13 @@ class LastingKeyboardInterrupt(KeyboardInterrupt):
     Code in C that asks whether something raises, and `except BaseException` somewhere in a package, forget it silently.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._block = _Heeding.block
+
     def __del__(self) -> None:
         """Python deletes an exception as soon as nobody handles it any more."""
-        if _Heeding.now:
+        if _Heeding.now and self._block == _Heeding.block:
             _interrupt_soon(only_if_heeded=True)
 
 
@@ -59,6 +67,7 @@ def heeded() -> Iterator[None]:
     before, outer = {number: signal.getsignal(number) for number in SIGNALS}, _Heeding.now
     try:
         _Heeding.now, _Heeding.arrived = True, outer and _Heeding.arrived
+        _Heeding.block += not outer
         for number, handler in before.items():
             if handler is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
@@ -138,12 +147,12 @@ def _interrupt_soon(*, only_if_heeded: bool = False) -> None:
     # Not at once: what is raised while Python tells of a dropped exception is dropped as well.
     # And not by `threading`, whose threads wait until they have started: for ever, where Python itself is ending.
     if not sys.is_finalizing():
-        _thread.start_new_thread(_interrupt_again, (only_if_heeded,))
+        _thread.start_new_thread(_interrupt_again, (only_if_heeded, _Heeding.block))
 
 
-def _interrupt_again(only_if_heeded: bool) -> None:
+def _interrupt_again(only_if_heeded: bool, block: int) -> None:
     time.sleep(AGAIN_AFTER_S)
-    if not _Heeding.arrived and (_Heeding.now or not only_if_heeded):
+    if block == _Heeding.block and not _Heeding.arrived and (_Heeding.now or not only_if_heeded):
         heeded_ones = (number for number in SIGNALS if signal.getsignal(number) is _interrupt)
         signal.raise_signal(next(heeded_ones, signal.SIGINT))
 

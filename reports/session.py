@@ -112,7 +112,8 @@ def _start(settings: SparkSettings) -> SparkSession:
         ) from error
     session.sparkContext.setLogLevel("OFF")
     # The JVM ends with the terminal that is closed, and Spark's server of accumulators would print that as an error.
-    vars(session.sparkContext)["_accumulatorServer"].handle_error = _forget
+    if (accumulators := vars(session.sparkContext).get("_accumulatorServer")) is not None:
+        accumulators.handle_error = _forget
     return session
 
 

@@ -139,6 +139,19 @@ def test_what_is_half_begun_is_begun_before_it_is_broken_off(number: int) -> Non
     assert done == ["begun"]
 
 
+def test_an_interruption_that_is_forgotten_later_is_none_of_the_next_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    again: list[bool] = []
+    monkeypatch.setattr(interruption, "_interrupt_soon", lambda *, only_if_heeded: again.append(only_if_heeded))
+    with interruption.heeded():
+        kept = interruption.LastingKeyboardInterrupt()
+        forgotten = interruption.LastingKeyboardInterrupt()
+        del forgotten
+    assert again == [True], "one that is forgotten where it belongs comes again"
+    with interruption.heeded():
+        del kept
+    assert again == [True]
+
+
 def test_a_child_that_begins_is_hit_when_it_lets_signals_through() -> None:
     hit_at_once = "import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('spared', flush=True)"
     lets_through = f"{hit_at_once}; from conformance import interruption; interruption.let_through(); print('not hit')"
