@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hypothesis.configuration import set_hypothesis_home_dir
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
@@ -59,6 +60,9 @@ def run_fuzz(options: FuzzOptions, console: Console) -> bool:
     prove_writable(options.out)
     folder = FuzzFolder(options.out)
     with ExitStack() as stack:
+        # Else Hypothesis makes a folder of its own where the user stands.
+        set_hypothesis_home_dir(folder.of_hypothesis)
+        stack.callback(set_hypothesis_home_dir, None)
         target = open_target(options.environment, stack, options.mode)
         view = CampaignView(console, lambda finding: folder.save(finding, target))
         campaign = Campaign(
@@ -123,6 +127,11 @@ class FuzzFolder:
     """`findings/*.jsonl`, `examples/` (Hypothesis's database), `coverage.json`, `progress.json`."""
 
     path: Path
+
+    @property
+    def of_hypothesis(self) -> Path:
+        """What else Hypothesis writes: constants that it has found in code."""
+        return self.path / ".hypothesis"
 
     @property
     def examples(self) -> Path:
