@@ -64,14 +64,27 @@ class SparkSettings:
 def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
     """Run Spark for the duration of the block. Raises EnvironmentProblem without Java, and where Spark fails."""
     require_java()
-    session = _start(settings)
-    try:
-        with explained_spark():
-            yield session
-    finally:
-        # A JVM that has died cannot be asked to end.
-        with contextlib.suppress(Py4JError, OSError):
-            session.stop()
+    with _room_for_blocks(settings) as own:
+        session = _start(own)
+        try:
+            with explained_spark():
+                yield session
+        finally:
+            # A JVM that has died cannot be asked to end.
+            with contextlib.suppress(Py4JError, OSError):
+                session.stop()
+
+
+@contextmanager
+def _room_for_blocks(settings: SparkSettings) -> Iterator[SparkSettings]:
+    """The same settings; what Spark writes on this machine lies in a folder that goes, also where its JVM has died."""
+    if not settings.master.startswith("local"):
+        yield settings
+        return
+    with interruption.postponed():
+        room = tempfile.TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True)
+    with room as folder:
+        yield replace(settings, properties={"spark.local.dir": folder, **settings.properties})
 
 
 @contextmanager
