@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyspark
-from pyspark import SparkContext
 
 from conformance.problems import EnvironmentProblem
 from conformance.upstream.package import cache_folder
@@ -45,18 +44,17 @@ def options_to_use_it() -> list[str]:
     return [_option("SharedArchiveFile", archive), *_SILENT] if archive.exists() else []
 
 
-def make_archive(exercise: Callable[[list[str]], None]) -> Path:
+def make_archive(exercise: Callable[[list[str]], str]) -> Path:
     """Have Spark do what it is used for, and archive the classes that it loaded; returns the archive.
 
-    `exercise` gets the options of the JVM that it starts through pyspark. The archive appears whole or not at all.
-    Raises EnvironmentProblem where the JVM leaves none, or one that cannot be used.
+    `exercise` gets the options of the JVM that it starts and ends, and returns its class path. The archive appears
+    whole or not at all. Raises EnvironmentProblem where the JVM leaves none, or one that cannot be used.
     """
     archive = archive_path()
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".spark-", dir=archive.parent) as folder:
         written = Path(folder) / archive.name
-        exercise([_option("ArchiveClassesAtExit", written), *_SILENT, *SHORT_LIVED])
-        classes = _end_the_jvm()
+        classes = exercise([_option("ArchiveClassesAtExit", written), *_SILENT, *SHORT_LIVED])
         _insist_on_use(written, classes)
         written.replace(archive)
     return archive
@@ -65,24 +63,6 @@ def make_archive(exercise: Callable[[list[str]], None]) -> Path:
 def _option(name: str, path: Path) -> str:
     """An option with a path, as Spark splits a line of options: at spaces outside of quotation marks."""
     return f'"-XX:{name}={path}"'
-
-
-def _end_the_jvm() -> str:
-    """End the JVM that pyspark has started, which then writes the archive; returns its class path."""
-    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way to the process that it has started
-    if gateway is None:
-        raise EnvironmentProblem("Spark was not started, so that there are no classes to archive")
-    classes: str = gateway.jvm.java.lang.System.getProperty("java.class.path")
-    process: subprocess.Popen[bytes] = gateway.proc
-    gateway.shutdown()
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise EnvironmentProblem(f"Spark's JVM did not write its archive within {DEADLINE_S:g} s") from None
-    return classes
 
 
 def _insist_on_use(archive: Path, classes: str) -> None:

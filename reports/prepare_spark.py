@@ -15,7 +15,7 @@ from conformance.servers import RedisInstance, open_server
 from reports.class_archive import archive_path, make_archive
 from reports.diff.plan import SnapshotComparison, compare_snapshots
 from reports.diff.summary import summarise
-from reports.session import SparkSettings, jvm_options, size_queries, spark_session
+from reports.session import SparkSettings, class_path_of, jvm_options, size_queries, spark_session
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import save
 
@@ -35,8 +35,11 @@ def main() -> None:
         sys.exit(interruption.EXIT_CODE)
 
 
-def _compare_two_small_stores(options: list[str]) -> None:
-    """Load the classes that snapshots and comparisons need, in a JVM with these options. Raises Problems."""
+def _compare_two_small_stores(options: list[str]) -> str:
+    """Load the classes that snapshots and comparisons need, in a JVM with these options; returns its class path.
+
+    Raises Problems.
+    """
     settings = SparkSettings(properties={"spark.driver.extraJavaOptions": jvm_options(options)})
     with (
         tempfile.TemporaryDirectory(prefix="bullmq-conformance-") as named,
@@ -50,6 +53,7 @@ def _compare_two_small_stores(options: list[str]) -> None:
         size_queries(session, 0)
         wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder / "differences")
         summarise(wanted, compare_snapshots(session, wanted))
+        return class_path_of(session)
 
 
 def _fill(server: RedisInstance, name: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,6 +30,12 @@ from reports.spark_problems import explain_spark, require_java
 
 MOST_ROWS_OF_A_BRIEF_JVM = 8_000_000
 """With 7.2 million rows on both sides a comparison took 88 s in place of 103 (two cores)."""
+
+END_S = 120.0
+"""The longest that a JVM may take to end: before it does it may have classes to archive."""
+
+TEMPORARY = "spark.driver.defaultJavaOptions"
+"""For options that stay where a user gives others (`spark.driver.extraJavaOptions`)."""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,7 +72,7 @@ class SparkSettings:
 def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
     """Run Spark for the duration of the block. Raises EnvironmentProblem without Java, and where Spark fails."""
     require_java()
-    with _room_for_blocks(settings) as own:
+    with _jvm_of_its_own(settings) as own:
         session = _start(own)
         try:
             with explained_spark():
@@ -76,15 +84,49 @@ def spark_session(settings: SparkSettings) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _room_for_blocks(settings: SparkSettings) -> Iterator[SparkSettings]:
-    """The same settings; what Spark writes on this machine lies in a folder that goes, also where its JVM has died."""
-    if not settings.master.startswith("local"):
-        yield settings
-        return
+def _jvm_of_its_own(settings: SparkSettings) -> Iterator[SparkSettings]:
+    """The same settings, for a JVM that ends with the block, and whose temporary files lie in a folder that goes then.
+
+    A JVM does not heed TMPDIR. Spark leaves folders behind, and one that has died leaves everything.
+    """
     with interruption.postponed():
         room = tempfile.TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True)
     with room as folder:
-        yield replace(settings, properties={"spark.local.dir": folder, **settings.properties})
+        try:
+            yield replace(settings, properties={TEMPORARY: f'"-Djava.io.tmpdir={folder}"', **settings.properties})
+        finally:
+            _end_the_jvm()
+
+
+def class_path_of(session: SparkSession) -> str:
+    """From where its JVM has its classes."""
+    jvm = session.sparkContext._jvm  # noqa: SLF001 - pyspark has no other way to what its JVM says of itself
+    assert jvm is not None
+    path: str = jvm.java.lang.System.getProperty("java.class.path")
+    return path
+
+
+def _end_the_jvm() -> None:
+    """Have the JVM of this process end, if there is one: pyspark would leave it to itself."""
+    gateway = SparkContext._gateway  # noqa: SLF001 - pyspark has no other way to the process that it has started
+    if gateway is None:
+        return
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the next session starts another
+    process: subprocess.Popen[bytes] | None = gateway.proc
+    with contextlib.suppress(Py4JError, OSError):
+        gateway.shutdown()
+    if process is None:
+        return
+    assert process.stdin is not None
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(END_S)
+    except BaseException as error:
+        process.kill()
+        process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
 
 
 @contextmanager

@@ -241,7 +241,7 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
         with (folder / "said").open("wb") as said:
             program = subprocess.Popen(
                 [*case.verb.program, *(word.format_map(names) for word in case.verb.words)],
-                env=clean_environment({MARK: mark, "TMPDIR": str(temporary), "PYTHONFAULTHANDLER": "1", **CONTAINERS}),
+                env=clean_environment({MARK: mark, "PYTHONFAULTHANDLER": "1", **temporary_in(temporary), **CONTAINERS}),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -252,6 +252,11 @@ def carry_out(case: Interruption, room: Room, name: str = "case") -> Aftermath:
         left = (*_processes_left(mark), *_files_left(folder), *containers_of(image), *_keys_left(before, room.server))
     code = program.returncode if ended else None
     return Aftermath(case, code, late, seconds, (folder / "said").read_text("utf-8", "replace"), left)
+
+
+def temporary_in(folder: Path) -> dict[str, str]:
+    """Variables with which everything temporary goes into a folder, also that of Spark's JVM, which heeds no TMPDIR."""
+    return {"TMPDIR": str(folder), "SPARK_SUBMIT_OPTS": f'"-Djava.io.tmpdir={folder}"'}
 
 
 def _interrupted(program: subprocess.Popen[bytes], case: Interruption, said: Path) -> tuple[bool, bool, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+from pathlib import Path
 
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -18,6 +20,7 @@ from reports.session import (
     properties_for,
     says_more_than_an_interruption,
 )
+from tests.cli.cli_program import ROOT, clean_environment, run_command
 
 
 def record_of(error: BaseException) -> logging.LogRecord:
@@ -70,3 +73,25 @@ def test_a_jvm_for_few_rows_spends_little_on_its_own_speed(
     monkeypatch.setenv("PYTHONPATH", "")
     words = _properties(SparkSettings(rows=rows))["spark.driver.extraJavaOptions"].split()
     assert set(SHORT_LIVED) <= set(words) if brief else not set(SHORT_LIVED) & set(words)
+
+
+TWO_SESSIONS = """
+from reports.session import SparkSettings, spark_session
+for number in (1, 2):
+    with spark_session(SparkSettings(master="local[1]", memory="500m", rows=number)) as session:
+        print(session.range(number).count(), session.sparkContext._gateway.proc.pid)
+        session.sparkContext._gateway.jvm.java.io.File.createTempFile("left", "behind")
+"""
+
+
+def test_a_session_takes_its_jvm_and_all_that_is_temporary_with_it(tmp_path: Path) -> None:
+    """Nobody knows by what name Spark would leave a folder: everything that a JVM takes for temporary is looked at."""
+    options = f'"-Djava.io.tmpdir={tmp_path}"'
+    environment = clean_environment({"TMPDIR": str(tmp_path), "SPARK_SUBMIT_OPTS": options, "PYTHONPATH": str(ROOT)})
+    done = run_command([sys.executable, "-c", TWO_SESSIONS], cwd=ROOT, env=environment)
+    assert done.code == 0, done.err
+    counts, pids = zip(*(map(int, line.split()) for line in done.out.splitlines()), strict=True)
+    assert counts == (1, 2)
+    assert pids[0] != pids[1]
+    assert not [pid for pid in pids if Path("/proc", str(pid)).exists()]
+    assert not list(tmp_path.iterdir())
