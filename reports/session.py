@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -146,8 +146,12 @@ TELL_OF_CALLS = ("", "py4j.clientserver", "py4j.java_gateway")
 
 
 def says_more_than_an_interruption(record: logging.LogRecord) -> bool:
-    """Whether a log record is about anything but the end that the user, or a signal, has asked for."""
-    return not interruption.is_behind(record.exc_info[1] if record.exc_info else None)
+    """Whether a log record is about anything but the end that the user, or a signal, has asked for.
+
+    A signal to the whole group ends the JVM as well. That a call has found it gone is raised to whoever made the call.
+    """
+    error = record.exc_info[1] if record.exc_info else None
+    return not (interruption.is_behind(error) or isinstance(error, Py4JNetworkError))
 
 
 def _start(settings: SparkSettings) -> SparkSession:

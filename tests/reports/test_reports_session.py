@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from conformance.problems import EnvironmentProblem
 from reports.class_archive import SHORT_LIVED
@@ -32,6 +32,8 @@ def test_the_stack_of_an_interrupted_call_is_not_printed() -> None:
     broken_meanwhile.__context__ = KeyboardInterrupt()
     assert not says_more_than_an_interruption(record_of(KeyboardInterrupt()))
     assert not says_more_than_an_interruption(record_of(broken_meanwhile))
+    # In another thread than the one that is interrupted, when the signal has ended the JVM as well.
+    assert not says_more_than_an_interruption(record_of(Py4JNetworkError("Error while sending or receiving")))
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), ValueError("wrong")])
