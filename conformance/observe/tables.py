@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 Number: TypeAlias = float | int | str
 """A number as read, or the text that a canonical rule put in its place."""
@@ -28,13 +28,17 @@ DEPENDENCY_KINDS: Mapping[str, str] = {
 
 
 def parsed_json(text: str | None) -> Any:
-    """The value of a JSON text; None where there is no text or it is not JSON."""
+    """The value of a JSON text; None where there is no text or it is not JSON (`NaN`, which Python would read)."""
     if text is None:
         return None
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_refuse)
     except ValueError:
         return None
+
+
+def _refuse(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 @lru_cache(maxsize=64)

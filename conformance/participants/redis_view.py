@@ -234,6 +234,11 @@ class RedisView:
         self._tell("ZADD", self.key(name), str(score), member)
         self._redis.zadd(self._at(name), {member if name == REPEAT else self._job(member): score})
 
+    def push_left(self, name: str, element: str) -> None:
+        """LPUSH of something that is no job, as an older version would have left it."""
+        self._tell("LPUSH", self.key(name), element)
+        self._redis.lpush(self._at(name), element)
+
     def append_event(self, **fields: str | bytes) -> None:
         """XADD of an entry that another client wrote; bytes need not be UTF-8."""
         self._tell("XADD", self.key("events"), "*", *(word for pair in fields.items() for word in pair))

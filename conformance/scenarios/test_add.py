@@ -201,6 +201,19 @@ def test_default_job_options_apply(client: Participant) -> None:
     equal(queue.redis.state("2"), ["wait"], "the job's own delay wins")
 
 
+@pytest.mark.parametrize("bulk", [False, True], ids=["alone", "bulk"])
+@scenario("add.default-options")
+def test_an_id_is_no_default(client: Participant, bulk: bool) -> None:
+    """All jobs of a queue would be the same one."""
+    queue = client.queue(defaultJobOptions={"jobId": "every"})
+    if bulk:
+        queue.add_bulk(("first", {}, {}), ("second", {}, {}))
+    else:
+        queue.add("first")
+        queue.add("second")
+    equal(queue.redis.elements("wait"), ["2", "1"], "each job has an id of its own, and waits")
+
+
 @scenario("add.default-options")
 def test_default_job_options_apply_to_a_bulk(client: Participant) -> None:
     """What the jobs of a bulk do not say, the queue says."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
 
+from conformance.driver.errors import OperationFailed
 from conformance.driver.ops import job as job_ops
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import handover, scenario
@@ -135,3 +137,23 @@ def test_deep_data_arrives(client: Participant, raw: str) -> None:
     """Five hundred levels are no problem."""
     client.queue().add("deep", raw=raw)
     equal(same_json(echoed(client)), same_json(raw), "the result is the data")
+
+
+@pytest.mark.parametrize("raw", ["NaN", "-Infinity", "{'n': 1}", "[1,]", "nul"])
+@scenario(
+    "edge.data.not-json",
+    without={
+        "json-texts": "the scenario stores a text that is no JSON",
+        "oracle-health": "Node's getters complain of the text that the scenario stores",
+    },
+)
+def test_what_is_no_json_is_not_read_as_such(client: Participant, raw: str) -> None:
+    """Some libraries read and write what others stumble over: nobody is handed a value that nobody has sent."""
+    queue = client.queue()
+    queue.add("broken")
+    queue.redis.set_field("1", "data", raw)
+    read: list[str] = []
+    with suppress(OperationFailed):
+        job = queue.job("1")
+        read.append(job.data_raw if job else "nothing")
+    equal(read, [], "whoever reads the job is told that its data cannot be read")

@@ -119,6 +119,20 @@ def test_promoting_a_delayed_job(client: Participant, opts: dict[str, Any]) -> N
     equal([worker.claim_one(f"token-{n}").id for n in (1, 2)], ["2", "1"], "it can be claimed, behind what waited")
 
 
+@pytest.mark.parametrize("place", ["wait", "paused"])
+@scenario("getters.promote", tier="full", bullmq="<6")
+def test_promoting_drops_the_marker_of_a_former_version(client: Participant, place: str) -> None:
+    """Before version 5 a marker was an element of the list: it is dropped, and no job with it."""
+    queue = client.queue()
+    if place == "paused":
+        queue.pause()
+    queue.add("late", {}, delay=60_000)
+    queue.add("waiting")
+    queue.redis.push_left(place, "0:60000")
+    queue.promote("1")
+    equal(queue.redis.elements(place), ["1", "2"], "both jobs wait, and no marker")
+
+
 @scenario("getters.promote.wrong-state")
 def test_only_delayed_jobs_are_promoted(client: Participant) -> None:
     """A waiting job cannot be promoted."""

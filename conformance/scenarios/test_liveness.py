@@ -40,6 +40,30 @@ def test_delayed_jobs_run_in_time(client: Participant) -> None:
     worker.close()
 
 
+@pytest.mark.parametrize("when", ["at-the-start", "after-a-job"])
+@scenario("liveness.delayed", clock="real", compare=False)
+def test_the_next_due_job_is_waited_for(client: Participant, when: str) -> None:
+    """A worker that finds nothing is told when the first delayed job is due, whose marker another one has taken."""
+    queue = client.queue()
+    if when == "after-a-job":
+        queue.add("now")
+        worker = client.worker("ask", drainDelay=60)
+        worker.next_job()
+    later = {delay: queue.add(f"after {delay} ms", {}, delay=delay) for delay in (50_000, 2500)}
+    queue.redis.delete("marker")
+    if when == "after-a-job":
+        worker.resolve("1")
+    else:
+        worker = client.worker("ask", drainDelay=60)
+    equal(worker.next_job(within_ms=12_000).job.id, later[2500], "the first of the delayed jobs is run")
+    fields = queue.redis.hash(later[2500])
+    late = float(fields["processedOn"]) - float(fields["timestamp"]) - 2500
+    between(late, 0, 1000, "it is started within 1000 ms of its time")
+    worker.resolve(later[2500])
+    worker.wait_local("completed", later[2500])
+    worker.close()
+
+
 @scenario("liveness.close", clock="real")
 def test_closing_waits_for_the_running_job(client: Participant) -> None:
     """A graceful close loses nothing."""

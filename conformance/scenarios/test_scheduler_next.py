@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from conformance.participants.expect import equal, holds
+from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of, node
 from conformance.scenarios.support.waiting import MOVING, QUEUE_STATES, Stage
+
+SECOND_MS = 1000
 
 OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
 
@@ -214,3 +217,36 @@ def test_a_key_and_that_of_an_older_version_are_there(client: Participant) -> No
     worker.complete(worker.claim_one().id)
     equal(queue.redis.score("repeat", older), START_MS, "the older key keeps its time")
     holds((queue.redis.score("repeat", LEGACY_KEY) or 0) > (due or 0), "the other one has the next", seen=due)
+
+
+def _schedule_that_cannot_go_on(queue: QueueHandle) -> str:
+    """Its job names a rule that nobody can read, as another version or a hand in Redis may leave it."""
+    queue.schedule("s", {"every": HOUR_MS})
+    job = current_job(queue)
+    queue.redis.set_field(job, "opts", '{"attempts":0,"repeat":{"pattern":"never"}}')
+    return job
+
+
+@scenario("scheduler.next.fails", clock="real")
+def test_the_next_job_cannot_be_made(client: Participant) -> None:
+    """Nobody else would say why a schedule stands still; other jobs are run."""
+    queue = client.queue()
+    job = _schedule_that_cannot_go_on(queue)
+    worker = client.worker("noop")
+    worker.wait_local("error")
+    worker.wait_local("completed", queue.add("other"))
+    fields = queue.redis.hash(job)
+    holds("finishedOn" not in fields, "the job has not been run", seen=fields)
+    worker.close()
+
+
+@scenario("scheduler.next.fails", clock="real", tier="full", bullmq=">=5.58.8,<5.62.1")
+def test_a_job_without_successor_is_put_off(client: Participant) -> None:
+    """So that the schedule does not end with it."""
+    queue = client.queue()
+    job = _schedule_that_cannot_go_on(queue)
+    worker = client.worker("noop")
+    client.eventually(lambda: queue.redis.state(job), lambda state: state == ["delayed"], "the job is put off")
+    delay_ms = float(queue.redis.field(job, "delay") or 0)
+    holds(delay_ms >= SECOND_MS, "it comes again some seconds later", seen=delay_ms)
+    worker.close()

@@ -339,3 +339,16 @@ def lists_end_at_fifteen(damage: Damage) -> None:
         return write_shortest
 
     damage.around(packing, "_write_array", broken)
+
+
+@mutant("edge.python-reads-more", kills=("edge.data.not-json",))
+def python_reads_more(damage: Damage) -> None:
+    """What Python's JSON reads beyond JSON is data."""
+
+    def broken(parse: Function) -> Function:
+        def parse_more(text: str) -> Any:
+            return json.loads(text) if text in {"NaN", "Infinity", "-Infinity"} else parse(text)
+
+        return parse_more
+
+    damage.around(js_values, "parse", broken)

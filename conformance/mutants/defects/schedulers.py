@@ -102,6 +102,16 @@ def one_job_only(damage: Damage) -> None:
     damage.replace(ScheduleContinuation, "continue_from", nothing)
 
 
+@mutant("scheduler.not-put-off", kills=("scheduler.next.fails",))
+def not_put_off(damage: Damage) -> None:
+    """A job whose successor cannot be made is left where it is."""
+
+    async def nothing(_schedules: ScheduleContinuation, _job: Any) -> None:
+        damage.witness.note()
+
+    damage.replace(ScheduleContinuation, "_put_off", nothing)
+
+
 @mutant("scheduler.successor-unnamed", kills=("scheduler.next",))
 def successor_unnamed(damage: Damage) -> None:
     """A fetched job does not name its successor."""
