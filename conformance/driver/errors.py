@@ -32,6 +32,9 @@ DriverErrorCode = Literal[
     "other",
 ]
 
+MAY_BE_THE_MACHINE: tuple[DriverErrorCode, ...] = ("connection-lost", "timeout")
+"""Codes of what may happen to a call though client and server do as they should; any other is somebody's doing."""
+
 
 class DriverError(msgspec.Struct, frozen=True, kw_only=True):
     """Why an operation did not succeed. `definite`: the client is sure that it did not happen."""

@@ -13,7 +13,7 @@ import msgspec
 from conformance.checkers import traffic
 from conformance.checkers.handovers import check_handover
 from conformance.checkers.snapshot_checks import check_snapshot
-from conformance.driver.errors import DriverBroken, OperationFailed
+from conformance.driver.errors import DriverBroken, OperationFailed, OperationIndeterminate
 from conformance.driver.messages import Ready
 from conformance.driver.ops import lifecycle, queue
 from conformance.findings import NOBODY_BLAMED, Finding
@@ -108,7 +108,7 @@ class Judge:
             message=mismatch.what,
         )
 
-    def failed(self, failure: OperationFailed) -> Finding:
+    def failed(self, failure: OperationFailed | OperationIndeterminate) -> Finding:
         """A call failed where the scenario needed it to go on: one of the client's, or of Node's on what it left."""
         ending = (failure.op, failure.error.code)
         own = [call for call in self.client.transcript.everything if (call.op, call.outcome) == ending]

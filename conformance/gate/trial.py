@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from conformance.driver.errors import (
+    MAY_BE_THE_MACHINE,
     DriverBroken,
     OperationFailed,
     OperationGivenUp,
@@ -481,7 +482,7 @@ class _Trial:
         match failure:
             case Mismatch():
                 self.result.findings.append(self.judge.mismatch(failure))
-            case OperationFailed():
+            case OperationFailed() | OperationIndeterminate():
                 self.result.findings.append(self.judge.failed(failure))
             case TimeLimitExceeded():
                 self.result.findings.append(self.judge.not_ended(str(failure)))
@@ -506,7 +507,7 @@ class _Trial:
                 self.result.unsupported = str(failure)
                 # Everything was done so far, and the kit has left in the middle: such a state is nobody's.
                 self.cut_short = isinstance(failure, OperationUnanswered)
-            case OperationIndeterminate():
+            case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE:
                 self.result.inconclusive = str(failure)
             case OperationGivenUp():
                 self.result.given_up = str(failure)

@@ -189,6 +189,19 @@ def test_a_worker_tells_what_happens(client: Participant) -> None:
     worker.wait_local("closed")
 
 
+@scenario("liveness.tells", clock="real")
+def test_a_worker_tells_what_has_stalled(client: Participant) -> None:
+    """The one that finds the job of another one that is gone."""
+    queue, gone = client.queue(), client.worker()
+    job = queue.add("left behind")
+    gone.claim_one()
+    queue.redis.delete(f"{job}:lock")
+    worker = client.worker("noop", stalledInterval=500)
+    worker.wait_local("stalled", job)
+    worker.wait_local("completed", job)
+    worker.close()
+
+
 @scenario("liveness.state", clock="real")
 def test_a_worker_says_what_it_does(client: Participant) -> None:
     """It runs, it is paused, and it runs again."""

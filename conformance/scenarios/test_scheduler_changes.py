@@ -237,6 +237,7 @@ def test_the_older_option_repeat(client: Participant, repeat: dict[str, Any]) ->
     equal(len(schedulers), 1, "there is one scheduler")
     key = schedulers[0]
     equal(key if "key" in repeat else len(key), repeat.get("key", 32), "the key is given, or a hash of the options")
+    holds(queue.scheduler(key) is not None, "it is read like a scheduler", seen=queue.redis.hash(f"repeat:{key}"))
     worker.complete(claim_current_job(queue, worker, key))
     equal(queue.redis.state(current_job(queue, key)), ["delayed"], "it goes on like a scheduler")
 

@@ -59,6 +59,22 @@ def test_a_pending_job_that_names_an_id_is_replaced(client: Participant) -> None
     equal(queue.redis.string("de:its"), "another job", "the other job keeps the id")
 
 
+@pytest.mark.parametrize("opts", [{}, {"lifo": True}, {"priority": 3}], ids=["plain", "lifo", "prioritized"])
+@scenario("scheduler.next", tier="full")
+def test_the_next_job_is_due_when_the_last_is_fetched(client: Participant, opts: dict[str, Any]) -> None:
+    """It waits at once, where its options put it."""
+    queue, worker = client.queue(), client.worker()
+    queue.schedule("s", {"every": HOUR_MS}, **opts)
+    queue.add("other", {}, **opts)
+    if client.clock.frozen:  # else nobody fetches in just this ms, and the next job is to come
+        client.pass_time(due_of(queue) + HOUR_MS - client.clock.now_ms())
+    worker.claim_one("token-1")
+    worker.claim_one("token-2")
+    if client.clock.frozen:
+        place = "prioritized" if "priority" in opts else "wait"
+        equal(queue.redis.state(current_job(queue)), [place], "the next job waits where its options put it")
+
+
 @pytest.mark.parametrize("opts", [{}, {"priority": 3}], ids=["plain", "prioritized"])
 @scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
 def test_the_older_option_repeat_begins_at_once(client: Participant, opts: dict[str, Any]) -> None:

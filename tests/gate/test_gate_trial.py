@@ -124,6 +124,15 @@ def test_an_open_answer_is_inconclusive(mini: MiniatureDrivers, bench_of: BenchO
     assert not evidence.reached_end
 
 
+def test_that_nobody_knows_without_any_trouble_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    """Else a client whose every call ends so would stay undecided for ever, on the quietest machine."""
+    client = mini(ops={"queue.count": fails("other", "half of it", status="info")})
+    evidence = tried(COUNTS, bench_of(mini(), client))
+    [found] = evidence.findings
+    assert "half of it" in found.actual
+    assert (evidence.inconclusive, evidence.reached_end) == ("", False)
+
+
 def test_a_client_that_crashes_fails_and_the_next_scenario_still_runs(
     mini: MiniatureDrivers, child: ChildDriver, bench_of: BenchOf
 ) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from conformance.mutants.generated import workers
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import Fate, HuntedCase, HuntedMutant, Likelihood, telling
+from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Likelihood, telling
 from conformance.mutants.generated.reach import CaseReach, reaching
 from conformance.mutants.generated.store import Store, fingerprint
 
@@ -112,8 +112,9 @@ class Sweep:
             return _killed(mutant, noticed, len(said), took_s, problems)
         passed = self._known_of(mutant) | {each.case: each for each in said}
         alive = _alive(mutant, passed, sum(1 for _ in reaching(mutant, self.reaches.values())))
-        fate: Fate = alive.fate if said else "undecided"
-        return msgspec.structs.replace(alive, fate=fate, played=len(said), took_s=took_s, problems=problems)
+        if not said:
+            alive = msgspec.structs.replace(alive, fate="undecided", message=problems[0] if problems else alive.message)
+        return msgspec.structs.replace(alive, played=len(said), took_s=took_s, problems=problems)
 
 
 def _alive(mutant: GeneratedMutant, passed: Mapping[str, HuntedCase], reach: int) -> HuntedMutant:
