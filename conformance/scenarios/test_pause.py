@@ -5,6 +5,7 @@ from __future__ import annotations
 from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.protocol.states import DELAY_FACTOR
 
 
 @scenario("pause.moves-wait", "pause.meta", tier="smoke", bullmq="<6")
@@ -73,12 +74,15 @@ def test_resuming_wakes_idle_workers(client: Participant) -> None:
 
 @scenario("pause.marker")
 def test_resuming_with_only_delayed_jobs_sets_their_marker(client: Participant) -> None:
-    """The marker of a delayed job comes back with its time."""
+    """The marker comes back with the time of the first of them."""
     queue = client.queue()
+    queue.add("much later", {}, delay=120_000)
     queue.add("later", {}, delay=60_000)
     queue.pause()
     queue.resume()
     equal(queue.redis.members("marker"), ["1"], "resuming sets the delay marker")
+    due_ms = (queue.redis.score("delayed", "2") or 0) // DELAY_FACTOR
+    equal(queue.redis.score("marker", "1"), due_ms, "it has the time of the first of them", where="marker.delay")
 
 
 @scenario("pause.running-goes-on", bullmq="<6")

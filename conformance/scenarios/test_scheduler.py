@@ -154,12 +154,13 @@ def test_a_limit_ends_a_scheduler(client: Participant, repeat: dict[str, Any]) -
     equal(worker.claim(), None, "nothing is left to do")
 
 
+@pytest.mark.parametrize("after_ms", [HOUR_MS, 0, -1], ids=["later", "just-then", "just-before"])
 @scenario("scheduler.end")
-def test_no_job_after_the_end(client: Participant) -> None:
-    """A pattern ends with its endDate."""
+def test_no_job_after_the_end(client: Participant, after_ms: int) -> None:
+    """A pattern ends with its endDate; what is due in the same ms still comes."""
     queue, worker = client.queue(), client.worker()
-    end = 2_556_144_000_000 + HOUR_MS  # one hour into 2051
-    queue.schedule("s", {**YEARLY, "startDate": "2049-06-01T00:00:00Z", "endDate": end})
+    new_year = 2_556_144_000_000 if after_ms >= 0 else 2_587_680_000_000
+    queue.schedule("s", {**YEARLY, "startDate": "2049-06-01T00:00:00Z", "endDate": new_year + after_ms})
     for _ in range(2):
         worker.complete(claim_current_job(queue, worker))
     equal(queue.redis.members("delayed"), [], "there is no job after the end")

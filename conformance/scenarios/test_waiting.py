@@ -9,6 +9,8 @@ from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.waiting import WAYS, start_to_wait
 
+LIMIT = "opts.maxLenEvents"
+
 PRIORITY_IS_KEPT = {"retried-by-hand-prioritized": "<6.3.15"}
 """From 6.3.15 on a job that is retried by hand has its priority again, and waits where that puts it."""
 
@@ -48,3 +50,11 @@ def test_a_queue_without_meta_takes_a_job(client: Participant, how: str) -> None
     """Nothing is known of its limits any more, and what is written brings back only what Node brings back."""
     stage, job = start_to_wait(client, how, "without-meta")
     equal(stage.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
+
+
+@pytest.mark.parametrize("how", WAYS)
+@scenario("retention.events.last-queue-wins", tier="full", cases=PRIORITY_IS_KEPT)
+def test_a_stream_keeps_its_limit_when_a_job_waits(client: Participant, how: str) -> None:
+    """Nothing but a new Queue sets another one."""
+    stage, _ = start_to_wait(client, how, lambda stage: stage.queue.redis.set_field("meta", LIMIT, "77"))
+    equal(stage.queue.redis.field("meta", LIMIT), "77", "the limit is the one that was set", where="meta.opts")

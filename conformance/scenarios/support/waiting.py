@@ -331,17 +331,19 @@ QUEUE_STATES: dict[str, Act] = {
 """What a queue may be like when a job starts to wait in it."""
 
 
-def start_to_wait(client: Participant, how: str, queue_state: str) -> tuple[Stage, str]:
+def start_to_wait(client: Participant, how: str, queue_state: str | Act) -> tuple[Stage, str]:
     """Bring a job to where it can start to wait, the queue into a state, other jobs beside it, and make it wait.
 
-    The markers of what was before are gone. Returns the stage, and the id of the job.
+    `queue_state`: one of QUEUE_STATES, or what makes another. The markers of what was before are gone. Returns the
+    stage, and the id of the job.
     """
     way = WAYS[how]
     stage = Stage(client, at_work=way.at_work)
     way.prepare(stage)
     stage.queue.add("neighbour", {}, jobId="neighbour")
     stage.queue.add("neighbour", {}, jobId="urgent neighbour", priority=3)
-    QUEUE_STATES[queue_state](stage)
+    change = QUEUE_STATES[queue_state] if isinstance(queue_state, str) else queue_state
+    change(stage)
     stage.queue.redis.delete("marker")
     way.act(stage)
     return stage, way.job(stage)
