@@ -17,6 +17,8 @@ from conformance.scenarios.support.steps import children_of, node, open_flow_han
 PENDING = [name for name, way in WAYS_TO_REMOVE.items() if way.state not in ("completed", "failed")]
 EVERYTHING_GOES = [name for name in WAYS_TO_REMOVE if name.startswith("obliterated")]
 CLEANED_OR_ELSE = [name for name in WAYS_TO_REMOVE if name not in EVERYTHING_GOES]
+OWNER: dict[str, Any] = {"deduplication": {"id": "its", "ttl": 600_000}}
+OF_CHILDREN = ("processed", "failed", "unsuccessful")
 OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
 
 
@@ -33,6 +35,22 @@ def test_an_owner_is_removed(client: Participant, how: str) -> None:
     left = [name for name in (GONE, f"{GONE}:logs", f"{GONE}:lock") if ground.queue.redis.exists(name)]
     equal(left, [], "nothing of the job is left")
     equal(ground.queue.redis.string("de:its"), None if way.frees else GONE, "its id is free, or waits for its time")
+
+
+@pytest.mark.parametrize("how", WAYS_TO_REMOVE)
+@scenario("lifecycle.leaves-nothing", tier="full", cases={"cleaned-paused": "<6"})
+def test_what_is_left_of_children_goes_too(client: Participant, how: str) -> None:
+    """A job whose children are done has what they returned, and how they failed, in keys of its own."""
+    ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
+    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, **opts, **OWNER))
+    redis = ground.queue.redis
+    redis.set_field(f"{GONE}:processed", f"{redis.base}done", "1")
+    redis.set_field(f"{GONE}:failed", f"{redis.base}ignored", "no")
+    if how != "gone-with-its-completion":  # which a failed child forbids
+        redis.set_score(f"{GONE}:unsuccessful", f"{redis.base}failed child", 1)
+    way.act(ground)
+    left = [name for name in (GONE, *(f"{GONE}:{kind}" for kind in OF_CHILDREN)) if redis.exists(name)]
+    equal(left, [], "nothing of the job is left")
 
 
 @pytest.mark.parametrize("how", WAYS_TO_REMOVE)
