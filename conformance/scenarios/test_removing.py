@@ -17,7 +17,6 @@ from conformance.scenarios.support.steps import children_of, node, open_flow_han
 PENDING = [name for name, way in WAYS_TO_REMOVE.items() if way.state not in ("completed", "failed")]
 EVERYTHING_GOES = [name for name in WAYS_TO_REMOVE if name.startswith("obliterated")]
 CLEANED_OR_ELSE = [name for name in WAYS_TO_REMOVE if name not in EVERYTHING_GOES]
-OWNER: dict[str, Any] = {"deduplication": {"id": "its", "ttl": 600_000}}
 OF_CHILDREN = ("processed", "failed", "unsuccessful")
 OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothing can remove it"}
 
@@ -42,7 +41,7 @@ def test_an_owner_is_removed(client: Participant, how: str) -> None:
 def test_what_is_left_of_children_goes_too(client: Participant, how: str) -> None:
     """A job whose children are done has what they returned, and how they failed, in keys of its own."""
     ground, way = Ground.of(client), WAYS_TO_REMOVE[how]
-    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, **opts, **OWNER))
+    bring(ground, way, lambda opts: ground.queue.add(GONE, {}, jobId=GONE, **opts))
     redis = ground.queue.redis
     redis.set_field(f"{GONE}:processed", f"{redis.base}done", "1")
     redis.set_field(f"{GONE}:failed", f"{redis.base}ignored", "no")
