@@ -18,7 +18,7 @@ FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS)
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos hunt check mutants steady telemetry coverage generate vectors site site-look ten-minutes lock clean
+.PHONY: run test quick full full-reference full-node full-reference-cluster full-node-cluster full-node-without-clock clients oracles chaos hunt check mutants steady telemetry coverage generate core-cases vectors site site-look ten-minutes lock clean
 
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
@@ -95,6 +95,9 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	mv docs/requirements.md.new docs/requirements.md
 	$(BIN)/python -m conformance.mutants.generated.record docs/kill-matrix.json > docs/kill-matrix.md.new
 	mv docs/kill-matrix.md.new docs/kill-matrix.md
+
+core-cases: $(READY) ## choose anew which cases of tier full are played in core as well (two minutes)
+	$(BIN)/python -m conformance.mutants.generated.core_choice --write
 
 vectors: $(READY) ## record the test vectors of the oracle anew (Node and a Redis of its own; a minute)
 	$(BIN)/python -m tests.vectors.writing --write

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -13,13 +12,12 @@ from rich.text import Text
 
 from conformance.cli.options import run_options_of
 from conformance.mutants.generated.change import GeneratedMutant, lines_of_change
-from conformance.mutants.generated.command import MutantOptions, MutantSession
+from conformance.mutants.generated.command import MutantOptions, MutantSession, default_jobs
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.record import KillMatrixRecord, write_record
 from conformance.participants.marks import TIERS
 
 ENOUGH, TOO_FEW = 0, 1
-_MOST_JOBS = 8
 
 
 @click.command()
@@ -81,7 +79,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
         keys=keys,
         tiers=tiers,
         node=node,
-        jobs=jobs or _default_jobs(),
+        jobs=jobs or default_jobs(),
         most_cases=cases or sys.maxsize,
         quick=quick,
         slow=slow,
@@ -100,11 +98,6 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
     if page is not None:
         write_record(KillMatrixRecord.of(outcomes, _command()), page)
     return TOO_FEW if any(outcome.rate.percent < at_least for outcome in outcomes) else ENOUGH
-
-
-def _default_jobs() -> int:
-    """Twice the cores: cases mostly wait."""
-    return min(2 * (os.cpu_count() or 1), _MOST_JOBS)
 
 
 def _command() -> str:

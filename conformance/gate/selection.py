@@ -15,7 +15,7 @@ from conformance.gate.options import RunConfig
 from conformance.gate.records import LEVELS
 from conformance.ledger.loader import Ledger
 from conformance.ledger.profiles import load_profiles
-from conformance.participants.marks import TIERS, Scenario, Tier, tier_of
+from conformance.participants.marks import TIERS, Scenario, Tier, least_tier_of, tier_of
 from conformance.protocol.versions import in_range
 from conformance.servers.setting import NewCluster, RedisUrl, parse_setting
 
@@ -92,9 +92,9 @@ def _objections(
 ) -> list[str]:
     """Say what keeps a scenario out of a run; nothing for one that the run takes.
 
-    `ledger`: the rows that hold for the oracle's version. `tier`: another than its own.
+    `ledger`: the rows that hold for the oracle's version. `tier`: another than its least one.
     """
-    tier = tier or scenario.tier
+    tier = tier or least_tier_of(scenario)
     rows = [ledger.row(requirement) for requirement in scenario.requirements if requirement in ledger]
     areas = (name.split("/", maxsplit=1)[0], *(row.area for row in rows))
     names = (name, name.split("[", maxsplit=1)[0], *areas, *scenario.requirements)

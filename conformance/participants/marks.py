@@ -12,9 +12,13 @@ roles (`participants/roles.py`), and it is run with every assignment of them to 
 from __future__ import annotations
 
 import inspect
+import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -28,6 +32,9 @@ Style = Literal["differential", "handover", "shared"]
 Need = Literal["", "cluster"]
 ASSIGNMENT = "assignment"
 """The parameter of a hand-over: who plays which roles."""
+CORE_CASES = Path(str(files("conformance"))) / "scenarios" / "core_cases.toml"
+"""Which cases of scenarios of tier `full` are played in `core` as well: those that alone pass some of the code
+(`make core-cases`, conformance/mutants/generated/core_choice.py)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +174,35 @@ def _as_test(made: Scenario) -> Callable[..., None]:
 
 
 def tier_of(made: Scenario, arguments: Mapping[str, Any]) -> Tier:
-    """The least tier that plays a scenario with these arguments: `full` for assignments beyond those of `core`."""
+    """The least tier that plays a scenario with these arguments.
+
+    `full` for assignments beyond those of `core`; `core` for the cases of a scenario of `full` that `CORE_CASES` names.
+    """
     assignment = arguments.get(ASSIGNMENT)
-    return "full" if isinstance(assignment, Assignment) and not assignment.in_core else made.tier
+    if isinstance(assignment, Assignment) and not assignment.in_core:
+        return "full"
+    is_chosen = made.tier == "full" and case_text(made, arguments) in core_cases().get(_id_of(made), ())
+    return "core" if is_chosen else made.tier
+
+
+def least_tier_of(made: Scenario) -> Tier:
+    """The least tier that plays any case of a scenario."""
+    return "core" if made.tier == "full" and _id_of(made) in core_cases() else made.tier
+
+
+def case_text(made: Scenario, arguments: Mapping[str, Any]) -> str:
+    """The arguments of a case in the order of the scenario's parameters: how `CORE_CASES` names it."""
+    names = (ASSIGNMENT, *inspect.signature(made.function).parameters)
+    return "-".join(str(arguments[name]) for name in names if name in arguments)
+
+
+@cache
+def core_cases() -> Mapping[str, frozenset[str]]:
+    """The cases that `CORE_CASES` names, by scenario (`area/name`)."""
+    named: Mapping[str, list[str]] = tomllib.loads(CORE_CASES.read_text(encoding="utf-8"))
+    return {scenario: frozenset(cases) for scenario, cases in named.items()}
+
+
+def _id_of(made: Scenario) -> str:
+    area = made.function.__module__.rpartition(".")[2].removeprefix("test_").replace("_", "-")
+    return f"{area}/{made.name}"

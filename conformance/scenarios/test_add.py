@@ -114,11 +114,13 @@ def test_a_priority_with_a_fraction_is_refused(client: Participant) -> None:
         {"backoff": {"jitter": 1.5, "type": "exponential", "delay": 10}, "attempts": 2},
         {"failParentOnFailure": True, "removeDependencyOnFailure": True},
         {"continueParentOnFailure": True, "ignoreDependencyOnFailure": True},
+        {"backoff": {"jitter": 1.5, "type": "fixed", "delay": 10}, "priority": 3},
+        {"jobId": "0:x", "backoff": {"type": "fixed", "delay": 10}, "priority": 3},
     ],
 )
 @scenario("add.options-refused")
 def test_options_that_make_no_sense_are_refused(client: Participant, opts: dict[str, Any]) -> None:
-    """A jitter that is no share of the delay, and two answers to the question of what a failed child means."""
+    """A jitter that is no share, an id that looks like a marker, two answers to what a failed child means."""
     _refused(client, opts)
 
 

@@ -228,3 +228,28 @@ def test_every_member_of_a_flow_extends_every_owner(client: Participant, member:
 def test_every_member_of_a_flow_replaces_a_delayed_owner(client: Participant, member: str, mode: str) -> None:
     """An owner that is not delayed stays, whatever it is."""
     _join_every_flow(client, member, REPLACING[mode])
+
+
+OF_CHILDREN = ("processed", "failed", "unsuccessful", "dependencies")
+
+
+@pytest.mark.parametrize("member", ["root", "parent", "delayed-child", "prioritized-child"])
+@scenario("dedup.replace", tier="full", without=NOBODY_COMES, cases=REPLACED_BY_ROOTS)
+def test_what_a_replaced_owner_has_of_its_children_goes_too(client: Participant, member: str) -> None:
+    """The owner is a parent that was put off: what its children have returned goes, and who is not done."""
+    queue, flow = client.queue("open"), client.flow()
+    owner = _job_of("late")
+    queue.add("late", {}, jobId=owner, delay=2 * LATER_MS, **_asking("late", {}))
+    queue.log(owner, "a row")
+    queue.add("pending child", {}, parent={"id": owner, "queue": queue.redis.base[:-1]})
+    queue.redis.set_field(f"{owner}:processed", f"{queue.redis.base}done", "1")
+    queue.redis.set_field(f"{owner}:failed", f"{queue.redis.base}ignored", "no")
+    queue.redis.set_score(f"{owner}:unsuccessful", f"{queue.redis.base}failed child", 1)
+    flow.add(MEMBERS[member]("late", _asking("late", REPLACING["replace"])))
+    left = [
+        name
+        for name in (owner, f"{owner}:logs", *(f"{owner}:{kind}" for kind in OF_CHILDREN))
+        if queue.redis.exists(name)
+    ]
+    equal(left, [], "nothing of the owner is left")
+    equal(queue.redis.string("de:its-late"), _new_of("late"), "the id is the new job's")

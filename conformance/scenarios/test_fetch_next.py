@@ -31,6 +31,20 @@ def test_the_next_job_may_be_prioritized(client: Participant, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])
+@scenario("fetch-next.prioritized", tier="full", bullmq="<6")
+def test_a_marker_of_a_former_version_is_for_prioritized_jobs(client: Participant, how: str) -> None:
+    """Before version 5 an element of `wait` said that a prioritized job is there: it is dropped, and the job taken."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("plain")
+    worker.claim_one()
+    queue.add("urgent", {}, priority=2)
+    queue.redis.push_left("wait", "0:0")
+    equal(_finish(worker, how), "2", "the prioritized job comes with the answer")
+    equal(queue.redis.elements("active"), ["2"], "the marker is in no list any more")
+    equal(queue.redis.elements("wait"), [], "and waits for nobody")
+
+
+@pytest.mark.parametrize("how", ["complete", "fail"])
 @scenario("fetch-next.promotes")
 def test_the_next_job_may_have_been_delayed(client: Participant, how: str) -> None:
     """A busy worker does not leave due jobs behind."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from conformance.driver.ops.worker import IsWorkerPaused, IsWorkerRunning, PauseWorker, ResumeWorker
 from conformance.participants.expect import between, equal
-from conformance.participants.handles import WorkerHandle
+from conformance.participants.handles import ParticipantHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.steps import node, wait_for_finished
 
 
 @scenario("liveness.pickup", clock="real", tier="smoke")
@@ -85,6 +87,78 @@ def test_an_idle_worker_closes_at_once(client: Participant) -> None:
     worker = client.worker("noop", drainDelay=30)
     worker.wait_local("completed", "1")
     worker.close(within_ms=8000)
+
+
+def _used_queue(client: Participant, _job: str) -> ParticipantHandle:
+    queue = client.queue("another")
+    queue.add()
+    return queue
+
+
+def _used_worker(client: Participant, job: str) -> ParticipantHandle:
+    worker = client.worker("noop")
+    worker.wait_local("completed", job)
+    return worker
+
+
+def _used_flow(client: Participant, job: str) -> ParticipantHandle:
+    flow = client.flow()
+    flow.add(node(f"parent {job}", node(f"child {job}", queue="another"), queue="another"))
+    return flow
+
+
+OPENED: dict[str, Callable[[Participant, str], ParticipantHandle]] = {
+    "queue": _used_queue,
+    "worker": _used_worker,
+    "events": lambda client, _job: client.events(),
+    "flow": _used_flow,
+}
+"""What is closed, after it has used its connections. A job waits in the queue `q`."""
+
+
+@pytest.mark.parametrize("what", OPENED)
+@scenario("liveness.close-connections", clock="real", compare=False)
+def test_what_is_closed_leaves_no_connection(client: Participant, what: str) -> None:
+    """A program that opens and closes queues for months would otherwise fill Redis with connections."""
+    queue = client.queue()
+    OPENED[what](client, queue.add("first")).close()
+    used = OPENED[what](client, queue.add("second"))
+    with_one = len(client.tap.connections())
+    used.close()
+    again = OPENED[what](client, queue.add("third"))
+    client.eventually(
+        lambda: len(client.tap.connections()),
+        lambda open_now: open_now <= with_one,
+        "what is opened again has no more connections than it had before it was closed",
+    )
+    again.close()
+
+
+@scenario("liveness.autorun", clock="real", compare=False)
+def test_a_worker_that_does_not_run_takes_nothing(client: Participant) -> None:
+    """Of two workers the one that was not told to run leaves every job to the other."""
+    queue = client.queue()
+    idle, busy = client.worker("noop", name="idle", autorun=False), client.worker("noop", name="busy")
+    jobs = [queue.add(f"job {number}") for number in range(12)]
+    done = wait_for_finished(client, len(jobs))
+    equal({done.field(job, "pb") for job in jobs}, {"busy"}, "the worker that runs has done all of them")
+    for worker in (busy, idle):
+        worker.close()
+
+
+@scenario("liveness.started-limit", clock="real")
+def test_a_job_may_be_started_so_many_times(client: Participant) -> None:
+    """The second start is the last that is allowed; the third is none."""
+    queue, worker = client.queue(), client.worker("ask", maxStartedAttempts=2)
+    job = queue.add("shaky", {}, attempts=9)
+    for _ in range(2):
+        equal(worker.next_job().job.id, job, "a start that is allowed comes to the processor")
+        worker.resolve(job, "fail", message="not yet")
+    client.eventually(lambda: queue.redis.state(job), lambda state: state == ["failed"], "the third start fails it")
+    equal(queue.redis.field(job, "ats"), "3", "it has been started a third time", where="job.ats")
+    reason = "job started more than allowable limit"
+    equal(queue.redis.field(job, "failedReason"), reason, "it says why", where="job.failedReason")
+    worker.close()
 
 
 @scenario("liveness.idle-after-work", clock="real")

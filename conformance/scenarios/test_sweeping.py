@@ -46,11 +46,12 @@ def test_cleaning_takes_the_oldest_of_a_state(client: Participant, state: Cleane
     for job in OLD:
         _bring(client, queue, job, state)
         client.pass_time(SECOND_MS if client.clock.frozen else 5)
-    if client.clock.frozen:  # else a busy machine makes it old
-        _bring(client, queue, "young", state)
     if state == "active":
         queue.add("locked", {}, jobId="locked", lifo=True)
         client.worker().claim_one("token-locked")
+        client.pass_time(SECOND_MS if client.clock.frozen else 5)
+    if client.clock.frozen:  # else a busy machine makes it old
+        _bring(client, queue, "young", state)
     if state in ("wait", "paused", "prioritized", "delayed"):
         queue.schedule("s", YEARLY if state == "delayed" else {"every": HOUR_MS}, **OPTIONS.get(state, {}))
     grace_ms = SECOND_MS // 2 if client.clock.frozen else 0
@@ -58,6 +59,23 @@ def test_cleaning_takes_the_oldest_of_a_state(client: Participant, state: Cleane
     equal(sorted(job for job in OLD if not queue.redis.exists(job)), sorted(cleaned), "what is cleaned is gone")
     holds(not limit or len(cleaned) <= limit, "not more than the limit is cleaned", seen=cleaned)
     holds(limit == 1 or len(cleaned) > 1, "and as many as there may be", seen=cleaned)
+
+
+@pytest.mark.parametrize("state", ["completed", "wait", "active", "prioritized", "delayed", "failed"])
+@scenario("getters.clean", tier="full")
+def test_a_job_is_cleaned_at_the_end_of_its_grace(client: Participant, state: CleanedState) -> None:
+    """A job that is as old as the grace period goes, to the ms; one that is a ms younger stays."""
+    queue = client.queue()
+    _bring(client, queue, "old", state)
+    client.pass_time(1)
+    _bring(client, queue, "younger", state)
+    client.pass_time(SECOND_MS - 1)
+    # Where the client has a clock of its own nobody can tell to the ms how old a job is.
+    grace_ms = SECOND_MS if client.clock.frozen else 10 * SECOND_MS
+    cleaned = queue.call(queue_ops.Clean(grace_ms=grace_ms, limit=10, type=state)).ids
+    equal(cleaned, ["old"] if client.clock.frozen else [], "what has had its grace is cleaned")
+    left = [job for job in ("old", "younger") if queue.redis.exists(job)]
+    equal(left, ["younger"] if client.clock.frozen else ["old", "younger"], "the other is left")
 
 
 @pytest.mark.parametrize("delayed", [False, True], ids=["keep-delayed", "with-delayed"])

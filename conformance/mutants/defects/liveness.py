@@ -7,6 +7,7 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import FetchReply
@@ -187,3 +188,47 @@ def takes_any_options(damage: Damage) -> None:
 def never_says_paused(damage: Damage) -> None:
     """A worker that is paused says that it is not."""
     damage.replace(Worker, "isPaused", lambda _worker: False)
+
+
+@mutant("worker.runs-unasked", kills=("liveness.autorun",))
+def runs_unasked(damage: Damage) -> None:
+    """A worker runs from the beginning, whatever its options say."""
+
+    def broken(check_options: Function) -> Function:
+        def check_and_run(opts: dict[str, Any]) -> None:
+            check_options(opts)
+            opts["autorun"] = True
+            damage.witness.note()
+
+        return check_and_run
+
+    damage.around(worker_module, "check_options", broken)
+
+
+@mutant("worker.one-start-too-few", kills=("liveness.started-limit",))
+def one_start_too_few(damage: Damage) -> None:
+    """The last start that `maxStartedAttempts` allows is taken for one too many."""
+
+    def broken(check_options: Function) -> Function:
+        def check_and_lower(opts: dict[str, Any]) -> None:
+            check_options(opts)
+            if opts.get("maxStartedAttempts"):
+                opts["maxStartedAttempts"] -= 1
+                damage.witness.note()
+
+        return check_and_lower
+
+    damage.around(worker_module, "check_options", broken)
+
+
+@mutant("client.keeps-connections", kills=("liveness.close-connections",))
+def keeps_connections(damage: Damage) -> None:
+    """What is closed only says so, and its connections stay."""
+
+    def broken(_close: Function) -> Function:
+        async def stay_open(_connection: Connection) -> None:
+            damage.witness.note()
+
+        return stay_open
+
+    damage.around(Connection, "close", broken)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import product
 
@@ -23,13 +24,19 @@ from conformance.mutants.generated.sweep import Sweep, complete_baseline
 from conformance.mutants.generated.workers import worker_processes
 from conformance.mutants.idle import ProvenScenario, cases_by_scenario, load_reasons, prove
 from conformance.mutants.matrix import MutantRunner, ScenarioCase, all_cases
-from conformance.participants.marks import TIERS
+from conformance.participants.marks import TIERS, tier_of
 from conformance.problems import NothingSelected, UsageProblem
 from conformance.servers import open_server
 from conformance.upstream.scripts import load_scripts
 
 _TELL_EVERY = 50
 """Cases of the baseline between two lines of progress."""
+_MOST_JOBS = 8
+
+
+def default_jobs() -> int:
+    """Processes: twice the cores, because cases mostly wait."""
+    return min(2 * (os.cpu_count() or 1), _MOST_JOBS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,9 +52,9 @@ class MutantOptions:
     file: str
     keys: Sequence[str]
     tiers: Sequence[str]
-    node: str
-    jobs: int
-    most_cases: int
+    node: str = ""
+    jobs: int = field(default_factory=default_jobs)
+    most_cases: int = sys.maxsize
     quick: bool = False
     slow: bool = False
 
@@ -101,6 +108,13 @@ class MutantSession:
                     tell(judged[-1])
                 yield SweepOutcome(seed, tier, len(allowed), judged)
 
+    def baseline(self, announce: Callable[[str], None]) -> tuple[dict[str, ScenarioCase], dict[str, CaseReach]]:
+        """The cases of the last tier, and what each of them passes on the healthy client."""
+        cases = self._cases(self._options.tiers[-1])
+        setting = PlayerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
+        with worker_processes(setting, self._options.jobs) as pool:
+            return cases, complete_baseline(list(cases), Store(scenario_hashes(cases)), pool, _progress(announce))
+
     def proven(self) -> Iterator[ProvenScenario]:
         """Every scenario, with a mutant that fails it: one written by hand, or one that a hunt here has shown."""
         cases = {name: case for tier in self._options.tiers for name, case in self._cases(tier).items()}
@@ -122,7 +136,7 @@ class MutantSession:
             name: case
             for name, case in named
             if not case.scenario.needs
-            and TIERS.index(case.scenario.tier) <= most
+            and TIERS.index(tier_of(case.scenario, case.arguments)) <= most
             and (self._options.slow or not case.scenario.slow)
         }
         return quick_cases(cases) if self._options.quick else cases
