@@ -24,6 +24,7 @@ EXTENDING: dict[str, dict[str, Any]] = {
 REPLACING: dict[str, dict[str, Any]] = {
     "replace": {"replace": True},
     "replace-ttl": {"ttl": TTL_MS, "replace": True},
+    "replace-no-ttl": {"ttl": 0, "replace": True},
     "debounce": {"ttl": TTL_MS, "replace": True, "extend": True},
 }
 
@@ -234,7 +235,7 @@ OF_CHILDREN = ("processed", "failed", "unsuccessful", "dependencies")
 
 
 @pytest.mark.parametrize("member", ["root", "parent", "delayed-child", "prioritized-child"])
-@scenario("dedup.replace", tier="full", without=NOBODY_COMES, cases=REPLACED_BY_ROOTS)
+@scenario("dedup.replace", tier="full", without=NOBODY_COMES, cases={"*-child": "<5.70.4", "parent": "<5.66.4"})
 def test_what_a_replaced_owner_has_of_its_children_goes_too(client: Participant, member: str) -> None:
     """The owner is a parent that was put off: what its children have returned goes, and who is not done."""
     queue, flow = client.queue("open"), client.flow()

@@ -204,6 +204,26 @@ def test_a_job_that_has_ended_is_not_waited_for(client: Participant, ending: str
         queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=ttl_ms))
 
 
+@pytest.mark.parametrize("ending", ["completed", "failed"])
+@scenario("event.reader", tier="full", clock="real")
+def test_the_end_of_a_job_is_waited_for(client: Participant, ending: str) -> None:
+    """Whoever asks while it runs is told when it ends."""
+    queue, worker, reader = client.queue(), client.worker(), client.events()
+    queue.add("work")
+    worker.claim_one()
+    waits = client.meanwhile(
+        lambda: queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=8000), deadline_ms=9000)
+    )
+    client.tap.wait_for(lambda command: command.script == "isFinished", within_ms=5000)
+    if ending == "completed":
+        worker.complete("1", {"of": 1})
+        equal(waits.result().value_raw, '{"of":1}', "the answer is the result")
+    else:
+        worker.fail("1", "boom")
+        with client.refuses("job-failed", "the job has no result"):
+            waits.result()
+
+
 @scenario("event.readable-by-node")
 def test_node_reads_what_was_left(client: Participant) -> None:
     """After jobs of every kind, Node's event reader and getters still work (checked after every scenario as well)."""

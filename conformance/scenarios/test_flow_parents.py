@@ -44,6 +44,8 @@ UNPROCESSED: dict[str, dict[str, Any]] = {
     "a-former-owner": {"deduplication": {"id": "its"}},
     "parked": {},
     "in-a-queue-without-meta": {},
+    "in-a-queue-with-a-limit": {},
+    "without-a-hash": {},
 }
 """Options of the child that nobody has worked on."""
 
@@ -66,8 +68,16 @@ def test_an_unprocessed_child_goes_with_what_it_owns(client: Participant, child:
         below.redis.set_string("de:its", "another job")
     if child == "in-a-queue-without-meta":
         below.redis.delete("meta")
+    if child == "in-a-queue-with-a-limit":
+        below.redis.set_field("meta", "opts.maxLenEvents", "77")
+    if child == "without-a-hash":
+        below.redis.delete("child")
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
     equal(below.redis.exists("child"), False, "the child is gone")
+    told = [event["jobId"] for event in below.redis.events() if event["event"] == "removed"]
+    equal(told, [] if child == "without-a-hash" else ["child"], "whoever was there is told to be removed")
+    if child == "in-a-queue-with-a-limit":
+        equal(below.redis.field("meta", "opts.maxLenEvents"), "77", "the stream keeps its limit", where="meta.opts")
     owner = "another job" if child == "a-former-owner" else None
     equal(below.redis.string("de:its"), owner, "the id is free, or the other job's")
     equal(queue.redis.state("parent"), ["wait"], "the parent waits for nobody any more")

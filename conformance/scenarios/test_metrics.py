@@ -16,6 +16,9 @@ MINUTE_MS = 60_000
 ENOUGH_MS = 8_000
 """What a scenario needs of one minute: where a clock runs, no minute may end while its steps are made."""
 
+LONG_PAUSE = 7001
+"""Minutes, one more than the elements of one LPUSH."""
+
 COMPLETED, FAILED = "metrics:completed", "metrics:failed"
 
 
@@ -134,6 +137,17 @@ def test_old_points_are_dropped(client: Participant, minutes: list[int], points:
         _minutes_pass(client, queue, passed)
         _fail(queue, worker)
     equal(queue.redis.elements(f"{FAILED}:data"), points, "the newest three points are kept")
+
+
+@scenario("metrics.trimmed", tier="full")
+def test_a_pause_has_a_point_for_each_minute(client: Participant) -> None:
+    """Also one that is longer than the number of elements that Redis takes in one call."""
+    queue, worker = _opened(client, points=LONG_PAUSE)
+    _fail(queue, worker)
+    _minutes_pass(client, queue, LONG_PAUSE)
+    _fail(queue, worker)
+    points = queue.redis.elements(f"{FAILED}:data")
+    equal((len(points), points[-1]), (LONG_PAUSE, "1"), "as many points as minutes; the oldest counts the first job")
 
 
 @scenario("metrics.read")

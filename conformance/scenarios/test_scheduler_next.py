@@ -168,12 +168,23 @@ def test_the_job_of_an_older_option_that_is_changed_frees_its_id(client: Partici
     equal(queue.redis.string("de:its"), owner if owner == "another job" else None, "the id is free, or the other job's")
 
 
+PENDING: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "delayed": (YEARLY, {}),
+    "waiting": ({"every": HOUR_MS}, {}),
+    "prioritized": ({"every": HOUR_MS}, {"priority": 3}),
+}
+"""Where the next job of a scheduler is: its schedule, and the options of its jobs."""
+
+
+@pytest.mark.parametrize("place", PENDING)
 @pytest.mark.parametrize("owner", ["it", "another job"])
 @scenario("scheduler.upsert.pending", "dedup.removal", tier="full", without=OWNED_BY_A_NAME)
-def test_the_pending_job_of_a_scheduler_that_is_changed_frees_its_id(client: Participant, owner: str) -> None:
+def test_the_pending_job_of_a_scheduler_that_is_changed_frees_its_id(
+    client: Participant, owner: str, place: str
+) -> None:
     """Unless the id has become another job's."""
-    queue = client.queue()
-    queue.schedule("s", YEARLY, deduplication={"id": "its"})
+    queue, (repeat, opts) = client.queue(), PENDING[place]
+    queue.schedule("s", repeat, deduplication={"id": "its"}, **opts)
     queue.redis.set_string("de:its", current_job(queue) if owner == "it" else owner)
     queue.redis.set_field(current_job(queue), "deid", "its")
     queue.schedule("s", {**YEARLY, "pattern": "0 0 2 1 *"})

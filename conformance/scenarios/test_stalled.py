@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from conformance.driver.ops import queue as queue_ops
 from conformance.participants.expect import between, equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
@@ -28,6 +29,34 @@ def test_a_stalled_job_is_recovered_by_the_second_check(client: Participant) -> 
     equal(check_stalled_again(queue, worker), ["1"], "the second check recovers the job")
     equal(queue.redis.state("1"), ["wait"], "the job waits again")
     equal(queue.redis.field("1", "stc"), "1", "it was counted once", where="job.stc")
+
+
+@scenario("stalled.two-checks", tier="full")
+def test_a_job_that_was_cleaned_meanwhile_stays_away(client: Participant) -> None:
+    """It was suspected, and nobody works on it: but it is not there any more."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("cleaned")
+    worker.claim_one()
+    queue.add("waiting")
+    equal(check_stalled_again(queue, worker), [], "the first check suspects the active job")
+    queue.redis.delete("1:lock")
+    client.pass_time(20)
+    queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="active"))
+    equal(check_stalled_again(queue, worker), [], "the second check recovers nothing")
+    equal(queue.redis.exists("1"), False, "the job is gone for good")
+    equal(queue.redis.elements("wait"), ["2"], "only the other job waits")
+
+
+@scenario("stalled.two-checks", tier="full", bullmq="<6")
+def test_a_marker_of_a_former_version_does_not_stall(client: Participant) -> None:
+    """Before version 5 a marker was an element of the list, and could become active: it is dropped."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("busy")
+    worker.claim_one()
+    queue.redis.push_left("active", "0:0")
+    equal(check_stalled_again(queue, worker), [], "the first check recovers nothing")
+    equal(check_stalled_again(queue, worker), [], "nor does the second")
+    equal(queue.redis.elements("active"), ["1"], "the marker is gone")
 
 
 @scenario("stalled.locked-is-left")

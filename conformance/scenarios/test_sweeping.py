@@ -78,6 +78,20 @@ def test_a_job_is_cleaned_at_the_end_of_its_grace(client: Participant, state: Cl
     equal(left, ["younger"] if client.clock.frozen else ["old", "younger"], "the other is left")
 
 
+@scenario("getters.clean", tier="full")
+def test_the_grace_of_a_retry_begins_when_it_was_tried(client: Participant) -> None:
+    """A job that was added long ago, and has failed just now, is not cleaned while it is put off."""
+    queue, worker = client.queue(), client.worker()
+    queue.add("shaky", {}, jobId="shaky", attempts=2, backoff=LATER_MS)
+    client.pass_time(10 * SECOND_MS if client.clock.frozen else 1)
+    worker.claim_one()
+    worker.fail("shaky")
+    equal(queue.redis.state("shaky"), ["delayed"], "the job is put off")
+    cleaned = queue.call(queue_ops.Clean(grace_ms=5 * SECOND_MS, limit=10, type="delayed")).ids
+    equal(cleaned, [], "nothing is cleaned")
+    equal(queue.redis.exists("shaky"), True, "the job is there")
+
+
 @pytest.mark.parametrize("delayed", [False, True], ids=["keep-delayed", "with-delayed"])
 @pytest.mark.parametrize("queue_is", ["running", "paused"])
 @pytest.mark.parametrize("state", ["wait", "prioritized", "delayed"])

@@ -221,6 +221,21 @@ def one_start_too_few(damage: Damage) -> None:
     damage.around(worker_module, "check_options", broken)
 
 
+@mutant("worker.checks-unasked", kills=("liveness.skips-check",))
+def checks_unasked(damage: Damage) -> None:
+    """A worker looks for stalled jobs, whatever its options say."""
+
+    def broken(check_options: Function) -> Function:
+        def check_and_forget(opts: dict[str, Any]) -> None:
+            check_options(opts)
+            opts["skipStalledCheck"] = False
+            damage.witness.note()
+
+        return check_and_forget
+
+    damage.around(worker_module, "check_options", broken)
+
+
 @mutant("client.keeps-connections", kills=("liveness.close-connections",))
 def keeps_connections(damage: Damage) -> None:
     """What is closed only says so, and its connections stay."""
