@@ -71,6 +71,10 @@ class Blame:
         """The requirement against which it speaks that a call failed."""
         return self._answering((operation_of(call),) if call else culprits_now(self.calls))
 
+    def of_operation(self, op: str) -> str:
+        """The requirement against which it speaks that nobody knows what came of an operation."""
+        return self._answering((op,))
+
     def of_breakage(self, call: RecordedCall | None) -> str:
         """The requirement against which it speaks that the driver broke during a call: one, whatever the scenario.
 

@@ -112,7 +112,9 @@ class Judge:
         """A call failed where the scenario needed it to go on: one of the client's, or of Node's on what it left."""
         ending = (failure.op, failure.error.code)
         own = [call for call in self.client.transcript.everything if (call.op, call.outcome) == ending]
-        return self._broken("operation-failed", str(failure), own[-1] if own else None)
+        # Of what nobody knows whether it happened, nothing is in the transcript.
+        requirement = self.blame.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
+        return self._broken("operation-failed", str(failure), own[-1] if own else None, requirement)
 
     def driver_broken(self, broken: DriverBroken) -> Finding:
         """The client's driver broke; the operation during which it did so answers for it."""

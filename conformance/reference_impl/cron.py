@@ -16,7 +16,6 @@ from conformance.reference_impl.js_values import iso_text, js_string
 SECOND: Final = 1000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
-DAY: Final = 24 * HOUR
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_STEPS: Final = 10_000
 """A pattern that is not met within so many steps has no next instant."""

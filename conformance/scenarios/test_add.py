@@ -115,7 +115,7 @@ def test_a_priority_with_a_fraction_is_refused(client: Participant) -> None:
         {"failParentOnFailure": True, "removeDependencyOnFailure": True},
         {"continueParentOnFailure": True, "ignoreDependencyOnFailure": True},
         {"backoff": {"jitter": 1.5, "type": "fixed", "delay": 10}, "priority": 3},
-        {"jobId": "0:x", "backoff": {"type": "fixed", "delay": 10}, "priority": 3},
+        {"jobId": "0:x:y", "backoff": {"type": "fixed", "delay": 10}, "priority": 3},
     ],
 )
 @scenario("add.options-refused")

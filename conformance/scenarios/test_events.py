@@ -212,7 +212,7 @@ def test_the_end_of_a_job_is_waited_for(client: Participant, ending: str) -> Non
     queue.add("work")
     worker.claim_one()
     waits = client.meanwhile(
-        lambda: queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=8000), deadline_ms=9000)
+        lambda: queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=6000), deadline_ms=9000)
     )
     client.tap.wait_for(lambda command: command.script == "isFinished", within_ms=5000)
     if ending == "completed":

@@ -80,11 +80,10 @@ def test_a_fixed_backoff(client: Participant, backoff: Any, delays: list[int]) -
     _fail_through(client, backoff, delays)
 
 
-@pytest.mark.parametrize("delay", [300, "300"], ids=["number", "text"])
 @scenario("retry.backoff.exponential")
-def test_an_exponential_backoff(client: Participant, delay: int | str) -> None:
+def test_an_exponential_backoff(client: Participant) -> None:
     """Every retry waits twice as long as the one before."""
-    _fail_through(client, {"type": "exponential", "delay": delay}, [300, 600, 1200])
+    _fail_through(client, {"type": "exponential", "delay": 300}, [300, 600, 1200])
 
 
 def _fail_through(client: Participant, backoff: Any, delays: list[int]) -> None:

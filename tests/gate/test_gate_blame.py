@@ -196,6 +196,11 @@ def test_a_call_that_failed_speaks_against_its_operation() -> None:
     assert blame("pause.meta", calls=(PAUSE,)).of_call(None) == "pause.meta"
 
 
+def test_what_nobody_knows_of_an_operation_speaks_against_it_and_not_against_the_call_before() -> None:
+    assert blame("pause.meta", calls=(ADD,)).of_operation("queue.pause") == "pause.meta"
+    assert blame("add.plain.waits", calls=(ADD,)).of_operation("queue.pause") == "pause.moves-wait"
+
+
 def test_a_driver_that_breaks_speaks_against_one_requirement_whatever_the_scenario() -> None:
     for own in ("pause.meta", "race.pause-and-fetch", "retention.silent"):
         assert blame(own).of_breakage(PAUSE) == "pause.moves-wait"

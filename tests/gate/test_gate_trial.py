@@ -130,6 +130,7 @@ def test_that_nobody_knows_without_any_trouble_is_a_finding(mini: MiniatureDrive
     evidence = tried(COUNTS, bench_of(mini(), client))
     [found] = evidence.findings
     assert "half of it" in found.actual
+    assert found.requirement == COUNTED, "and not that of the add, which came before and went well"
     assert (evidence.inconclusive, evidence.reached_end) == ("", False)
 
 
