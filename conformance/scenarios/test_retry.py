@@ -101,18 +101,18 @@ def _fail_through(client: Participant, backoff: Any, delays: list[int]) -> None:
     equal(queue.redis.state("1"), ["failed"], "the last failure is final")
 
 
-@pytest.mark.parametrize("limit", [None, 2])
+@pytest.mark.parametrize("limit", [None, 0, 2])
 @scenario("retry.stacktrace-limit", "job.hash.stacktrace")
 def test_stack_traces_are_kept(client: Participant, limit: int | None) -> None:
     """One stack trace per failed attempt, up to the limit."""
     queue, worker = client.queue(), client.worker()
-    opts: dict[str, Any] = {"stackTraceLimit": limit} if limit else {}
+    opts: dict[str, Any] = {} if limit is None else {"stackTraceLimit": limit}
     queue.add("doomed", {}, attempts=4, **opts)
     for number in range(4):
         worker.claim_one()
         worker.fail("1", f"try {number + 1}")
     kept = queue.redis.json("1", "stacktrace")
-    tries = [1, 2, 3, 4][-limit:] if limit else [1, 2, 3, 4]
+    tries = list(range(1, 5))[4 - (4 if limit is None else limit) :]
     equal(len(kept), len(tries), "one stack trace per failed attempt is kept, up to the limit")
     named = [f"try {number}" in text for number, text in zip(tries, kept, strict=True)]
     equal(named, [True] * len(tries), "each names its error, the newest last")
