@@ -78,6 +78,11 @@ STOPPING_INPUT = "bullmq_conformance_stopping"
 NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
+def logs_folder(config: RunConfig) -> str:
+    """The folder for what the client's drivers write to stderr; empty: nowhere."""
+    return str(Path(config.out, LOGS).resolve()) if config.out else ""
+
+
 class ScenarioRunner:
     """What the fixture `runner` gives to a scenario: the bench of this process, how it is played and judged."""
 
@@ -212,7 +217,7 @@ class GatePlugin:
         given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
         turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
         with ExitStack() as stack:
-            bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
+            bench = BenchPlan.decode(given).open() if given else self._bench_plan().open(self._prepared().drivers)
             stack.callback(bench.close)
             redis = stack.enter_context(bench.server.connect())
             watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
@@ -270,8 +275,7 @@ class GatePlugin:
     # Setting up.
 
     def _bench_plan(self) -> BenchPlan:
-        logs = str(Path(self.config.out, LOGS).resolve()) if self.config.out else ""
-        return BenchPlan.of(self._prepared(), logs)
+        return BenchPlan.of(self._prepared(), logs_folder(self.config))
 
     @cached_property
     def _stopping(self) -> Stopping:
