@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -20,19 +22,67 @@ settings.register_profile("kit", deadline=None)
 settings.load_profile("kit")
 
 
-def pytest_configure() -> None:
+SPARK = "spark"
+"""The group of the tests that share one JVM."""
+
+LONG = (
+    "end_to_end/test_limited_clients.py",
+    "chaos/test_chaos_campaign.py",
+    "packaging/test_gate.py",
+    "cli/test_cli_signals.py",
+    "fuzz/test_fuzz_campaign.py",
+    "end_to_end/test_whole_runs.py",
+    "chaos/test_chaos_runs.py",
+    "mutants/test_mutants_matrix.py",
+    "mutants/test_generated_hunts.py",
+    "cli/test_cli_runs.py",
+    "cli/test_cli_endings.py",
+)
+"""Modules that take longer than others (the longest test first): begun early, and shared between processes."""
+
+_HERE = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
     """Heed signals that whoever began this has ignored (a shell that begins it in the background, nohup).
 
-    The programs that tests interrupt would ignore them as well.
+    The programs that tests interrupt would ignore them as well. And tests are begun in the order of this file: xdist
+    would begin with the modules that have most tests, and end with the longest.
     """
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
+    config.option.loadscopereorder = False
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among thousands of tests, neither while they are collected nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that need Spark, which one process runs one by one: nobody should wait for it at the end."""
-    items.sort(key=lambda item: not any(mark.args == ("spark",) for mark in item.iter_markers("xdist_group")))
+    """Keep a module in one process, which prepares once what its tests share, and begin with what takes longest."""
+    for item in items:
+        if _HERE in item.path.parents and _rank(item) == len(LONG) and not _groups(item):
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(_HERE).as_posix()))
+    items.sort(key=lambda item: (SPARK not in _groups(item), _rank(item)))
+
+
+def _groups(item: pytest.Item) -> list[str]:
+    return [mark.args[0] for mark in item.iter_markers("xdist_group")]
+
+
+def _rank(item: pytest.Item) -> int:
+    """The place of a test's module in LONG, or behind all of them."""
+    name = item.path.relative_to(_HERE).as_posix() if _HERE in item.path.parents else ""
+    return LONG.index(name) if name in LONG else len(LONG)
 
 
 @pytest.fixture

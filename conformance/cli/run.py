@@ -18,10 +18,11 @@ from rich.console import Console
 
 from conformance import interruption
 from conformance.cli.options import run_options_of
-from conformance.environment.prepare import announce, client_under_test, prepare, settled
+from conformance.environment.prepare import KeptDrivers, announce, client_under_test, prepare, settled
 from conformance.environment.prerequisites import insist, required_names
+from conformance.gate.bench import client_log
 from conformance.gate.options import RunConfig, words_of
-from conformance.gate.plugin import GatePlugin, Listener, nothing_selected
+from conformance.gate.plugin import GatePlugin, Listener, logs_folder, nothing_selected
 from conformance.gate.ratchet import known_writers
 from conformance.problems import EnvironmentProblem
 from conformance.report.output import listeners_for
@@ -59,7 +60,9 @@ def run_gate(config: RunConfig, jobs: int) -> int:
     listeners: list[Listener] = listeners_for(Path(config.out) if config.out else None, config.format, live=True)
     listeners += known_writers(config, announce)
     plugin, quiet = GatePlugin(config, listeners, announce), QuietPytest()
-    with prepare(config, announce, prove=True) as environment:
+    # In one process the scenarios go on with the drivers that have proved themselves.
+    keep = KeptDrivers(client_log(logs_folder(config))) if jobs == 1 else None
+    with prepare(config, announce, prove=True, keep=keep) as environment:
         plugin.use(environment)
         try:
             # Pytest's own folders outlive it, and xdist makes one for each process.

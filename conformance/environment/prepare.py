@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -17,9 +17,9 @@ from rich.console import Console
 from conformance.driver.connection import DriverConnection
 from conformance.driver.messages import Ready
 from conformance.driver.probe import probe_honesty
-from conformance.driver.transports import ChildProcess, kill_all
+from conformance.driver.transports import kill_all
 from conformance.environment.clients import NOBODY, Launch, Toolchain, find_toolchain, oracle_version
-from conformance.environment.drivers import reason_for_none
+from conformance.environment.drivers import RestartableDriver, reason_for_none
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers import open_server
@@ -93,8 +93,8 @@ class Environment:
 
     `scripts`: texts of the official scripts by name. `redis`: a Redis that answers or, for a verb that starts its own
     ones, the program. `handshakes`: what the drivers said of themselves, by `oracle` and `client`, where they had to
-    prove themselves, and by `partner` if there is one, who takes the oracle's place in hand-overs. `startup_ms`: how
-    long each part took.
+    prove themselves, and by `partner` if there is one, who takes the oracle's place in hand-overs. `drivers`: those
+    that have proved themselves and were kept, for whoever plays in this process. `startup_ms`: how long each part took.
     """
 
     toolchain: Toolchain
@@ -105,6 +105,7 @@ class Environment:
     partner: Launch | None = None
     seed: int = 0
     handshakes: Mapping[str, Ready] = field(default_factory=dict)
+    drivers: Mapping[str, RestartableDriver] = field(default_factory=dict)
     startup_ms: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -136,6 +137,13 @@ class Environment:
         }
 
 
+@dataclass(frozen=True)
+class KeptDrivers:
+    """That drivers which have proved themselves are kept. `client_log` gets all that the client's writes to stderr."""
+
+    client_log: Path | None = None
+
+
 @contextmanager
 def prepare(
     options: EnvironmentOptions,
@@ -143,10 +151,12 @@ def prepare(
     *,
     redis: Literal["server", "program"] = "server",
     prove: bool = False,
+    keep: KeptDrivers | None = None,
 ) -> Iterator[Environment]:
     """Find or install everything, and start Redis for the duration of the block.
 
     `redis`: `program` only finds the server program. `prove`: start both drivers once and show that they are honest.
+    `keep`: do not end them then; whoever plays in this process goes on with them.
     Raises a Problem that says what is missing, or a DriverBroken problem for a driver that crashes, hangs or lies.
     """
     watch = _Stopwatch()
@@ -166,11 +176,12 @@ def prepare(
             seed=options.seed,
             startup_ms=watch.laps,
         )
-        try:
-            yield _proven(environment, watch, announce) if prove else environment
-        except KeyboardInterrupt:
-            kill_all()  # before what they have written is removed: they could write more
-            raise
+        with ExitStack() as kept:
+            try:
+                yield _proven(environment, watch, announce, kept, keep) if prove else environment
+            except KeyboardInterrupt:
+                kill_all()  # before what they have written is removed: they could write more
+                raise
 
 
 def _server(setting: str, announce: Announce) -> AbstractContextManager[RedisInstance]:
@@ -188,33 +199,43 @@ def _program(setting: str, announce: Announce) -> AbstractContextManager[RedisPr
     raise UsageProblem(f"chaos cannot hurt a Redis given as {setting!r}", hint="use binary:PATH or container[:IMAGE]")
 
 
-def _proven(environment: Environment, watch: _Stopwatch, announce: Announce) -> Environment:
-    """The same, after both drivers have shown that a job which they say they added is in Redis."""
+def _proven(
+    environment: Environment, watch: _Stopwatch, announce: Announce, kept: ExitStack, keep: KeptDrivers | None
+) -> Environment:
+    """The same, after both drivers have shown that a job which they say they added is in Redis.
+
+    `kept` ends those that stay.
+    """
     server = environment.server
     if no_tap := reason_for_none(server):
         announce(f"no tap, so scenarios that need one are not run: {no_tap}")
-    oracle = _handshake(environment.oracle, environment)
-    watch.lap("oracle")
-    handshakes = {"oracle": oracle}
-    for who, launch in (("client", environment.client), ("partner", environment.partner)):
+    handshakes: dict[str, Ready] = {}
+    drivers: dict[str, RestartableDriver] = {}
+    parties = {"oracle": environment.oracle, "client": environment.client, "partner": environment.partner}
+    for who, launch in parties.items():
         if launch is None:
             continue
-        ready = handshakes[who] = _handshake(launch, environment)
+        log_file = keep.client_log if keep and who == "client" else None
+        driver = RestartableDriver(launch, environment.seed, log_file=log_file)
+        kept.callback(driver.close)
+        ready = handshakes[who] = _handshake(driver, environment)
+        if keep:
+            driver.reset()
+            drivers[who] = driver
+        else:
+            driver.close()
         if server.mode == "cluster" and "cluster" not in ready.capabilities:
             raise UsageProblem(
                 f"{who} {launch.name!r} does not declare the capability cluster",
                 hint="declare it if the client can do it, or run on a single Redis",
             )
         watch.lap(who)
-    return replace(environment, handshakes=handshakes)
+    return replace(environment, handshakes=handshakes, drivers=drivers)
 
 
-def _handshake(launch: Launch, environment: Environment) -> Ready:
-    connection = ChildProcess.start(launch.command, seed=environment.seed, env=launch.environment)
-    try:
-        _see_a_write(connection, environment)
-    finally:
-        connection.close()
+def _handshake(driver: RestartableDriver, environment: Environment) -> Ready:
+    connection = driver.living()
+    _see_a_write(connection, environment)
     return connection.ready
 
 

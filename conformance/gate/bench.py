@@ -245,20 +245,21 @@ class BenchPlan:
         """From JSON text."""
         return msgspec.json.decode(text, type=BenchPlan)
 
-    def open(self) -> Bench:
-        """A bench for this process; its drivers start with the first scenario."""
-        log_file = (
-            Path(self.logs) / f"client-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log" if self.logs else None
-        )
-        oracle, stand_in = RestartableDriver(self.oracle, self.seed), RestartableDriver(self.oracle, self.seed)
-        client = RestartableDriver(self.client, self.seed, log_file=log_file)
+    def open(self, drivers: Mapping[str, RestartableDriver] | None = None) -> Bench:
+        """A bench for this process; its drivers start with the first scenario, but for those that are given."""
+        given = drivers or {}
         partner = RestartableDriver(self.partner, self.seed) if self.partner else None
         return Bench(
             self.server,
-            oracle,
-            client,
+            given.get("oracle") or RestartableDriver(self.oracle, self.seed),
+            given.get("client") or RestartableDriver(self.client, self.seed, log_file=client_log(self.logs)),
             self.scripts,
-            stand_in,
+            RestartableDriver(self.oracle, self.seed),
             oracle_version=self.oracle_version,
-            partner=partner,
+            partner=given.get("partner") or partner,
         )
+
+
+def client_log(logs: str) -> Path | None:
+    """Where this process keeps what the client's driver writes to stderr. `logs`: the folder; empty: nowhere."""
+    return Path(logs) / f"client-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}.log" if logs else None

@@ -14,6 +14,9 @@ stale, an entry that matches no finding although its requirement fails is useles
 says `sometimes`. An entry is judged only by a run that shows all that it speaks of: a whole run, or, if it names one
 scenario, every run of that scenario.
 
+What no entry can name, because it comes and goes in any scenario, is another table of the file, `[[unsteady]]`
+(`conformance/gate/unsteady.py`).
+
 A list belongs to the oracle that it was made with: what differs from 5.62.0 says nothing about 6.7.0. That of the
 default oracle is `known.toml`; that of another one stands beside it, with the version in its name: `known-6.7.0.toml`.
 """
@@ -30,6 +33,7 @@ import msgspec
 
 from conformance.findings import Finding
 from conformance.gate.records import ScenarioRecord, Verdict, worst
+from conformance.gate.unsteady import UnsteadyFailure
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
 
@@ -71,8 +75,11 @@ class KnownFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return whole or self.scenario in names | {without_parameters(name) for name in names}
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KnownFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All that a file says."""
+
     known: tuple[KnownFailure, ...] = ()
+    unsteady: tuple[UnsteadyFailure, ...] = ()
 
 
 def list_name(oracle: str) -> str:
@@ -102,37 +109,51 @@ def without_parameters(scenario: str) -> str:
 
 
 def load_known(path: Path | None, requirements: Collection[str]) -> tuple[KnownFailure, ...]:
-    """Read the file.
+    """The known failures of a file. Raises UsageProblem as `load_known_file` does."""
+    return load_known_file(path, requirements).known
+
+
+def load_known_file(path: Path | None, requirements: Collection[str]) -> KnownFile:
+    """Read the file; without one, nothing is known.
 
     Raises UsageProblem if it is missing, not well-formed, gives no reason, or names an unknown requirement.
     """
     if path is None:
-        return ()
+        return KnownFile()
     try:
-        entries = parse_known(path.read_text("utf-8"))
+        found = parse_known(path.read_text("utf-8"))
     except OSError as error:
         raise UsageProblem(f"--known {path}: {error.strerror}", hint="give the path of a known.toml") from error
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise UsageProblem(
             f"--known {path}: {error}", hint="entries look like [[known]] requirement=… reason=…"
         ) from error
-    for entry in entries:
+    for entry in found.known:
         if entry.requirement not in requirements:
             raise UsageProblem(
                 f"--known {path}: unknown requirement {entry.requirement!r}",
                 hint="`bullmq-conformance list` prints every id",
             )
-        if not entry.reason.strip():
+    for name, reason in _reasons(found):
+        if not reason.strip():
             raise UsageProblem(
-                f"--known {path}: the entry of {entry.requirement} gives no reason",
+                f"--known {path}: the entry of {name} gives no reason",
                 hint=f"say why the client fails it; a reason may begin with {TO_DO} until somebody has looked",
             )
-    return entries
+    return found
 
 
-def parse_known(text: str) -> tuple[KnownFailure, ...]:
-    """The entries of a file's text. Raises TOMLDecodeError, ValidationError."""
-    return msgspec.convert(tomllib.loads(text), _File).known
+def _reasons(found: KnownFile) -> list[tuple[str, str]]:
+    """The reason of every entry, with what it is about."""
+    return [
+        *((entry.requirement, entry.reason) for entry in found.known),
+        *((entry.operation, entry.reason) for entry in found.unsteady),
+    ]
+
+
+def parse_known(text: str) -> KnownFile:
+    """What a file's text says. Raises TOMLDecodeError, ValidationError."""
+    return msgspec.convert(tomllib.loads(text), KnownFile)
 
 
 def unexplained(entries: Iterable[KnownFailure]) -> int:

@@ -27,7 +27,7 @@ from conformance.gate.judge import check_names
 from conformance.gate.known import (
     KnownFailure,
     judged_entries,
-    load_known,
+    load_known_file,
     stale_entries,
     unexplained,
     unmatched_entries,
@@ -60,6 +60,7 @@ from conformance.gate.selection import (
 from conformance.gate.stopping import Stopping
 from conformance.gate.trial import run_trial
 from conformance.gate.turnstile import Turnstile
+from conformance.gate.unsteady import UnsteadyFailure, steadied, too_often
 from conformance.gate.verdicts import conclude, make_record
 from conformance.interruption import never_dropped
 from conformance.ledger.loader import load_ledger
@@ -77,6 +78,11 @@ STOPPING_INPUT = "bullmq_conformance_stopping"
 NEED_A_CLUSTER = f"{NEEDS_A_CLUSTER} (--redis cluster:3)"
 
 
+def logs_folder(config: RunConfig) -> str:
+    """The folder for what the client's drivers write to stderr; empty: nowhere."""
+    return str(Path(config.out, LOGS).resolve()) if config.out else ""
+
+
 class ScenarioRunner:
     """What the fixture `runner` gives to a scenario: the bench of this process, how it is played and judged."""
 
@@ -87,9 +93,11 @@ class ScenarioRunner:
         config: RunConfig,
         known: Sequence[KnownFailure],
         stopping: Stopping,
+        *,
+        unsteady: Sequence[UnsteadyFailure] = (),
     ) -> None:
         self.bench, self.repeater, self.config, self.known = bench, repeater, config, known
-        self.stopping = stopping
+        self.stopping, self.unsteady = stopping, unsteady
 
     def run(self, scenario: Scenario, request: pytest.FixtureRequest, arguments: dict[str, Any]) -> None:
         """Run a scenario, leave its record with pytest, and end as pytest's outcome says.
@@ -105,7 +113,9 @@ class ScenarioRunner:
             judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
             return judged, result.frozen
 
-        record = self.repeater.play(attempt)
+        record = steadied(
+            lambda: self.repeater.play(attempt), lambda: self.repeater.play(attempt, alone=True), self.unsteady
+        )
         request.node.user_properties.append((PROPERTY, encode(record).decode()))
         if record.verdict == "fail":
             self.stopping.note_failure()
@@ -124,7 +134,8 @@ class GatePlugin:
         self.announce = announce
         check_names(config.no_rule)
         check_demands(config)
-        self.known = load_known(config.known_path, load_ledger())
+        file = load_known_file(config.known_path, load_ledger())
+        self.known, self.unsteady = file.known, file.unsteady
         self.records: list[ScenarioRecord] = []
         self.exit_code: int | None = None
         """The run's exit code; None when it did not come to its end, or had nothing to do."""
@@ -206,12 +217,14 @@ class GatePlugin:
         given, stopping = told.get(WORKER_INPUT), told.get(STOPPING_INPUT)
         turnstile = Turnstile(Path(told.get(TURNSTILE_INPUT) or self._turnstile_folder))
         with ExitStack() as stack:
-            bench = (BenchPlan.decode(given) if given else self._bench_plan()).open()
+            bench = BenchPlan.decode(given).open() if given else self._bench_plan().open(self._prepared().drivers)
             stack.callback(bench.close)
             redis = stack.enter_context(bench.server.connect())
             watch = stack.enter_context(StarvationWatch(bench.processes, redis.ping))
             ends = msgspec.json.decode(stopping, type=Stopping) if stopping else self._stopping
-            yield ScenarioRunner(bench, Repeater(watch, turnstile), self.config, self.known, ends)
+            yield ScenarioRunner(
+                bench, Repeater(watch, turnstile), self.config, self.known, ends, unsteady=self.unsteady
+            )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Pass a finished scenario's record on (in the controller, or in the only process)."""
@@ -240,7 +253,7 @@ class GatePlugin:
             exit_code=0,
             verdicts={verdict: verdicts.count(verdict) for verdict in sorted(set(verdicts))},
             stale=stale_entries(judged, self.records),
-            problems=unmatched_entries(judged, self.records),
+            problems=unmatched_entries(judged, self.records) + too_often(self.unsteady, self.records),
             unanswered=sorted({op for record in self.records for op in record.unanswered}),
             startup_ms=dict(self._environment.startup_ms) if self._environment else {},
             stopped=self._stopping.reason if left else "",
@@ -262,8 +275,7 @@ class GatePlugin:
     # Setting up.
 
     def _bench_plan(self) -> BenchPlan:
-        logs = str(Path(self.config.out, LOGS).resolve()) if self.config.out else ""
-        return BenchPlan.of(self._prepared(), logs)
+        return BenchPlan.of(self._prepared(), logs_folder(self.config))
 
     @cached_property
     def _stopping(self) -> Stopping:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ from conformance.findings import Finding
 from conformance.gate.known import (
     TO_DO,
     KnownFailure,
+    KnownFile,
     is_stale,
     is_unmatched,
     judged_entries,
@@ -28,6 +29,7 @@ from conformance.gate.known import (
 )
 from conformance.gate.options import RunConfig
 from conformance.gate.records import Record, RunFooter, RunHeader, ScenarioRecord
+from conformance.gate.unsteady import UnsteadyFailure
 from conformance.gate.verdicts import verdict_of
 from conformance.ledger.loader import Ledger, load_ledger
 from conformance.problems import UsageProblem
@@ -38,7 +40,7 @@ UNLOCATED = frozenset({"scenario", "driver"})
 MOST_REASON = 120
 """Characters of a message that go into a reason."""
 
-_HEAD = re.compile(r"\s*\[\[\s*known\s*\]\]\s*(#.*)?")
+_HEAD = re.compile(r"\s*\[\[\s*(?P<table>known|unsteady)\s*\]\]\s*(#.*)?")
 _WHICH_DRIVER = re.compile(r"^driver `[^`]*`: ")
 _NO_TEXT = re.compile(r"[\ud800-\udfff]")
 
@@ -141,19 +143,28 @@ def _fails(finding: Finding, ledger: Ledger) -> bool:
 
 
 def rewritten(text: str, kept: Collection[KnownFailure], added: Collection[KnownFailure]) -> str:
-    """The file with these entries of its own, and others behind them; its comments stay where that is possible."""
+    """The file with these entries of its own, and others behind them; its comments stay where that is possible.
+
+    What is unsteady stays as it is: a run that does not meet it says nothing about it.
+    """
     before = parse_known(text)
     head, *blocks = _blocks(text)
-    if len(blocks) == len(before):
+    if len(blocks) == len(before.known) + len(before.unsteady):
+        known = iter(before.known)
         parts = (
-            block if entry in kept else "".join(_comments_after(block))
-            for entry, block in zip(before, blocks, strict=True)
+            block if _is_unsteady(block) or next(known) in kept else "".join(_comments_after(block)) for block in blocks
         )
-        commented = _with_entries(head + "".join(parts), added)
-        if list(parse_known(commented)) == [*kept, *added]:
+        commented = _with_entries(head + "".join(parts), map(entry_text, added))
+        if parse_known(commented) == KnownFile((*kept, *added), before.unsteady):
             return commented
     # A line inside of a text looks like the head of an entry: nobody can say where its comments belong.
-    return _with_entries("", [*kept, *added])
+    entries: list[KnownFailure | UnsteadyFailure] = [*before.unsteady, *kept, *added]
+    return _with_entries("", map(entry_text, entries))
+
+
+def _is_unsteady(block: str) -> bool:
+    head = _HEAD.fullmatch(block.splitlines()[0])
+    return head is not None and head["table"] == "unsteady"
 
 
 def _blocks(text: str) -> list[str]:
@@ -173,17 +184,18 @@ def _comments_after(block: str) -> list[str]:
     return lines[last + 1 :]
 
 
-def _with_entries(text: str, entries: Collection[KnownFailure]) -> str:
+def _with_entries(text: str, entries: Iterable[str]) -> str:
     parts = [text.rstrip("\n") + "\n"] if text.strip() else []
-    return "\n".join([*parts, *map(entry_text, entries)])
+    return "\n".join([*parts, *entries])
 
 
-def entry_text(entry: KnownFailure) -> str:
+def entry_text(entry: KnownFailure | UnsteadyFailure) -> str:
     """An entry as TOML."""
     fields = msgspec.to_builtins(entry)
-    return "[[known]]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
+    table = "known" if isinstance(entry, KnownFailure) else "unsteady"
+    return f"[[{table}]]\n" + "".join(f"{name} = {_toml(value)}\n" for name, value in fields.items())
 
 
-def _toml(value: str | bool) -> str:
+def _toml(value: str | bool | int) -> str:
     # A JSON text is a TOML text, but for the one control character that JSON lets stand as it is.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

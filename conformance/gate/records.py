@@ -139,8 +139,8 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     that known.toml excuses. `about`: the requirements that the scenario itself states; others are there because
     findings speak against them. `steps`: what was done, where there are findings. `timings_ms`: time spent in
     `oracle`, `client`, `observe` and in all (`total`). `repeated`: what the attempts before the last one said, which do
-    not count because the machine starved. `unanswered`: operations that the client did without an answer, so that there
-    was none to compare.
+    not count because the machine starved, or because the client fails now and then (`unsteady`: why). `unanswered`:
+    operations that the client did without an answer, so that there was none to compare.
     """
 
     id: str
@@ -159,6 +159,7 @@ class ScenarioRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
     steps: list[StepRecord] = []
     repeated: list[str] = []
     unanswered: list[str] = []
+    unsteady: str = ""
 
 
 class RunFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):

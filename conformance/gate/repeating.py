@@ -37,9 +37,12 @@ class Repeater:
         self._turnstile = turnstile
         self._in_vain = 0
 
-    def play(self, attempt: Attempt) -> ScenarioRecord:
-        """The record of the first attempt that the machine let run; `inconclusive` where there was none."""
-        with self._turnstile.together():
+    def play(self, attempt: Attempt, *, alone: bool = False) -> ScenarioRecord:
+        """The record of the first attempt that the machine let run; `inconclusive` where there was none.
+
+        `alone`: already the first one is played while no other scenario runs.
+        """
+        with self._turnstile.alone() if alone else self._turnstile.together():
             record, starved = self._watched(attempt)
         repeated = []
         while record.verdict in DOUBTFUL and starved:

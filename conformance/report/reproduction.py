@@ -120,7 +120,7 @@ def _in_language(cause: Cause, header: RunHeader, language: ClientLanguage) -> R
         raise NotWritable("nothing was recorded")
     if _works_by_itself(taken[-1]):
         # What is wrong comes from what it does next: no step of the scenario has waited for that.
-        steps.append(writer.pause(float(SETTLE_SECONDS)))
+        steps.append(writer.pause(writer.settling_ms() / 1000))
     client = header.client
     operations = [step.do for step in taken]
     script = writer.render(
@@ -158,6 +158,8 @@ class _Writer:
         self.environment.filters["flow_tree"] = flow_tree
         self._roles: dict[str, str] = {}
         self._answered: dict[str, int] = {}
+        self._due_ms = 0.0
+        """How long after the step before the last of the delayed jobs is due."""
 
     def render(self, template: str, **values: Any) -> str:
         """Fill a template in. Raises NotWritable where it does not know what is asked of it."""
@@ -184,6 +186,7 @@ class _Writer:
         if step.on and step.on not in self._roles:
             raise NotWritable(f"the opening of {step.on} was not kept")
         call = self.render(template, **values, role=self._roles.get(step.on, ""))
+        self._due_ms = max(self._due_ms, _delay_ms(step))
         self._answered |= {found["id"]: number for found in _ITERATION_ID.finditer(step.client)}
         what = visible(step_line(step), keep_newlines=False)
         yield self.render(self.language.step["line"], number=number, what=_own_prefix(what), call=call)
@@ -213,14 +216,27 @@ class _Writer:
             return self.render(self.language.redis, words=_own_prefix(step.args["words"]))
         if step.do == "network":
             raise NotWritable("the network is disturbed")
-        milliseconds = step.args["ms"] if step.do == "clock" else SETTLE_SECONDS * 1000
+        milliseconds = step.args["ms"] if step.do == "clock" else self.settling_ms()
         if milliseconds > LONGEST_WAIT_MS:
             raise NotWritable(f"{milliseconds} ms pass")
+        self._due_ms = max(0.0, self._due_ms - milliseconds)
         return self.pause(milliseconds / 1000)
+
+    def settling_ms(self) -> float:
+        """How long a worker is let go on where the scenario waited for something: also for a job that is due later."""
+        settling = SETTLE_SECONDS * 1000.0
+        return settling + self._due_ms if settling + self._due_ms <= LONGEST_WAIT_MS else settling
 
     def pause(self, seconds: float) -> str:
         """The line that lets time pass."""
         return self.render(self.language.start, seconds=seconds)
+
+
+def _delay_ms(step: StepRecord) -> float:
+    """For how long the step puts a job off; 0 where it does not."""
+    options = step.args.get("opts")
+    delay = options.get("delay") if isinstance(options, dict) else None
+    return delay if isinstance(delay, int | float) and not isinstance(delay, bool) else 0.0
 
 
 def _works_by_itself(step: StepRecord) -> bool:

@@ -298,6 +298,9 @@ def run_facts(run: Run) -> list[LabelledValue]:
         facts.append(("duration", duration(run.footer.finished_ms - header.started_ms)))
     if run.footer and run.footer.unanswered:
         facts.append(("without answer", f"{', '.join(run.footer.unanswered)}: done, and nothing told to compare"))
+    for reason in dict.fromkeys(record.unsteady for record in run.scenarios if record.unsteady):
+        held = [record.id for record in run.scenarios if record.unsteady == reason]
+        facts.append(("unsteady", f"{', '.join(held)}: failed, and held when repeated ({reason})"))
     return [(label, visible(value, keep_newlines=False)) for label, value in facts]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos import processes
+from chaos import calm, clients, processes
 from chaos.faults.base import ChaosSystem, Fault, all_faults
 from chaos.options import ChaosOptions
 from chaos.recorder import HistoryRecorder
@@ -59,6 +59,8 @@ def test_a_close_that_does_not_end_is_the_clients_finding_with_its_stack(
     tmp_path: Path, environment: Environment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "CALL_DEADLINE_MS", 2000)
+    monkeypatch.setattr(clients, "CLOSE_DEADLINE_MS", 2000)
+    monkeypatch.setattr(calm, "ENOUGH_S", 2)  # who has left does not come back, and is missed until then
     (tmp_path / "hanging.py").write_text(HANGING)
     client = Launch("hanging", [sys.executable, str(tmp_path / "hanging.py")])
     faults = [all_faults()["clock.worker-ahead"], all_faults()["network.reset"]]

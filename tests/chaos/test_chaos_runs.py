@@ -35,6 +35,7 @@ FAILING = """
 import sys
 from contextlib import contextmanager
 from conformance.environment.prepare import EnvironmentOptions, prepare
+from chaos import calm
 from chaos.faults.base import Fault
 from chaos.options import ChaosOptions
 from chaos.runner import run_chaos
@@ -42,10 +43,11 @@ from chaos.runner import run_chaos
 @contextmanager
 def broken(system):
     with system.window():
-        system.workers[0].process.freeze()
+        system.workers[1].process.freeze()
         raise AssertionError("the nemesis itself fails")
         yield
 
+calm.ENOUGH_S = 1  # the frozen worker tells nothing more
 with prepare(EnvironmentOptions(), redis="program") as environment:
     fault = Fault("broken", "x", broken, "workers", times=1)
     options = ChaosOptions(client=environment.launch("reference"), faults=[fault])

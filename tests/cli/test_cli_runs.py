@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -33,6 +34,26 @@ def known_toml(tmp_path: Path) -> WriteKnown:
         return path
 
     return write
+
+
+# Drivers.
+
+TALKATIVE = """
+import sys
+print("started", file=sys.stderr, flush=True)
+from conformance.reference_impl.driver.main import main
+main()
+"""
+
+
+def test_in_one_process_scenarios_go_on_with_the_driver_that_has_proved_itself(
+    program: Program, tmp_path: Path
+) -> None:
+    driver = [sys.executable, "-c", TALKATIVE]
+    done = program("run", *ONE, "--out", tmp_path / "out", "--", *driver)
+    assert done.code == 0, done
+    [log] = (tmp_path / "out" / "logs").iterdir()
+    assert (log.name, log.read_text("utf-8").count("started")) == ("client-main.log", 1)
 
 
 # Known failures: 1, with the file 0, when it passes 1 again, when it matches nothing 1.

@@ -158,6 +158,20 @@ def test_the_command_ends_with_0_for_a_tight_list_and_with_1_for_another(
     assert f"entry 3 can be taken away: {SIZE}\n" in capsys.readouterr().out
 
 
+UNSTEADY = '[[unsteady]]\noperation = "worker.*"\nreason = "now and then"\nat_most = 2\n'
+
+
+def test_what_is_unsteady_and_was_not_met_is_named_and_no_fault(
+    judge: Callable[..., int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = ENTRY.format(LIMIT) + ENTRY.format(SIZE) + UNSTEADY
+    assert judge(TWO, text) == 0
+    assert "not met in these runs, as it says of itself: worker.*, now and then" in capsys.readouterr().out
+    held = msgspec.structs.replace(scenario("add/one", "pass"), unsteady="now and then")
+    assert judge(run_of(*TWO.scenarios, held), text) == 0
+    assert "not met" not in capsys.readouterr().out
+
+
 def test_a_run_that_was_cut_shows_nothing(judge: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
     cut = Run(header=TWO.header, scenarios=TWO.scenarios, footer=None)
     with pytest.raises(SystemExit) as ended:

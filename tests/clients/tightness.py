@@ -5,7 +5,8 @@
 RUN is what `bullmq-conformance run --out RUN` has left, with this list or with none. What it recorded is judged anew by
 the gate's own rules, with the whole list and without each of its entries in turn. Ends with 0 where the whole list
 holds in every run and each entry is needed in at least one. An entry that says `sometimes` and met nothing in any of
-these runs is named, and is no fault of the list.
+these runs is named, and is no fault of the list. So is one that is `unsteady`: it is needed by a run in which a
+scenario held only when it was repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 from conformance.findings import Finding
 from conformance.gate.conclusion import RunEvidence, draw_conclusion
-from conformance.gate.known import KnownFailure, judged_entries, load_known, stale_entries, unmatched_entries
+from conformance.gate.known import KnownFailure, judged_entries, load_known_file, stale_entries, unmatched_entries
 from conformance.gate.records import RunFooter, ScenarioRecord
 from conformance.gate.verdicts import NOT_REACHED, UNFINISHED, verdict_of, with_excuses
 from conformance.ledger.loader import Ledger, load_ledger
@@ -138,13 +139,17 @@ def main() -> int:
     if len(oracles) > 1:
         parser.error(f"a list belongs to one oracle, and these runs have {', '.join(sorted(oracles))}")
     ledger = load_ledger(oracles.pop())
-    entries = load_known(options.list, load_ledger())
+    file = load_known_file(options.list, load_ledger())
+    entries = file.known
     found = list(complaints(runs, entries, ledger))
     for sentence in found:
         print(sentence)
     for entry in entries:
         if entry.sometimes and not any(met_in(run, entry) for run in runs):
             print(f"not met in these runs, as it says of itself: {_named(entry)}")
+    for unsteady in file.unsteady:
+        if not any(record.unsteady == unsteady.reason for run in runs for record in run.scenarios):
+            print(f"not met in these runs, as it says of itself: {unsteady.operation}, {unsteady.reason}")
     needed = "not tight" if found else "tight: without any one of them, a run ends with 1"
     print(f"{options.list}: {len(entries)} entries, {needed}")
     return FAILS if found else HOLDS

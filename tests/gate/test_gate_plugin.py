@@ -31,6 +31,7 @@ from conformance.gate.plugin import (
 from conformance.gate.records import HIDDEN, Party, Record, RunFooter, RunHeader, ScenarioRecord, Verdict, encode
 from conformance.gate.repeating import Repeater
 from conformance.gate.stopping import BUDGET_USED, Stopping
+from conformance.gate.unsteady import UnsteadyFailure
 from conformance.problems import Undecidable, UsageProblem
 from conformance.servers import RedisInstance
 from conformance.upstream.node import NodeBinary
@@ -228,6 +229,16 @@ def test_a_stale_entry_fails_the_run() -> None:
     assert run.ends() == 1
     assert run.footer.stale == {"add.lifo": "old"}
     assert run.footer.problems == []
+
+
+@pytest.mark.parametrize(("at_most", "exit_code"), [(2, 4), (1, 1)])
+def test_what_held_only_when_it_was_repeated_fails_a_run_that_meets_it_too_often(at_most: int, exit_code: int) -> None:
+    entry = UnsteadyFailure(operation="worker.*", reason="now and then", at_most=at_most)
+    run = Run(planned=2)
+    run.plugin.unsteady = (entry,)
+    for _ in range(2):
+        run.finishes(msgspec.structs.replace(one("pass"), unsteady=entry.reason))
+    assert (run.ends(), len(run.footer.problems)) == (exit_code, exit_code % 4)
 
 
 def test_an_entry_that_matches_nothing_fails_the_run() -> None:

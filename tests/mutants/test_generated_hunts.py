@@ -241,7 +241,14 @@ def test_a_client_that_hangs_is_ended_and_noticed(hunter: Hunter, monkeypatch: p
     text = (REFERENCE / "queue.py").read_text("utf-8")
     body = text.index('"""', text.index('"""', text.index(head)) + 3) + 3
     hanging = GeneratedMutant(
-        "python", "queue.py", "f", 1, "by-hand", Edit(body, body, "\n        while True: pass"), (), "python/queue.py/f"
+        "python",
+        "queue.py",
+        "f",
+        1,
+        "by-hand",
+        Edit(body, body, "\n        __import__('time').sleep(3600)"),
+        (),
+        "python/queue.py/f",
     )
     said, broken, problems = _hunt(hunter, hanging, [PLAIN])
     assert (broken, problems) == ("", [])

@@ -106,6 +106,22 @@ SCHEDULED = msgspec.structs.replace(
 )
 
 
+WAITED = StepRecord(by="kit", do="wait", args={"what": "it is run"})
+
+
+def test_a_wait_lasts_until_the_delayed_jobs_are_due() -> None:
+    delayed = [call("queue.add", name="a", data_raw="{}", opts={"delay": ms}) for ms in (12_000, 3000)]
+    written = script_of(OPENED, worker_opened("noop"), *delayed, WAITED, WAITED)
+    assert f"await asyncio.sleep({SETTLE_SECONDS + 12.0})" in written
+    assert written.count(f"await asyncio.sleep({SETTLE_SECONDS}.0)") == 1, "then they are no longer waited for"
+    assert f"await asyncio.sleep({SETTLE_SECONDS + 12.0})" in script_of(OPENED, *delayed, worker_opened("noop"))
+
+
+def test_a_job_that_is_due_next_week_is_not_waited_for() -> None:
+    delayed = call("queue.add", name="a", data_raw="{}", opts={"delay": 604_800_000})
+    assert f"await asyncio.sleep({SETTLE_SECONDS}.0)" in script_of(OPENED, delayed, WAITED)
+
+
 @pytest.mark.parametrize("operation", ["queue.getJob", "job.promote"])
 def test_an_id_that_contains_the_time_of_the_run_is_taken_from_the_answer(operation: str) -> None:
     written = script_of(OPENED, SCHEDULED, call(operation, job=ITERATION))

@@ -260,3 +260,10 @@ def test_a_run_names_all_versions_that_took_part() -> None:
     facts = dict(run_facts(run))
     assert facts["client"] == "sample-client 1.4.0 (python; redis 7.4.1, msgpack 1.1.2), targets BullMQ 5.62.0"
     assert facts["oracle"] == "node 6.7.0 (javascript; ioredis 5.9.0)"
+
+
+def test_a_run_names_what_held_only_when_it_was_repeated() -> None:
+    held = msgspec.structs.replace(scenario("pass"), unsteady="now and then")
+    run = Run(header=sample_runs.header(), scenarios=(held, scenario("pass")), footer=None)
+    assert dict(run_facts(run))["unsteady"] == f"{held.id}: failed, and held when repeated (now and then)"
+    assert "unsteady" not in dict(run_facts(Run(header=run.header, scenarios=(scenario("pass"),), footer=None)))

@@ -39,6 +39,7 @@ FEW_ROWS = {
 def _short_lived_machines() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "SPARK_SUBMIT_OPTS", SHORT_LIVED)
+        patch.setitem(os.environ, "SPARK_DAEMON_JAVA_OPTS", SHORT_LIVED)
         yield
 
 

@@ -1,0 +1,230 @@
+"""What a client fails now and then is played again; what it fails every time, or too often, is a failure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from conformance.environment.starvation import NOBODY_STARVED, Starvation, StarvationWatch
+from conformance.gate.known import KnownFailure, excuse, load_known_file
+from conformance.gate.options import RunConfig
+from conformance.gate.plugin import ScenarioRunner
+from conformance.gate.ratchet import entry_text, rewritten
+from conformance.gate.records import ScenarioRecord, StepRecord, decode
+from conformance.gate.repeating import Repeater
+from conformance.gate.stopping import Stopping
+from conformance.gate.turnstile import Turnstile
+from conformance.gate.unsteady import MOST_REPEATS, UnsteadyFailure, steadied, too_often
+from conformance.problems import UsageProblem
+
+from .gate_builders import finding, item, record
+from .miniature_drivers import BenchOf
+from .small_scenarios import COUNTS, MiniatureDrivers
+
+LOOP = UnsteadyFailure(operation="worker.*", reason="its loop fetches one more job", at_most=2, where="membership.*")
+CLAIM = StepRecord(by="both", do="worker.getNextJob")
+LOST = finding(where="membership.state", message="the job is active")
+PASSES = record({"a.must": "pass"})
+FAILS = msgspec.structs.replace(record({"a.must": "fail"}, LOST, verdict="fail"), steps=[CLAIM])
+
+
+class Plays:
+    """A scenario that ends so, attempt by attempt; `alone`: which of them were played alone."""
+
+    def __init__(self, *attempts: ScenarioRecord) -> None:
+        self._attempts = iter(attempts)
+        self.alone: list[bool] = []
+
+    def _play(self, *, alone: bool) -> ScenarioRecord:
+        self.alone.append(alone)
+        return next(self._attempts)
+
+    def __call__(self, *entries: UnsteadyFailure) -> ScenarioRecord:
+        return steadied(lambda: self._play(alone=False), lambda: self._play(alone=True), entries)
+
+
+def test_what_passes_is_played_once() -> None:
+    plays = Plays(PASSES)
+    assert plays(LOOP) == PASSES
+    assert plays.alone == [False]
+
+
+def test_what_holds_when_it_is_repeated_holds_and_the_record_says_why() -> None:
+    plays = Plays(FAILS, PASSES)
+    ended = plays(LOOP)
+    assert (ended.verdict, ended.unsteady) == ("pass", LOOP.reason)
+    assert ended.repeated == ["its loop fetches one more job: fail, the job is active"]
+    assert plays.alone == [False, True]
+
+
+def test_what_fails_every_time_fails() -> None:
+    plays = Plays(*[FAILS] * (MOST_REPEATS + 1))
+    assert plays(LOOP) == FAILS
+    assert plays.alone == [False, *[True] * MOST_REPEATS]
+
+
+def test_without_an_entry_nothing_is_repeated() -> None:
+    assert Plays(FAILS)() == FAILS
+
+
+def _with(**changes: object) -> ScenarioRecord:
+    return msgspec.structs.replace(FAILS, **changes)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        pytest.param(_with(steps=[StepRecord(by="both", do="queue.add")]), id="without the operation"),
+        pytest.param(_with(steps=[StepRecord(by="oracle", do="worker.getNextJob")]), id="the oracle's operation"),
+        pytest.param(_with(findings=[finding(where="job.name")]), id="elsewhere"),
+        pytest.param(_with(findings=[LOST, finding(where="job.name")]), id="elsewhere as well"),
+        pytest.param(_with(findings=[], reason="the oracle broke", verdict="error"), id="an error of the kit"),
+    ],
+)
+def test_what_the_entry_does_not_explain_is_not_repeated(failed: ScenarioRecord) -> None:
+    assert Plays(failed)(LOOP) == failed
+
+
+def test_another_failure_in_the_repetition_is_not_forgiven() -> None:
+    another = _with(findings=[finding(where="job.name")])
+    assert Plays(FAILS, another)(LOOP) == FAILS
+
+
+def test_what_is_known_beside_it_stays_known() -> None:
+    known = KnownFailure(requirement="a.name", reason="old", where="job.*")
+    found = [LOST, finding("a.name")]
+    both = _with(
+        requirements={"a.must": "fail", "a.name": "fail"}, findings=found, known=excuse(found, [known], "a/one")
+    )
+    only_known = msgspec.structs.replace(both, verdict="pass", requirements={"a.must": "pass", "a.name": "fail"})
+    assert Plays(both, only_known)(LOOP).unsteady == LOOP.reason
+
+
+def _held(name: str) -> ScenarioRecord:
+    return msgspec.structs.replace(record({"a.must": "pass"}, name=name), unsteady=LOOP.reason)
+
+
+def test_more_scenarios_than_the_entry_allows_are_a_problem_of_the_run() -> None:
+    few = [_held("a/one"), _held("a/two"), PASSES]
+    assert too_often([LOOP], few) == []
+    [said] = too_often([LOOP], [*few, _held("a/three")])
+    assert said.startswith("3 scenarios failed at first and held when they were repeated (a/one, a/two, a/three)")
+    assert said.endswith("allows 2")
+
+
+# In a run.
+
+COUNTS_WRONGLY = UnsteadyFailure(operation="queue.*", reason="it counts wrongly at first", at_most=2)
+
+
+class Miscounting:
+    """Answers queue.count, so many times wrongly."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    async def __call__(self, _handle: str | None, _args: dict[str, Any]) -> dict[str, Any]:
+        self._left -= 1
+        return {"count": 7 if self._left >= 0 else 1}
+
+
+@pytest.fixture
+def played(bench_of: BenchOf, mini: MiniatureDrivers, tmp_path: Path) -> Callable[..., ScenarioRecord]:
+    """Play a scenario as a run does, with a client that miscounts so many times; the record that it leaves."""
+
+    def play(times: int, *unsteady: UnsteadyFailure) -> ScenarioRecord:
+        bench = bench_of(mini(), mini(ops={"queue.count": Miscounting(times)}))
+        repeater = Repeater(cast("StarvationWatch", CalmMachine()), Turnstile(tmp_path))
+        runner = ScenarioRunner(bench, repeater, RunConfig(), (), Stopping(), unsteady=unsteady)
+        node = cast("Any", item(COUNTS, module="test_getters.py"))
+        node.user_properties = []
+        with suppress(pytest.fail.Exception):
+            runner.run(COUNTS, cast("pytest.FixtureRequest", SimpleNamespace(node=node)), {})
+        [(_, line)] = node.user_properties
+        left = decode(line.encode())
+        assert isinstance(left, ScenarioRecord)
+        return left
+
+    return play
+
+
+class CalmMachine:
+    """Stands in for the watch: nobody starves."""
+
+    def begin(self) -> None:
+        """Nothing is measured."""
+
+    def seen(self) -> Starvation:
+        return NOBODY_STARVED
+
+
+def test_a_client_that_does_wrong_once_is_forgiven_where_the_list_says_so(
+    played: Callable[..., ScenarioRecord],
+) -> None:
+    assert (played(1).verdict, played(1).unsteady) == ("fail", "")
+    forgiven = played(1, COUNTS_WRONGLY)
+    assert (forgiven.verdict, forgiven.unsteady, len(forgiven.repeated)) == ("pass", COUNTS_WRONGLY.reason, 1)
+
+
+def test_a_client_that_does_wrong_every_time_fails(played: Callable[..., ScenarioRecord]) -> None:
+    failed = played(1000, COUNTS_WRONGLY)
+    assert (failed.verdict, failed.unsteady) == ("fail", "")
+
+
+# In the file.
+
+TEXT = """# What we know.
+[[known]]
+requirement = "a.must"
+reason = "old"
+
+[[unsteady]]
+operation = "worker.*"  # any claim
+reason = "its loop fetches one more job"
+at_most = 2
+where = "membership.*"
+
+[[known]]
+requirement = "a.name"
+reason = "too"
+"""
+OLD, TOO = (KnownFailure(requirement=name, reason=reason) for name, reason in (("a.must", "old"), ("a.name", "too")))
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[str], tuple[UnsteadyFailure, ...]]:
+    def written(text: str) -> tuple[UnsteadyFailure, ...]:
+        (tmp_path / "known.toml").write_text(text, "utf-8")
+        return load_known_file(tmp_path / "known.toml", ("a.must", "a.name")).unsteady
+
+    return written
+
+
+def test_it_stands_among_the_known_failures(read: Callable[[str], tuple[UnsteadyFailure, ...]]) -> None:
+    assert read(TEXT) == (LOOP,)
+    assert read(entry_text(LOOP)) == (LOOP,)
+
+
+@pytest.mark.parametrize("line", ["operation", "reason", "at_most"])
+def test_operation_reason_and_number_have_to_be_said(
+    read: Callable[[str], tuple[UnsteadyFailure, ...]], line: str
+) -> None:
+    whole = entry_text(LOOP).splitlines(keepends=True)
+    with pytest.raises(UsageProblem, match=line):
+        read("".join(each for each in whole if not each.startswith(line)))
+    with pytest.raises(UsageProblem, match="gives no reason"):
+        read(entry_text(msgspec.structs.replace(LOOP, reason=" ")))
+
+
+def test_a_list_that_is_written_anew_keeps_it() -> None:
+    assert rewritten(TEXT, [OLD, TOO], []) == TEXT
+    assert "any claim" in rewritten(TEXT, [TOO], [])
+    assert "any claim" in rewritten(TEXT, [], [OLD])
+    in_one_line = 'known = [{requirement = "a.must", reason = "old"}]\n' + entry_text(LOOP)
+    assert entry_text(LOOP) in rewritten(in_one_line, [OLD], [TOO])
