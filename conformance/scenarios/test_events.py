@@ -190,18 +190,18 @@ def test_the_reader_delivers_what_is_new(client: Participant) -> None:
 def test_a_job_that_has_ended_is_not_waited_for(client: Participant, ending: str) -> None:
     """Whoever asks for its end is told at once; of a job that still runs nothing is told."""
     queue, worker, reader = client.queue(), client.worker(), client.events()
-    queue.add("work")
+    queue.add("work", jobId="mine")
     worker.claim_one()
     if ending == "completed":
-        worker.complete("1", {"of": 1})
-        answer = queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=6000))
+        worker.complete("mine", {"of": 1})
+        answer = queue.call(job_ops.WaitUntilFinished(job="mine", events=reader.handle, ttl_ms=6000))
         equal(answer.value_raw, '{"of":1}', "the answer is the result")
         return
     if ending == "failed":
-        worker.fail("1", "boom")
+        worker.fail("mine", "boom")
     ttl_ms = 6000 if ending == "failed" else 100
     with client.refuses("job-failed" if ending == "failed" else "timeout", "the job has no result"):
-        queue.call(job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=ttl_ms))
+        queue.call(job_ops.WaitUntilFinished(job="mine", events=reader.handle, ttl_ms=ttl_ms))
 
 
 @pytest.mark.parametrize("ending", ["completed", "failed"])
@@ -209,20 +209,20 @@ def test_a_job_that_has_ended_is_not_waited_for(client: Participant, ending: str
 def test_the_end_of_a_job_is_waited_for(client: Participant, ending: str) -> None:
     """Whoever asks while it runs is told when it ends."""
     queue, worker, reader = client.queue(), client.worker(), client.events()
-    queue.add("work")
+    queue.add("work", jobId="mine")
     worker.claim_one()
-    asked = job_ops.WaitUntilFinished(job="1", events=reader.handle, ttl_ms=6000)
+    asked = job_ops.WaitUntilFinished(job="mine", events=reader.handle, ttl_ms=6000)
     waits = client.meanwhile(lambda: queue.call(asked, deadline_ms=9000))
     # When the end of another job has been heard of, the client has long begun to wait.
-    queue.add("another")
+    queue.add("another", jobId="another")
     worker.claim_one("token-2")
-    worker.complete("2", token="token-2")
-    reader.wait_for("completed", "2")
+    worker.complete("another", token="token-2")
+    reader.wait_for("completed", "another")
     if ending == "completed":
-        worker.complete("1", {"of": 1})
+        worker.complete("mine", {"of": 1})
         equal(waits.result().value_raw, '{"of":1}', "the answer is the result")
     else:
-        worker.fail("1", "boom")
+        worker.fail("mine", "boom")
         with client.refuses("job-failed", "the job has no result"):
             waits.result()
 

@@ -72,8 +72,11 @@ def test_an_unprocessed_child_goes_with_what_it_owns(client: Participant, child:
         below.redis.set_field("meta", "opts.maxLenEvents", "77")
     if child == "without-a-hash":
         below.redis.delete("child")
+    else:
+        below.log("child", "a row")
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
-    equal(below.redis.exists("child"), False, "the child is gone")
+    left = [name for name in ("child", "child:logs") if below.redis.exists(name)]
+    equal(left, [], "nothing of the child is left")
     told = [event["jobId"] for event in below.redis.events() if event["event"] == "removed"]
     equal(told, [] if child == "without-a-hash" else ["child"], "whoever was there is told to be removed")
     if child == "in-a-queue-with-a-limit":

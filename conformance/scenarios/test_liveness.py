@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from conformance.driver.ops.worker import IsWorkerPaused, IsWorkerRunning, PauseWorker, ResumeWorker
+from conformance.driver.ops.worker import IsWorkerPaused, IsWorkerRunning, Outcome, PauseWorker, ResumeWorker
 from conformance.participants.expect import between, equal
 from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
@@ -134,6 +134,34 @@ def test_what_is_closed_leaves_no_connection(client: Participant, what: str) -> 
         lambda left: left <= once,
         f"after {ROUNDS} rounds there are no more connections than after one",
     )
+
+
+@pytest.mark.parametrize("outcome", ["delay", "wait", "waiting-children"])
+@scenario("liveness.moved-by-processor", clock="real")
+def test_a_processor_moves_its_job(client: Participant, outcome: Outcome) -> None:
+    """The worker lets go of it, goes on, and runs it once more when its time has come."""
+    queue, worker = client.queue(), client.worker("ask")
+    job = queue.add("moved", {}, jobId="moved")
+    worker.next_job()
+    if outcome == "waiting-children":
+        queue.add("child", {}, jobId="child", delay=60_000, parent={"id": job, "queue": queue.redis.base[:-1]})
+    worker.resolve(job, outcome, ms=60_000 if outcome == "delay" else 0)
+    if outcome == "wait":
+        equal(worker.next_job().job.id, job, "the job that was given back is run again")
+    else:
+        place = {"delay": "delayed"}.get(outcome, outcome)
+        client.eventually(
+            lambda: queue.redis.state(job), lambda state: state == [place], "the job is where it was moved"
+        )
+        queue.promote(job if outcome == "delay" else "child")
+        if outcome == "waiting-children":
+            worker.resolve(worker.next_job().job.id)
+        equal(worker.next_job().job.id, job, "the job is run again")
+    worker.resolve(job)
+    worker.wait_local("completed", job)
+    told = [event["event"] for event in queue.redis.events() if event.get("jobId") == job]
+    equal([name for name in told if name in ("completed", "failed")], ["completed"], "it has ended once")
+    worker.close()
 
 
 @scenario("liveness.autorun", clock="real", compare=False)

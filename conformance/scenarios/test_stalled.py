@@ -31,7 +31,7 @@ def test_a_stalled_job_is_recovered_by_the_second_check(client: Participant) -> 
     equal(queue.redis.field("1", "stc"), "1", "it was counted once", where="job.stc")
 
 
-@scenario("stalled.two-checks", tier="full")
+@scenario("stalled.two-checks")
 def test_a_job_that_was_cleaned_meanwhile_stays_away(client: Participant) -> None:
     """It was suspected, and nobody works on it: but it is not there any more."""
     queue, worker = client.queue(), client.worker()

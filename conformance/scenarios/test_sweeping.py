@@ -78,7 +78,7 @@ def test_a_job_is_cleaned_at_the_end_of_its_grace(client: Participant, state: Cl
     equal(left, ["younger"] if client.clock.frozen else ["old", "younger"], "the other is left")
 
 
-@scenario("getters.clean", tier="full")
+@scenario("getters.clean")
 def test_the_grace_of_a_retry_begins_when_it_was_tried(client: Participant) -> None:
     """A job that was added long ago, and has failed just now, is not cleaned while it is put off."""
     queue, worker = client.queue(), client.worker()

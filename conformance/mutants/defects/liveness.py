@@ -8,7 +8,7 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.connection.connection import Connection
-from conformance.reference_impl.errors import BullMQError
+from conformance.reference_impl.errors import BullMQError, DelayedError, WaitingChildrenError, WaitingError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers import worker as worker_module
@@ -188,6 +188,21 @@ def takes_any_options(damage: Damage) -> None:
 def never_says_paused(damage: Damage) -> None:
     """A worker that is paused says that it is not."""
     damage.replace(Worker, "isPaused", lambda _worker: False)
+
+
+@mutant("worker.fails-what-was-moved", kills=("liveness.moved-by-processor",))
+def fails_what_was_moved(damage: Damage) -> None:
+    """Whatever a processor throws fails its job, also where it has moved it."""
+
+    def broken(fail: Function) -> Function:
+        async def fail_all_the_same(runner: JobRunner, job: Job, error: BaseException, *rest: Any) -> Job | None:
+            moved = isinstance(error, DelayedError | WaitingError | WaitingChildrenError)
+            following: Job | None = await fail(runner, job, BullMQError(str(error)) if moved else error, *rest)
+            return following
+
+        return fail_all_the_same
+
+    damage.around(JobRunner, "_fail", broken)
 
 
 @mutant("worker.runs-unasked", kills=("liveness.autorun",))
