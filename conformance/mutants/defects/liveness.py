@@ -8,7 +8,7 @@ from typing import Any
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.connection.connection import Connection
-from conformance.reference_impl.errors import BullMQError, DelayedError, WaitingChildrenError, WaitingError
+from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers import worker as worker_module
@@ -190,19 +190,17 @@ def never_says_paused(damage: Damage) -> None:
     damage.replace(Worker, "isPaused", lambda _worker: False)
 
 
-@mutant("worker.fails-what-was-moved", kills=("liveness.moved-by-processor",))
-def fails_what_was_moved(damage: Damage) -> None:
-    """Whatever a processor throws fails its job, also where it has moved it."""
+@mutant("worker.keeps-what-was-put-off", kills=("liveness.moved-by-processor",))
+def keeps_what_was_put_off(damage: Damage) -> None:
+    """A job that its processor puts off stays in active, and its worker lets go of it all the same."""
 
-    def broken(fail: Function) -> Function:
-        async def fail_all_the_same(runner: JobRunner, job: Job, error: BaseException, *rest: Any) -> Job | None:
-            moved = isinstance(error, DelayedError | WaitingError | WaitingChildrenError)
-            following: Job | None = await fail(runner, job, BullMQError(str(error)) if moved else error, *rest)
-            return following
+    def broken(_move_to_delayed: Function) -> Function:
+        async def keep(_job: Job, _due_ms: float, _token: str | None = None) -> None:
+            damage.witness.note()
 
-        return fail_all_the_same
+        return keep
 
-    damage.around(JobRunner, "_fail", broken)
+    damage.around(Job, "moveToDelayed", broken)
 
 
 @mutant("worker.runs-unasked", kills=("liveness.autorun",))
