@@ -74,6 +74,7 @@ WORDS: Mapping[str, tuple[str, list[str]]] = {
     "names-of-months": ("30 12 15 {} *", ["jan", "DEC", "feb-Apr", "jun,sep", "jan-dec/5", "mon", "july", "1,aug"]),
     "names-of-weekdays": ("30 12 * * {}", ["sun", "SAT", "sun-tue", "Thu-sun", "mon,fri", "6,sun", "jan", "monday"]),
     "days-of-weeks": ("30 12 * * {}", ["1#1", "5#5", "0#2", "7#3", "sun#4", "1#0", "1#6", "1#", "#1", "1,2#1", "1#x"]),
+    "occurrences": ("30 12 * * {}", [f"{day}#{number}" for day in range(7) for number in range(1, 6)]),
     "last-days": ("30 12 {} * *", ["L", "1,L", "L,31", "L-2", "L/2", "LW", "15-L", "1L"]),
     "last-weekdays": ("30 12 * * {}", ["0L", "5L", "7L", "1L,5L", "2,4L", "L", "8L", "xL"]),
     "days-and-weekdays": (

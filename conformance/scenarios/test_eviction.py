@@ -282,6 +282,9 @@ def test_without_meta_a_queue_is_neither_paused_nor_limited(client: Participant)
 
 
 WRITERS: dict[str, Callable[[QueueHandle, WorkerHandle], object]] = {
+    "added": lambda queue, _worker: queue.add("new"),
+    "added-delayed": lambda queue, _worker: queue.add("new", {}, delay=LATER_MS),
+    "added-prioritized": lambda queue, _worker: queue.add("new", {}, priority=2),
     "progress": lambda queue, _worker: queue.progress("plain", 50),
     "delay": lambda queue, _worker: queue.call(job_ops.ChangeDelay(job="late", delay_ms=2 * LATER_MS)),
     "removal": lambda queue, _worker: queue.remove("plain"),
