@@ -58,6 +58,11 @@ class SparkSettings:
         """Whether its JVM ends before thorough compiling and collecting of garbage side by side would pay."""
         return self.rows is not None and self.rows <= MOST_ROWS_OF_A_BRIEF_JVM
 
+    @property
+    def is_here(self) -> bool:
+        """Whether Spark has no more processors than this process."""
+        return self.master.startswith("local")
+
     def with_threads(self, least: int) -> SparkSettings:
         """The same, with so many tasks at a time at least where the number is left to Spark (`local[*]`).
 

@@ -15,9 +15,10 @@ from conformance.problems import UsageProblem
 from conformance.servers import RedisInstance
 from reports.diff import generated
 from reports.diff import plan as planning
+from reports.diff.asked import SnapshotComparison
 from reports.diff.comparing import GENERATED, compare_group
 from reports.diff.generated import without_generated
-from reports.diff.plan import SnapshotComparison, compare_snapshots
+from reports.diff.plan import compare_snapshots
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, save
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
