@@ -282,7 +282,7 @@ def test_what_a_digest_calls_json_is_json(spellings: tuple[str, str]) -> None:
     usual = {"name": "n", "opts": "{}", "timestamp": str(ADDED), "delay": "0", "priority": "0"}
     for text in spellings:
         if record_of(**usual, data=text)["flags"] & GOOD:
-            assert are_json(texts([as_bytes(text)]), b"")[0], text
+            assert are_json(pa.array([as_bytes(text)], pa.binary()), b"")[0], text
 
 
 def test_a_usual_job_is_good() -> None:

@@ -74,12 +74,12 @@ _BUILD = ClientBuild(
 )
 
 
-class _TextsView(ctypes.Structure):
+class _TextColumnView(ctypes.Structure):
     _fields_ = (("offsets", ctypes.c_void_p), ("bytes", ctypes.c_void_p))
 
 
-class _MapsView(ctypes.Structure):
-    _fields_ = (("offsets", ctypes.c_void_p), ("names", _TextsView), ("values", _TextsView))
+class _MapColumnView(ctypes.Structure):
+    _fields_ = (("offsets", ctypes.c_void_p), ("names", _TextColumnView), ("values", _TextColumnView))
 
 
 @functools.cache
@@ -141,15 +141,15 @@ def histories(keys: Keys, contents: Keys, added_ms: npt.NDArray[np.int64], flags
     return found[:count]
 
 
-def _texts_view(column: pa.Array) -> _TextsView:
+def _texts_view(column: pa.Array) -> _TextColumnView:
     """Where a column of 32-bit texts lies; the column has to live for as long as the view."""
     _, offsets, data = column.buffers()
-    return _TextsView(offsets.address + 4 * column.offset, data.address if data is not None else None)
+    return _TextColumnView(offsets.address + 4 * column.offset, data.address if data is not None else None)
 
 
-def _maps_view(column: pa.MapArray) -> _MapsView:
+def _maps_view(column: pa.MapArray) -> _MapColumnView:
     offsets = column.buffers()[1].address + 4 * column.offset
-    return _MapsView(offsets, _texts_view(column.keys), _texts_view(column.items))
+    return _MapColumnView(offsets, _texts_view(column.keys), _texts_view(column.items))
 
 
 @functools.cache
@@ -158,7 +158,7 @@ def _library() -> Any:
         library = ctypes.CDLL(str(_BUILD.ensure(announce)))
     except OSError as error:
         raise EnvironmentProblem(f"the library of digests cannot be loaded: {error}", hint=_BUILD.tool.hint) from error
-    texts, maps = ctypes.POINTER(_TextsView), ctypes.POINTER(_MapsView)
+    texts, maps = ctypes.POINTER(_TextColumnView), ctypes.POINTER(_MapColumnView)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     library.digest_keys.argtypes = (texts, texts, size, pointer)
     library.digest_jobs.argtypes = (texts, texts, maps, size, ctypes.c_char_p, size, pointer)
