@@ -48,8 +48,8 @@ from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
 from reports.snapshot.reading import read_part
 from reports.snapshot.rows import as_bytes, as_text, rows_of
 
-ROWS_AT_A_TIME = 250_000
-BYTES_AT_A_TIME = 256 * 1024 * 1024
+ROWS_AT_A_TIME = 125_000
+BYTES_AT_A_TIME = 64 * 1024 * 1024
 """Rows of one table, and their bytes, that are held before they are written."""
 
 _WITH_JOB_IDS = frozenset({"jobs", "memberships"})

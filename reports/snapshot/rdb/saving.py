@@ -123,12 +123,12 @@ def _rows(prefix: str, taken_ms: int, files: Sequence[_OpenFile]) -> Iterator[pa
 
 
 def _write(batches: Iterator[pa.RecordBatch], place: RowPlace) -> list[WrittenPart]:
-    """Write as many rows at a time as there are threads, and one lot more that is waiting."""
+    """Write as many lots of rows at a time as there are threads, while the next one is read."""
     written: list[WrittenPart] = []
     waiting: deque[Future[WrittenPart]] = deque()
     with ThreadPoolExecutor(WRITERS) as pool:
         for number, (table, rows) in enumerate(collected_by_table(batches)):
-            if len(waiting) > WRITERS:
+            if len(waiting) >= WRITERS:
                 written.append(waiting.popleft().result())
             waiting.append(pool.submit(write_rows, place, table, rows, part=0, attempt=0, number=number))
         written += [future.result() for future in waiting]
