@@ -1,6 +1,7 @@
 """Snapshots and diffs beside RedisFullCheck, on the same two stores; and what each finds of changes made by hand.
 
     python -m benchmarks.peers_redis [--jobs 1000000] [--full-check CHECKOUT-OR-PROGRAM] [--memory 2g] [--out FOLDER]
+                                    [--times-only]
 
 Two Redis servers hold the same finished jobs with all their events. Measured are the commands that users type: the diff
 of the two live stores, the same by replication (`--replicate`), and RedisFullCheck with full values and one round
@@ -24,7 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final
+from typing import Final, NoReturn
 
 import psutil
 import pyarrow.parquet as pq
@@ -94,17 +95,23 @@ def main() -> None:
         copy_store(expected, actual)
         peer = ran(full_check_words(full_check, stores)) if full_check else None
         equal = {name: way(stores) for name, way in WAYS.items()}
+        _print_times(equal, peer, options.jobs)
+        if options.times_only:
+            _end_with(wrong_when_equal(equal))
         with planted(actual, PREFIX, CHANGES):
             changed = {name: way(stores) for name, way in WAYS.items()}
             seen = full_check_findings(full_check, stores) if full_check else None
         undone = {name: way(stores) for name, way in WAYS.items()}
     problems = [*wrong_when_equal(equal), *wrong_with_changes(equal, changed), *wrong_when_equal(undone)]
-    _print_times(equal, peer, options.jobs)
     if seen is not None:
         print(f"of {len(CHANGES)} changes, RedisFullCheck reports {seen} keys")
     print(
         f"{len(expected_differences(CHANGES))} differences and {expected_hidden(CHANGES).total()} hidden values planted"
     )
+    _end_with(problems)
+
+
+def _end_with(problems: Sequence[str]) -> NoReturn:
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)
@@ -262,7 +269,7 @@ def _print_times(equal: dict[str, Compared], peer: Ran | None, jobs: int) -> Non
     if peer is not None:
         table.add_row("RedisFullCheck", f"{peer.seconds:.1f} s, {peer.peak_mb:.0f} MB", "", "")
     Console(file=sys.stdout).print(table)
-    print(f"load of the machine (1 min): {os.getloadavg()[0]:.1f}")
+    print(f"load of the machine (1 min): {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def _say(line: str) -> None:
@@ -273,6 +280,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=sessions.positive, default=100_000, help="jobs per store (%(default)s)")
     parser.add_argument("--full-check", type=Path, default=None, help="RedisFullCheck: its program, or a checkout")
+    parser.add_argument("--times-only", action="store_true", help="measure, and plant nothing")
     parser.add_argument("--memory", default="2g", help="of Spark's driver (%(default)s)")
     parser.add_argument("--out", type=Path, default=None, help="folder that keeps what the commands write")
     return parser.parse_args()

@@ -91,6 +91,11 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
+def library_path() -> Path:
+    """Where the library is, built where it was not. Raises EnvironmentProblem."""
+    return _BUILD.ensure(announce)
+
+
 @functools.cache
 def fingerprint_here() -> str:
     """`fingerprint`, empty where the library cannot be built: a store is then compared without digests, more slowly."""
@@ -155,7 +160,7 @@ def _maps_view(column: pa.MapArray) -> _MapColumnView:
 @functools.cache
 def _library() -> Any:
     try:
-        library = ctypes.CDLL(str(_BUILD.ensure(announce)))
+        library = ctypes.CDLL(str(library_path()))
     except OSError as error:
         raise EnvironmentProblem(f"the library of digests cannot be loaded: {error}", hint=_BUILD.tool.hint) from error
     texts, maps = ctypes.POINTER(_TextColumnView), ctypes.POINTER(_MapColumnView)
