@@ -88,12 +88,13 @@ def main() -> None:
     options = _options()
     with ExitStack() as stack:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        out.mkdir(parents=True, exist_ok=True)
         full_check = program_of(options.full_check, out) if options.full_check else None
         expected, actual = (stack.enter_context(open_server(None, announce=_say)) for _ in range(2))
         stores = Stores(expected, actual, options.memory, out)
         fill(expected, PREFIX, options.jobs)
         copy_store(expected, actual)
-        peer = ran(full_check_words(full_check, stores)) if full_check else None
+        peer = full_check_run(full_check, stores) if full_check else None
         equal = {name: way(stores) for name, way in WAYS.items()}
         _print_times(equal, peer, options.jobs)
         if options.times_only:
@@ -208,13 +209,19 @@ def full_check_words(program: Path, stores: Stores) -> list[str]:
     return [str(program), "--source", source, "--target", target, *limits, *files, "--loglevel", "error"]
 
 
+def full_check_run(program: Path, stores: Stores) -> Ran:
+    """Carry it out. Raises EnvironmentProblem where it fails."""
+    done = ran(full_check_words(program, stores))
+    if done.code:
+        raise EnvironmentProblem(f"RedisFullCheck ended with {done.code}: {done.output.strip()[-500:]}")
+    return done
+
+
 def full_check_findings(program: Path, stores: Stores) -> int:
     """How many keys it reports; it looks from the first store to the second only."""
     result = stores.out / "full-check.txt"
     result.unlink(missing_ok=True)
-    done = ran(full_check_words(program, stores))
-    if done.code:
-        raise EnvironmentProblem(f"RedisFullCheck ended with {done.code}: {done.output.strip()[-500:]}")
+    full_check_run(program, stores)
     lines = result.read_text("utf-8", "replace").splitlines() if result.exists() else []
     return len({line.split("\t")[2] for line in lines if line.count("\t") >= 2})
 

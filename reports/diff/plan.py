@@ -14,10 +14,9 @@ from pyspark.sql import functions as sql
 from conformance.observe.differences import severity_of
 from conformance.problems import UsageProblem
 from conformance.protocol.states import LIST_CONTAINERS
-from reports.diff import comparing
+from reports.diff import asked, comparing
 from reports.diff.asked import (
     DEDUPLICATIONS_PER_GROUP,
-    MOST_ROWS_OF_A_WHOLE_QUEUE,
     SnapshotComparison,
     digests_of_both,
     queues_with_generated_ids,
@@ -259,7 +258,7 @@ def _insist_on_few(apart: DataFrame, large: list[str]) -> None:
     together = apart.where(sql.col("group") == comparing.GENERATED)
     counted = together.groupBy("queue").count().orderBy("queue").collect() if large else []
     for row in counted:
-        if row["count"] > MOST_ROWS_OF_A_WHOLE_QUEUE:
+        if row["count"] > asked.MOST_ROWS_OF_A_WHOLE_QUEUE:
             raise UsageProblem(
                 f"queue {row['queue']!r} has {row['count']} rows of jobs with generated ids that belong to flows or "
                 "have no equal on the other side",
