@@ -4,7 +4,8 @@
 
 `load --find-rate` with Node, the reference and the official Python client, each adding the jobs and working them off,
 with the very commands that users type. `--keep` takes over the pages and writes one about all of them. Ends with 1
-where a search finds no rate. It needs a quiet machine: on a busy one the searches end where the harness is late.
+where a search finds no rate. It needs a quiet machine: on a busy one the searches end where the harness is late. Broken
+off, it goes on with the next client when it is called with the same --out.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from benchmarks.headline import Step, carried_out, took
 from reports.load.rate_search import RateSearch, said_of_search
 
 CLIENTS: Final = ("node", "reference", "python-official")
+DONE: Final = "step.json"
+"""Left beside the pages of a search that came to its end."""
+
 PAGES: Final = ("find-rate.html", "find-rate.json")
 
 
@@ -43,8 +47,15 @@ def main() -> None:
 
 
 def _search(options: argparse.Namespace, client: str) -> Step:
+    """Search for one client, unless an earlier run into the same folder has: all of them take a quarter of an hour."""
+    done: Path = options.out / client / DONE
+    if done.is_file():
+        return msgspec.json.decode(done.read_bytes(), type=Step)
     words = ["load", "--find-rate", options.bound, "--trial", options.trial, "--producer", client, "--worker", client]
-    return carried_out([*words, "--out", str(options.out / client)])
+    step = carried_out([*words, "--out", str(options.out / client)])
+    if step.code in {0, 1}:
+        done.write_bytes(msgspec.json.encode(step))
+    return step
 
 
 def _found(out: Path, client: str) -> RateSearch:

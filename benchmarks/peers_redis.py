@@ -1,6 +1,7 @@
 """Snapshots and diffs beside RedisFullCheck, on the same two stores; and what each finds of changes made by hand.
 
     python -m benchmarks.peers_redis [--jobs 1000000] [--full-check CHECKOUT-OR-PROGRAM] [--memory 2g] [--out FOLDER]
+                                    [--times-only]
 
 Two Redis servers hold the same finished jobs with all their events. Measured are the commands that users type: the diff
 of the two live stores, the same by replication (`--replicate`), and RedisFullCheck with full values and one round
@@ -24,7 +25,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
-from typing import Final
+from typing import Final, NoReturn
 
 import psutil
 import pyarrow.parquet as pq
@@ -87,24 +88,31 @@ def main() -> None:
     options = _options()
     with ExitStack() as stack:
         out = options.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        out.mkdir(parents=True, exist_ok=True)
         full_check = program_of(options.full_check, out) if options.full_check else None
         expected, actual = (stack.enter_context(open_server(None, announce=_say)) for _ in range(2))
         stores = Stores(expected, actual, options.memory, out)
         fill(expected, PREFIX, options.jobs)
         copy_store(expected, actual)
-        peer = ran(full_check_words(full_check, stores)) if full_check else None
+        peer = full_check_run(full_check, stores) if full_check else None
         equal = {name: way(stores) for name, way in WAYS.items()}
+        _print_times(equal, peer, options.jobs)
+        if options.times_only:
+            _end_with(wrong_when_equal(equal))
         with planted(actual, PREFIX, CHANGES):
             changed = {name: way(stores) for name, way in WAYS.items()}
             seen = full_check_findings(full_check, stores) if full_check else None
         undone = {name: way(stores) for name, way in WAYS.items()}
     problems = [*wrong_when_equal(equal), *wrong_with_changes(equal, changed), *wrong_when_equal(undone)]
-    _print_times(equal, peer, options.jobs)
     if seen is not None:
         print(f"of {len(CHANGES)} changes, RedisFullCheck reports {seen} keys")
     print(
         f"{len(expected_differences(CHANGES))} differences and {expected_hidden(CHANGES).total()} hidden values planted"
     )
+    _end_with(problems)
+
+
+def _end_with(problems: Sequence[str]) -> NoReturn:
     for problem in problems:
         print(problem)
     sys.exit(1 if problems else 0)
@@ -201,13 +209,19 @@ def full_check_words(program: Path, stores: Stores) -> list[str]:
     return [str(program), "--source", source, "--target", target, *limits, *files, "--loglevel", "error"]
 
 
+def full_check_run(program: Path, stores: Stores) -> Ran:
+    """Carry it out. Raises EnvironmentProblem where it fails."""
+    done = ran(full_check_words(program, stores))
+    if done.code:
+        raise EnvironmentProblem(f"RedisFullCheck ended with {done.code}: {done.output.strip()[-500:]}")
+    return done
+
+
 def full_check_findings(program: Path, stores: Stores) -> int:
     """How many keys it reports; it looks from the first store to the second only."""
     result = stores.out / "full-check.txt"
     result.unlink(missing_ok=True)
-    done = ran(full_check_words(program, stores))
-    if done.code:
-        raise EnvironmentProblem(f"RedisFullCheck ended with {done.code}: {done.output.strip()[-500:]}")
+    full_check_run(program, stores)
     lines = result.read_text("utf-8", "replace").splitlines() if result.exists() else []
     return len({line.split("\t")[2] for line in lines if line.count("\t") >= 2})
 
@@ -262,7 +276,7 @@ def _print_times(equal: dict[str, Compared], peer: Ran | None, jobs: int) -> Non
     if peer is not None:
         table.add_row("RedisFullCheck", f"{peer.seconds:.1f} s, {peer.peak_mb:.0f} MB", "", "")
     Console(file=sys.stdout).print(table)
-    print(f"load of the machine (1 min): {os.getloadavg()[0]:.1f}")
+    print(f"load of the machine (1 min): {os.getloadavg()[0]:.1f}", flush=True)
 
 
 def _say(line: str) -> None:
@@ -273,6 +287,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=sessions.positive, default=100_000, help="jobs per store (%(default)s)")
     parser.add_argument("--full-check", type=Path, default=None, help="RedisFullCheck: its program, or a checkout")
+    parser.add_argument("--times-only", action="store_true", help="measure, and plant nothing")
     parser.add_argument("--memory", default="2g", help="of Spark's driver (%(default)s)")
     parser.add_argument("--out", type=Path, default=None, help="folder that keeps what the commands write")
     return parser.parse_args()

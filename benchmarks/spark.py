@@ -29,7 +29,8 @@ from benchmarks.planted import CHANGES, expected_differences, planted
 from benchmarks.sessions import Session
 from benchmarks.stores import QUEUE, fill
 from conformance.problems import EnvironmentProblem
-from reports.diff.plan import SnapshotComparison, differences
+from reports.diff.asked import SnapshotComparison
+from reports.diff.plan import differences
 from reports.load.producing import produce
 from reports.load.target import LoadTarget, forget_progress
 from reports.load.workload import Workload, jobs_of

@@ -42,6 +42,11 @@ class NamedStore:
             return RdbSource(files=[Path(place)], prefix=prefix or "bull", queue=self.queue)
         return None
 
+    @property
+    def needs_spark(self) -> bool:
+        """Whether Spark reads it."""
+        return isinstance(self.source, RedisSource) and not self.replicate
+
     def rows_about(self) -> int:
         """How many rows it has, roughly where it is not a snapshot yet; before anything slow is started.
 

@@ -24,8 +24,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from conformance import interruption
-from conformance.problems import EnvironmentProblem
+from conformance.problems import EnvironmentProblem, UsageProblem
 from reports.class_archive import SHORT_LIVED, options_to_use_it
+from reports.options import ARCHIVES, UNPACKED
+from reports.packed import PYTHON
 from reports.spark_problems import explain_spark, require_java
 
 MOST_ROWS_OF_A_BRIEF_JVM = 8_000_000
@@ -57,6 +59,16 @@ class SparkSettings:
     def is_brief(self) -> bool:
         """Whether its JVM ends before thorough compiling and collecting of garbage side by side would pay."""
         return self.rows is not None and self.rows <= MOST_ROWS_OF_A_BRIEF_JVM
+
+    @property
+    def is_here(self) -> bool:
+        """Whether Spark has no more processors than this process."""
+        return self.master.startswith("local")
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether executors get an environment from an archive (`reports.packed`)."""
+        return self.properties.get(ARCHIVES, "").endswith(f"#{UNPACKED}")
 
     def with_threads(self, least: int) -> SparkSettings:
         """The same, with so many tasks at a time at least where the number is left to Spark (`local[*]`).
@@ -157,7 +169,10 @@ def says_more_than_an_interruption(record: logging.LogRecord) -> bool:
 def _start(settings: SparkSettings) -> SparkSession:
     for name in TELL_OF_CALLS:
         logging.getLogger(name).addFilter(says_more_than_an_interruption)
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if settings.is_packed and settings.is_here:
+        raise UsageProblem("--archives is for executors of a cluster", hint="give it with --master")
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = PYTHON if settings.is_packed else sys.executable
     _be_found_by_executors()
     builder = SparkSession.builder.master(settings.master).appName("bullmq-conformance")
     for name, value in {**_properties(settings), **settings.properties}.items():
@@ -202,7 +217,7 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **_nearby(settings.master),
-        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
+        **({} if settings.is_packed else {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}),
         "spark.sql.session.timeZone": "UTC",
         # The tables of one snapshot are written in one pass, without a sort by table.
         "spark.sql.maxConcurrentOutputFileWriters": "24",

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -36,8 +36,13 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 
 
 @contextmanager
-def standalone_cluster(workers: int = 2, *, memory: str = "1g") -> Iterator[str]:
-    """Run a cluster for the duration of the block; gives the master's URL. Raises EnvironmentProblem."""
+def standalone_cluster(
+    workers: int = 2, *, memory: str = "1g", environment: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Run a cluster for the duration of the block; gives the master's URL. Raises EnvironmentProblem.
+
+    `environment`: the variables of the workers in place of this process's own.
+    """
     require_java()
     port, page = free_port(), free_port()
     master = f"spark://{HOST}:{port}"
@@ -45,11 +50,12 @@ def standalone_cluster(workers: int = 2, *, memory: str = "1g") -> Iterator[str]
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bullmq-conformance-spark-")))
         log = stack.enter_context((folder / "log").open("w+"))
         address = ["--host", HOST, "--port", str(port), "--webui-port", str(page)]
-        processes = [stack.enter_context(_running([_MASTER, *address], folder, log))]
+        processes = [stack.enter_context(_running([_MASTER, *address], folder, log, os.environ))]
+        of_workers = os.environ if environment is None else environment
         for number in range(workers):
             words = ["--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", memory]
             words += ["--work-dir", str(folder / f"work-{number}"), master]
-            processes.append(stack.enter_context(_running([_WORKER, *words], folder, log)))
+            processes.append(stack.enter_context(_running([_WORKER, *words], folder, log, of_workers)))
         _wait_for_workers(page, workers, processes, log)
         yield master
 
@@ -64,9 +70,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def _running(words: list[str], folder: Path, log: IO[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _running(
+    words: list[str], folder: Path, log: IO[str], variables: Mapping[str, str]
+) -> Iterator[subprocess.Popen[bytes]]:
     home = str(Path(pyspark.__file__).parent)
-    environment = {**os.environ, "SPARK_HOME": home, "SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1"}
+    environment = {**variables, "SPARK_HOME": home, "SPARK_LOCAL_IP": HOST, "SPARK_NO_DAEMONIZE": "1"}
     process = subprocess.Popen(
         [str(Path(home) / "bin" / "spark-class"), *words],
         stdout=log,

@@ -7,10 +7,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from pyspark.sql import SparkSession
@@ -22,11 +23,13 @@ from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment, EnvironmentOptions, announce, client_under_test, prepare
 from conformance.observe.canonical import ALL_RULES, without
 from conformance.out_folder import prove_writable
-from conformance.problems import UsageProblem
+from conformance.problems import EnvironmentProblem, UsageProblem
 from reports.comparison import Grouping, compare_runs
+from reports.diff.asked import SnapshotComparison
 from reports.diff.checking import broken_in
-from reports.diff.plan import SnapshotComparison, compare_snapshots
-from reports.diff.summary import DiffSummary, summarise, summarise_checks
+from reports.diff.nearby import compare_nearby
+from reports.diff.plan import compare_snapshots
+from reports.diff.summary import DiffSummary, summarise, summarise_checks, summarise_nearby
 from reports.history import check_jobs, header_of, result_of
 from reports.load.rate_search import RateTrial, said_of_search, search_rate, trial_of
 from reports.load.result import LoadResult
@@ -48,11 +51,13 @@ from reports.rendering import (
     write_search_reports,
 )
 from reports.session import SparkSettings, size_queries, spark_session
-from reports.snapshot.format import SnapshotManifest, read_manifest
+from reports.snapshot.format import KeptSnapshot, SnapshotManifest, open_kept, read_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
 from reports.snapshot.rows import narrowed
 from reports.snapshot.store import StoredSnapshot, open_stored, save
+
+_Kept = TypeVar("_Kept", bound=KeptSnapshot)
 
 _WORKER_GROUP = re.compile(r"(?P<client>.+?)(?::(?P<processes>\d+))?")
 
@@ -291,16 +296,17 @@ def compare_stores(
     settings = settings_of(spark, rows=sum(side.rows_about() for side in sides))
     if out is not None:
         make_folder(out)
-    with _folder(out) as folder, _opened(sides, ("expected", "actual"), folder, settings) as (session, stored):
-        wanted = SnapshotComparison(
-            expected=stored[0],
-            actual=stored[1],
-            folder=folder / "differences",
-            switched_off=tuple(switched_off),
-            queue=queue,
-            job=job,
-        )
-        summary = _compared(session, wanted)
+    asked = {"switched_off": tuple(switched_off), "queue": queue, "job": job}
+    with _folder(out) as folder, _readings(sides, ("expected", "actual"), folder) as readings:
+        summary = None
+        if settings.is_here and not any(side.needs_spark for side in sides):
+            kept = [open_kept(reading.kept()) for reading in readings]
+            summary = _compared_nearby(_comparison(kept, folder, asked))
+        if summary is None:
+            with spark_session(settings) as session:
+                wanted = _comparison([reading.stored(session) for reading in readings], folder, asked)
+                summary = _compared_nearby(wanted) if settings.is_here else None
+                summary = summary or _compared(session, wanted)
     print_diff(summary, Console())
     if out is not None:
         for path in write_diff_reports(out, summary):
@@ -314,7 +320,12 @@ def check_store(snapshot: str, out: Path | None, *, queue: str, spark: Mapping[s
     settings = settings_of(spark, rows=stores[0].rows_about())
     if out is not None:
         make_folder(out)
-    with _folder(out) as folder, _opened(stores, ("snapshot",), folder, settings) as (session, (stored,)):
+    with (
+        _folder(out) as folder,
+        _readings(stores, ("snapshot",), folder) as readings,
+        spark_session(settings) as session,
+    ):
+        stored = readings[0].stored(session)
         found = broken_in(session, stored)
         summary = summarise_checks(stored, found.where(sql.col("queue") == queue) if queue else found)
     print_checks(summary, Console())
@@ -339,7 +350,20 @@ def check_recorded(history: Path, snapshot: Path | None, out: Path | None, *, sp
     return 1 if result.total else 0
 
 
-def _compared(session: SparkSession, wanted: SnapshotComparison) -> DiffSummary:
+def _comparison(sides: Sequence[_Kept], folder: Path, asked: Mapping[str, Any]) -> SnapshotComparison[_Kept]:
+    return SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder / "differences", **asked)
+
+
+def _compared_nearby(wanted: SnapshotComparison[KeptSnapshot]) -> DiffSummary | None:
+    """The outcome where Spark is not needed for it, None where it is. Raises EnvironmentProblem on a full disk."""
+    try:
+        compared = compare_nearby(wanted)
+    except OSError as error:
+        raise EnvironmentProblem(f"{wanted.folder} cannot be written: {error}", hint="is the disk full?") from error
+    return None if compared is None else summarise_nearby(wanted, compared)
+
+
+def _compared(session: SparkSession, wanted: SnapshotComparison[StoredSnapshot]) -> DiffSummary:
     sides = (wanted.expected, wanted.actual)
     size_queries(session, sum(sum(side.manifest.rows.values()) for side in sides))
     if wanted.job:
@@ -358,23 +382,34 @@ def _show_job(stored: StoredSnapshot, queue: str, job: str) -> None:
 
 
 @contextmanager
-def _opened(
-    stores: Sequence[NamedStore], names: Sequence[str], folder: Path, settings: SparkSettings
-) -> Iterator[tuple[SparkSession, list[StoredSnapshot]]]:
-    """Spark, and the stores ready to be asked: each is read once, and kept below the folder under its name."""
+def _readings(stores: Sequence[NamedStore], names: Sequence[str], folder: Path) -> Iterator[list[_Reading]]:
+    """The stores, each of which is read once and kept below the folder under its name."""
     with tempfile.TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True) as scratch:
         readings = []
         for name, store in zip(names, stores, strict=True):
             (Path(scratch) / name).mkdir()
-            readings.append(begin_reading(store, folder / name, Path(scratch) / name))
-        with spark_session(settings) as session:
-            yield (
-                session,
-                [
-                    store.opened(session, folder / name, reading.result())
-                    for name, store, reading in zip(names, stores, readings, strict=True)
-                ],
-            )
+            begun = begin_reading(store, folder / name, Path(scratch) / name)
+            readings.append(_Reading(store=store, folder=folder / name, begun=begun))
+        yield readings
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reading:
+    """A store that is being read, as far as that needs no Spark (`begun`)."""
+
+    store: NamedStore
+    folder: Path
+    begun: Future[Path | None]
+
+    def kept(self) -> Path:
+        """Where it lies as a snapshot. Raises Problems."""
+        kept = self.begun.result()
+        assert kept is not None, "Spark has to read it"
+        return kept
+
+    def stored(self, session: SparkSession) -> StoredSnapshot:
+        """The store for Spark, which may have to read it first. Raises Problems."""
+        return self.store.opened(session, self.folder, self.begun.result())
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from conformance.checkers.base import InvariantCheck, SnapshotView
 from conformance.observe.canonical_rules import GENERATED_UUIDS
 from conformance.observe.diff import diff
 from conformance.observe.tables import TABLES, Event, Lock, Membership, Snapshot
+from reports.diff.alike import tables_of_jobs, told_apart
 from reports.diff.broken import (
     ABOUT_ALL_JOBS,
     JOB_CHECKS,
@@ -31,6 +32,7 @@ from reports.diff.pairing import paired_by_content
 from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, batch_of_rows, difference_row, hidden_rows
+from reports.snapshot.digests.library import fingerprint_here
 from reports.snapshot.format import read_bucket
 from reports.snapshot.rows import as_bytes, snapshot_of
 
@@ -46,7 +48,8 @@ class BucketComparison:
     """What executors compare: two stored snapshots in so many buckets, without some queues.
 
     `cut`: queues of which the jobs with generated ids are compared elsewhere (`reports.diff.generated`).
-    `queue`, `job`: where not empty, nothing else is compared.
+    `queue`, `job`: where not empty, nothing else is compared. `digests`: of which kind both sides have them, empty
+    where they cannot be asked (`reports.diff.alike`).
     """
 
     folders: tuple[Path, Path]
@@ -56,6 +59,7 @@ class BucketComparison:
     cut: tuple[str, ...] = ()
     queue: str = ""
     job: str = ""
+    digests: str = ""
 
 
 def job_comparer(comparison: BucketComparison) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -73,17 +77,34 @@ def job_comparer(comparison: BucketComparison) -> Callable[[Iterable[pa.RecordBa
 def differences_in(comparison: BucketComparison, bucket: int, hidden: HiddenCounts) -> Iterator[tuple[str, ...]]:
     """The differences of all jobs of one bucket; what rules hide there is added to `hidden`.
 
+    Where there are digests, only the rows of jobs are read of which these leave something to say.
+    """
+    if comparison.digests and comparison.digests == fingerprint_here():
+        told = told_apart(comparison.folders, bucket, comparison.buckets, comparison.settings, comparison.left_out)
+        hidden.update(told.hidden())
+        sides = [
+            tables_of_jobs(folder, bucket, comparison.buckets, told.wanted, JOB_TABLES) for folder in comparison.folders
+        ]
+    else:
+        read = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
+        sides = without_generated(read, comparison.cut)
+    yield from differences_between(sides[0], sides[1], comparison.settings, hidden)
+
+
+def differences_between(
+    expected_rows: Tables, actual_rows: Tables, settings: DiffSettings, hidden: HiddenCounts
+) -> Iterator[tuple[str, ...]]:
+    """The differences of jobs of which all rows are given; what rules hide is added to `hidden`.
+
     Jobs that are certainly the same are taken out first (`reports.diff.prefilter`). Rules are applied to all others at
     once; the comparison, which explains, is asked only about those jobs whose canonical rows are not equal.
     """
-    read = [_read_tables(comparison, folder, bucket) for folder in comparison.folders]
-    sides = without_generated(read, comparison.cut)
-    left, right = (rows_by_table(tables) for tables in without_certain(sides[0], sides[1], comparison.settings, hidden))
+    left, right = (rows_by_table(rows) for rows in without_certain(expected_rows, actual_rows, settings, hidden))
     explained: set[str] = set()
-    for key, pair in unequal_jobs(left, right, comparison.settings, hidden):
+    for key, pair in unequal_jobs(left, right, settings, hidden):
         explained.add(":".join(key))
         yield from _explained(key, pair)
-    pairs = zip(sides, comparison.settings.sides, strict=True)
+    pairs = zip((expected_rows, actual_rows), settings.sides, strict=True)
     expected, actual = (list(broken_jobs(BucketSide(tables, facts))) for tables, facts in pairs)
     yield from one_sided(expected, actual, explained)
 

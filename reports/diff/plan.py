@@ -14,11 +14,18 @@ from pyspark.sql import functions as sql
 from conformance.observe.differences import severity_of
 from conformance.problems import UsageProblem
 from conformance.protocol.states import LIST_CONTAINERS
-from reports.diff import comparing
+from reports.diff import asked, comparing
+from reports.diff.asked import (
+    DEDUPLICATIONS_PER_GROUP,
+    SnapshotComparison,
+    digests_of_both,
+    queues_with_generated_ids,
+    settings_of,
+)
 from reports.diff.broken import ABOUT_ALL_JOBS
 from reports.diff.checking import first_members, largest_ids
 from reports.diff.generated import tell_apart, with_shares
-from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, HIDDEN, DiffSettings, DiffSide
+from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, HIDDEN, DiffSettings
 from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
 from reports.snapshot.store import StoredSnapshot
@@ -79,24 +86,6 @@ def _as_differences(found: DataFrame) -> DataFrame:
     return found.select(*(values[name].alias(name) for name in DIFFERENCE_COLUMNS))
 
 
-MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
-"""Rows that are compared in one piece, of both sides: of a queue with generated ids, or else of its jobs with one."""
-
-DEDUPLICATIONS_PER_GROUP = 500
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshotComparison:
-    """Two snapshots, and how to compare them. `folder` is where the differences go, as Parquet."""
-
-    expected: StoredSnapshot
-    actual: StoredSnapshot
-    folder: Path
-    switched_off: tuple[str, ...] = ()
-    queue: str = ""
-    job: str = ""
-
-
 @dataclass(frozen=True)
 class ComparedRows:
     """The rows of both sides (column `side`), told apart by how they are compared.
@@ -124,12 +113,12 @@ class Compared:
     hidden: dict[str, int]
 
 
-def differences(spark: SparkSession, comparison: SnapshotComparison) -> DataFrame:
+def differences(spark: SparkSession, comparison: SnapshotComparison[StoredSnapshot]) -> DataFrame:
     """Only the differences. Raises as `compare_snapshots`."""
     return compare_snapshots(spark, comparison).found
 
 
-def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison) -> Compared:
+def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison[StoredSnapshot]) -> Compared:
     """Compare, and store all differences under the folder.
 
     1. Everything that belongs to a job lies in the bucket of its id. Each bucket is read by one task, from the files of
@@ -146,10 +135,10 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison) -> Co
     UsageProblem where those that have no equal, or belong to flows, are too many for one piece; Spark's exceptions.
     """
     both = _both_sides(comparison)
-    whole, large = _queues_with_generated_ids(comparison)
+    whole, large = queues_with_generated_ids(comparison)
     rows = _told_apart(comparison, both, whole, large)
     _insist_on_few(rows.apart, large)
-    settings = _settings(comparison)
+    settings = settings_of(comparison)
     work = _work(comparison, settings, whole, large)
     by_job = _buckets(spark, work).mapInArrow(comparing.job_comparer(work), DIFFERENCE_DDL)
     groups = _groups(comparison, rows, settings)
@@ -159,7 +148,7 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison) -> Co
     # First, because it computes everything: what follows reads what is kept.
     hidden = _hidden_by_rules(told[0].unionByName(told[1]))
     found = [_unexplained(kept[1], kept[0]), kept[0]]
-    if _rows(comparison, "unknown"):
+    if comparison.rows("unknown"):
         retyped = _retyped(kept[0], kept[1])
         found = [_unexplained(_without_retyped(kept[1], retyped), kept[0]), retyped]
     if not comparison.job:
@@ -219,7 +208,7 @@ def _unexplained(by_queue: DataFrame, by_job: DataFrame) -> DataFrame:
     return marked.where(~follows | sql.col("uneven").isNull()).select(*DIFFERENCE_COLUMNS)
 
 
-def _both_sides(comparison: SnapshotComparison) -> DataFrame:
+def _both_sides(comparison: SnapshotComparison[StoredSnapshot]) -> DataFrame:
     """Both snapshots in one table with the column `side`, restricted to what is asked for."""
     sides = [
         stored.rows.withColumn("side", sql.lit(side))
@@ -232,17 +221,17 @@ def _both_sides(comparison: SnapshotComparison) -> DataFrame:
 
 
 def _work(
-    comparison: SnapshotComparison, settings: DiffSettings, whole: list[str], large: list[str]
+    comparison: SnapshotComparison[StoredSnapshot], settings: DiffSettings, whole: list[str], large: list[str]
 ) -> comparing.BucketComparison:
-    sides = (comparison.expected, comparison.actual)
     return comparing.BucketComparison(
-        folders=(sides[0].folder.absolute(), sides[1].folder.absolute()),
-        buckets=min(side.manifest.buckets for side in sides),
+        folders=comparison.folders,
+        buckets=comparison.buckets,
         settings=settings,
         left_out=tuple(whole),
         cut=tuple(large),
         queue=comparison.queue,
         job=comparison.job,
+        digests=digests_of_both(comparison, settings) if not large else "",
     )
 
 
@@ -254,41 +243,9 @@ def _buckets(spark: SparkSession, work: comparing.BucketComparison) -> DataFrame
     return spark.range(bucket, bucket + 1, 1, 1)
 
 
-def _settings(comparison: SnapshotComparison) -> DiffSettings:
-    expected, actual = (
-        DiffSide(
-            prefix=stored.manifest.prefix, taken_ms=stored.manifest.taken_ms, reading_ms=stored.manifest.reading_ms
-        )
-        for stored in (comparison.expected, comparison.actual)
-    )
-    settings = DiffSettings(
-        expected=expected,
-        actual=actual,
-        switched_off=comparison.switched_off,
-        trimmed=frozenset(trimmed_queues(comparison)),
-    )
-    settings.rules()
-    return settings
-
-
-def trimmed_queues(comparison: SnapshotComparison) -> list[str]:
-    """Queues whose older events one side has no longer."""
-    sides = (comparison.expected, comparison.actual)
-    names = {name for side in sides for name, facts in side.manifest.queues.items() if not facts.events_complete}
-    return sorted(names)
-
-
-def _queues_with_generated_ids(comparison: SnapshotComparison) -> tuple[list[str], list[str]]:
-    """Queues with ids that rules rename: those to be compared as a whole, and those that are too large for that."""
-    sides = [stored.manifest.queues for stored in (comparison.expected, comparison.actual)]
-    names = {name for side in sides for name, facts in side.items() if facts.generated_ids}
-    names &= {comparison.queue} if comparison.queue else names
-    rows = {name: sum(side[name].rows for side in sides if name in side) for name in sorted(names)}
-    large = [name for name, count in rows.items() if count > MOST_ROWS_OF_A_WHOLE_QUEUE]
-    return [name for name in rows if name not in large], large
-
-
-def _told_apart(comparison: SnapshotComparison, both: DataFrame, whole: list[str], large: list[str]) -> ComparedRows:
+def _told_apart(
+    comparison: SnapshotComparison[StoredSnapshot], both: DataFrame, whole: list[str], large: list[str]
+) -> ComparedRows:
     apart, rest = tell_apart(both, large)
     sides = (comparison.expected.manifest.queues, comparison.actual.manifest.queues)
     rows = sum(side[queue].rows for side in sides for queue in large if queue in side)
@@ -301,7 +258,7 @@ def _insist_on_few(apart: DataFrame, large: list[str]) -> None:
     together = apart.where(sql.col("group") == comparing.GENERATED)
     counted = together.groupBy("queue").count().orderBy("queue").collect() if large else []
     for row in counted:
-        if row["count"] > MOST_ROWS_OF_A_WHOLE_QUEUE:
+        if row["count"] > asked.MOST_ROWS_OF_A_WHOLE_QUEUE:
             raise UsageProblem(
                 f"queue {row['queue']!r} has {row['count']} rows of jobs with generated ids that belong to flows or "
                 "have no equal on the other side",
@@ -309,12 +266,12 @@ def _insist_on_few(apart: DataFrame, large: list[str]) -> None:
             )
 
 
-def _groups(comparison: SnapshotComparison, rows: ComparedRows, settings: DiffSettings) -> DataFrame:
+def _groups(comparison: SnapshotComparison[StoredSnapshot], rows: ComparedRows, settings: DiffSettings) -> DataFrame:
     """Rows that are compared by queue, with the column `group`, and the jobs that rules look at beside them.
 
     Jobs are most of a store, and so they are looked through only where something asks for one of them.
     """
-    shards = max(1, _rows(comparison, "deduplications") // DEDUPLICATIONS_PER_GROUP)
+    shards = max(1, comparison.rows("deduplications") // DEDUPLICATIONS_PER_GROUP)
     loose = _loose(rows, shards)
     parts = [loose, rows.apart.withColumn("owner", sql.coalesce("queue", sql.lit("")))]
     if rows.whole:
@@ -322,9 +279,9 @@ def _groups(comparison: SnapshotComparison, rows: ComparedRows, settings: DiffSe
     cut = rows.both.where(~sql.col("queue").isin(rows.whole))
     if not comparison.job:
         parts.append(_examples(cut))
-    if _rows(comparison, "locks") + _rows(comparison, "deduplications"):
+    if comparison.rows("locks") + comparison.rows("deduplications"):
         parts.append(_asked_for(loose, _jobs_in(rows.by_id), few=shards == 1))
-    if _rows(comparison, "markers") and settings.has_rule("worker-clock") and not settings.has_rule("worker-traces"):
+    if comparison.rows("markers") and settings.has_rule("worker-clock") and not settings.has_rule("worker-traces"):
         parts.append(_first_delayed(_jobs_in(cut)))
     return reduce(DataFrame.unionByName, parts)
 
@@ -342,10 +299,6 @@ def _examples(rows: DataFrame) -> DataFrame:
 def _settings_of(rows: DataFrame) -> DataFrame:
     """What the checks of a queue's markers and counters look at beside its jobs."""
     return rows.where(sql.col("table").isin("metas", "markers", "limiters", "counters"))
-
-
-def _rows(comparison: SnapshotComparison, table: str) -> int:
-    return max(side.manifest.rows.get(table, 0) for side in (comparison.expected, comparison.actual))
 
 
 def _place(group: str) -> dict[str, Column]:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from operator import itemgetter
+from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sql
 
-from reports.diff.plan import Compared, SnapshotComparison, trimmed_queues
-from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS
+from reports.diff.asked import SnapshotComparison, trimmed_queues
+from reports.diff.nearby import ComparedNearby
+from reports.diff.plan import Compared
+from reports.diff.values import DIFFERENCE_CLASSES, DIFFERENCE_COLUMNS, readable
+from reports.snapshot.format import KeptSnapshot
 from reports.snapshot.store import StoredSnapshot
 
 LEVELS = ("queue", "state", "class", "locator")
@@ -73,11 +79,37 @@ class DiffSummary(msgspec.Struct, frozen=True, kw_only=True):
     hidden: dict[str, int] = {}
 
 
-def summarise(comparison: SnapshotComparison, compared: Compared) -> DiffSummary:
+def summarise(comparison: SnapshotComparison[KeptSnapshot], compared: Compared) -> DiffSummary:
     """Count and choose examples; only these come to the driver."""
     found = compared.found
     lines = rollup_of(found)
     by_class = _by_class(found, lines)
+    classes = [name for name in DIFFERENCE_CLASSES if name in by_class]
+    return _summary(comparison, lines, by_class, first_of_each(found, "class", classes), compared.hidden)
+
+
+def summarise_nearby(comparison: SnapshotComparison[KeptSnapshot], compared: ComparedNearby) -> DiffSummary:
+    """The same of differences that are all here."""
+    paths = Counter(
+        tuple(each[level] for level in LEVELS[:depth]) for each in compared.found for depth in range(len(LEVELS) + 1)
+    )
+    lines = [RollupLine(path=list(path), count=count) for path, count in paths.most_common(MOST_ROLLUP_LINES)]
+    by_class = dict(Counter(each["class"] for each in compared.found))
+    ordered = sorted(
+        compared.found,
+        key=lambda each: (DIFFERENCE_CLASSES.index(each["class"]), each["key"], each["locator"], each["field"]),
+    )
+    examples = [each for _, of_one in groupby(ordered, key=itemgetter("class")) for each in islice(of_one, EXAMPLES)]
+    return _summary(comparison, in_tree_order(lines), by_class, examples, compared.hidden)
+
+
+def _summary(
+    comparison: SnapshotComparison[KeptSnapshot],
+    lines: list[RollupLine],
+    by_class: Mapping[str, int],
+    examples: Iterable[Mapping[str, Any]],
+    hidden: dict[str, int],
+) -> DiffSummary:
     return DiffSummary(
         expected=comparison.expected.name,
         actual=comparison.actual.name,
@@ -85,10 +117,10 @@ def summarise(comparison: SnapshotComparison, compared: Compared) -> DiffSummary
         total=sum(by_class.values()),
         by_class={name: by_class[name] for name in DIFFERENCE_CLASSES if name in by_class},
         rollup=lines,
-        examples=_examples(comparison, found, [name for name in DIFFERENCE_CLASSES if name in by_class]),
+        examples=[_example(comparison, row) for row in examples],
         trimmed=trimmed_queues(comparison),
         switched_off=list(comparison.switched_off),
-        hidden=compared.hidden,
+        hidden=hidden,
     )
 
 
@@ -171,24 +203,21 @@ def in_tree_order(lines: Sequence[RollupLine]) -> list[RollupLine]:
     return sorted(lines, key=key)
 
 
-def first_of_each(found: DataFrame, column: str, values: Sequence[str]) -> list[Row]:
+def first_of_each(found: DataFrame, column: str, values: Sequence[str]) -> list[dict[str, Any]]:
     """A few differences with each of these values in a column, in the order of the values and of their keys."""
     if not values:
         return []
     of_one = Window.partitionBy(column).orderBy("key", "locator", "field")
     numbered = found.withColumn("number", sql.row_number().over(of_one))
-    rows = numbered.where(sql.col("number") <= EXAMPLES).collect()
+    rows = [row.asDict() for row in numbered.where(sql.col("number") <= EXAMPLES).collect()]
     return sorted(rows, key=lambda row: (values.index(row[column]), row["number"]))
 
 
-def _examples(comparison: SnapshotComparison, found: DataFrame, classes: Sequence[str]) -> list[DiffExample]:
-    examples: list[DiffExample] = []
-    for row in first_of_each(found, "class", classes):
-        values = {column: row[column] or "" for column in DIFFERENCE_COLUMNS}
-        sides = (comparison.expected.name, comparison.actual.name)
-        command = look_closer(*sides, values["queue"], values["locator"], values["key"])
-        examples.append(DiffExample(class_=values.pop("class"), look_closer=command, **values))
-    return examples
+def _example(comparison: SnapshotComparison[KeptSnapshot], row: Mapping[str, Any]) -> DiffExample:
+    values = {column: readable(row[column] or "") for column in DIFFERENCE_COLUMNS}
+    sides = (comparison.expected.name, comparison.actual.name)
+    command = look_closer(*sides, values["queue"], values["locator"], values["key"])
+    return DiffExample(class_=values.pop("class"), look_closer=command, **values)
 
 
 def look_closer(expected: str, actual: str, queue: str, locator: str, key: str) -> str:

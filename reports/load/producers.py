@@ -22,6 +22,7 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.add import AddArguments as StoredJob
 from conformance.reference_impl.scripts.runner import official_scripts
 from reports.load.target import LoadTarget
+from reports.packed import found_here
 
 PlannedJob: TypeAlias = Mapping[str, Any]
 """A row of `reports.load.workload`."""
@@ -52,7 +53,7 @@ def producer_for(target: LoadTarget) -> Iterator[LoadProducer]:
             finally:
                 reference.close()
         return
-    launched = target.producer
+    launched = found_here(target.producer)
     connection = ChildProcess.start(launched.command, seed=target.workload.seed, env=launched.environment)
     try:
         yield DriverProducer(target, connection)

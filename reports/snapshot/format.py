@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -86,6 +87,9 @@ GENERATED_CHILD = rf":{UUID_TEXT}$"
 ROWS = "rows"
 """Folder of the Parquet files inside a snapshot's folder, with a folder for each table below it."""
 
+DIGESTS = "digests"
+"""Folder of the digests: to each file of rows that belong to jobs one of the same name, whose rows are in its order."""
+
 MOST_BUCKETS = 64
 FEWEST_BUCKETS = 2
 
@@ -102,6 +106,7 @@ _CRC = np.array([crc32(bytes([byte]), 0xFFFFFFFF) ^ 0xFFFFFFFF for byte in range
 _STORED = pa.schema([field for field in ARROW if field.name != "table"])
 _REPEATED = ["queue", "name", "fields.key_value.key"]
 _SUFFIX = ".parquet"
+_HASHES = frozenset({"key", "texts", "opts"})
 
 
 def buckets_for(keys: int, used_bytes: int) -> int:
@@ -158,28 +163,57 @@ def write_file(folder: Path, table: str, name: str, rows: pa.Table) -> str:
     return f"{below.name}/{name}"
 
 
+def write_digests(folder: Path, table: str, name: str, digests: pa.Table) -> None:
+    """Write the digests of the rows in the file of this name. Raises OSError."""
+    below = folder / DIGESTS / f"table={table}"
+    below.mkdir(parents=True, exist_ok=True)
+    # Hashes cannot be compressed; all else is nearly the same from row to row.
+    compression = {column: "none" if column in _HASHES else "zstd" for column in digests.column_names}
+    pyarrow.parquet.write_table(digests, below / name, compression=compression, use_dictionary=["queue"])
+
+
 def drop_unclaimed(folder: Path, claimed: Iterable[str]) -> None:
     """Remove files that no successful attempt has reported. Raises OSError."""
     known = set(claimed)
-    for path in (folder / ROWS).glob(f"table=*/*{_SUFFIX}"):
+    for path in (path for kind in (ROWS, DIGESTS) for path in (folder / kind).glob(f"table=*/*{_SUFFIX}")):
         if f"{path.parent.name}/{path.name}" not in known:
             path.unlink()
 
 
 def read_bucket(folder: Path, table: str, bucket: int, buckets: int) -> pa.Table:
     """All rows of one table in one of so many buckets, which may be fewer than were written. Raises OSError."""
-    found = [
-        pyarrow.parquet.ParquetFile(path).read(use_threads=False) for path in _paths(folder, table, bucket, buckets)
-    ]
+    found = [read_rows(folder, table, name) for name in files_of(folder / ROWS, table, bucket, buckets)]
+    return pa.concat_tables(found) if found else _STORED.empty_table()
+
+
+def read_rows(folder: Path, table: str, name: str) -> pa.Table:
+    """The rows in one file. Raises OSError."""
+    rows = pyarrow.parquet.ParquetFile(folder / ROWS / f"table={table}" / name).read(use_threads=False)
     # Maps are read with the names that Parquet gives to their parts.
-    return pa.concat_tables([rows.cast(_STORED) for rows in found]) if found else _STORED.empty_table()
+    return rows.cast(_STORED)
 
 
-def _paths(folder: Path, table: str, bucket: int, buckets: int) -> Iterator[Path]:
-    below = folder / ROWS / f"table={table}"
-    for path in sorted(below.iterdir()) if below.is_dir() else ():
-        if path.suffix == _SUFFIX and int(path.name[1:4]) % buckets == bucket:
-            yield path
+def no_rows() -> pa.Table:
+    """A table of wide rows that has none."""
+    return _STORED.empty_table()
+
+
+def read_digests(folder: Path, table: str, name: str) -> pa.Table:
+    """The digests of the rows in one file, in the order of the rows. Raises OSError."""
+    path = folder / DIGESTS / f"table={table}" / name
+    return pyarrow.parquet.ParquetFile(path, read_dictionary=["queue"]).read(use_threads=False)
+
+
+def files_of(folder: Path, table: str, bucket: int, buckets: int) -> list[str]:
+    """Names of the files of a table in one of so many buckets, those of one stream in the order of its entries."""
+    below = folder / f"table={table}"
+    paths = [path for path in below.iterdir() if path.suffix == _SUFFIX] if below.is_dir() else []
+    return sorted((path.name for path in paths if int(path.name[1:4]) % buckets == bucket), key=_place)
+
+
+def _place(name: str) -> tuple[int, ...]:
+    """Bucket, part, attempt and number of a file."""
+    return tuple(int(part.lstrip("bpa")) for part in name.removesuffix(_SUFFIX).split("-"))
 
 
 MANIFEST = "manifest.json"
@@ -204,6 +238,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     of rows by table. `moving`: queues whose event stream grew while it was read, so that the tables are of different
     instants. `queues`: by name.
     `buckets`: how many the rows lie in (`reports.snapshot.format`).
+    `digests`: of which kind those beside the rows are (`reports.snapshot.digests`), empty where there are none.
     `scripts_sha256`: over the SHA-1 of all pinned scripts, in the order of their names. `seed`, `workload`: of the load
     that filled the store, where there was one.
     """
@@ -223,6 +258,7 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
     moving: list[str]
     queues: dict[str, QueueFacts]
     buckets: int
+    digests: str = ""
     seed: int | None = None
     workload: dict[str, Any] | None = None
 
@@ -266,6 +302,20 @@ def read_manifest(folder: Path) -> SnapshotManifest:
     return manifest
 
 
+@dataclass(frozen=True, kw_only=True)
+class KeptSnapshot:
+    """A snapshot that lies in a folder, and what it is called."""
+
+    name: str
+    folder: Path
+    manifest: SnapshotManifest
+
+
+def open_kept(folder: Path) -> KeptSnapshot:
+    """A snapshot that was kept. Raises UsageProblem where the folder holds none."""
+    return KeptSnapshot(name=str(folder), folder=folder, manifest=read_manifest(folder))
+
+
 def claim_folder(folder: Path) -> None:
     """Make a folder ready for a new snapshot: an old snapshot in it is no longer one from here on.
 
@@ -273,11 +323,12 @@ def claim_folder(folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        foreign = sorted({path.name for path in folder.iterdir()} - {ROWS, MANIFEST, f"{MANIFEST}.unfinished"})
+        foreign = sorted({path.name for path in folder.iterdir()} - {ROWS, DIGESTS, MANIFEST, f"{MANIFEST}.unfinished"})
         if not foreign:
             # The manifest first: stopped half-way, the rest of an old snapshot must not pass for a whole one.
             (folder / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(folder / ROWS, ignore_errors=True)
+            for name in (ROWS, DIGESTS):
+                shutil.rmtree(folder / name, ignore_errors=True)
     except OSError as error:
         raise EnvironmentProblem(f"cannot write to {folder}: {error}", hint="choose another folder") from error
     if foreign:

@@ -23,12 +23,15 @@ from redis.exceptions import ResponseError
 from conformance.gate.records import KIT_VERSION
 from conformance.servers.connection import Client, connect, connect_node, explained, read_facts
 from conformance.upstream.manifest import load_manifest
+from reports.snapshot.digests.library import fingerprint_here
+from reports.snapshot.digests.rows import DIGESTED, digests_of
 from reports.snapshot.format import (
     ARROW,
     DDL,
     GENERATED_ID,
     ROWS,
     TYPED,
+    KeptSnapshot,
     QueueFacts,
     SnapshotManifest,
     buckets_for,
@@ -37,6 +40,7 @@ from reports.snapshot.format import (
     drop_unclaimed,
     file_name,
     read_manifest,
+    write_digests,
     write_file,
     write_manifest,
 )
@@ -44,8 +48,8 @@ from reports.snapshot.plan import KeyspacePart, RedisSource, plan_reading
 from reports.snapshot.reading import read_part
 from reports.snapshot.rows import as_bytes, as_text, rows_of
 
-ROWS_AT_A_TIME = 250_000
-BYTES_AT_A_TIME = 256 * 1024 * 1024
+ROWS_AT_A_TIME = 125_000
+BYTES_AT_A_TIME = 64 * 1024 * 1024
 """Rows of one table, and their bytes, that are held before they are written."""
 
 _WITH_JOB_IDS = frozenset({"jobs", "memberships"})
@@ -62,10 +66,20 @@ class RowCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt at a part has written: files below the folder of rows, and counts."""
+    """What an attempt at a part has written: files below the folder of rows, counts, and whether all have digests."""
 
     files: list[str]
     counts: list[RowCount]
+    has_digests: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPlace:
+    """Where rows go: the folder of a snapshot, in so many buckets. `prefix`: the keys of all of them begin with it."""
+
+    folder: Path
+    buckets: int
+    prefix: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +91,11 @@ class SnapshotWrite:
     folder: Path
     buckets: int
 
+    @property
+    def place(self) -> RowPlace:
+        """Where its rows go."""
+        return RowPlace(folder=self.folder, buckets=self.buckets, prefix=self.source.prefix)
+
 
 def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
     """Read one part and write its files: from the socket through Arrow into Parquet, never as rows of the JVM.
@@ -84,24 +103,33 @@ def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
     Raises ExecutorProblem where Redis cannot be read, OSError where the disk is full.
     """
     done = [
-        write_rows(task.folder, task.buckets, table, rows, part=number, attempt=attempt, number=written)
+        write_rows(task.place, table, rows, part=number, attempt=attempt, number=written)
         for written, (table, rows) in enumerate(collected_by_table(read_part(task.source, task.parts[number])))
     ]
     return WrittenPart(
         files=[name for each in done for name in each.files],
         counts=[counted for each in done for counted in each.counts],
+        has_digests=all(each.has_digests for each in done),
     )
 
 
-def write_rows(
-    folder: Path, buckets: int, table: str, rows: pa.Table, *, part: int, attempt: int, number: int
-) -> WrittenPart:
-    """Write rows of one table, a file for each bucket. Raises OSError where the disk is full."""
-    files = [
-        write_file(folder, table, file_name(bucket, part, attempt, number), share)
-        for bucket, share in in_buckets(rows, buckets)
-    ]
-    return WrittenPart(files=files, counts=list(row_counts(table, rows)))
+def write_rows(place: RowPlace, table: str, rows: pa.Table, *, part: int, attempt: int, number: int) -> WrittenPart:
+    """Write rows of one table, a file for each bucket, and their digests. Raises OSError where the disk is full."""
+    files: list[str] = []
+    is_digested = table in DIGESTED and fingerprint_here() != ""
+    for bucket, share in in_buckets(rows, place.buckets):
+        name = file_name(bucket, part, attempt, number)
+        files.append(write_file(place.folder, table, name, share))
+        if is_digested:
+            write_digests(place.folder, table, name, digests_of(table, share, as_bytes(place.prefix)))
+    return WrittenPart(
+        files=files, counts=list(row_counts(table, rows)), has_digests=is_digested or table not in DIGESTED
+    )
+
+
+def digests_in(written: Iterable[WrittenPart]) -> str:
+    """Of which kind the digests are; empty unless all rows have them (an executor may have no compiler)."""
+    return fingerprint_here() if all(part.has_digests for part in written) else ""
 
 
 def collected_by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
@@ -203,12 +231,9 @@ def queues_of(parts: Iterable[KeyspacePart]) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredSnapshot:
+class StoredSnapshot(KeptSnapshot):
     """A snapshot that Spark can query. `rows` are wide rows."""
 
-    name: str
-    folder: Path
-    manifest: SnapshotManifest
     rows: DataFrame
 
     def table(self, name: str) -> DataFrame:
@@ -262,6 +287,7 @@ def save(
         moving=moving,
         queues=facts,
         buckets=buckets,
+        digests=digests_in(written),
         seed=seed,
         workload=workload,
     )

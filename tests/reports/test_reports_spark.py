@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from junitparser import JUnitXml
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from redis import Redis
 
 from benchmarks.planted import CHANGES, expected_differences, expected_hidden
@@ -26,9 +27,11 @@ from conformance.cli.verbs import cli
 from conformance.observe.tables import TABLES, Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers import RedisInstance, open_server
+from reports.diff.asked import SnapshotComparison
 from reports.diff.checking import broken_in
-from reports.diff.plan import SnapshotComparison, compare_snapshots, differences
-from reports.diff.summary import DiffSummary, rollup_of, summarise, summarise_checks
+from reports.diff.nearby import compare_nearby
+from reports.diff.plan import compare_snapshots, differences
+from reports.diff.summary import DiffSummary, rollup_of, summarise, summarise_checks, summarise_nearby
 from reports.diff.values import DIFFERENCE_CLASSES
 from reports.history import HistoryResult, check_jobs, result_of
 from reports.load.result import LoadResult
@@ -67,6 +70,7 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
     compared = compare_snapshots(spark, wanted)
     found, rows = compared.found, compared.found.collect()
     assert {(row["class"], row["key"]) for row in rows} == expected
+    assert_the_same_without_spark(spark, replace(wanted, folder=tmp_path / "again"))
     for line in rollup_of(found):
         matching = [
             r for r in rows if [r["queue"], r["state"], r["class"], r["locator"]][: len(line.path)] == line.path
@@ -100,6 +104,43 @@ def test_every_change_by_hand_is_found_or_counted_as_hidden_and_nothing_else(
     assert Counter(compared.hidden) >= expected_hidden(CHANGES)
     again = SnapshotComparison(expected=left, actual=undone, folder=tmp_path / "no differences")
     assert not differences(spark, again).count()
+    for name, actual in (("undone", undone), ("planted", right)):
+        wanted = SnapshotComparison(expected=left, actual=actual, folder=tmp_path / name)
+        assert_the_same_without_spark(spark, wanted)
+
+
+def assert_the_same_without_spark(spark: SparkSession, wanted: SnapshotComparison[StoredSnapshot]) -> None:
+    """Spark without digests, Spark with them, and this process alone find and hide the same."""
+    assert wanted.expected.manifest.digests != ""
+    blind = replace(wanted.actual, manifest=msgspec.structs.replace(wanted.actual.manifest, digests=""))
+    without, with_digests, here = (replace(wanted, folder=wanted.folder / name) for name in ("without", "with", "here"))
+    assert compare_nearby(replace(without, actual=blind)) is None
+    expected = compare_snapshots(spark, replace(without, actual=blind))
+    everything = rows_and_hidden(expected.found, expected.hidden)
+    compared = compare_snapshots(spark, with_digests)
+    assert rows_and_hidden(compared.found, compared.hidden) == everything
+    nearby = compare_nearby(here)
+    assert nearby is not None
+    assert rows_and_hidden(spark.read.parquet(str(here.folder)), nearby.hidden) == everything
+    assert summarise_nearby(here, nearby) == summarise(with_digests, compared)
+
+
+def rows_and_hidden(found: DataFrame, hidden: dict[str, int]) -> tuple[list[tuple[str, ...]], dict[str, int]]:
+    return sorted(tuple(row) for row in found.collect()), hidden
+
+
+def test_what_is_much_is_left_to_spark(
+    spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = server.fresh_prefix()
+    left = kept(spark, server, prefix, plain_store(prefix), tmp_path / "left")
+    wanted = SnapshotComparison(expected=left, actual=left, folder=tmp_path / "differences")
+    assert compare_nearby(replace(wanted, switched_off=("worker-clock",))) is None
+    assert compare_nearby(replace(wanted, queue="q")) is None
+    assert compare_nearby(wanted) is not None
+    monkeypatch.setattr("reports.diff.nearby.MOST_JOBS", 0)
+    assert compare_nearby(wanted) is None, "some jobs of it are always looked at"
+    server.remove_prefix(prefix)
 
 
 def test_a_store_is_checked_by_itself(spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path) -> None:

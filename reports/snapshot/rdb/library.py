@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -86,8 +87,9 @@ class RdbPage:
 class RdbReader:
     """A file that is being read. `pages` may be asked for once; `facts` are complete with the first page."""
 
-    def __init__(self, path: Path, library: Any, handle: int) -> None:
+    def __init__(self, path: Path, data: mmap.mmap, library: Any, handle: int) -> None:
         self._path = path
+        self._data = data
         self._library = library
         self._handle = ctypes.c_void_p(handle)
 
@@ -101,7 +103,15 @@ class RdbReader:
                     f"{self._path} cannot be read: {self._refusal()}",
                     hint="take it again with SAVE or `redis-cli --rdb`",
                 )
-            yield _page_of(self._view())
+            page = _page_of(self._view())
+            self._forget_what_is_behind()
+            yield page
+
+    def _forget_what_is_behind(self) -> None:
+        """Give back the memory in which the file was: it is read once, and may be larger than the memory."""
+        behind = self._library.rdb_place(self._handle) // mmap.PAGESIZE * mmap.PAGESIZE
+        if behind and hasattr(mmap, "MADV_DONTNEED"):
+            self._data.madvise(mmap.MADV_DONTNEED, 0, behind)
 
     def facts(self) -> Mapping[str, str]:
         """What the file says of itself, such as `redis-ver`, `ctime` (s) and `used-mem`; `keys` of the database."""
@@ -131,17 +141,19 @@ def open_rdb(path: Path, prefix: bytes, database: int) -> Iterator[RdbReader]:
     """
     data = _mapped(path)
     library = _library()
-    handle = library.rdb_open(data.ctypes.data, len(data), prefix, len(prefix), database)
+    place = np.frombuffer(data, np.uint8).ctypes.data
+    handle = library.rdb_open(place, len(data), prefix, len(prefix), database)
     try:
-        yield RdbReader(path, library, handle)
+        yield RdbReader(path, data, library, handle)
     finally:
         library.rdb_close(ctypes.c_void_p(handle))
 
 
-def _mapped(path: Path) -> Any:
+def _mapped(path: Path) -> mmap.mmap:
     """The bytes of a file, which the system reads as they are needed."""
     try:
-        return np.memmap(path, np.uint8, mode="r")
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is empty"
         raise UsageProblem(f"{path} cannot be read: {reason}", hint="give an RDB file, such as dump.rdb") from error
@@ -158,6 +170,8 @@ def _library() -> Any:
     library.rdb_open.restype = pointer
     library.rdb_read.argtypes = (pointer, size)
     library.rdb_read.restype = ctypes.c_int32
+    library.rdb_place.argtypes = (pointer,)
+    library.rdb_place.restype = size
     library.rdb_page.argtypes = (pointer, ctypes.POINTER(_PageView))
     library.rdb_page.restype = None
     library.rdb_refusal.argtypes = (pointer, ctypes.POINTER(pointer))

@@ -19,7 +19,15 @@ from reports.snapshot.format import SnapshotManifest, buckets_for, claim_folder,
 from reports.snapshot.rdb.library import RdbPage, RdbReader, open_rdb
 from reports.snapshot.rdb.meaning import RowsOfKeys
 from reports.snapshot.rows import as_bytes
-from reports.snapshot.store import WrittenPart, collected_by_table, script_facts, summed, write_rows
+from reports.snapshot.store import (
+    RowPlace,
+    WrittenPart,
+    collected_by_table,
+    digests_in,
+    script_facts,
+    summed,
+    write_rows,
+)
 
 WRITERS = 2
 """Threads that write files beside the one that reads; each holds rows of its own."""
@@ -72,7 +80,8 @@ def save_rdb(source: RdbSource, folder: Path) -> SnapshotManifest:
         keys, used_bytes = (sum(int(file.facts.get(fact, 0)) for file in files) for fact in ("keys", "used-mem"))
         buckets = buckets_for(keys, used_bytes)
         try:
-            written = _write(_rows(source.prefix, taken_ms, files), folder, buckets)
+            place = RowPlace(folder=folder, buckets=buckets, prefix=source.prefix)
+            written = _write(_rows(source.prefix, taken_ms, files), place)
         except OSError as error:
             raise EnvironmentProblem(f"cannot write to {folder}: {error}", hint="is the disk full?") from error
     bullmq, digest = script_facts()
@@ -92,6 +101,7 @@ def save_rdb(source: RdbSource, folder: Path) -> SnapshotManifest:
         moving=[],
         queues=queues,
         buckets=buckets,
+        digests=digests_in(written),
     )
     write_manifest(folder, manifest)
     return manifest
@@ -112,14 +122,14 @@ def _rows(prefix: str, taken_ms: int, files: Sequence[_OpenFile]) -> Iterator[pa
     yield rows.rest()
 
 
-def _write(batches: Iterator[pa.RecordBatch], folder: Path, buckets: int) -> list[WrittenPart]:
-    """Write as many rows at a time as there are threads, and one lot more that is waiting."""
+def _write(batches: Iterator[pa.RecordBatch], place: RowPlace) -> list[WrittenPart]:
+    """Write as many lots of rows at a time as there are threads, while the next one is read."""
     written: list[WrittenPart] = []
     waiting: deque[Future[WrittenPart]] = deque()
     with ThreadPoolExecutor(WRITERS) as pool:
         for number, (table, rows) in enumerate(collected_by_table(batches)):
-            if len(waiting) > WRITERS:
+            if len(waiting) >= WRITERS:
                 written.append(waiting.popleft().result())
-            waiting.append(pool.submit(write_rows, folder, buckets, table, rows, part=0, attempt=0, number=number))
+            waiting.append(pool.submit(write_rows, place, table, rows, part=0, attempt=0, number=number))
         written += [future.result() for future in waiting]
     return written

@@ -91,6 +91,11 @@ impl<'a> Dump<'a> {
         Ok(!self.is_over)
     }
 
+    /// How many bytes of the file are behind.
+    pub fn place(&self) -> usize {
+        self.source.place()
+    }
+
     fn read_head(&mut self) -> Result<(), Refusal> {
         let mut head = self.source.clone();
         let text = head.take(BYTES_OF_HEAD).unwrap_or_default();

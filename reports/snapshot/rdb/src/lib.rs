@@ -101,6 +101,15 @@ pub unsafe extern "C" fn rdb_read(reader: *mut Reader, most_bytes: usize) -> i32
     }
 }
 
+/// How many bytes of the file are behind, and need not be in memory any more.
+///
+/// # Safety
+/// As for `rdb_read`.
+#[no_mangle]
+pub unsafe extern "C" fn rdb_place(reader: *const Reader) -> usize {
+    unsafe { (*reader).dump.place() }
+}
+
 /// Where the page stands.
 ///
 /// # Safety

@@ -1,0 +1,95 @@
+"""What a diff is asked for: two snapshots, and what follows from their manifests before a row is read. No Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from conformance.observe.canonical import ALL_RULES
+from reports.diff.prefilter import UNDERSTOOD
+from reports.diff.values import DiffSettings, DiffSide
+from reports.snapshot.format import KeptSnapshot
+
+MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
+"""Rows that are compared in one piece, of both sides: of a queue with generated ids, or else of its jobs with one."""
+
+DEDUPLICATIONS_PER_GROUP = 500
+
+Side_co = TypeVar("Side_co", bound=KeptSnapshot, covariant=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SnapshotComparison(Generic[Side_co]):
+    """Two snapshots, and how to compare them. `folder` is where the differences go, as Parquet."""
+
+    expected: Side_co
+    actual: Side_co
+    folder: Path
+    switched_off: tuple[str, ...] = ()
+    queue: str = ""
+    job: str = ""
+
+    @property
+    def sides(self) -> tuple[Side_co, Side_co]:
+        """Expected and actual."""
+        return self.expected, self.actual
+
+    @property
+    def folders(self) -> tuple[Path, Path]:
+        """Where the two are."""
+        return self.expected.folder.absolute(), self.actual.folder.absolute()
+
+    @property
+    def buckets(self) -> int:
+        """In how many buckets both can be read."""
+        return min(side.manifest.buckets for side in self.sides)
+
+    def rows(self, table: str) -> int:
+        """How many rows the side has that has more."""
+        return max(side.manifest.rows.get(table, 0) for side in self.sides)
+
+
+def settings_of(comparison: SnapshotComparison[KeptSnapshot]) -> DiffSettings:
+    """What the rules have to know. Raises UsageProblem for a rule that there is not."""
+    expected, actual = (
+        DiffSide(prefix=kept.manifest.prefix, taken_ms=kept.manifest.taken_ms, reading_ms=kept.manifest.reading_ms)
+        for kept in comparison.sides
+    )
+    settings = DiffSettings(
+        expected=expected,
+        actual=actual,
+        switched_off=comparison.switched_off,
+        trimmed=frozenset(trimmed_queues(comparison)),
+    )
+    settings.rules()
+    return settings
+
+
+def trimmed_queues(comparison: SnapshotComparison[KeptSnapshot]) -> list[str]:
+    """Queues whose older events one side has no longer."""
+    names = {
+        name for side in comparison.sides for name, facts in side.manifest.queues.items() if not facts.events_complete
+    }
+    return sorted(names)
+
+
+def queues_with_generated_ids(comparison: SnapshotComparison[KeptSnapshot]) -> tuple[list[str], list[str]]:
+    """Queues with ids that rules rename: those to be compared as a whole, and those that are too large for that."""
+    sides = [kept.manifest.queues for kept in comparison.sides]
+    names = {name for side in sides for name, facts in side.items() if facts.generated_ids}
+    names &= {comparison.queue} if comparison.queue else names
+    rows = {name: sum(side[name].rows for side in sides if name in side) for name in sorted(names)}
+    large = [name for name, count in rows.items() if count > MOST_ROWS_OF_A_WHOLE_QUEUE]
+    return [name for name in rows if name not in large], large
+
+
+def digests_of_both(comparison: SnapshotComparison[KeptSnapshot], settings: DiffSettings) -> str:
+    """Of which kind the digests are that both sides have; empty where they do not say what is asked.
+
+    They are made for all rules together, and for whole stores.
+    """
+    kinds = {side.manifest.digests for side in comparison.sides}
+    is_whole = not (comparison.queue or comparison.job or settings.switched_off)
+    are_understood = {rule.name for rule in ALL_RULES} <= UNDERSTOOD
+    return kinds.pop() if is_whole and are_understood and len(kinds) == 1 else ""

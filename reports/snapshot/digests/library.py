@@ -1,0 +1,175 @@
+"""The compiled part of digests: built once, and called through C with the columns of Arrow as they lie in memory.
+
+In Python the same would take longer than reading the store.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from conformance.environment.client_builds import BuildStep, ClientBuild
+from conformance.environment.prepare import announce
+from conformance.problems import EnvironmentProblem
+
+Keys = npt.NDArray[np.uint64]
+
+JOB_RECORD = np.dtype(
+    [
+        *((name, np.uint64) for name in ("key", "texts", "opts", "stacktrace")),
+        *((name, np.int64) for name in ("timestamp", "processed", "finished", "number")),
+        *((name, np.int32) for name in ("delay", "priority")),
+        *((name, np.uint32) for name in ("flags", "reserved")),
+    ]
+)
+"""As `src/jobs.rs` has it (JobRecord)."""
+
+EVENT_RECORD = np.dtype(
+    [
+        *((name, np.uint64) for name in ("key", "content")),
+        ("added_ms", np.int64),
+        *((name, np.uint32) for name in ("flags", "reserved")),
+    ]
+)
+"""As `src/events.rs` has it (EventRecord)."""
+
+HISTORY_RECORD = np.dtype(
+    [
+        *((name, np.uint64) for name in ("key", "content")),
+        ("added_ms", np.int64),
+        *((name, np.uint32) for name in ("flags", "count")),
+    ]
+)
+"""As `src/events.rs` has it (HistoryRecord)."""
+
+USUAL, GOOD, HAS_PROCESSED, HAS_FINISHED, HAS_RESULT, HAS_REASON = (1 << bit for bit in range(6))
+"""Flags of a job, as `src/jobs.rs` has them."""
+
+IS_ODD, IS_ADDED = 1, 2
+"""Flags of events, as `src/events.rs` has them."""
+
+_FOLDER = Path(__file__).parent
+_SOURCES = ("Cargo.toml", "Cargo.lock", "src")
+
+_BUILD = ClientBuild(
+    client="bullmq-digests",
+    folder=_FOLDER,
+    step=BuildStep(
+        toolchain="rust",
+        command=("cargo", "build", "--release", "--locked", "--offline", "--target-dir", "{work}"),
+        program=f"release/libbullmq_digests.{'dylib' if sys.platform == 'darwin' else 'so'}",
+        lock="Cargo.lock",
+        sources=_SOURCES,
+    ),
+    kind="library",
+)
+
+
+class _TextColumnView(ctypes.Structure):
+    _fields_ = (("offsets", ctypes.c_void_p), ("bytes", ctypes.c_void_p))
+
+
+class _MapColumnView(ctypes.Structure):
+    _fields_ = (("offsets", ctypes.c_void_p), ("names", _TextColumnView), ("values", _TextColumnView))
+
+
+@functools.cache
+def fingerprint() -> str:
+    """Which digests these are: two that were made by different sources mean nothing to each other."""
+    digest = hashlib.sha256()
+    for path in sorted((_FOLDER / "src").glob("*.rs")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def library_path() -> Path:
+    """Where the library is, built where it was not. Raises EnvironmentProblem."""
+    return _BUILD.ensure(announce)
+
+
+@functools.cache
+def fingerprint_here() -> str:
+    """`fingerprint`, empty where the library cannot be built: a store is then compared without digests, more slowly."""
+    try:
+        _library()
+    except EnvironmentProblem:
+        return ""
+    return fingerprint()
+
+
+def keys_of_columns(queues: pa.Array, ids: pa.Array) -> Keys:
+    """A number for each job, by queue and id. Raises EnvironmentProblem where the library cannot be built."""
+    found: Keys = np.empty(len(ids), np.uint64)
+    views = [_texts_view(column) for column in (queues, ids)]
+    _library().digest_keys(*map(ctypes.byref, views), len(ids), found.ctypes.data)
+    return found
+
+
+def job_records(queues: pa.Array, ids: pa.Array, fields: pa.MapArray, prefix: bytes) -> Any:
+    """A `JOB_RECORD` for each job. Raises EnvironmentProblem where the library cannot be built."""
+    found = np.empty(len(ids), JOB_RECORD)
+    begin = prefix + b":"
+    views = [_texts_view(queues), _texts_view(ids), _maps_view(fields)]
+    _library().digest_jobs(*map(ctypes.byref, views), len(ids), begin, len(begin), found.ctypes.data)
+    return found
+
+
+def event_records(texts: Sequence[pa.Array], fields: pa.MapArray, prefix: bytes) -> Any:
+    """An `EVENT_RECORD` for each event. `texts`: its queue, job, name, and id, column by column.
+
+    Raises EnvironmentProblem where the library cannot be built.
+    """
+    found = np.empty(len(fields), EVENT_RECORD)
+    begin = prefix + b":"
+    views = [*map(_texts_view, texts), _maps_view(fields)]
+    _library().digest_events(*map(ctypes.byref, views), len(fields), begin, len(begin), found.ctypes.data)
+    return found
+
+
+def histories(keys: Keys, contents: Keys, added_ms: npt.NDArray[np.int64], flags: npt.NDArray[np.uint32]) -> Any:
+    """A `HISTORY_RECORD` for each job that has events. The columns are of events in the order of their streams.
+
+    Raises EnvironmentProblem where the library cannot be built.
+    """
+    found = np.empty(len(keys), HISTORY_RECORD)
+    columns = [np.ascontiguousarray(column) for column in (keys, contents, added_ms, flags)]
+    count = _library().digest_histories(*(column.ctypes.data for column in columns), len(keys), found.ctypes.data)
+    return found[:count]
+
+
+def _texts_view(column: pa.Array) -> _TextColumnView:
+    """Where a column of 32-bit texts lies; the column has to live for as long as the view."""
+    _, offsets, data = column.buffers()
+    return _TextColumnView(offsets.address + 4 * column.offset, data.address if data is not None else None)
+
+
+def _maps_view(column: pa.MapArray) -> _MapColumnView:
+    offsets = column.buffers()[1].address + 4 * column.offset
+    return _MapColumnView(offsets, _texts_view(column.keys), _texts_view(column.items))
+
+
+@functools.cache
+def _library() -> Any:
+    try:
+        library = ctypes.CDLL(str(library_path()))
+    except OSError as error:
+        raise EnvironmentProblem(f"the library of digests cannot be loaded: {error}", hint=_BUILD.tool.hint) from error
+    texts, maps = ctypes.POINTER(_TextColumnView), ctypes.POINTER(_MapColumnView)
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    library.digest_keys.argtypes = (texts, texts, size, pointer)
+    library.digest_jobs.argtypes = (texts, texts, maps, size, ctypes.c_char_p, size, pointer)
+    library.digest_events.argtypes = (texts, texts, texts, texts, maps, size, ctypes.c_char_p, size, pointer)
+    library.digest_histories.argtypes = (*(pointer,) * 4, size, pointer)
+    library.digest_histories.restype = size
+    for function in (library.digest_keys, library.digest_jobs, library.digest_events):
+        function.restype = None
+    return library

@@ -1,0 +1,296 @@
+"""Digests say "the same" of nothing that the rules find different, or the checks wrong, and count what rules hide."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from conformance.observe.canonical_rules import OPTS_PARSED_JSON, STACK_TRACE_TEXT, CanonicalContext
+from conformance.observe.tables import Job, Snapshot
+from reports.diff.alike import AlikeJobs, JobDigests
+from reports.diff.broken import JOB_CHECKS, judged
+from reports.diff.columns import keys_of
+from reports.diff.comparing import JOB_TABLES, differences_between
+from reports.diff.prefilter import Tables
+from reports.diff.sound import are_json
+from reports.snapshot.digests.library import GOOD, USUAL, job_records, keys_of_columns
+from reports.snapshot.digests.rows import digests_of
+from reports.snapshot.rows import as_bytes, maps, texts
+from tests.observe.snapshot_builders import ADDED, NOW, Stream, Zset, event, job, snapshot
+from tests.reports.reports_builders import (
+    finished_job,
+    hidden_in_jobs,
+    jobs_not_alike,
+    plain_store,
+    planted,
+    settings_for,
+    tables_of,
+)
+from tests.reports.test_reports_diff import LATER, SHORT, TURNED, pairs, store
+
+
+def digests(side: Snapshot, tables: Tables) -> dict[str, pa.Table]:
+    return {table: digests_of(table, rows, as_bytes(side.prefix)) for table, rows in tables.items()}
+
+
+def told(expected: Snapshot, actual: Snapshot, **changes: Any) -> AlikeJobs:
+    """What the digests of both sides say."""
+    facts = settings_for(expected, actual, **changes)
+    left, right = (
+        JobDigests(digests(side, tables_of(side)), about)
+        for side, about in zip((expected, actual), facts.sides, strict=True)
+    )
+    return AlikeJobs(left, right, facts)
+
+
+def numbers_of(tables: Tables) -> dict[int, bytes]:
+    """The keys of all jobs by the number that digests have for them."""
+    found: dict[int, bytes] = {}
+    for rows in tables.values():
+        if len(rows):
+            columns = [rows.column(name).combine_chunks() for name in ("queue", "id")]
+            found |= dict(zip(keys_of_columns(*columns).tolist(), keys_of(rows).to_pylist(), strict=True))
+    return found
+
+
+def looked_at(expected: Snapshot, actual: Snapshot, **changes: Any) -> set[bytes]:
+    """Keys of the jobs that digests leave to the rules and checks."""
+    names = {**numbers_of(tables_of(expected)), **numbers_of(tables_of(actual))}
+    return {names[number] for number in told(expected, actual, **changes).wanted.tolist()}
+
+
+def broken(side: Snapshot) -> set[bytes]:
+    return {found.key.encode() for found in judged(side, JOB_CHECKS)}
+
+
+def insist_on_looking(both: tuple[Snapshot, Snapshot], **changes: Any) -> None:
+    """Whatever differs, and whatever is wrong by itself, is looked at."""
+    seen = looked_at(*both, **changes)
+    assert jobs_not_alike(*both, **changes) <= seen
+    assert broken(both[0]) | broken(both[1]) <= seen
+
+
+def test_usual_jobs_are_told_by_their_digests_whatever_their_times_and_the_spelling_of_their_options() -> None:
+    left = snapshot(sound_store(0, {"stacktrace": '["a text"]'}))
+    right = snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other text"]'}))
+    assert looked_at(left, right) == set()
+    assert told(left, right).hidden() == {"worker-clock": 7, "opts-parsed-json": 1, "stack-trace-text": 1}
+
+
+def sound_store(shift: int, fields: dict[str, str] | None = None, **keys: Any) -> dict[str, Any]:
+    """A store whose jobs break no check."""
+    return {**store(shift, {"ats": "1", **(fields or {})}), **keys}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"fields": {"data": '{"other":1}'}},
+        {"fields": {"opts": '{"attempts":4,"delay":5}'}},
+        {"fields": {"opts": '{"attempts":3,"delay":5,"delay":5}'}},
+        {"fields": {"more": "x"}},
+        {"fields": {"stacktrace": '["one","two"]'}},
+        {"fields": {"processedOn": str(ADDED - 9_000)}},
+        {"fields": {"finishedOn": str(NOW + 9_000_000)}},
+        {"fields": {"timestamp": "soon"}},
+        {"q:completed": Zset({"1": 17.0})},
+        {"q:completed": Zset({}), "q:failed": Zset({"1": float(ADDED + 60)})},
+        {"q:failed": Zset({"1": float(ADDED + 60)})},
+        {"q:1:logs": ["a line"]},
+        {"q:1:dependencies": {"p:q:2"}},
+        {"q:events": Stream([event("added", jobId="1", name="n")])},
+        {"q:events": Stream([event("completed", jobId="1", returnvalue="null"), event("added", jobId="1", name="n")])},
+        {"q:events": Stream([event("added", jobId="1", name="m"), event("completed", jobId="1", returnvalue="null")])},
+    ],
+)
+def test_a_job_with_any_difference_is_looked_at(change: dict[str, Any]) -> None:
+    left, right = snapshot(sound_store(0)), snapshot(sound_store(0, **change))
+    assert looked_at(left, right) == {b"q:1"}
+    assert looked_at(right, left) == {b"q:1"}
+
+
+def test_events_of_jobs_that_are_gone_are_told_as_well() -> None:
+    history = [event("added", jobId="gone", name="n"), event("completed", jobId="gone", returnvalue="null")]
+    left = snapshot({**sound_store(0), "q:events": Stream(history)})
+    assert looked_at(left, left) == set()
+    assert looked_at(left, snapshot({**sound_store(0), "q:events": Stream(history[:1])})) == {b"q:gone"}
+
+
+@settings(max_examples=300)
+@given(pairs(), st.booleans())
+@example((snapshot(store(0)), snapshot(store(LATER))), False)
+@example((snapshot(plain_store()), snapshot(planted(plain_store())[0])), False)
+def test_nothing_is_passed_over_that_rules_find_different_or_checks_wrong(
+    both: tuple[Snapshot, Snapshot], is_trimmed: bool
+) -> None:
+    insist_on_looking(both, trimmed=frozenset({"q"} if is_trimmed else ()))
+
+
+@settings(max_examples=300)
+@given(pairs())
+@example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
+@example((snapshot(sound_store(0)), snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
+def test_digests_count_what_rules_hide_as_the_rules_do(both: tuple[Snapshot, Snapshot]) -> None:
+    counted = told(*both).hidden()
+    wanted = told(*both).wanted
+    left, right = (rows_of(tables_of(side), wanted) for side in both)
+    list(differences_between(left, right, settings_for(*both), counted))
+    assert counted == hidden_in_jobs(*both, prefiltered=False)
+
+
+def rows_of(tables: Tables, wanted: Any) -> dict[str, pa.Table]:
+    """The rows of some jobs."""
+    found = {}
+    for table in JOB_TABLES:
+        rows = tables[table]
+        keys = keys_of_columns(*(rows.column(name).combine_chunks() for name in ("queue", "id")))
+        found[table] = rows.filter(pa.array(np.isin(keys, wanted)))
+    return found
+
+
+def _all(side: JobDigests) -> Any:
+    return np.ones(len(side.keys), np.bool_)
+
+
+MUTANTS: dict[str, tuple[type, str, Callable[[Any], Any]]] = {
+    "times in no order": (JobDigests, "_times_in_order", _all),
+    # Jobs with a score that does not follow are wrong by themselves, and so looked at in any case.
+    "jobs where they do not say they are": (JobDigests, "_is_where_it_says", _all),
+    "flows are alone": (JobDigests, "is_alone", _all),
+    "every job is sound": (JobDigests, "is_sound", _all),
+    "any container": (JobDigests, "container", lambda side: np.zeros(len(side.keys), np.uint8)),
+    "any number of containers": (JobDigests, "members", lambda side: np.ones(len(side.keys), np.int64)),
+    "any events": (AlikeJobs, "_same_events", lambda both: np.ones(len(both._common[0]), np.bool_)),
+    "scores of lists": (AlikeJobs, "_same_scores", lambda both: np.ones(len(both._common[0]), np.bool_)),
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    owner, what, value = MUTANTS[name]
+    with patch.object(owner, what, property(value)):
+        yield
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_the_property_fails_where_digests_say_too_much(name: str) -> None:
+    @settings(max_examples=20, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(pairs())
+    @example((snapshot(sound_store(0)), snapshot(sound_store(0, **ODD_SCORE))))
+    @example((snapshot(sound_store(0)), snapshot(sound_store(0, {"processedOn": str(ADDED - 9_000)}))))
+    @example((snapshot(sound_store(0)), snapshot(sound_store(0, **OTHER_EVENTS))))
+    @example((snapshot(sound_store(0)), snapshot({**sound_store(0), "q:1:logs": ["a line"]})))
+    @example((snapshot(sound_store(0)), snapshot(sound_store(0, **PAUSED))))
+    @example((snapshot(TWO_STATES), snapshot(TWO_STATES)))
+    @example((snapshot(NO_JSON), snapshot(NO_JSON)))
+    @example((snapshot(NO_RESULT), snapshot(NO_RESULT)))
+    @example((snapshot(sound_store(0, **PRIORITY)), snapshot(sound_store(0, **OTHER_PRIORITY))))
+    def check(both: tuple[Snapshot, Snapshot]) -> None:
+        insist_on_looking(both)
+
+    with mutated(name), pytest.raises((AssertionError, ExceptionGroup)):
+        check()
+
+
+ODD_SCORE: dict[str, Any] = {"q:completed": Zset({"1": 17.0})}
+OTHER_EVENTS: dict[str, Any] = {"q:events": Stream([event("added", jobId="1", name="n")])}
+TWO_STATES = sound_store(0, {"failedReason": "no"}, **{"q:failed": Zset({"1": float(ADDED + 60)})})
+NO_JSON = sound_store(0, {"returnvalue": "no json"})
+NO_RESULT = sound_store(0)
+del NO_RESULT["q:1"]["returnvalue"]
+PAUSED: dict[str, Any] = {"q:wait": ["9"], "q:9": job(), "q:paused": ["2"]}
+PRIORITY: dict[str, Any] = {"q:4": job(priority="3"), "q:prioritized": Zset({"4": 3.0 * 2**32 + 1})}
+OTHER_PRIORITY: dict[str, Any] = {"q:4": job(priority="3"), "q:prioritized": Zset({"4": 3.0 * 2**32 + 2})}
+
+SCALARS = ["1", "1.0", "-0", "01", "1e5", "true", "null", "NaN", '"a"', '"\\n"', '"\\u0041"', '"\\ud800"', "1" * 20]
+NAMES = ['"a"', '"b"', '"a\\/"', '"a/"', '"\\u0061"', "a"]
+VALUES = st.recursive(
+    st.sampled_from(SCALARS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2).map(lambda items: f"[{','.join(items)}]"),
+        st.lists(st.tuples(st.sampled_from(NAMES), inner), max_size=3).map(
+            lambda pairs: "{" + ", ".join(f"{name}:{value}" for name, value in pairs) + "}"
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@st.composite
+def two_spellings(draw: st.DrawFn) -> tuple[str, str]:
+    """Two texts of JSON, or of something like it, with members in another order or changed a little."""
+    members = draw(st.lists(st.tuples(st.sampled_from(NAMES), VALUES), max_size=4))
+    others = draw(st.permutations(members)) if draw(st.booleans()) else [*members[1:], *draw(st.just(members[:1]))]
+    end = draw(st.sampled_from(["}", "} ", "}}", ""]))
+    first, second = ("{" + ",".join(f"{name}:{value}" for name, value in each) for each in (members, others))
+    return first + end, second + draw(st.sampled_from([end, "}"]))
+
+
+def record_of(**fields: str) -> Any:
+    """The digest of a hash with these fields."""
+    pairs = [(as_bytes(name), as_bytes(value)) for name, value in fields.items()]
+    return job_records(texts([b"q"]), texts([b"1"]), maps([pairs]), b"bull")[0]
+
+
+def canonical(rule: Any, field: str, text: str) -> str:
+    one = Snapshot(prefix="p", taken_ms=0, jobs=(Job(queue="q", id="1", fields={field: text}),))
+    return str(rule.apply(one, CanonicalContext()).jobs[0].fields[field])
+
+
+@settings(max_examples=200)
+@given(two_spellings())
+@example(('{"a":1,"a":2}', '{"a":2,"a":1}'))
+@example(('{"a\\/":1,"a/":2}', '{"a/":2,"a\\/":1}'))
+def test_options_with_one_digest_are_the_same_json(spellings: tuple[str, str]) -> None:
+    records = [record_of(opts=text) for text in spellings]
+    is_usual = all(record["flags"] & USUAL for record in records)
+    if is_usual and records[0]["texts"] == records[1]["texts"]:
+        first, second = (canonical(OPTS_PARSED_JSON, "opts", text) for text in spellings)
+        assert first == second
+
+
+def test_options_in_another_order_have_one_digest_and_others_another() -> None:
+    shuffled = '{ "backoff" : {"delay":5,"type":"fixed"},"attempts":3 }'
+    assert (
+        record_of(opts='{"attempts":3,"backoff":{"type":"fixed","delay":5}}')["texts"]
+        == record_of(opts=shuffled)["texts"]
+    )
+    assert len({record_of(opts=text)["texts"] for text in (SHORT, '{"attempts":3}', '{"attempts":"3"}', "[]")}) == 4
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(['"a"', '"b"', "1", "[]", '"\\u00e9"', "x"]), max_size=3))
+def test_stack_traces_with_one_digest_are_as_many_texts(entries: list[str]) -> None:
+    text, other = f"[{','.join(entries)}]", json.dumps(["z"] * len(entries))
+    if record_of(stacktrace=text)["texts"] == record_of(stacktrace=other)["texts"]:
+        assert canonical(STACK_TRACE_TEXT, "stacktrace", text) == canonical(STACK_TRACE_TEXT, "stacktrace", other)
+
+
+@settings(max_examples=200)
+@given(two_spellings())
+def test_what_a_digest_calls_json_is_json(spellings: tuple[str, str]) -> None:
+    usual = {"name": "n", "opts": "{}", "timestamp": str(ADDED), "delay": "0", "priority": "0"}
+    for text in spellings:
+        if record_of(**usual, data=text)["flags"] & GOOD:
+            assert are_json(pa.array([as_bytes(text)], pa.binary()), b"")[0], text
+
+
+def test_a_usual_job_is_good() -> None:
+    assert record_of(**finished_job(ats="1"))["flags"] & GOOD
+    assert not record_of(**finished_job(ats="1", returnvalue="no json"))["flags"] & GOOD
+    assert Counter(
+        bool(record_of(**finished_job(opts=text))["flags"] & USUAL) for text in ("{}", '{"a":"\\u0061"}')
+    ) == {
+        True: 1,
+        False: 1,
+    }
