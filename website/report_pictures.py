@@ -3,7 +3,7 @@
 python -m website.report_pictures PAGES
 
 PAGES is the folder that `website.assembly` has written. The page has a mark where they belong. Without Chromium it
-stays without pictures, unless BULLMQ_CONFORMANCE_REQUIRE names `chromium`, as in CI.
+stays without pictures, unless BULLMQ_SITE_PICTURES says `required`, as in CI.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from conformance.environment.prerequisites import required_names
 from conformance.problems import Problem
 from tests.report.recorded import report_path
 from website.links import COPIES
@@ -27,6 +26,7 @@ from website.site_map import ROOT
 PAGE = "reading-a-report.md"
 MARK = "<!-- pictures of the report: website/report_pictures.py -->"
 CHROMIUM = "chromium"
+REQUIRED = "BULLMQ_SITE_PICTURES"
 TIMEOUT_S = 120.0
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -102,7 +102,7 @@ def main() -> None:
     try:
         if shutil.which(os.environ.get("CHROMIUM", CHROMIUM)):
             illustrate(Path(sys.argv[1]), with_chromium)
-        elif CHROMIUM in required_names(""):
+        elif os.environ.get(REQUIRED) == "required":
             raise NoPictures("there is no chromium, and it is required", hint="install it, or set CHROMIUM to its path")
         else:
             print(f"{PAGE} has no pictures: there is no chromium (CHROMIUM=/path/to/it)", file=sys.stderr)
