@@ -36,6 +36,7 @@ ENOUGH, TOO_FEW = 0, 1
     help="Scenarios that may notice; repeatable.",
 )
 @click.option("--at-least", type=click.FloatRange(0, 100), default=0.0, help="Fail below so many percent killed.")
+@click.option("--surely", is_flag=True, help="Fail only if the whole interval is below: a small sample varies.")
 @click.option("--cases", type=click.IntRange(0), default=150, show_default=True, help="Most per mutant; 0: all.")
 @click.option("--quick", is_flag=True, help="Only the first case of each scenario may notice, and no slow one.")
 @click.option("--slow", is_flag=True, help="Slow cases may notice as well: they play for long what others play once.")
@@ -56,6 +57,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
     keys: tuple[str, ...],
     tiers: tuple[str, ...],
     at_least: float,
+    surely: bool,
     cases: int,
     quick: bool,
     slow: bool,
@@ -97,7 +99,7 @@ def mutants(  # noqa: PLR0917 - click passes every option by name
         outcomes.append(outcome)
     if page is not None:
         write_record(KillMatrixRecord.of(outcomes, _command()), page)
-    return TOO_FEW if any(outcome.rate.percent < at_least for outcome in outcomes) else ENOUGH
+    return TOO_FEW if any(outcome.rate.is_below(at_least, surely=surely) for outcome in outcomes) else ENOUGH
 
 
 def _command() -> str:
