@@ -68,7 +68,7 @@ check: $(READY_WITH_SPARK) ## formatting, lint, types, import arrows, one thing 
 
 # Its seed is the day, so that no scenario is written for its mutants.
 mutants: $(READY) ## 30 clients that nobody broke by hand: the rate must not be surely below 85 %
-	$(BIN)/bullmq-conformance mutants --tier core --sample 30 --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
+	$(BIN)/bullmq-conformance mutants --tier full --sample 30 --seed $$(date +%Y%m%d) --cases 80 --at-least 85 --surely
 
 steady: $(READY) ## the full tier on Node and the reference, with drivers that stand still and on busy cores: nobody is blamed
 	$(BIN)/python -m tests.steady
