@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from conformance.mutants.damage import Damage, Function
@@ -203,50 +204,38 @@ def keeps_what_was_put_off(damage: Damage) -> None:
     damage.around(Job, "moveToDelayed", broken)
 
 
+def _work_with(damage: Damage, change: Callable[[dict[str, Any]], None]) -> None:
+    """A worker works with other options than it was given."""
+
+    def broken(check_options: Function) -> Function:
+        def check_and_change(opts: dict[str, Any]) -> None:
+            check_options(opts)
+            given = dict(opts)
+            change(opts)
+            if opts != given:
+                damage.witness.note()
+
+        return check_and_change
+
+    damage.around(worker_module, "check_options", broken)
+
+
 @mutant("worker.runs-unasked", kills=("liveness.autorun",))
 def runs_unasked(damage: Damage) -> None:
     """A worker runs from the beginning, whatever its options say."""
-
-    def broken(check_options: Function) -> Function:
-        def check_and_run(opts: dict[str, Any]) -> None:
-            check_options(opts)
-            opts["autorun"] = True
-            damage.witness.note()
-
-        return check_and_run
-
-    damage.around(worker_module, "check_options", broken)
+    _work_with(damage, lambda opts: opts.update(autorun=True))
 
 
 @mutant("worker.one-start-too-few", kills=("liveness.started-limit",))
 def one_start_too_few(damage: Damage) -> None:
     """The last start that `maxStartedAttempts` allows is taken for one too many."""
-
-    def broken(check_options: Function) -> Function:
-        def check_and_lower(opts: dict[str, Any]) -> None:
-            check_options(opts)
-            if opts.get("maxStartedAttempts"):
-                opts["maxStartedAttempts"] -= 1
-                damage.witness.note()
-
-        return check_and_lower
-
-    damage.around(worker_module, "check_options", broken)
+    _work_with(damage, lambda opts: opts.update(maxStartedAttempts=(opts.get("maxStartedAttempts") or 1) - 1))
 
 
 @mutant("worker.checks-unasked", kills=("liveness.skips-check",))
 def checks_unasked(damage: Damage) -> None:
     """A worker looks for stalled jobs, whatever its options say."""
-
-    def broken(check_options: Function) -> Function:
-        def check_and_forget(opts: dict[str, Any]) -> None:
-            check_options(opts)
-            opts["skipStalledCheck"] = False
-            damage.witness.note()
-
-        return check_and_forget
-
-    damage.around(worker_module, "check_options", broken)
+    _work_with(damage, lambda opts: opts.update(skipStalledCheck=False))
 
 
 @mutant("client.keeps-connections", kills=("liveness.close-connections",))
