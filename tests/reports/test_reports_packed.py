@@ -73,7 +73,7 @@ def places_of_executors(settings: SparkSettings) -> set[str]:
 
 @pytest.mark.skipif(
     "BULLMQ_SPARK_CLUSTER" not in os.environ,
-    reason="packing an environment for a cluster of its own takes minutes: set BULLMQ_SPARK_CLUSTER=1, and run it alone",
+    reason="packing for a cluster of its own takes minutes: set BULLMQ_SPARK_CLUSTER=1, and run it alone",
 )
 def test_executors_with_nothing_installed_load_and_read(
     archive: Path, bare_machine: dict[str, str], server: RedisInstance, tmp_path: Path
