@@ -113,7 +113,9 @@ def test_a_command_is_found_where_it_was_unpacked(tmp_path: Path, monkeypatch: p
     assert moved.environment == {"MODULES": f"{tmp_path}/cache/npm-1", "LEVEL": "/kitchen"}
 
 
-def test_an_archive_is_for_a_cluster(tmp_path: Path) -> None:
+def test_an_archive_is_for_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # It is refused before any JVM begins; the one of this process belongs to other tests.
+    monkeypatch.setattr("reports.session._end_the_jvm", lambda: None)
     archived: dict[str, Any] = {ARCHIVES: f"{tmp_path}/a.tar.gz#{UNPACKED}"}
     with (
         pytest.raises(UsageProblem, match="for executors of a cluster"),
