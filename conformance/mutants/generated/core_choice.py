@@ -33,7 +33,7 @@ _LONGEST_TEXT = 120
 """Cases whose arguments are longer texts, in characters, are not named in a file that people read."""
 _HEADING = """\
 # Cases of tier full that core plays as well, by scenario. Together with core's own they pass every statement of the
-# scripts, and every line of the reference, that full passes, twice where they can. Written by `make core-cases`.
+# scripts, and every line of the reference, that scenarios of full pass, twice where they can: `make core-cases`.
 
 """
 
