@@ -64,6 +64,31 @@ def test_every_case_that_the_file_names_exists(cases: dict[str, ScenarioCase]) -
     assert missing_names({"waiting/nothing": frozenset({"at-all"})}, cases) == ["waiting/nothing[at-all]"]
 
 
+def test_every_case_that_the_file_names_is_played_in_core(cases: dict[str, ScenarioCase]) -> None:
+    named = [
+        case for case in cases.values() if case_text(case.scenario, case.arguments) in core_cases().get(case.id, ())
+    ]
+    assert named
+    assert {tier_of(case.scenario, case.arguments) for case in named} == {"core"}
+
+
+def test_assignments_that_core_does_not_play_are_not_chosen(cases: dict[str, ScenarioCase]) -> None:
+    """Whatever they alone pass."""
+    of_full = {
+        name: case for name, case in cases.items() if case.scenario.tier == "full" and "assignment" in case.arguments
+    }
+    assert {tier_of(case.scenario, case.arguments) for case in of_full.values()} >= {"full"}
+    reaches = {name: reach(name, line) for line, name in enumerate(of_full)}
+    chosen = chosen_cases(of_full, reaches)
+    texts = {(scenario, text) for scenario, found in chosen.items() for text in found}
+    in_core = {
+        (case.id, case_text(case.scenario, case.arguments))
+        for case in of_full.values()
+        if case.arguments["assignment"].in_core
+    }
+    assert texts == in_core
+
+
 def test_a_case_that_is_named_is_of_core_and_its_siblings_are_not(cases: dict[str, ScenarioCase]) -> None:
     scenario, texts = next((name, texts) for name, texts in core_cases().items() if "" not in texts)
     siblings = [case for case in cases.values() if case.id == scenario]

@@ -20,7 +20,8 @@ import msgspec
 from conformance.mutants.generated.command import MutantOptions, MutantSession
 from conformance.mutants.generated.reach import CaseReach
 from conformance.mutants.matrix import ScenarioCase
-from conformance.participants.marks import CORE_CASES, TIERS, case_text, core_cases, tier_of
+from conformance.participants.marks import ASSIGNMENT, CORE_CASES, TIERS, case_text, core_cases, tier_of
+from conformance.participants.roles import Assignment
 
 Passed = tuple[str, int]
 """A file, and a line or the first byte of a statement in it."""
@@ -81,7 +82,7 @@ def chosen_cases(
     named = kept or {}
     healthy = {name: case for name, case in cases.items() if name in reaches and reaches[name].healthy}
     own = {name for name, case in healthy.items() if _is_of_core(case) or _text_of(case) in named.get(case.id, ())}
-    others = [reaches[name] for name, case in healthy.items() if case.scenario.tier == "full" and _has_a_name(case)]
+    others = [reaches[name] for name, case in healthy.items() if _may_be_chosen(case)]
     found: dict[str, list[str]] = {}
     for reach in choose([reaches[name] for name in own], [each for each in others if each.case not in own]):
         case = healthy[reach.case]
@@ -93,8 +94,14 @@ def _is_of_core(case: ScenarioCase) -> bool:
     return case.scenario.tier != "full" and tier_of(case.scenario, case.arguments) != "full"
 
 
-def _has_a_name(case: ScenarioCase) -> bool:
-    """Whether its arguments can be named in a file: no long text, nothing that is shown by where it lies."""
+def _may_be_chosen(case: ScenarioCase) -> bool:
+    """Whether it is of full, and core could play it: of the assignments of a hand-over, core plays its own only.
+
+    And whether its arguments can be named in a file: no long text, nothing that is shown by where it lies.
+    """
+    assignment = case.arguments.get(ASSIGNMENT)
+    if case.scenario.tier != "full" or (isinstance(assignment, Assignment) and not assignment.in_core):
+        return False
     text = _text_of(case)
     return len(text) <= _LONGEST_TEXT and text.isprintable() and " at 0x" not in text
 
