@@ -92,6 +92,10 @@ for the way of a job from the instant for which it was scheduled to its end. Kno
 |---|---|---|---|
 {rows}
 
+The reference adds its jobs inside Spark's executors, the others behind their drivers, which takes time of the same two
+cores: the rates are those of whole loads as users run them, and no comparison of the clients alone (that is
+`bullmq-conformance bench`).
+
 The load of the machine is what `uptime` showed for one minute before and after; the run itself makes 2 to 3 of it on
 two cores. With more, the rates say nothing about the clients.
 """

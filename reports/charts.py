@@ -12,12 +12,14 @@ from typing import Any
 import matplotlib as mpl
 from markupsafe import Markup
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from reports.comparison import ComparedGroup
 from reports.load.histograms import Latency
 from reports.load.observing import BacklogSample
 from reports.load.rate_search import RateSearch
 from reports.load.result import TimeSlice
+from reports.load.thresholds import parse_threshold
 
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -53,9 +55,19 @@ def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> I
         chart = _Chart(figure.subplots())
         yield chart
         chart.axes.set(**labels)
+        _write_plain_numbers(chart.axes)
         if chart.axes.get_legend_handles_labels()[0]:
             chart.axes.legend(fontsize=9)
         chart.svg = _svg(figure, title)
+
+
+def _write_plain_numbers(axes: Any) -> None:
+    """On a logarithmic axis, write 1, 2 and 5 of each power of ten as people do, and not as powers."""
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log" and not isinstance(axis.get_major_locator(), FixedLocator):
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+            axis.set_minor_formatter(NullFormatter())
 
 
 def rate_chart(slices: Sequence[TimeSlice]) -> Markup:
@@ -175,9 +187,12 @@ def comparison_chart(groups: Sequence[ComparedGroup], measure: str) -> Markup:
 
 
 def search_chart(search: RateSearch, threshold: str) -> Markup:
-    """What was measured for a threshold at each rate that was tried."""
-    labels: dict[str, Any] = {"xlabel": "offered rate (jobs/s)", "ylabel": threshold, "xscale": "log", "yscale": "log"}
-    with _chart(f"{threshold} by rate", **labels) as chart:
+    """What was measured for a threshold at each rate that was tried, and its bound as a line."""
+    wanted = parse_threshold(threshold)
+    measured = f"p{wanted.percentile} (ms)" if wanted.percentile else f"{wanted.measure} (jobs/s)"
+    labels: dict[str, Any] = {"xlabel": "offered rate (jobs/s)", "ylabel": measured, "xscale": "log", "yscale": "log"}
+    with _chart(f"{measured} by offered rate", **labels) as chart:
+        chart.axes.axhline(wanted.bound, color=_COLOURS[1], linestyle="--", linewidth=1, label=threshold)
         for outcome, colour in (("passed", _COLOURS[2]), ("failed", _COLOURS[1]), ("undecided", _COLOURS[5])):
             found = [
                 (trial.rate, value)

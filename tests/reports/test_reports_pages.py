@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from reports.charts import rates
+from reports.charts import rates, search_chart
 from reports.diff.summary import (
     BrokenExample,
     CheckSummary,
@@ -23,7 +24,9 @@ from reports.diff.summary import (
 )
 from reports.load.histograms import Histogram, merged
 from reports.load.observing import BacklogSample
+from reports.load.rate_search import RateSearch, RateTrial
 from reports.load.result import LoadPhase, LoadResult, write_result
+from reports.load.thresholds import Outcome
 from reports.load.workload import Workload
 from reports.rendering import print_diff, write_check_reports, write_diff_reports, write_load_reports
 
@@ -232,3 +235,16 @@ def test_a_load_is_a_suite_that_fails_where_jobs_are_left(
     cases = ET.parse(tmp_path / "junit.xml").findall(".//testcase")  # noqa: S314 - our own file
     assert {case.get("name") for case in cases if case.find("failure") is not None} == failing
     assert len(cases) == (2 if result.workers else 1)
+
+
+def test_a_search_shows_plain_numbers_and_its_bound() -> None:
+    """Powers of ten, as matplotlib writes them on such an axis, nobody reads as milliseconds."""
+    tried: list[tuple[float, float, Outcome]] = [(200.0, 4.0, "passed"), (1600.0, 69.0, "failed")]
+    trials = [
+        RateTrial(rate=rate, achieved=rate, outcome=outcome, measured={"p99<50ms": ms}) for rate, ms, outcome in tried
+    ]
+    chart = search_chart(RateSearch(trials=trials, kept=200.0, missed=1600.0), "p99<50ms")
+    texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", chart))
+    assert {"200", "500", "1,000", "5", "10", "50", "p99 (ms)", "offered rate (jobs/s)"} <= texts
+    assert "p99&lt;50ms" in texts, "the bound is named beside its line"
+    assert "mathdefault" not in chart
