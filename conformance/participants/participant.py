@@ -54,6 +54,11 @@ class Participant(Caller):
         return FlowHandle(self, "", self.open("flow", ""))
 
     @property
+    def on_cluster(self) -> bool:
+        """Whether its Redis is a cluster."""
+        return self._point.address.mode == "cluster"
+
+    @property
     def tap(self) -> ParticipantTap:
         """What stands between this participant and Redis, to disturb it alone.
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+import pytest
+
+from conformance.driver.ops.queue import GetWorkers, GetWorkersCount
 from conformance.participants.expect import equal, holds
 from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import handover, scenario, shared
@@ -115,6 +118,25 @@ def test_everybody_sees_the_events(listener: Participant, worker: Participant, a
     equal(reader.wait_for("progress", job).fields.get("data"), {"percent": 50}, "the progress arrives")
     reader.wait_for("completed", job)
     running.close()
+
+
+@pytest.mark.parametrize("name", ["", "signed"], ids=["unnamed", "named"])
+@handover("interop.workers-seen")
+def test_who_looks_sees_the_other_worker(worker: Participant, reader: Participant, name: str) -> None:
+    """A worker is there for the other client from its start to its end, in its own queue only.
+
+    BullMQ 5 names no connection to a cluster: whoever looks there sees nobody, and must not break.
+    """
+    queue, another = reader.queue(), reader.queue("another")
+    queue.add("work")
+    works = worker.worker("noop", **({"name": name} if name else {}))
+    wait_for_finished(worker, 1)
+    seen = [] if worker.on_cluster else [name]
+    reader.eventually(lambda: queue.call(GetWorkers()).names, lambda names: names == seen, "the worker is seen")
+    equal(queue.call(GetWorkersCount()).count, len(seen), "the worker is counted")
+    equal(another.call(GetWorkers()).names, [], "in another queue nobody works")
+    works.close()
+    reader.eventually(lambda: queue.call(GetWorkers()).names, lambda names: not names, "the worker is gone")
 
 
 @handover("interop.pause", bullmq="<6")

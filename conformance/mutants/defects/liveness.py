@@ -8,9 +8,11 @@ from typing import Any
 
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
+from conformance.protocol.keys import NAMED_WORKER_INFIX
 from conformance.reference_impl.connection.connection import Connection
 from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.jobs.job import Job
+from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.move import FetchReply
 from conformance.reference_impl.workers import worker as worker_module
 from conformance.reference_impl.workers.fetching import JobFetcher
@@ -249,3 +251,25 @@ def keeps_connections(damage: Damage) -> None:
         return stay_open
 
     damage.around(Connection, "close", broken)
+
+
+# Who sees a worker.
+
+
+@mutant("worker.unseen", kills=("interop.workers-seen",))
+def unseen(damage: Damage) -> None:
+    """The connection of a worker has no name, so that nobody's getWorkers lists it."""
+    damage.replace(Worker, "_connection_name", lambda _worker: None)
+
+
+@mutant("worker.sees-itself", kills=("interop.workers-seen",))
+def sees_itself(damage: Damage) -> None:
+    """Only workers without a name are listed: those that a client of this kind starts."""
+
+    def broken(list_workers: Function) -> Function:
+        async def list_unnamed(queue: Queue) -> list[dict[str, str]]:
+            return [each for each in await list_workers(queue) if NAMED_WORKER_INFIX not in each.get("rawname", "")]
+
+        return list_unnamed
+
+    damage.around(Queue, "getWorkers", broken)
