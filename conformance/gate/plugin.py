@@ -46,7 +46,7 @@ from conformance.gate.records import (
     encode,
     redacted,
 )
-from conformance.gate.repeating import Repeater
+from conformance.gate.repeating import Attempted, Repeater
 from conformance.gate.selection import (
     NEEDS_A_CLUSTER,
     area_of,
@@ -108,10 +108,10 @@ class ScenarioRunner:
             pytest.skip(f"not run: {reason}")
         ledger = load_ledger(self.config.oracle_version)
 
-        def attempt() -> tuple[ScenarioRecord, bool]:
+        def attempt() -> Attempted:
             result = run_trial(scenario, arguments, self.bench, ledger, rules_off=self.config.no_rule)
             judged = make_record(request.node, scenario, result, config=self.config, known=self.known, ledger=ledger)
-            return judged, result.frozen
+            return Attempted(record=judged, frozen=result.frozen, doubt=result.doubt)
 
         record = steadied(
             lambda: self.repeater.play(attempt), lambda: self.repeater.play(attempt, alone=True), self.unsteady

@@ -73,6 +73,8 @@ class TrialResult:
     """Requirements of the scenario on which the client could not show anything: the oracle did that in its place."""
     changed: str = ""
     """What the oracle, of a version that nobody prepared, does otherwise than the scenario or a check says."""
+    doubt: str = ""
+    """Why the machine may be behind a finding all the same: it counts only if it comes again whenever it is tried."""
     given_up: str = ""
     """Why the scenario was ended although nothing new is known: an operation that it needs has hung before."""
     timings_ms: dict[str, float] = field(default_factory=dict)
@@ -484,6 +486,8 @@ class _Trial:
                 self.result.findings.append(self.judge.mismatch(failure))
             case OperationFailed() | OperationIndeterminate():
                 self.result.findings.append(self.judge.failed(failure))
+                if isinstance(failure, OperationIndeterminate) and failure.error.code in MAY_BE_THE_MACHINE:
+                    self.result.doubt = str(failure)
             case TimeLimitExceeded():
                 self.result.findings.append(self.judge.not_ended(str(failure)))
             case DriverBroken():
@@ -500,6 +504,10 @@ class _Trial:
             case _:
                 self.result.error = f"the scenario itself broke: {type(failure).__name__}: {failure}"
 
+    def _was_disturbed(self) -> bool:
+        """Whether the kit itself has hurt what lies between the client and Redis."""
+        return any(one.transcript.disturbed for one in self.participants if one.role == "client")
+
     def _is_left_open(self, failure: BaseException) -> bool:
         """Whether the scenario ended in a way that says nothing about the client; the result then has the reason."""
         match failure:
@@ -507,7 +515,7 @@ class _Trial:
                 self.result.unsupported = str(failure)
                 # Everything was done so far, and the kit has left in the middle: such a state is nobody's.
                 self.cut_short = isinstance(failure, OperationUnanswered)
-            case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE:
+            case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE and self._was_disturbed():
                 self.result.inconclusive = str(failure)
             case OperationGivenUp():
                 self.result.given_up = str(failure)

@@ -89,6 +89,8 @@ class Transcript:
         """The call during which the driver broke."""
         self.not_refused: RecordedCall | None = None
         """The call that a scenario wanted to be refused, and that was not."""
+        self.disturbed = False
+        """Whether the kit has hurt its connections or its Redis, so that what it says of them may be true."""
         self._broken_begun_s = 0.0
         self._silent = 0
         self._not_compared = 0
@@ -117,6 +119,11 @@ class Transcript:
         """Record what the kit does itself, unless the scenario is only polling."""
         if not self._silent and not getattr(self._of_thread, "unheard", False):
             self.steps.append(KitAct(words))
+
+    def disturb(self, what: str) -> None:
+        """Record that the kit hurts the connections of the participant."""
+        self.disturbed = True
+        self.act("network", what)
 
     def _remember(self, call: RecordedCall) -> None:
         """A poll is one call, however often it asks."""

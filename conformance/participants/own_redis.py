@@ -132,6 +132,7 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
         stand_in=client.stand_in and client.stand_in.moved(point.address),
     )
     moved.share(client)
+    moved.transcript.disturbed = True
     moved.plays_workers = client.plays_workers
     return moved
 

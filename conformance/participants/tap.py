@@ -219,7 +219,7 @@ class ParticipantTap:
             raise _done_by_the_oracle()
 
     def _note(self, what: str) -> None:
-        self._transcript.act("network", what)
+        self._transcript.disturb(what)
 
     def _is_forgotten(self, command: CommandRecord, since: int) -> bool:
         """Whether the script's text has not gone to this node since then; inside MULTI only EXEC would tell."""

@@ -15,7 +15,7 @@ from conformance.environment.drivers import RestartableDriver
 from conformance.environment.starvation import NOBODY_STARVED, Starvation, StarvationWatch
 from conformance.gate.bench import Bench
 from conformance.gate.records import ScenarioRecord, StepRecord, Verdict
-from conformance.gate.repeating import IN_VAIN, Repeater, explains
+from conformance.gate.repeating import IN_VAIN, MOST_REPEATS, Attempted, Repeater, explains
 from conformance.gate.turnstile import Turnstile
 
 from .gate_builders import finding, record
@@ -25,6 +25,7 @@ from .small_scenarios import COUNTED, COUNTS, MiniatureDrivers, tried
 STARVED = Starvation("the client's driver", 700.0, 600.0)
 FAILS = record({"a.must": "fail", "a.may": "pass"}, finding(), verdict="fail")
 PASSES = record({"a.must": "pass", "a.may": "pass"})
+LOST = "queue.count may or may not have happened (connection-lost)"
 
 
 class Machine:
@@ -44,14 +45,16 @@ class Machine:
 class Play:
     """A scenario that ends so, attempt by attempt, on a machine that lets it run so."""
 
-    def __init__(self, folder: Path, *attempts: tuple[ScenarioRecord, Starvation], frozen: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *attempts: tuple[ScenarioRecord, Starvation], frozen: bool = False, doubt: str = ""
+    ) -> None:
         self.machine = Machine(*(seen for _, seen in attempts))
         self.repeater = Repeater(cast("StarvationWatch", self.machine), Turnstile(folder))
         self._records = iter([ended for ended, _ in attempts])
-        self._frozen = frozen
+        self._frozen, self._doubt = frozen, doubt
 
-    def attempt(self) -> tuple[ScenarioRecord, bool]:
-        return next(self._records), self._frozen
+    def attempt(self) -> Attempted:
+        return Attempted(record=next(self._records), frozen=self._frozen, doubt=self._doubt)
 
     def __call__(self) -> ScenarioRecord:
         return self.repeater.play(self.attempt)
@@ -87,6 +90,28 @@ def test_a_machine_that_starves_three_times_decides_nothing(tmp_path: Path) -> N
     assert played.requirements == {"a.must": "inconclusive", "a.may": "pass"}
     assert (played.findings, played.steps, len(played.repeated)) == ([], [], 3)
     assert str(STARVED) in played.reason
+
+
+def test_what_a_client_says_of_its_connection_counts_if_it_says_so_every_time(tmp_path: Path) -> None:
+    calm = (FAILS, NOBODY_STARVED)
+    played = Play(tmp_path, *[calm] * (MOST_REPEATS + 1), doubt=LOST)()
+    assert (played.verdict, played.findings) == ("fail", FAILS.findings)
+    assert played.repeated == ["a calm machine: fail, the name differs"] * MOST_REPEATS
+
+
+def test_what_it_says_only_once_does_not_count(tmp_path: Path) -> None:
+    played = Play(tmp_path, (FAILS, NOBODY_STARVED), (PASSES, NOBODY_STARVED), doubt=LOST)()
+    assert (played.verdict, len(played.repeated)) == ("pass", 1)
+
+
+def test_what_it_says_on_a_starving_machine_decides_nothing(tmp_path: Path) -> None:
+    assert Play(tmp_path, *[(FAILS, STARVED)] * 3, doubt=LOST)().verdict == "inconclusive"
+
+
+def test_a_client_that_always_says_so_is_not_asked_thrice_for_ever(tmp_path: Path) -> None:
+    calm = (FAILS, NOBODY_STARVED)
+    play = Play(tmp_path, *[calm] * (3 * IN_VAIN + 1), doubt=LOST)
+    assert [len(play().repeated) for _ in range(IN_VAIN + 1)] == [MOST_REPEATS] * IN_VAIN + [0]
 
 
 def test_a_machine_that_never_rests_is_not_asked_for_ever(tmp_path: Path) -> None:
@@ -165,10 +190,10 @@ def test_only_what_the_stop_explains_is_excused(
     stopped_once = child(STANDS_STILL_ONCE.format(mark=str(tmp_path / "stood-still"), then=then).lstrip())
     bench = bench_with(stopped_once)
 
-    def attempt() -> tuple[ScenarioRecord, bool]:
+    def attempt() -> Attempted:
         result = tried(COUNTS, bench)
         ended: Verdict = "fail" if result.findings else "pass"
-        return record({COUNTED: ended}, *result.findings, verdict=ended), result.frozen
+        return Attempted(record=record({COUNTED: ended}, *result.findings, verdict=ended), frozen=result.frozen)
 
     with WatchOfTheClient(bench.processes, lambda: None) as watch:
         played = Repeater(watch, Turnstile(tmp_path)).play(attempt)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from conformance.driver.breakdowns import MOST_HANGS
+from conformance.driver.errors import MAY_BE_THE_MACHINE
 from conformance.driver.ops.queue import CountPending
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate import trial, verdicts
@@ -116,12 +117,37 @@ def test_what_the_client_cannot_do_is_unsupported(
     assert not evidence.reached_end
 
 
-def test_an_open_answer_is_inconclusive(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
-    client = mini(ops={"queue.count": fails("connection-lost", "who knows", status="info")})
+@pytest.mark.parametrize("code", MAY_BE_THE_MACHINE)
+def test_a_connection_that_nobody_touched_is_a_finding_with_a_doubt(
+    code: str, mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    client = mini(ops={"queue.count": fails(code, "who knows", status="info")})
     evidence = tried(COUNTS, bench_of(mini(), client))
+    [found] = evidence.findings
+    assert found.requirement == COUNTED
+    assert "who knows" in evidence.doubt
+    assert (evidence.inconclusive, evidence.reached_end) == ("", False)
+
+
+def test_after_the_kit_has_hurt_the_connection_an_open_answer_is_inconclusive(
+    mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    def test_counts_after_a_cut(client: Participant) -> None:
+        client.transcript.disturb("every connection is cut")
+        client.queue().call(CountPending())
+
+    hurt: Scenario = vars(scenario(COUNTED)(test_counts_after_a_cut))["scenario"]
+    client = mini(ops={"queue.count": fails("connection-lost", "who knows", status="info")})
+    evidence = tried(hurt, bench_of(mini(), client))
     assert evidence.findings == []
     assert "who knows" in evidence.inconclusive
-    assert not evidence.reached_end
+    assert (evidence.doubt, evidence.reached_end) == ("", False)
+
+
+def test_a_definite_failure_leaves_no_doubt(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    client = mini(ops={"queue.count": fails("timeout", "too late")})
+    evidence = tried(COUNTS, bench_of(mini(), client))
+    assert (len(evidence.findings), evidence.doubt) == (1, "")
 
 
 def test_that_nobody_knows_without_any_trouble_is_a_finding(mini: MiniatureDrivers, bench_of: BenchOf) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from redis.exceptions import ConnectionError as RedisConnectionError
+
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.jobs.job import Job
@@ -122,3 +124,17 @@ def complete(damage: Damage) -> None:
         return None
 
     damage.replace(Job, "moveToCompleted", pretend)
+
+
+@mutant("liar.connection", kills=("getters.drain",))
+def connection(damage: Damage) -> None:
+    """Draining is done, and then the client says that its connection was lost: nobody had touched it."""
+
+    def broken(drain: Function) -> Function:
+        async def drain_and_complain(queue: Queue, *args: Any) -> None:
+            await drain(queue, *args)
+            raise RedisConnectionError("the connection is closed")
+
+        return drain_and_complain
+
+    damage.around(Queue, "drain", broken)
