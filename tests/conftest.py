@@ -41,6 +41,9 @@ LONG = (
 """Modules that take longer than others (the longest test first): begun early, and shared between processes."""
 
 _HERE = Path(__file__).parent
+_SCENARIOS = _HERE.parent / "conformance"
+_PLAYERS = 2
+"""So many processes play the scenarios: each has an oracle, a client and a Redis of its own to start and to warm up."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -69,6 +72,9 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a module in one process, which prepares once what its tests share, and begin with what takes longest."""
+    scenarios = [item for item in items if _SCENARIOS in item.path.parents]
+    for number, item in enumerate(scenarios):
+        item.add_marker(pytest.mark.xdist_group(f"scenarios-{number * _PLAYERS // len(scenarios)}"))
     for item in items:
         if _HERE in item.path.parents and _rank(item) == len(LONG) and not _groups(item):
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(_HERE).as_posix()))
@@ -80,7 +86,9 @@ def _groups(item: pytest.Item) -> list[str]:
 
 
 def _rank(item: pytest.Item) -> int:
-    """The place of a test's module in LONG, or behind all of them."""
+    """The place of a test's module in LONG, or behind all of them; scenarios before all, because they mostly wait."""
+    if _SCENARIOS in item.path.parents:
+        return -1
     name = item.path.relative_to(_HERE).as_posix() if _HERE in item.path.parents else ""
     return LONG.index(name) if name in LONG else len(LONG)
 

