@@ -22,6 +22,7 @@ OUTSIDE_OF_DOCS = {
     "CHANGELOG.md": "changelog.md",
     # Beside it there is an index.html.
     "docs/sample-report/README.md": "sample-report/about.md",
+    "docs/sample-rates/README.md": "sample-rates/about.md",
 }
 """Where pages go, by their path in the tree, that do not stand in `docs/` as they do on the site."""
 
