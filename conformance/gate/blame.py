@@ -82,6 +82,10 @@ class Blame:
         """
         return self.operations.row_of(operation_of(call)) if call else self.of_call(None)
 
+    def of_loss(self, op: str) -> str:
+        """The requirement against which it speaks that the client lost its connection, untouched: one, as for breakage."""
+        return self.operations.row_of(op)
+
     def _was_left_by_an_acceptance(self, key: str) -> bool:
         return self.not_refused is not None and next(_changes_at(key, self.calls), None) is self.not_refused
 

@@ -116,6 +116,10 @@ class Judge:
         requirement = self.blame.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
         return self._broken("operation-failed", str(failure), own[-1] if own else None, requirement)
 
+    def lost(self, failure: OperationIndeterminate) -> Finding:
+        """The client lost a connection that nobody had touched, or gave up waiting, in the middle of a call."""
+        return self._broken("operation-failed", str(failure), None, self.blame.of_loss(failure.op))
+
     def driver_broken(self, broken: DriverBroken) -> Finding:
         """The client's driver broke; the operation during which it did so answers for it."""
         call = self.client.transcript.broken_in

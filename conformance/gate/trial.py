@@ -484,10 +484,12 @@ class _Trial:
         match failure:
             case Mismatch():
                 self.result.findings.append(self.judge.mismatch(failure))
+            case OperationIndeterminate() if failure.error.code in MAY_BE_THE_MACHINE:
+                self.result.findings.append(self.judge.lost(failure))
+                self.result.doubt = str(failure)
+                self.cut_short = True  # nobody knows what was done, and perhaps it is still being done
             case OperationFailed() | OperationIndeterminate():
                 self.result.findings.append(self.judge.failed(failure))
-                if isinstance(failure, OperationIndeterminate) and failure.error.code in MAY_BE_THE_MACHINE:
-                    self.result.doubt = str(failure)
             case TimeLimitExceeded():
                 self.result.findings.append(self.judge.not_ended(str(failure)))
             case DriverBroken():

@@ -123,6 +123,14 @@ CASES = {
         failing=frozenset({"pause.moves-wait"}),
         least=1,
     ),
+    "pausing loses the connection": Case(
+        limits=("--lose", "queue.pause"),
+        asked=("--select", "pause"),
+        exit_code=1,
+        sentence="NOT CONFORMANT in this selection",
+        failing=frozenset({"pause.moves-wait"}),
+        least=1,
+    ),
     "completing crashes": Case(
         limits=("--crash", "worker.moveToCompleted"),
         asked=("--select", "eviction", "--select", "metrics"),

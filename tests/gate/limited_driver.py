@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from conformance.driver.serve import DriverServer, Handler, Json, Unsupported
+from conformance.driver.serve import DriverServer, Handler, Json, OpError, Unsupported
 from conformance.reference_impl.driver.main import DEEPEST_JSON, make_server
 from conformance.reference_impl.scripts.runner import official_scripts
 
@@ -48,11 +48,12 @@ def limited(server: DriverServer, limits: argparse.Namespace) -> DriverServer:
 
 
 def _misbehave(server: DriverServer, limits: argparse.Namespace) -> None:
-    """Operations that never come back, come late, or end the process."""
+    """Operations that never come back, come late, end the process, or are said to have lost their connection."""
     changes: dict[str, Callable[[Handler], Handler]] = {
         "hang": lambda _: _hang,
         "slow": lambda handler: _late(handler, limits.slow_ms / 1000),
         "crash": lambda _: _crash,
+        "lose": lambda _: _lose,
     }
     for limit, change in changes.items():
         for name in getattr(limits, limit):
@@ -94,6 +95,10 @@ def _late(handler: Handler, seconds: float) -> Handler:
 async def _crash(_handle: str | None, _args: Json) -> Json:
     print("panic: limited driver was asked to crash\n\tat limited.go:17", file=sys.stderr, flush=True)
     os._exit(42)
+
+
+async def _lose(_handle: str | None, _args: Json) -> Json:
+    raise OpError("connection-lost", "the connection is closed", status="info")
 
 
 # Ids.
@@ -204,6 +209,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--slow", type=_words, default=[], help="operations that take --slow-ms more")
     options.add_argument("--slow-ms", type=int, default=500, help="how much more (ms)")
     options.add_argument("--crash", type=_words, default=[], help="operations that end the process")
+    options.add_argument("--lose", type=_words, default=[], help="operations that lose their connection")
     return options
 
 
