@@ -83,7 +83,7 @@ class Blame:
         return self.operations.row_of(operation_of(call)) if call else self.of_call(None)
 
     def of_loss(self, op: str) -> str:
-        """The requirement against which it speaks that the client lost its connection, untouched: one, as for breakage."""
+        """The requirement against which it speaks that an untouched connection was lost: one, as for a breakage."""
         return self.operations.row_of(op)
 
     def _was_left_by_an_acceptance(self, key: str) -> bool:
