@@ -26,6 +26,7 @@ from reports import packed
 from reports.load.result import LoadResult
 from reports.options import ARCHIVES, UNPACKED
 from reports.session import SparkSettings, spark_session
+from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_manifest
 from reports.standalone import standalone_cluster
 from tests.reports.conftest import FEW_ROWS
@@ -103,7 +104,7 @@ def play(folder: Path) -> BareLoad:
         places = _places_of_executors(session)
         _load(session, server.url, folder / "out")
     result = msgspec.json.decode((folder / "out" / "load.json").read_bytes(), type=LoadResult)
-    manifest = read_manifest(folder / "out" / "snapshot")
+    manifest = read_manifest(folder_at(folder / "out" / "snapshot"))
     return BareLoad(places=places, added=result.produced.jobs, kept=manifest.jobs, digests=manifest.digests)
 
 
