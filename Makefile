@@ -120,7 +120,7 @@ ten-minutes: $(READY) ## follow "In ten minutes" of docs/ci.md in bare Debian co
 
 lock: ## write the lists of requirements anew (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --no-annotate --group dev pyproject.toml -o requirements.lock
-	uv pip compile --quiet --universal --generate-hashes --no-annotate --extra spark -c requirements.lock pyproject.toml -o requirements-spark.lock
+	uv pip compile --quiet --universal --generate-hashes --no-annotate --extra spark --group spark -c requirements.lock pyproject.toml -o requirements-spark.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate website/requirements.in -o requirements-site.lock
 
 clean:

@@ -17,7 +17,6 @@ import tempfile
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
@@ -35,6 +34,7 @@ from reports.load.producing import produce
 from reports.load.target import LoadTarget, forget_progress
 from reports.load.workload import Workload, jobs_of
 from reports.session import SparkSettings, spark_session
+from reports.snapshot.folders import Folder, folder_at
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, save
 
@@ -93,7 +93,7 @@ def measure_load(spark: SparkSession, session: Session, jobs: int) -> tuple[floa
 def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
     """Fill two queues, read both, compare them. Raises EnvironmentProblem where the diff is wrong."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder = folder_at(name)
         left, first_s = _kept(spark, session, jobs, folder / "left")
         right, second_s = _kept(spark, session, jobs, folder / "right", with_changes=True)
         began = time.perf_counter()
@@ -107,7 +107,7 @@ def measure_diff(spark: SparkSession, session: Session, jobs: int) -> Measured:
 
 
 def _kept(
-    spark: SparkSession, session: Session, jobs: int, folder: Path, *, with_changes: bool = False
+    spark: SparkSession, session: Session, jobs: int, folder: Folder, *, with_changes: bool = False
 ) -> tuple[StoredSnapshot, float]:
     """Fill a queue, read it, and remove it: only one side at a time needs memory. Seconds are those of the reading."""
     with session.place() as place:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from conformance.environment.prepare import announce
 from conformance.problems import UsageProblem
+from reports.snapshot.folders import Folder, folder_at, is_elsewhere
 from reports.snapshot.format import read_manifest
 from reports.snapshot.plan import RedisSource, keys_of
 from reports.snapshot.rdb.replication import fetch_rdb
@@ -36,6 +37,8 @@ class NamedStore:
     def source(self) -> RedisSource | RdbSource | None:
         """A store by its URL, or an RDB file, with the prefix after `#`; None where it is a folder."""
         place, _, prefix = self.text.partition("#")
+        if is_elsewhere(self.text):
+            return None
         if "://" in self.text:
             return RedisSource(redis=place, prefix=prefix or "bull", queue=self.queue)
         if Path(place).is_file():
@@ -54,12 +57,12 @@ class NamedStore:
         """
         source = self.source
         if source is None:
-            return sum(read_manifest(Path(self.text)).rows.values())
+            return sum(read_manifest(folder_at(self.text)).rows.values())
         if isinstance(source, RedisSource):
             return ROWS_OF_A_KEY * keys_of(source.address)
         return sum(file.stat().st_size for file in source.files) // BYTES_OF_A_ROW
 
-    def read(self, folder: Path, scratch: Path) -> Path | None:
+    def read(self, folder: Folder, scratch: Path) -> Folder | None:
         """Read it as far as that needs no Spark; returns where it then lies as a snapshot, None: Spark has to read it.
 
         `folder`: where it is kept unless it is a snapshot already. `scratch`: an empty folder for an RDB file.
@@ -71,11 +74,11 @@ class NamedStore:
                 return None
             source = replicated(source, scratch)
         if source is None:
-            return Path(self.text)
+            return folder_at(self.text)
         save_rdb(source, folder)
         return folder
 
-    def opened(self, session: SparkSession, folder: Path, read: Path | None) -> StoredSnapshot:
+    def opened(self, session: SparkSession, folder: Folder, read: Folder | None) -> StoredSnapshot:
         """The store ready to be compared, where `read` is what `read` returned. Raises Problems."""
         if read is not None:
             return open_stored(session, read)
@@ -99,12 +102,12 @@ def named_stores(*texts: str, queue: str = "", replicate: bool = False) -> tuple
     return stores
 
 
-def begin_reading(store: NamedStore, folder: Path, scratch: Path) -> Future[Path | None]:
+def begin_reading(store: NamedStore, folder: Folder, scratch: Path) -> Future[Folder | None]:
     """`store.read`, beside what comes next: Spark takes as long to start as a server to hand out its file.
 
     Nobody waits for its thread: where the command is interrupted, that ends with the process.
     """
-    reading: Future[Path | None] = Future()
+    reading: Future[Folder | None] = Future()
 
     def read() -> None:
         try:

@@ -44,7 +44,11 @@ _PLACES = "places.json"
 _OF_SPARK = frozenset({"pyspark", "py4j"})
 """Packages that every executor of Spark has."""
 
+_OF_THE_COMMAND = frozenset({"matplotlib", "nodejs-bin"})
+"""Packages that only the command uses, with all that they alone need: it draws reports. Node is packed by itself."""
+
 _NOT_NEEDED = frozenset({"__pycache__", "site-packages", "test", "idlelib", "tkinter", "lib2to3", "ensurepip"})
+_NOT_NEEDED_OF_PACKAGES = frozenset({"tests", "include"})
 
 _START = """#!/bin/sh
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -55,8 +59,12 @@ exec "$here/python/bin/python" "$@"
 """
 
 
-def pack(out: Path) -> None:
-    """Write the archive. Raises Problems where Node or bullmq cannot be had, OSError where the disk is full."""
+def pack(out: Path, *, level: int = 1) -> None:
+    """Write the archive, which must be called `.tar.gz`: of a plain `.tar` Spark forgets what may be executed.
+
+    `level`: how thoroughly it is compressed; 0, not at all, where it stays on one machine. Raises Problems where Node
+    or bullmq cannot be had, OSError where the disk is full.
+    """
     node = find_node()
     places = {
         str(node.path): "node/bin/node",
@@ -64,7 +72,7 @@ def pack(out: Path) -> None:
         str(cache_folder()): "cache",
         str(_ROOT): "kit",
     }
-    with tarfile.open(out, "w:gz", compresslevel=1) as archive:
+    with tarfile.open(out, "w:gz", compresslevel=level) as archive:
         for path, place in (*_files(), (bundled_node() or node.path, "node/bin/node")):
             archive.add(path.resolve(), place, recursive=False)
         start = _START.format(packed=PACKED_VARIABLE, cache=CACHE_VARIABLE)
@@ -100,18 +108,19 @@ def _below(folder: Path, place: str) -> Iterator[tuple[Path, str]]:
 def _of_distribution(found: Distribution) -> Iterator[tuple[Path, str]]:
     for file in found.files or ():
         path = Path(str(found.locate_file(file)))
-        if ".." not in file.parts and path.is_file() and path.suffix != ".pyc":
+        is_needed = path.suffix != ".pyc" and not _NOT_NEEDED_OF_PACKAGES.intersection(file.parts[:-1])
+        if ".." not in file.parts and is_needed and path.is_file():
             yield path, f"packages/{file}"
 
 
 def _distributions() -> list[Distribution]:
-    """What the kit stands on with its extra `spark`, but Spark itself and Node, which is packed by itself."""
+    """What the kit stands on with its extra `spark`, but Spark itself and what only the command uses."""
     found: dict[str, Distribution] = {}
     waiting = ["bullmq-conformance[spark]"]
     while waiting:
         wanted = Requirement(waiting.pop())
         name = wanted.name.lower().replace("_", "-")
-        if name in {*found, *_OF_SPARK, "nodejs-bin"}:
+        if name in {*found, *_OF_SPARK, *_OF_THE_COMMAND}:
             continue
         try:
             found[name] = distribution(name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from pathlib import Path
 
 from conformance import interruption
 from conformance.problems import Problem
@@ -17,6 +16,7 @@ from reports.diff.asked import SnapshotComparison
 from reports.diff.plan import compare_snapshots
 from reports.diff.summary import summarise
 from reports.session import SparkSettings, class_path_of, jvm_options, size_queries, spark_session
+from reports.snapshot.folders import folder_at
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import save
 
@@ -47,7 +47,7 @@ def _compare_two_small_stores(options: list[str]) -> str:
         open_server(None, announce=print) as server,
         spark_session(settings) as session,
     ):
-        folder, sides = Path(named), []
+        folder, sides = folder_at(named), []
         for side in ("expected", "actual"):
             _fill(server, side)
             sides.append(save(session, RedisSource(redis=server.url, prefix=PREFIX), folder / side))

@@ -222,6 +222,8 @@ def _properties(settings: SparkSettings) -> dict[str, str]:
         # The tables of one snapshot are written in one pass, without a sort by table.
         "spark.sql.maxConcurrentOutputFileWriters": "24",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+        # A snapshot that executors read is read without the tables that nobody asks for (`reports.snapshot.elsewhere`).
+        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.parquet.compression.codec": "zstd",
         **_FOR_MANY_ROWS,
         "spark.sql.adaptive.enabled": "true",

@@ -70,6 +70,11 @@ _CAUSES: tuple[tuple[str, str, str], ...] = (
     ("PATH_NOT_FOUND", "a folder of the snapshot is missing", "take the snapshot again"),
     ("CANNOT_READ_FILE_FOOTER", "a Parquet file is damaged", "take the snapshot again"),
     ("FAILED_READ_FILE", "a file of the snapshot cannot be read", "take the snapshot again"),
+    (
+        "AWS Error",
+        "S3 refused an executor, or is out of its reach",
+        "has it the variables or the role that it needs?",
+    ),
 )
 """What Spark's message holds, what that means, and what to do."""
 

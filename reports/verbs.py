@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,8 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment, EnvironmentOptions, announce, client_under_test, prepare
 from conformance.observe.canonical import ALL_RULES, without
-from conformance.out_folder import prove_writable
-from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.problems import UsageProblem
 from reports.comparison import Grouping, compare_runs
 from reports.diff.asked import SnapshotComparison
 from reports.diff.checking import broken_in
@@ -33,7 +31,7 @@ from reports.diff.summary import DiffSummary, summarise, summarise_checks, summa
 from reports.history import check_jobs, header_of, result_of
 from reports.load.rate_search import RateTrial, said_of_search, search_rate, trial_of
 from reports.load.result import LoadResult
-from reports.load.run import LoadPlan, OnProgress, WorkerGroup, run_load
+from reports.load.run import SNAPSHOT, LoadPlan, OnProgress, WorkerGroup, run_load
 from reports.load.target import KEEP_ALL_EVENTS, LoadTarget, remove_load
 from reports.load.thresholds import Judged, Threshold, judge_threshold, parse_threshold, said_of
 from reports.load.workload import Workload, checked_workload, read_workload
@@ -50,7 +48,9 @@ from reports.rendering import (
     write_load_reports,
     write_search_reports,
 )
+from reports.report_folder import ReportFolder, make_folder, passing_folder, report_folder
 from reports.session import SparkSettings, size_queries, spark_session
+from reports.snapshot.folders import Folder, explained_folder, prove_room
 from reports.snapshot.format import KeptSnapshot, SnapshotManifest, open_kept, read_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rdb.saving import RdbSource, save_rdb
@@ -82,7 +82,7 @@ class LoadOptions:
     prefix: str
     events: int | None
     resume: bool
-    out: Path
+    out: Folder
     command: str
     thresholds: tuple[str, ...] = ()
     find_rate: str = ""
@@ -113,8 +113,6 @@ def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> int:
         producer = None if producer_name == "reference" else launch(producer_name)
         if options.packages and not producer and all(group.client.name == "reference" for group in workers):
             raise UsageProblem("--with is for clients other than the reference", hint="--worker python-official")
-        # After the names are known to be right: a mistake leaves no folder behind.
-        make_folder(options.out)
         prefix = options.prefix or server.fresh_prefix().strip("{}")
         if server.mode == "cluster" and "{" not in prefix:
             workload = msgspec.structs.replace(workload, tagged=True)
@@ -128,22 +126,43 @@ def load_queues(options: LoadOptions, spark: Mapping[str, Any]) -> int:
             partitions=min(options.partitions, workload.jobs),
             resume=options.resume,
         )
-        plan = LoadPlan(target=target, workers=workers, out=options.out, command=options.command)
         settings = settings_of(spark).with_threads(target.partitions)
-        with spark_session(settings) as session:
+        # After the names are known to be right: a mistake leaves no folder behind.
+        with report_folder(options.out) as reports, spark_session(settings) as session:
+            planned = _PlannedLoad(target, workers, options.command)
             if options.find_rate:
-                return _find_rate(session, plan, thresholds, options)
-            result = _one_load(session, plan)
+                return _find_rate(session, planned, thresholds, options, reports)
+            result = _one_load(session, planned, reports)
     return _exit_code([judge_threshold(threshold, result) for threshold in thresholds])
 
 
-def _one_load(session: SparkSession, plan: LoadPlan) -> LoadResult:
+@dataclass(frozen=True)
+class _PlannedLoad:
+    """What to do, wherever its results go."""
+
+    target: LoadTarget
+    workers: Sequence[WorkerGroup]
+    command: str
+
+    def into(self, reports: ReportFolder) -> LoadPlan:
+        """The same with a folder."""
+        return LoadPlan(
+            target=self.target,
+            workers=self.workers,
+            out=reports.local,
+            kept=reports.out / SNAPSHOT,
+            command=self.command,
+        )
+
+
+def _one_load(session: SparkSession, planned: _PlannedLoad, reports: ReportFolder) -> LoadResult:
     """Carry out a load and write its reports."""
+    plan = planned.into(reports)
     with _progress(plan.target.workload) as on_progress:
         result = run_load(session, plan, announce=announce, on_progress=on_progress)
     _say_what_came_of(result)
-    for path in write_load_reports(plan.out, result):
-        announce(str(path))
+    for address in reports.addresses_of(write_load_reports(reports.local, result)):
+        announce(address)
     return result
 
 
@@ -155,12 +174,18 @@ def _exit_code(judged: Sequence[Judged]) -> int:
     return 1 if "failed" in outcomes else 4 if "undecided" in outcomes else 0
 
 
-def _find_rate(session: SparkSession, plan: LoadPlan, thresholds: Sequence[Threshold], options: LoadOptions) -> int:
+def _find_rate(
+    session: SparkSession,
+    planned: _PlannedLoad,
+    thresholds: Sequence[Threshold],
+    options: LoadOptions,
+    reports: ReportFolder,
+) -> int:
     """Load at one rate after the other, each on queues of its own; returns 1 where no rate keeps the thresholds."""
 
     def try_rate(rate: float) -> RateTrial:
         run = f"rate-{rate:.0f}"
-        target, workload = plan.target, plan.target.workload
+        target, workload = planned.target, planned.target.workload
         jobs = max(1, round(rate * options.trial_s))
         tried = replace(
             target,
@@ -168,19 +193,18 @@ def _find_rate(session: SparkSession, plan: LoadPlan, thresholds: Sequence[Thres
             workload=msgspec.structs.replace(workload, rate=rate, jobs=jobs),
             partitions=min(target.partitions, jobs),
         )
-        make_folder(plan.out / run)
-        result = _one_load(session, replace(plan, target=tried, out=plan.out / run))
+        result = _one_load(session, replace(planned, target=tried), reports.below(run))
         remove_load(tried)
         trial = trial_of(rate, run, result, [judge_threshold(threshold, result) for threshold in thresholds])
         announce(f"{trial.outcome} at {trial.rate:.0f} jobs/s offered, {trial.achieved:.0f} achieved")
         return trial
 
-    search = search_rate(try_rate, plan.target.workload.rate or FIRST_RATE)
-    workers = ", ".join(group.client.name for group in plan.workers) or "nobody"
-    label = f"{plan.target.producer.name if plan.target.producer else 'reference'} → {workers}"
+    search = search_rate(try_rate, planned.target.workload.rate or FIRST_RATE)
+    workers = ", ".join(group.client.name for group in planned.workers) or "nobody"
+    label = f"{planned.target.producer.name if planned.target.producer else 'reference'} → {workers}"
     announce(said_of_search(search))
-    for path in write_search_reports(plan.out, search, label, options.command):
-        announce(str(path))
+    for address in reports.addresses_of(write_search_reports(reports.local, search, label, options.command)):
+        announce(address)
     return 0 if search.kept else 1
 
 
@@ -233,15 +257,6 @@ def settings_of(spark: Mapping[str, Any], rows: int | None = None) -> SparkSetti
     return SparkSettings(master=spark["master"], memory=spark["memory"], properties=dict(spark["conf"]), rows=rows)
 
 
-def make_folder(out: Path) -> None:
-    """Make the folder for results. Raises UsageProblem where that is impossible, EnvironmentProblem on a full disk."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageProblem(f"--out {out}: {error.strerror}", hint="choose another folder") from error
-    prove_writable(out)
-
-
 @contextmanager
 def _progress(workload: Workload) -> Iterator[OnProgress]:
     """A bar of finished jobs; only where somebody looks."""
@@ -255,32 +270,32 @@ def _progress(workload: Workload) -> Iterator[OnProgress]:
         yield advance
 
 
-def take_snapshot(source: RedisSource, out: Path, *, spark: Mapping[str, Any]) -> SnapshotManifest:
+def take_snapshot(source: RedisSource, out: Folder, *, spark: Mapping[str, Any]) -> SnapshotManifest:
     """Read a store and keep it. Raises Problems."""
     source.address  # noqa: B018 - complain before Spark is started
-    prove_writable(out)
+    prove_room(out)
     with spark_session(settings_of(spark)) as session:
         return save(session, source, out, announce=announce).manifest
 
 
-def take_snapshot_by_replication(source: RedisSource, out: Path) -> SnapshotManifest:
+def take_snapshot_by_replication(source: RedisSource, out: Folder) -> SnapshotManifest:
     """Have a store hand out its RDB files, and keep what stands in them. Raises Problems."""
     source.address  # noqa: B018 - complain about it first
-    prove_writable(out)
+    prove_room(out)
     with tempfile.TemporaryDirectory(prefix="bullmq-conformance-") as folder:
         return save_rdb(replicated(source, Path(folder)), out)
 
 
-def snapshot_of_files(source: RdbSource, out: Path) -> SnapshotManifest:
+def snapshot_of_files(source: RdbSource, out: Folder) -> SnapshotManifest:
     """Keep what stands in RDB files. Raises Problems."""
-    prove_writable(out)
+    prove_room(out)
     return save_rdb(source, out)
 
 
 def compare_stores(
     expected: str,
     actual: str,
-    out: Path | None,
+    out: Folder | None,
     *,
     queue: str,
     job: str,
@@ -294,11 +309,9 @@ def compare_stores(
     without(ALL_RULES, *switched_off)
     sides = named_stores(expected, actual, queue=queue, replicate=replicate)
     settings = settings_of(spark, rows=sum(side.rows_about() for side in sides))
-    if out is not None:
-        make_folder(out)
     asked = {"switched_off": tuple(switched_off), "queue": queue, "job": job}
-    with _folder(out) as folder, _readings(sides, ("expected", "actual"), folder) as readings:
-        summary = None
+    with _folder(out) as reports, _readings(sides, ("expected", "actual"), reports.out) as readings:
+        folder, summary = reports.out, None
         if settings.is_here and not any(side.needs_spark for side in sides):
             kept = [open_kept(reading.kept()) for reading in readings]
             summary = _compared_nearby(_comparison(kept, folder, asked))
@@ -307,59 +320,53 @@ def compare_stores(
                 wanted = _comparison([reading.stored(session) for reading in readings], folder, asked)
                 summary = _compared_nearby(wanted) if settings.is_here else None
                 summary = summary or _compared(session, wanted)
-    print_diff(summary, Console())
-    if out is not None:
-        for path in write_diff_reports(out, summary):
-            announce(str(path))
+        print_diff(summary, Console())
+        if out is not None:
+            for address in reports.addresses_of(write_diff_reports(reports.local, summary)):
+                announce(address)
     return 1 if summary.total else 0
 
 
-def check_store(snapshot: str, out: Path | None, *, queue: str, spark: Mapping[str, Any]) -> int:
+def check_store(snapshot: str, out: Folder | None, *, queue: str, spark: Mapping[str, Any]) -> int:
     """Check one store by itself, print the outcome, write reports; returns the exit code. Raises Problems."""
     stores = named_stores(snapshot, queue=queue)
     settings = settings_of(spark, rows=stores[0].rows_about())
-    if out is not None:
-        make_folder(out)
-    with (
-        _folder(out) as folder,
-        _readings(stores, ("snapshot",), folder) as readings,
-        spark_session(settings) as session,
-    ):
-        stored = readings[0].stored(session)
-        found = broken_in(session, stored)
-        summary = summarise_checks(stored, found.where(sql.col("queue") == queue) if queue else found)
-    print_checks(summary, Console())
-    for path in write_check_reports(out, summary) if out is not None else ():
-        announce(str(path))
+    with _folder(out) as reports:
+        with _readings(stores, ("snapshot",), reports.out) as readings, spark_session(settings) as session:
+            stored = readings[0].stored(session)
+            found = broken_in(session, stored)
+            summary = summarise_checks(stored, found.where(sql.col("queue") == queue) if queue else found)
+        print_checks(summary, Console())
+        written = write_check_reports(reports.local, summary) if out is not None else ()
+        for address in reports.addresses_of(written):
+            announce(address)
     return 1 if summary.total else 0
 
 
-def check_recorded(history: Path, snapshot: Path | None, out: Path | None, *, spark: Mapping[str, Any]) -> int:
+def check_recorded(history: Path, snapshot: Folder | None, out: Folder | None, *, spark: Mapping[str, Any]) -> int:
     """Check a history job by job, print the outcome, write reports; returns the exit code. Raises Problems."""
     header_of(history)
     if snapshot is not None:
         read_manifest(snapshot)
-    if out is not None:
-        make_folder(out)
-    with spark_session(settings_of(spark)) as session:
-        stored = None if snapshot is None else open_stored(session, snapshot)
-        result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
-    print_history(result, Console())
-    for path in write_history_reports(out, result) if out is not None else ():
-        announce(str(path))
+    with _folder(out) as reports:
+        with spark_session(settings_of(spark)) as session:
+            stored = None if snapshot is None else open_stored(session, snapshot)
+            result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
+        print_history(result, Console())
+        written = write_history_reports(reports.local, result) if out is not None else ()
+        for address in reports.addresses_of(written):
+            announce(address)
     return 1 if result.total else 0
 
 
-def _comparison(sides: Sequence[_Kept], folder: Path, asked: Mapping[str, Any]) -> SnapshotComparison[_Kept]:
+def _comparison(sides: Sequence[_Kept], folder: Folder, asked: Mapping[str, Any]) -> SnapshotComparison[_Kept]:
     return SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder / "differences", **asked)
 
 
 def _compared_nearby(wanted: SnapshotComparison[KeptSnapshot]) -> DiffSummary | None:
     """The outcome where Spark is not needed for it, None where it is. Raises EnvironmentProblem on a full disk."""
-    try:
+    with explained_folder(wanted.folder, *wanted.folders):
         compared = compare_nearby(wanted)
-    except OSError as error:
-        raise EnvironmentProblem(f"{wanted.folder} cannot be written: {error}", hint="is the disk full?") from error
     return None if compared is None else summarise_nearby(wanted, compared)
 
 
@@ -382,7 +389,7 @@ def _show_job(stored: StoredSnapshot, queue: str, job: str) -> None:
 
 
 @contextmanager
-def _readings(stores: Sequence[NamedStore], names: Sequence[str], folder: Path) -> Iterator[list[_Reading]]:
+def _readings(stores: Sequence[NamedStore], names: Sequence[str], folder: Folder) -> Iterator[list[_Reading]]:
     """The stores, each of which is read once and kept below the folder under its name."""
     with tempfile.TemporaryDirectory(prefix="bullmq-conformance-", ignore_cleanup_errors=True) as scratch:
         readings = []
@@ -398,10 +405,10 @@ class _Reading:
     """A store that is being read, as far as that needs no Spark (`begun`)."""
 
     store: NamedStore
-    folder: Path
-    begun: Future[Path | None]
+    folder: Folder
+    begun: Future[Folder | None]
 
-    def kept(self) -> Path:
+    def kept(self) -> Folder:
         """Where it lies as a snapshot. Raises Problems."""
         kept = self.begun.result()
         assert kept is not None, "Spark has to read it"
@@ -412,14 +419,6 @@ class _Reading:
         return self.store.opened(session, self.folder, self.begun.result())
 
 
-@contextmanager
-def _folder(out: Path | None) -> Iterator[Path]:
-    """Where differences are kept: the user's folder, or one for the time being."""
-    if out is not None:
-        yield out
-        return
-    folder = Path(tempfile.mkdtemp(prefix="bullmq-conformance-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _folder(out: Folder | None) -> AbstractContextManager[ReportFolder]:
+    """Where differences and reports are kept: the user's folder, or one for the time being."""
+    return passing_folder() if out is None else report_folder(out)

@@ -37,7 +37,7 @@ _THRESHOLD = "What must hold, as in 'p99<50ms', 'scheduled-to-added:p99.9<1s' or
 @click.option("--threshold", "thresholds", multiple=True, metavar="BOUND", help=_THRESHOLD)
 @click.option("--find-rate", metavar="BOUND", default="", help="Find the highest rate that keeps this threshold.")
 @click.option("--trial", type=Duration(positive=True), default="10s", help="Length of each load of --find-rate.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the snapshot and the reports.")
+@click.option("--out", required=True, help="Folder for the snapshot and the reports: a path, s3://…, hdfs://….")
 @spark_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def load(  # noqa: PLR0917 - click passes options by name
@@ -58,7 +58,7 @@ def load(  # noqa: PLR0917 - click passes options by name
     thresholds: tuple[str, ...],
     find_rate: str,
     trial: float,
-    out: Path,
+    out: str,
     master: str,
     memory: str,
     conf: tuple[str, ...],
@@ -70,7 +70,8 @@ def load(  # noqa: PLR0917 - click passes options by name
     Exit code 1: a threshold is missed; 4: it cannot be decided.
     """
     require_spark()
-    from reports.verbs import LoadOptions, load_queues  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
+    from reports.verbs import LoadOptions, load_queues  # noqa: PLC0415
 
     changes = {"jobs": jobs, "seed": seed, "queues": queues, "rate": rate}
     options = LoadOptions(
@@ -89,7 +90,7 @@ def load(  # noqa: PLR0917 - click passes options by name
         find_rate=find_rate,
         trial_s=trial / 1000,
         driver=command,
-        out=out,
+        out=folder_at(out),
         command=" ".join(["bullmq-conformance", *sys.argv[1:]]),
     )
     return load_queues(options, {"master": master, "memory": memory, "conf": properties(conf)})
@@ -102,7 +103,7 @@ def load(  # noqa: PLR0917 - click passes options by name
 @click.option("--database", type=click.IntRange(0), default=0, help="Number of the database in --rdb.")
 @click.option("--prefix", default="bull", show_default=True, help="Key prefix of the queues.")
 @click.option("--queue", default="", help="Only this queue; default: all under the prefix.")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for the Parquet files.")
+@click.option("--out", required=True, help="Folder for the Parquet files: a path, s3://…, hdfs://….")
 @spark_options
 def snapshot(  # noqa: PLR0917 - click passes options by name
     redis: str,
@@ -111,7 +112,7 @@ def snapshot(  # noqa: PLR0917 - click passes options by name
     database: int,
     prefix: str,
     queue: str,
-    out: Path,
+    out: str,
     master: str,
     memory: str,
     conf: tuple[str, ...],
@@ -124,18 +125,20 @@ def snapshot(  # noqa: PLR0917 - click passes options by name
     if database and not rdb:
         raise UsageProblem("--database is for --rdb", hint="write it into the URL: redis://127.0.0.1:6379/2")
     require_spark()
-    from reports.snapshot.plan import RedisSource  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.plan import RedisSource  # noqa: PLC0415
     from reports.snapshot.rdb.saving import RdbSource  # noqa: PLC0415
     from reports.verbs import snapshot_of_files, take_snapshot, take_snapshot_by_replication  # noqa: PLC0415
 
+    folder = folder_at(out)
     live = RedisSource(redis=redis, prefix=prefix, queue=queue)
     if rdb:
         files = RdbSource(files=[Path(file) for file in rdb], prefix=prefix, queue=queue, database=database)
-        manifest = snapshot_of_files(files, out)
+        manifest = snapshot_of_files(files, folder)
     elif replicate:
-        manifest = take_snapshot_by_replication(live, out)
+        manifest = take_snapshot_by_replication(live, folder)
     else:
-        manifest = take_snapshot(live, out, spark={"master": master, "memory": memory, "conf": properties(conf)})
+        manifest = take_snapshot(live, folder, spark={"master": master, "memory": memory, "conf": properties(conf)})
     announce(f"{manifest.jobs} jobs, {sum(manifest.rows.values())} rows in {out}")
 
 
@@ -146,7 +149,7 @@ def snapshot(  # noqa: PLR0917 - click passes options by name
 @click.option("--replicate", is_flag=True, help="Take the RDB file that a Redis gives to a new replica: one instant.")
 @click.option("--job", default="", help="Only this job: shows all that both sides have of it.")
 @click.option("--no-rule", multiple=True, help="Canonical rule to switch off (`list --rules` names them); repeatable.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for differences and reports.")
+@click.option("--out", default=None, help="Folder for differences and reports: a path, s3://…, hdfs://….")
 @spark_options
 def diff(  # noqa: PLR0917 - click passes options by name
     expected: str,
@@ -155,7 +158,7 @@ def diff(  # noqa: PLR0917 - click passes options by name
     replicate: bool,
     job: str,
     no_rule: tuple[str, ...],
-    out: Path | None,
+    out: str | None,
     master: str,
     memory: str,
     conf: tuple[str, ...],
@@ -165,44 +168,54 @@ def diff(  # noqa: PLR0917 - click passes options by name
     Exit code 1: they differ.
     """
     require_spark()
-    from reports.verbs import compare_stores  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
+    from reports.verbs import compare_stores  # noqa: PLC0415
 
     spark = {"master": master, "memory": memory, "conf": properties(conf)}
     return compare_stores(
-        expected, actual, out, queue=queue, job=job, replicate=replicate, switched_off=no_rule, spark=spark
+        expected,
+        actual,
+        None if out is None else folder_at(out),
+        queue=queue,
+        job=job,
+        replicate=replicate,
+        switched_off=no_rule,
+        spark=spark,
     )
 
 
 @click.command()
 @click.argument("store", metavar="SNAPSHOT")
 @click.option("--queue", default="", help="Only this queue.")
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for check.json and junit.xml.")
+@click.option("--out", default=None, help="Folder for check.json and junit.xml: a path, s3://…, hdfs://….")
 @spark_options
 def check(  # noqa: PLR0917 - click passes options by name
-    store: str, queue: str, out: Path | None, master: str, memory: str, conf: tuple[str, ...]
+    store: str, queue: str, out: str | None, master: str, memory: str, conf: tuple[str, ...]
 ) -> int:
     """Check one store by itself: a folder of a snapshot, `redis://host:port#prefix`, or an RDB file.
 
     Exit code 1: it is broken.
     """
     require_spark()
-    from reports.verbs import check_store  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
+    from reports.verbs import check_store  # noqa: PLC0415
 
-    return check_store(store, out, queue=queue, spark={"master": master, "memory": memory, "conf": properties(conf)})
+    folder = None if out is None else folder_at(out)
+    return check_store(store, folder, queue=queue, spark={"master": master, "memory": memory, "conf": properties(conf)})
 
 
 @click.command()
 @click.argument("recorded", metavar="FILE", type=click.Path(path_type=Path))
-@click.option(
-    "--snapshot", type=click.Path(path_type=Path), default=None, help="Folder of the snapshot taken after the run."
-)
-@click.option("--out", type=click.Path(path_type=Path), default=None, help="Folder for history.json and junit.xml.")
+@click.option("--snapshot", default=None, help="Folder of the snapshot taken after the run.")
+@click.option("--out", default=None, help="Folder for history.json and junit.xml: a path, s3://…, hdfs://….")
 @spark_options
 def history(  # noqa: PLR0917 - click passes options by name
-    recorded: Path, snapshot: Path | None, out: Path | None, master: str, memory: str, conf: tuple[str, ...]
+    recorded: Path, snapshot: str | None, out: str | None, master: str, memory: str, conf: tuple[str, ...]
 ) -> int:
     """Check the history.jsonl of a chaos run with all checks that look at one job at a time. Exit code 1: findings."""
     require_spark()
-    from reports.verbs import check_recorded  # noqa: PLC0415 - only this verb needs Spark
+    from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
+    from reports.verbs import check_recorded  # noqa: PLC0415
 
-    return check_recorded(recorded, snapshot, out, spark={"master": master, "memory": memory, "conf": properties(conf)})
+    kept, folder = (None if named is None else folder_at(named) for named in (snapshot, out))
+    return check_recorded(recorded, kept, folder, spark={"master": master, "memory": memory, "conf": properties(conf)})

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +38,7 @@ from reports.snapshot.digests.library import (
     histories,
 )
 from reports.snapshot.digests.rows import CONTAINERS, DIGESTED, OTHER_CONTAINER
+from reports.snapshot.folders import Folder
 from reports.snapshot.format import DIGESTS, files_of, no_rows, read_digests, read_rows
 from reports.snapshot.rows import as_bytes
 
@@ -52,7 +52,7 @@ _DELAYED, _PRIORITIZED, _COMPLETED, _FAILED, _WITH_CHILDREN, _STALLED = (
 _NO_KEYS: Keys = np.empty(0, np.uint64)
 
 
-def read_bucket_digests(folder: Path, bucket: int, buckets: int) -> dict[str, pa.Table]:
+def read_bucket_digests(folder: Folder, bucket: int, buckets: int) -> dict[str, pa.Table]:
     """The digests of a bucket, by table; tables without rows are left out. Raises OSError."""
     names = {table: files_of(folder / DIGESTS, table, bucket, buckets) for table in sorted(DIGESTED)}
     return {
@@ -396,7 +396,9 @@ class AlikeJobs:
         return +found
 
 
-def tables_of_jobs(folder: Path, bucket: int, buckets: int, wanted: Keys, tables: Iterable[str]) -> dict[str, pa.Table]:
+def tables_of_jobs(
+    folder: Folder, bucket: int, buckets: int, wanted: Keys, tables: Iterable[str]
+) -> dict[str, pa.Table]:
     """The rows of these jobs, by table. Raises OSError."""
 
     def is_wanted(digests: pa.Table) -> Flags:
@@ -408,7 +410,7 @@ def tables_of_jobs(folder: Path, bucket: int, buckets: int, wanted: Keys, tables
     return {table: rows_where(folder, table, bucket, buckets, is_wanted) for table in tables}
 
 
-def rows_where(folder: Path, table: str, bucket: int, buckets: int, choose: Callable[[pa.Table], Flags]) -> pa.Table:
+def rows_where(folder: Folder, table: str, bucket: int, buckets: int, choose: Callable[[pa.Table], Flags]) -> pa.Table:
     """The rows that are chosen by their digests; files without any are not read. Raises OSError."""
     found = [no_rows()]
     for name in files_of(folder / DIGESTS, table, bucket, buckets):
@@ -419,7 +421,7 @@ def rows_where(folder: Path, table: str, bucket: int, buckets: int, choose: Call
 
 
 def told_apart(
-    folders: Sequence[Path], bucket: int, buckets: int, settings: DiffSettings, left_out: Collection[str]
+    folders: Sequence[Folder], bucket: int, buckets: int, settings: DiffSettings, left_out: Collection[str]
 ) -> AlikeJobs:
     """What the digests of a bucket of both sides say, without those of some queues. Raises OSError."""
     left, right = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from conformance.observe.canonical import ALL_RULES
 from reports.diff.prefilter import UNDERSTOOD
 from reports.diff.values import DiffSettings, DiffSide
+from reports.snapshot.folders import Folder
 from reports.snapshot.format import KeptSnapshot
 
 MOST_ROWS_OF_A_WHOLE_QUEUE = 100_000
@@ -25,7 +25,7 @@ class SnapshotComparison(Generic[Side_co]):
 
     expected: Side_co
     actual: Side_co
-    folder: Path
+    folder: Folder
     switched_off: tuple[str, ...] = ()
     queue: str = ""
     job: str = ""
@@ -36,7 +36,7 @@ class SnapshotComparison(Generic[Side_co]):
         return self.expected, self.actual
 
     @property
-    def folders(self) -> tuple[Path, Path]:
+    def folders(self) -> tuple[Folder, Folder]:
         """Where the two are."""
         return self.expected.folder.absolute(), self.actual.folder.absolute()
 

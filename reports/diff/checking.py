@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ from reports.diff.broken import broken_jobs, broken_queue, broken_row
 from reports.diff.prefilter import BucketSide
 from reports.diff.stored_rows import rows_by_group
 from reports.diff.values import DIFFERENCE_DDL, DiffSide, batch_of_rows
+from reports.snapshot.folders import Folder
 from reports.snapshot.format import ARROW, read_bucket
 from reports.snapshot.store import StoredSnapshot
 
@@ -47,7 +47,7 @@ def facts_of(stored: StoredSnapshot) -> DiffSide:
     return DiffSide(prefix=manifest.prefix, taken_ms=manifest.taken_ms, reading_ms=manifest.reading_ms)
 
 
-def read_side(folder: Path, bucket: int, buckets: int, facts: DiffSide) -> BucketSide:
+def read_side(folder: Folder, bucket: int, buckets: int, facts: DiffSide) -> BucketSide:
     """The rows of a bucket that belong to jobs; what is not about a job has an empty id. Raises OSError."""
     tables = {table: read_bucket(folder, table, bucket, buckets) for table in CHECKED_TABLES}
     return BucketSide({name: _of_jobs(rows) for name, rows in tables.items()}, facts)
@@ -59,7 +59,7 @@ def _of_jobs(rows: pa.Table) -> pa.Table:
 
 
 def _job_checker(
-    folder: Path, buckets: int, facts: DiffSide
+    folder: Folder, buckets: int, facts: DiffSide
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function from numbers of buckets (column `id`) to what is wrong with their jobs."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from reports.diff.prefilter import BucketSide, Prefilter, Tables
 from reports.diff.stored_rows import GroupKey, JobRows, rows_by_group, rows_by_table
 from reports.diff.values import DiffSettings, DiffSide, SnapshotPair, batch_of_rows, difference_row, hidden_rows
 from reports.snapshot.digests.library import fingerprint_here
+from reports.snapshot.folders import Folder
 from reports.snapshot.format import read_bucket
 from reports.snapshot.rows import as_bytes, snapshot_of
 
@@ -52,7 +52,7 @@ class BucketComparison:
     where they cannot be asked (`reports.diff.alike`).
     """
 
-    folders: tuple[Path, Path]
+    folders: tuple[Folder, Folder]
     buckets: int
     settings: DiffSettings
     left_out: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ def without_certain(left: Tables, right: Tables, settings: DiffSettings, hidden:
     return found[0], found[1]
 
 
-def _read_tables(comparison: BucketComparison, folder: Path, bucket: int) -> Tables:
+def _read_tables(comparison: BucketComparison, folder: Folder, bucket: int) -> Tables:
     """The rows of a bucket that belong to jobs; events without a job belong to their queue."""
     return {table: _wanted(comparison, read_bucket(folder, table, bucket, comparison.buckets)) for table in JOB_TABLES}
 

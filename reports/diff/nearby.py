@@ -38,6 +38,7 @@ from reports.diff.stored_rows import GroupKey, rows_by_table
 from reports.diff.told import ToldDifference, together, told, write_told
 from reports.diff.values import DiffSettings
 from reports.snapshot.digests.library import Keys, fingerprint_here, keys_of_columns
+from reports.snapshot.folders import Folder
 from reports.snapshot.format import (
     TYPED,
     KeptSnapshot,
@@ -152,7 +153,7 @@ class _Nearby:
         )
         yield from comparing.differences_between(left, right, self.settings, self.hidden)
 
-    def _rows_of(self, folder: Any, bucket: int, keys: Keys, tables: Iterable[str]) -> dict[str, pa.Table]:
+    def _rows_of(self, folder: Folder, bucket: int, keys: Keys, tables: Iterable[str]) -> dict[str, pa.Table]:
         return tables_of_jobs(folder, bucket, self.comparison.buckets, keys, tables)
 
     @cached_property

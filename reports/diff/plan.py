@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -25,6 +24,7 @@ from reports.diff.asked import (
 from reports.diff.broken import ABOUT_ALL_JOBS
 from reports.diff.checking import first_members, largest_ids
 from reports.diff.generated import tell_apart, with_shares
+from reports.diff.keeping import keep_differences
 from reports.diff.values import DIFFERENCE_COLUMNS, DIFFERENCE_DDL, HIDDEN, DiffSettings
 from reports.snapshot.format import ARROW, TYPED, bucket_of
 from reports.snapshot.rows import as_bytes
@@ -153,7 +153,7 @@ def compare_snapshots(spark: SparkSession, comparison: SnapshotComparison[Stored
         found = [_unexplained(_without_retyped(kept[1], retyped), kept[0]), retyped]
     if not comparison.job:
         found.append(compare_order(rows.by_id, _moved_jobs(found[1])))
-    written = _written_once(spark, reduce(DataFrame.unionByName, found), comparison.folder)
+    written = keep_differences(spark, reduce(DataFrame.unionByName, found), comparison.folder)
     for frame in told:
         frame.unpersist()
     return Compared(found=written, hidden=hidden)
@@ -343,9 +343,3 @@ def _moved_jobs(found: DataFrame) -> DataFrame:
     """Queue and id of jobs whose presence or state differs."""
     moved = found.where("locator in ('job', 'membership.state')")
     return moved.select("queue", sql.expr("substring(key, length(queue) + 2)").alias("id"))
-
-
-def _written_once(spark: SparkSession, found: DataFrame, folder: Path) -> DataFrame:
-    """Written once, so that nothing is computed twice."""
-    found.write.mode("overwrite").parquet(str(folder))
-    return spark.read.schema(DIFFERENCE_DDL).parquet(str(folder))

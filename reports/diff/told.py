@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from conformance.observe.differences import severity_of
 from reports.diff.broken import ABOUT_ALL_JOBS
 from reports.diff.values import DIFFERENCE_COLUMNS, batch_of_rows
+from reports.snapshot.folders import Folder
 
 ToldDifference: TypeAlias = "Mapping[str, str]"
 """A difference by column."""
@@ -68,9 +66,8 @@ def _retyped(by_job: Sequence[ToldDifference], by_queue: Sequence[ToldDifference
             yield each
 
 
-def write_told(found: Sequence[ToldDifference], folder: Path) -> None:
+def write_told(found: Sequence[ToldDifference], folder: Folder) -> None:
     """Keep differences as Parquet, in place of what is there. Raises OSError."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.clear()
     rows = batch_of_rows([[each[column] for column in DIFFERENCE_COLUMNS] for each in found])
-    pq.write_table(pa.Table.from_batches([rows]), folder / "part-00000.zstd.parquet", compression="zstd")
+    folder.write_table("part-00000.zstd.parquet", pa.Table.from_batches([rows]), compression="zstd")

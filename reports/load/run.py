@@ -31,6 +31,7 @@ from reports.load.producing import MICROSECONDS, ProducerCounts, produce
 from reports.load.result import LoadPhase, LoadResult, write_result
 from reports.load.target import LoadTarget, forget_progress, require_unused_queues
 from reports.load.workload import jobs_of
+from reports.snapshot.folders import Folder
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, save
 
@@ -59,11 +60,15 @@ class WorkerGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPlan:
-    """What to do. `workers` may be empty: then jobs are only added. `patience_s`: how long workers may do nothing."""
+    """What to do. `workers` may be empty: then jobs are only added. `patience_s`: how long workers may do nothing.
+
+    `out`: the folder for results. `kept`: the one for the snapshot of the final state.
+    """
 
     target: LoadTarget
     workers: Sequence[WorkerGroup]
     out: Path
+    kept: Folder
     command: str
     patience_s: float = 120.0
 
@@ -71,7 +76,7 @@ class LoadPlan:
 def run_load(
     spark: SparkSession, plan: LoadPlan, *, announce: Callable[[str], None], on_progress: OnProgress
 ) -> LoadResult:
-    """Carry out a load; leaves `load.json` and the snapshot of the final state in `plan.out`. Raises Problems."""
+    """Carry out a load; leaves `load.json` in `plan.out`, and a snapshot of the final state. Raises Problems."""
     with explained(plan.target.address):
         require_unused_queues(plan.target)
     target = replace(plan.target, barrier=secrets.token_hex(6))
@@ -293,4 +298,4 @@ def _keep(spark: SparkSession, plan: LoadPlan, target: LoadTarget, announce: Cal
     source = RedisSource(redis=target.address.url, prefix=target.prefix)
     workload: dict[str, Any] = msgspec.to_builtins(target.workload)
     seed = target.workload.seed
-    return save(spark, source, plan.out / SNAPSHOT, seed=seed, workload=workload, announce=announce)
+    return save(spark, source, plan.kept, seed=seed, workload=workload, announce=announce)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -15,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
 
-from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.problems import UsageProblem
+from reports.snapshot.folders import UNFINISHED, Folder, explained_folder
 
 SCHEMA_VERSION = 2
 """Written into every manifest; a reader refuses what it does not know."""
@@ -154,41 +153,45 @@ def file_name(bucket: int, part: int, attempt: int, number: int) -> str:
     return f"b{bucket:03d}-p{part:05d}-a{attempt}-{number:03d}{_SUFFIX}"
 
 
-def write_file(folder: Path, table: str, name: str, rows: pa.Table) -> str:
+def write_file(folder: Folder, table: str, name: str, rows: pa.Table) -> str:
     """Write rows of one table; returns the path below the folder of rows. Raises OSError."""
-    below = folder / ROWS / f"table={table}"
-    below.mkdir(parents=True, exist_ok=True)
+    below = _of_table(folder / ROWS, table)
     kept = rows.select(_STORED.names)
-    pyarrow.parquet.write_table(kept, below / name, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
+    below.write_table(name, kept, compression="zstd", compression_level=1, use_dictionary=_REPEATED)
     return f"{below.name}/{name}"
 
 
-def write_digests(folder: Path, table: str, name: str, digests: pa.Table) -> None:
+def write_digests(folder: Folder, table: str, name: str, digests: pa.Table) -> None:
     """Write the digests of the rows in the file of this name. Raises OSError."""
-    below = folder / DIGESTS / f"table={table}"
-    below.mkdir(parents=True, exist_ok=True)
     # Hashes cannot be compressed; all else is nearly the same from row to row.
     compression = {column: "none" if column in _HASHES else "zstd" for column in digests.column_names}
-    pyarrow.parquet.write_table(digests, below / name, compression=compression, use_dictionary=["queue"])
+    _of_table(folder / DIGESTS, table).write_table(name, digests, compression=compression, use_dictionary=["queue"])
 
 
-def drop_unclaimed(folder: Path, claimed: Iterable[str]) -> None:
+def _of_table(folder: Folder, table: str) -> Folder:
+    return folder / f"table={table}"
+
+
+def drop_unclaimed(folder: Folder, claimed: Iterable[str]) -> None:
     """Remove files that no successful attempt has reported. Raises OSError."""
     known = set(claimed)
-    for path in (path for kind in (ROWS, DIGESTS) for path in (folder / kind).glob(f"table=*/*{_SUFFIX}")):
-        if f"{path.parent.name}/{path.name}" not in known:
-            path.unlink()
+    for tables in (folder / ROWS, folder / DIGESTS):
+        for below in map(tables.__truediv__, tables.names()):
+            for name in below.names():
+                if name.endswith(_SUFFIX) and f"{below.name}/{name}" not in known:
+                    below.remove(name)
 
 
-def read_bucket(folder: Path, table: str, bucket: int, buckets: int) -> pa.Table:
+def read_bucket(folder: Folder, table: str, bucket: int, buckets: int) -> pa.Table:
     """All rows of one table in one of so many buckets, which may be fewer than were written. Raises OSError."""
     found = [read_rows(folder, table, name) for name in files_of(folder / ROWS, table, bucket, buckets)]
     return pa.concat_tables(found) if found else _STORED.empty_table()
 
 
-def read_rows(folder: Path, table: str, name: str) -> pa.Table:
+def read_rows(folder: Folder, table: str, name: str) -> pa.Table:
     """The rows in one file. Raises OSError."""
-    rows = pyarrow.parquet.ParquetFile(folder / ROWS / f"table={table}" / name).read(use_threads=False)
+    with _of_table(folder / ROWS, table).opened(name) as file:
+        rows = pyarrow.parquet.ParquetFile(file).read(use_threads=False)
     # Maps are read with the names that Parquet gives to their parts.
     return rows.cast(_STORED)
 
@@ -198,17 +201,16 @@ def no_rows() -> pa.Table:
     return _STORED.empty_table()
 
 
-def read_digests(folder: Path, table: str, name: str) -> pa.Table:
+def read_digests(folder: Folder, table: str, name: str) -> pa.Table:
     """The digests of the rows in one file, in the order of the rows. Raises OSError."""
-    path = folder / DIGESTS / f"table={table}" / name
-    return pyarrow.parquet.ParquetFile(path, read_dictionary=["queue"]).read(use_threads=False)
+    with _of_table(folder / DIGESTS, table).opened(name) as file:
+        return pyarrow.parquet.ParquetFile(file, read_dictionary=["queue"]).read(use_threads=False)
 
 
-def files_of(folder: Path, table: str, bucket: int, buckets: int) -> list[str]:
+def files_of(folder: Folder, table: str, bucket: int, buckets: int) -> list[str]:
     """Names of the files of a table in one of so many buckets, those of one stream in the order of its entries."""
-    below = folder / f"table={table}"
-    paths = [path for path in below.iterdir() if path.suffix == _SUFFIX] if below.is_dir() else []
-    return sorted((path.name for path in paths if int(path.name[1:4]) % buckets == bucket), key=_place)
+    names = [name for name in _of_table(folder, table).names() if name.endswith(_SUFFIX)]
+    return sorted((name for name in names if int(name[1:4]) % buckets == bucket), key=_place)
 
 
 def _place(name: str) -> tuple[int, ...]:
@@ -268,32 +270,35 @@ class SnapshotManifest(msgspec.Struct, frozen=True, kw_only=True):
         return self.rows.get("jobs", 0)
 
 
-def write_manifest(folder: Path, manifest: SnapshotManifest) -> None:
-    """Write it under another name and rename it: it is there as a whole or not at all. Raises EnvironmentProblem."""
-    unfinished = folder / f"{MANIFEST}.unfinished"
-    try:
-        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
-        unfinished.replace(folder / MANIFEST)
-    except OSError as error:
-        raise EnvironmentProblem(f"cannot write {unfinished}: {error}", hint="is the disk full?") from error
+def write_manifest(folder: Folder, manifest: SnapshotManifest) -> None:
+    """Write it last: it is there as a whole or not at all. Raises EnvironmentProblem."""
+    with explained_folder(folder):
+        folder.write(MANIFEST, msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n")
 
 
-def read_manifest(folder: Path) -> SnapshotManifest:
-    """The manifest of a stored snapshot. Raises UsageProblem where there is none, or one of another schema."""
-    path = folder / MANIFEST
-    if not folder.is_dir():
+def read_manifest(folder: Folder) -> SnapshotManifest:
+    """The manifest of a stored snapshot.
+
+    Raises UsageProblem where there is none, or one of another schema, EnvironmentProblem where it cannot be read.
+    """
+    with explained_folder(folder):
+        is_there = folder.exists()
+        content = folder.read(MANIFEST) if is_there else None
+    if not is_there:
         raise UsageProblem(
             f"{folder} is no folder", hint="give the folder of a snapshot, an RDB file, or redis://host:port#prefix"
         )
-    if not path.is_file():
+    if content is None:
         raise UsageProblem(
             f"{folder} holds no {MANIFEST}: it is no snapshot, or one that was not finished",
             hint="take it again with `bullmq-conformance snapshot`",
         )
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=SnapshotManifest)
+        manifest = msgspec.json.decode(content, type=SnapshotManifest)
     except msgspec.MsgspecError as error:
-        raise UsageProblem(f"{path} is not a manifest of this kit: {error}", hint="take the snapshot again") from error
+        raise UsageProblem(
+            f"{folder / MANIFEST} is not a manifest of this kit: {error}", hint="take the snapshot again"
+        ) from error
     if manifest.schema_version != SCHEMA_VERSION:
         raise UsageProblem(
             f"{folder} has schema version {manifest.schema_version}, this kit reads {SCHEMA_VERSION}",
@@ -307,29 +312,27 @@ class KeptSnapshot:
     """A snapshot that lies in a folder, and what it is called."""
 
     name: str
-    folder: Path
+    folder: Folder
     manifest: SnapshotManifest
 
 
-def open_kept(folder: Path) -> KeptSnapshot:
-    """A snapshot that was kept. Raises UsageProblem where the folder holds none."""
+def open_kept(folder: Folder) -> KeptSnapshot:
+    """A snapshot that was kept. Raises as `read_manifest`."""
     return KeptSnapshot(name=str(folder), folder=folder, manifest=read_manifest(folder))
 
 
-def claim_folder(folder: Path) -> None:
+def claim_folder(folder: Folder) -> None:
     """Make a folder ready for a new snapshot: an old snapshot in it is no longer one from here on.
 
     Raises UsageProblem for a folder with anything else in it, EnvironmentProblem where it cannot be made.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        foreign = sorted({path.name for path in folder.iterdir()} - {ROWS, DIGESTS, MANIFEST, f"{MANIFEST}.unfinished"})
+    with explained_folder(folder):
+        folder.make()
+        foreign = sorted(set(folder.names()) - {ROWS, DIGESTS, MANIFEST, f"{MANIFEST}{UNFINISHED}"})
         if not foreign:
             # The manifest first: stopped half-way, the rest of an old snapshot must not pass for a whole one.
-            (folder / MANIFEST).unlink(missing_ok=True)
+            folder.remove(MANIFEST)
             for name in (ROWS, DIGESTS):
-                shutil.rmtree(folder / name, ignore_errors=True)
-    except OSError as error:
-        raise EnvironmentProblem(f"cannot write to {folder}: {error}", hint="choose another folder") from error
+                (folder / name).clear()
     if foreign:
         raise UsageProblem(f"{folder} holds something else: {', '.join(foreign[:3])}", hint="choose an empty folder")

@@ -8,7 +8,6 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,11 +24,10 @@ from conformance.servers.connection import Client, connect, connect_node, explai
 from conformance.upstream.manifest import load_manifest
 from reports.snapshot.digests.library import fingerprint_here
 from reports.snapshot.digests.rows import DIGESTED, digests_of
+from reports.snapshot.elsewhere import rows_for_spark
+from reports.snapshot.folders import Folder, explained_folder
 from reports.snapshot.format import (
-    ARROW,
-    DDL,
     GENERATED_ID,
-    ROWS,
     TYPED,
     KeptSnapshot,
     QueueFacts,
@@ -77,7 +75,7 @@ class WrittenPart(msgspec.Struct, frozen=True, kw_only=True):
 class RowPlace:
     """Where rows go: the folder of a snapshot, in so many buckets. `prefix`: the keys of all of them begin with it."""
 
-    folder: Path
+    folder: Folder
     buckets: int
     prefix: str
 
@@ -88,7 +86,7 @@ class SnapshotWrite:
 
     source: RedisSource
     parts: Sequence[KeyspacePart]
-    folder: Path
+    folder: Folder
     buckets: int
 
     @property
@@ -245,7 +243,7 @@ class StoredSnapshot(KeptSnapshot):
 def save(
     spark: SparkSession,
     source: RedisSource,
-    folder: Path,
+    folder: Folder,
     *,
     seed: int | None = None,
     workload: dict[str, Any] | None = None,
@@ -292,13 +290,17 @@ def save(
         workload=workload,
     )
     write_manifest(folder, manifest)
-    return StoredSnapshot(name=str(folder), folder=folder, manifest=manifest, rows=_read(spark, folder))
+    return _stored(spark, folder, manifest)
 
 
-def open_stored(spark: SparkSession, folder: Path) -> StoredSnapshot:
-    """A snapshot that was saved. Raises UsageProblem where the folder holds none."""
-    manifest = read_manifest(folder)
-    return StoredSnapshot(name=str(folder), folder=folder, manifest=manifest, rows=_read(spark, folder))
+def open_stored(spark: SparkSession, folder: Folder) -> StoredSnapshot:
+    """A snapshot that was saved. Raises as `read_manifest`."""
+    return _stored(spark, folder, read_manifest(folder))
+
+
+def _stored(spark: SparkSession, folder: Folder, manifest: SnapshotManifest) -> StoredSnapshot:
+    rows = rows_for_spark(spark, folder, manifest.buckets)
+    return StoredSnapshot(name=str(folder), folder=folder, manifest=manifest, rows=rows)
 
 
 def _write_parts(spark: SparkSession, task: SnapshotWrite) -> list[WrittenPart]:
@@ -306,7 +308,8 @@ def _write_parts(spark: SparkSession, task: SnapshotWrite) -> list[WrittenPart]:
     count = len(task.parts)
     rows = spark.range(0, count, 1, count).mapInArrow(_writer(task), "written string").collect()
     written = [msgspec.convert(json.loads(row["written"]), WrittenPart) for row in rows]
-    drop_unclaimed(task.folder, (name for part in written for name in part.files))
+    with explained_folder(task.folder):
+        drop_unclaimed(task.folder, (name for part in written for name in part.files))
     return written
 
 
@@ -350,7 +353,3 @@ def summed(written: Sequence[WrittenPart]) -> tuple[dict[str, int], dict[str, Qu
         )
         for queue, number in sorted(queues.items())
     }
-
-
-def _read(spark: SparkSession, folder: Path) -> DataFrame:
-    return spark.read.schema(DDL).parquet(str(folder / ROWS)).select(*ARROW.names)

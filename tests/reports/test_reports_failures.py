@@ -10,10 +10,11 @@ import pytest
 from conformance.cli.verbs import cli
 from conformance.problems import EnvironmentProblem, UsageProblem
 from reports.options import properties
+from reports.report_folder import make_folder
+from reports.snapshot.folders import folder_at
 from reports.snapshot.format import MANIFEST, SnapshotManifest, claim_folder, read_manifest, write_manifest
 from reports.snapshot.plan import RedisSource
 from reports.spark_problems import ExecutorProblem, explain_spark, require_java
-from reports.verbs import make_folder
 
 
 def fake_java(folder: Path, said: str) -> None:
@@ -66,6 +67,7 @@ def test_a_problem_of_an_executor_arrives_as_it_was_raised() -> None:
         ("An error occurred while calling o1.x: Answer from Java side is empty", "the JVM of Spark died"),
         ("ExecutorLostFailure (executor 1 exited)", "an executor was lost"),
         ("[PATH_NOT_FOUND] Path does not exist: file:/x", "a folder of the snapshot is missing"),
+        ("OSError: When uploading a part: AWS Error ACCESS_DENIED during UploadPart", "S3 refused an executor"),
         ("Traceback\n  File x\nValueError: strange\n", "Spark failed: ValueError: strange"),
     ],
 )
@@ -92,30 +94,30 @@ def manifest() -> SnapshotManifest:
 
 
 def test_a_manifest_is_there_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
-    claim_folder(tmp_path)
+    claim_folder(folder_at(tmp_path))
     with pytest.raises(UsageProblem, match="was not finished"):
-        read_manifest(tmp_path)
-    write_manifest(tmp_path, manifest())
-    assert read_manifest(tmp_path).jobs == 3
-    claim_folder(tmp_path)
+        read_manifest(folder_at(tmp_path))
+    write_manifest(folder_at(tmp_path), manifest())
+    assert read_manifest(folder_at(tmp_path)).jobs == 3
+    claim_folder(folder_at(tmp_path))
     assert not (tmp_path / MANIFEST).exists()
 
 
 def test_a_manifest_of_another_schema_is_refused(tmp_path: Path) -> None:
-    write_manifest(tmp_path, msgspec.structs.replace(manifest(), schema_version=99))
+    write_manifest(folder_at(tmp_path), msgspec.structs.replace(manifest(), schema_version=99))
     with pytest.raises(UsageProblem, match="schema version 99"):
-        read_manifest(tmp_path)
+        read_manifest(folder_at(tmp_path))
     (tmp_path / MANIFEST).write_text("{")
     with pytest.raises(UsageProblem, match="is not a manifest"):
-        read_manifest(tmp_path)
+        read_manifest(folder_at(tmp_path))
 
 
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(UsageProblem, match=r"letter\.txt"):
-        claim_folder(tmp_path)
+        claim_folder(folder_at(tmp_path))
     with pytest.raises(UsageProblem, match="is no folder"):
-        read_manifest(tmp_path / "nowhere")
+        read_manifest(folder_at(tmp_path / "nowhere"))
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from reports.diff.asked import SnapshotComparison
 from reports.diff.comparing import GENERATED, compare_group
 from reports.diff.generated import without_generated
 from reports.diff.plan import compare_snapshots
+from reports.snapshot.folders import folder_at
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, save
 from tests.observe.snapshot_builders import ADDED, Stream, Zset, event, job, snapshot
@@ -116,9 +117,9 @@ def test_generated_ids_in_a_large_queue_refuse_no_diff(
             del keys[f"q:{last}"]
             keys["q:wait"].remove(last)
         write(server, prefix, keys)
-        stored.append(save(spark, RedisSource(redis=server.url, prefix=prefix), tmp_path / str(number)))
+        stored.append(save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / str(number))))
         server.remove_prefix(prefix)
-    wanted = SnapshotComparison(expected=stored[0], actual=stored[1], folder=tmp_path / "differences")
+    wanted = SnapshotComparison(expected=stored[0], actual=stored[1], folder=folder_at(tmp_path / "differences"))
     monkeypatch.setattr(generated, "JOBS_TOGETHER", 2)
     monkeypatch.setattr(generated, "ROWS_PER_SHARE", 100)
     monkeypatch.setattr(asked, "MOST_ROWS_OF_A_WHOLE_QUEUE", 5)

@@ -19,6 +19,7 @@ from reports.diff.asked import SnapshotComparison
 from reports.diff.plan import compare_snapshots
 from reports.diff.summary import summarise
 from reports.snapshot import format as stored_format
+from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_bucket
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.store import StoredSnapshot, save
@@ -50,11 +51,11 @@ def compared(spark: SparkSession, server: RedisInstance, jobs: int, folder: Path
     prefix = server.fresh_prefix()
     source = RedisSource(redis=server.url, prefix=prefix)
     fill(server, prefix, jobs)
-    left = save(spark, source, folder / "left")
+    left = save(spark, source, folder_at(folder / "left"))
     with with_planted(server, prefix, CHANGES):
-        right = save(spark, source, folder / "right")
+        right = save(spark, source, folder_at(folder / "right"))
     server.remove_prefix(prefix)
-    wanted = SnapshotComparison(expected=left, actual=right, folder=folder / "differences")
+    wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(folder / "differences"))
     assert summarise(wanted, compare_snapshots(spark, wanted)).total > 0
     return left
 
@@ -81,7 +82,7 @@ def test_a_queue_with_nearly_all_jobs_is_spread_over_all_tasks(
     monkeypatch.setattr(stored_format, "BYTES_PER_BUCKET", 1 << 40)
     prefix = server.fresh_prefix()
     fill(server, prefix, LARGER)
-    left = save(spark, RedisSource(redis=server.url, prefix=prefix), tmp_path)
+    left = save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path))
     server.remove_prefix(prefix)
     buckets = left.manifest.buckets
     assert buckets >= 8

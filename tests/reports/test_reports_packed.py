@@ -3,102 +3,40 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from conformance.cli.verbs import cli
 from conformance.environment.clients import Launch
 from conformance.problems import UsageProblem
-from conformance.servers import RedisInstance
 from reports import packed
-from reports.load.result import LoadResult
 from reports.options import ARCHIVES, UNPACKED
-from reports.session import SparkSettings, spark_session
-from reports.snapshot.format import read_manifest
-from reports.standalone import standalone_cluster
-
-pytestmark = pytest.mark.xdist_group("spark")
-
-NOT_THERE = ("python", "pip", "node", "npm")
-"""How the names of programs begin that the executors' machine has not."""
+from reports.session import ROOT, SparkSettings, spark_session
+from tests.reports.bare_executors import JOBS, BareLoad, bare_machine
 
 
-@pytest.fixture(scope="module")
-def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("packed") / "environment.tar.gz"
-    packed.pack(path)
-    return path
+def test_executors_with_nothing_installed_load_and_read(tmp_path: Path) -> None:
+    """In a process of its own: an executor is told what it gets when its Spark begins."""
+    words = [sys.executable, "-m", "tests.reports.bare_executors", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=600, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    came = msgspec.json.decode(done.stdout.splitlines()[-1], type=BareLoad)
+    assert all("/work-0/" in place and f"/{UNPACKED}/" in place for place in came.places), came
+    assert not any(place.startswith((str(ROOT), sys.prefix)) for place in came.places)
+    assert (came.added, came.kept) == (JOBS, JOBS)
+    assert came.digests != ""
 
 
-@pytest.fixture
-def bare_machine(tmp_path: Path) -> dict[str, str]:
-    """The variables of a worker whose PATH has neither Python nor Node, and whose user has an empty home."""
-    programs, home = tmp_path / "programs", tmp_path / "home"
-    programs.mkdir()
-    home.mkdir()
-    for folder in ("/bin", "/usr/bin"):
-        for path in Path(folder).iterdir():
-            place = programs / path.name
-            if not path.name.startswith(NOT_THERE) and not place.exists():
-                place.symlink_to(path)
-    java = Path(shutil.which("java") or "").resolve()
-    return {"PATH": str(programs), "HOME": str(home), "JAVA_HOME": str(java.parent.parent)}
-
-
-def places_of_executors(settings: SparkSettings) -> set[str]:
-    """Where an executor has its Python from, the kit, a package, and the folder for what is installed."""
-
-    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import numpy as np
-
-        from conformance.upstream.package import cache_folder
-        from reports.snapshot.digests import library
-
-        assert library.fingerprint_here() != "", "the compiled part is there without a compiler"
-        found = [sys.executable, library.__file__, np.__file__, str(cache_folder().absolute())]
-        yield from (pa.RecordBatch.from_pydict({"place": found}) for _ in batches)
-
-    with spark_session(settings) as session:
-        return {row["place"] for row in session.range(2).mapInArrow(look, "place string").collect()}
-
-
-@pytest.mark.skipif(
-    "BULLMQ_SPARK_CLUSTER" not in os.environ,
-    reason="packing for a cluster of its own takes minutes: set BULLMQ_SPARK_CLUSTER=1, and run it alone",
-)
-def test_executors_with_nothing_installed_load_and_read(
-    archive: Path, bare_machine: dict[str, str], server: RedisInstance, tmp_path: Path
-) -> None:
-    with standalone_cluster(1, environment=bare_machine) as master:
-        properties = {ARCHIVES: f"{archive}#{UNPACKED}"}
-        places = places_of_executors(SparkSettings(master=master, memory="1g", properties=properties))
-        own = str(Path(packed.__file__).resolve().parent.parent)
-        assert all("/work-0/" in place and f"/{UNPACKED}/" in place for place in places), places
-        assert not any(place.startswith((own, sys.prefix)) for place in places)
-        words = ["load", "--jobs", "200", "--producer", "node", "--partitions", "1", "--redis", server.url]
-        words += ["--master", master, "--archives", str(archive), "--out", str(tmp_path / "out")]
-        done = subprocess.run(
-            [sys.executable, "-m", "conformance", *words], capture_output=True, text=True, check=False, timeout=600
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    result = msgspec.json.decode((tmp_path / "out" / "load.json").read_bytes(), type=LoadResult)
-    manifest = read_manifest(tmp_path / "out" / "snapshot")
-    assert result.produced.jobs == manifest.jobs == 200
-    assert manifest.digests != ""
-
-
-def test_without_the_archive_such_an_executor_can_do_nothing(bare_machine: dict[str, str]) -> None:
+def test_without_the_archive_such_an_executor_can_do_nothing(tmp_path: Path) -> None:
     """So the machine is really bare: a Python by its name alone is not found there."""
-    found = subprocess.run(["sh", "-c", "command -v python3 node"], env=bare_machine, check=False, capture_output=True)
+    words = ["sh", "-c", "command -v python3 node"]
+    found = subprocess.run(words, env=bare_machine(tmp_path), check=False, capture_output=True)
     assert found.stdout == b""
 
 
@@ -113,6 +51,7 @@ def test_a_command_is_found_where_it_was_unpacked(tmp_path: Path, monkeypatch: p
     assert moved.environment == {"MODULES": f"{tmp_path}/cache/npm-1", "LEVEL": "/kitchen"}
 
 
+@pytest.mark.xdist_group("spark")
 def test_an_archive_is_for_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # It is refused before any JVM begins; the one of this process belongs to other tests.
     monkeypatch.setattr("reports.session._end_the_jvm", lambda: None)

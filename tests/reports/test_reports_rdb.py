@@ -22,6 +22,7 @@ from conformance.observe.tables import TABLES
 from conformance.problems import EnvironmentProblem, Problem, UsageProblem
 from conformance.servers import RedisInstance, open_server
 from reports.named_stores import BYTES_OF_A_ROW, ROWS_OF_A_KEY, NamedStore, begin_reading, named_stores
+from reports.snapshot.folders import folder_at
 from reports.snapshot.format import read_bucket, read_manifest
 from reports.snapshot.rdb.library import open_rdb
 from reports.snapshot.rdb.replication import fetch_rdb
@@ -102,7 +103,7 @@ def test_a_key_ends_at_the_moment_that_it_had_in_redis(client: Any, tmp_path: Pa
     client.set("p:q:2:lock", "token", pxat=int(time.time() * 1000) + 3_600_000)
     path = saved(client)
     take_of_files(tmp_path / "kept", path)
-    taken_ms = read_manifest(tmp_path / "kept").taken_ms
+    taken_ms = read_manifest(folder_at(tmp_path / "kept")).taken_ms
     locks = {row["id"]: row["ttl_ms"] for row in kept_rows(tmp_path / "kept") if row["table"] == "locks"}
     assert taken_ms + locks["1"] == 4_000_000_000_123
     assert taken_ms <= time.time() * 1000
@@ -130,7 +131,7 @@ def kept_rows(folder: Path) -> list[dict[str, Any]]:
     """All rows of a stored snapshot."""
     found = []
     for table in TABLES:
-        rows = read_bucket(folder, table, 0, 1)
+        rows = read_bucket(folder_at(folder), table, 0, 1)
         named = rows.add_column(0, "table", pa.array([table] * len(rows), pa.string()))
         found += [wide for batch in named.to_batches() for wide in rows_of(batch)]
     return found
@@ -160,7 +161,7 @@ def test_a_server_hands_out_its_file_with_and_without_a_disk(
         result = CliRunner().invoke(cli, words)
         assert result.exit_code == 0, result.output
         assert sorted(shown(row) for row in kept_rows(out)) == expected
-        assert read_manifest(out).source == own_server.text
+        assert read_manifest(folder_at(out)).source == own_server.text
 
 
 def test_a_user_who_may_not_replicate_is_told(own_server: RedisInstance, client: Any, tmp_path: Path) -> None:
@@ -302,8 +303,8 @@ def test_a_side_says_how_large_it_is_before_it_is_read(
     write(own_server, "p", plain_store())
     assert NamedStore(text=f"{own_server.url}#p").rows_about() == ROWS_OF_A_KEY * client.dbsize()
     assert NamedStore(text=f"{sound_file}#p").rows_about() == sound_file.stat().st_size // BYTES_OF_A_ROW
-    kept = NamedStore(text=f"{own_server.url}#p", replicate=True).read(tmp_path / "kept", tmp_path)
-    assert kept == tmp_path / "kept"
+    kept = NamedStore(text=f"{own_server.url}#p", replicate=True).read(folder_at(tmp_path / "kept"), tmp_path)
+    assert kept == folder_at(tmp_path / "kept")
     assert NamedStore(text=str(kept)).rows_about() == len(kept_rows(tmp_path / "kept"))
 
 
@@ -320,9 +321,9 @@ def test_sides_that_run_are_read_by_replication_beside_one_another(
     for number, store in enumerate(stores):
         scratch = tmp_path / f"scratch-{number}"
         scratch.mkdir()
-        readings.append(begin_reading(store, tmp_path / str(number), scratch))
+        readings.append(begin_reading(store, folder_at(tmp_path / str(number)), scratch))
     for number, reading in enumerate(readings):
-        assert reading.result(timeout=60) == tmp_path / str(number)
+        assert reading.result(timeout=60) == folder_at(tmp_path / str(number))
     for number in (0, 1):
         assert sorted(shown(row) for row in kept_rows(tmp_path / str(number))) == expected
     assert client.info("stats")["sync_full"] == before + 2
@@ -331,7 +332,7 @@ def test_sides_that_run_are_read_by_replication_beside_one_another(
 def test_what_goes_wrong_beside_the_start_of_spark_is_raised_where_the_store_is_wanted(tmp_path: Path) -> None:
     file = tmp_path / "torn.rdb"
     file.write_bytes(b"REDIS0009")
-    reading = begin_reading(NamedStore(text=str(file)), tmp_path / "kept", tmp_path)
+    reading = begin_reading(NamedStore(text=str(file)), folder_at(tmp_path / "kept"), tmp_path)
     with pytest.raises(UsageProblem, match="cannot be read"):
         reading.result(timeout=60)
 

@@ -21,6 +21,7 @@ from conformance.servers import RedisInstance
 from reports.snapshot import hashes, reading, streams
 from reports.snapshot import plan as planning
 from reports.snapshot import store as snapshot_store
+from reports.snapshot.folders import folder_at
 from reports.snapshot.format import bucket_of, buckets_of, drop_unclaimed, read_bucket
 from reports.snapshot.hashes import hashes_of
 from reports.snapshot.plan import KeyspacePart, RedisSource, _next_share, plan_reading
@@ -300,7 +301,7 @@ UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 def keep(server: RedisInstance, prefix: str, folder: Path, buckets: int) -> list[snapshot_store.WrittenPart]:
     parts = plan_reading(RedisSource(redis=server.url, prefix=prefix)).parts
     task = SnapshotWrite(
-        source=RedisSource(redis=server.url, prefix=prefix), parts=parts, folder=folder, buckets=buckets
+        source=RedisSource(redis=server.url, prefix=prefix), parts=parts, folder=folder_at(folder), buckets=buckets
     )
     return [write_part(task, number, 0) for number in range(len(parts))]
 
@@ -310,7 +311,7 @@ def kept(folder: Path, buckets: int) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {table: [] for table in TABLES}
     for table in TABLES:
         for bucket in range(buckets):
-            rows = read_bucket(folder, table, bucket, buckets)
+            rows = read_bucket(folder_at(folder), table, bucket, buckets)
             named = rows.add_column(0, "table", pa.array([table] * len(rows), pa.string()))
             found[table] += [repr(narrowed(wide)) for batch in named.to_batches() for wide in rows_of(batch)]
     return {table: sorted(rows) for table, rows in found.items()}
@@ -349,7 +350,10 @@ def test_a_job_and_all_that_belongs_to_it_lie_in_one_bucket(server: RedisInstanc
     write(server, prefix, plain_store(prefix))
     keep(server, prefix, tmp_path, 8)
     for bucket in range(8):
-        ids = [set(read_bucket(tmp_path, table, bucket, 8).column("id").to_pylist()) for table in ("jobs", "locks")]
+        ids = [
+            set(read_bucket(folder_at(tmp_path), table, bucket, 8).column("id").to_pylist())
+            for table in ("jobs", "locks")
+        ]
         assert ids[1] <= ids[0]
 
 
@@ -360,5 +364,5 @@ def test_files_of_an_attempt_that_failed_are_removed(server: RedisInstance, pref
     left_over = next((tmp_path / "rows" / "table=jobs").glob("b*"))
     (left_over.parent / left_over.name.replace("-a0-", "-a1-")).write_bytes(left_over.read_bytes())
     assert kept(tmp_path, 2) != before
-    drop_unclaimed(tmp_path, [name for part in written for name in part.files])
+    drop_unclaimed(folder_at(tmp_path), [name for part in written for name in part.files])
     assert kept(tmp_path, 2) == before

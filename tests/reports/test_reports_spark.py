@@ -38,6 +38,7 @@ from reports.load.result import LoadResult
 from reports.load.workload import DelayShare, FailureShares, FlowShare, PayloadSize, PriorityShare, Workload, jobs_of
 from reports.rendering import write_history_reports
 from reports.session import SparkSettings, explained_spark
+from reports.snapshot.folders import Folder, folder_at
 from reports.snapshot.format import MANIFEST, file_name, write_file, write_manifest
 from reports.snapshot.plan import RedisSource
 from reports.snapshot.rows import batch_of, wide_rows
@@ -54,7 +55,7 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 def kept(spark: SparkSession, server: RedisInstance, prefix: str, keys: dict[str, Any], folder: Path) -> StoredSnapshot:
     write(server, prefix, keys)
-    return save(spark, RedisSource(redis=server.url, prefix=prefix), folder)
+    return save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(folder))
 
 
 def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
@@ -64,13 +65,13 @@ def test_planted_differences_are_found_through_spark_and_the_roll_up_sums(
     changed, expected = planted(plain_store(prefixes[1]))
     left = kept(spark, server, prefixes[0], plain_store(prefixes[0]), tmp_path / "left")
     right = kept(spark, server, prefixes[1], changed, tmp_path / "right")
-    assert open_stored(spark, tmp_path / "left").manifest == left.manifest
+    assert open_stored(spark, folder_at(tmp_path / "left")).manifest == left.manifest
     assert left.table("locks").select("job", "token").orderBy("job").collect()[0] == ("5", "token-a")
-    wanted = SnapshotComparison(expected=left, actual=right, folder=tmp_path / "differences")
+    wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
     compared = compare_snapshots(spark, wanted)
     found, rows = compared.found, compared.found.collect()
     assert {(row["class"], row["key"]) for row in rows} == expected
-    assert_the_same_without_spark(spark, replace(wanted, folder=tmp_path / "again"))
+    assert_the_same_without_spark(spark, replace(wanted, folder=folder_at(tmp_path / "again")))
     for line in rollup_of(found):
         matching = [
             r for r in rows if [r["queue"], r["state"], r["class"], r["locator"]][: len(line.path)] == line.path
@@ -90,22 +91,22 @@ def test_every_change_by_hand_is_found_or_counted_as_hidden_and_nothing_else(
     prefix = server.fresh_prefix()
     source = RedisSource(redis=server.url, prefix=prefix)
     fill(server, prefix, 5_000)
-    left = save(spark, source, tmp_path / "left")
+    left = save(spark, source, folder_at(tmp_path / "left"))
     with with_planted(server, prefix, CHANGES):
-        right = save(spark, source, tmp_path / "right")
-    undone = save(spark, source, tmp_path / "undone")
+        right = save(spark, source, folder_at(tmp_path / "right"))
+    undone = save(spark, source, folder_at(tmp_path / "undone"))
     server.remove_prefix(prefix)
     compared = compare_snapshots(
-        spark, SnapshotComparison(expected=left, actual=right, folder=tmp_path / "differences")
+        spark, SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
     )
     assert {(row["class"], row["key"]) for row in compared.found.collect()} == expected_differences(CHANGES)
     assert {name for name, _ in expected_differences(CHANGES)} == set(DIFFERENCE_CLASSES)
     # Times to live run down between the two readings, so that these may be more.
     assert Counter(compared.hidden) >= expected_hidden(CHANGES)
-    again = SnapshotComparison(expected=left, actual=undone, folder=tmp_path / "no differences")
+    again = SnapshotComparison(expected=left, actual=undone, folder=folder_at(tmp_path / "no differences"))
     assert not differences(spark, again).count()
     for name, actual in (("undone", undone), ("planted", right)):
-        wanted = SnapshotComparison(expected=left, actual=actual, folder=tmp_path / name)
+        wanted = SnapshotComparison(expected=left, actual=actual, folder=folder_at(tmp_path / name))
         assert_the_same_without_spark(spark, wanted)
 
 
@@ -134,7 +135,7 @@ def test_what_is_much_is_left_to_spark(
 ) -> None:
     prefix = server.fresh_prefix()
     left = kept(spark, server, prefix, plain_store(prefix), tmp_path / "left")
-    wanted = SnapshotComparison(expected=left, actual=left, folder=tmp_path / "differences")
+    wanted = SnapshotComparison(expected=left, actual=left, folder=folder_at(tmp_path / "differences"))
     assert compare_nearby(replace(wanted, switched_off=("worker-clock",))) is None
     assert compare_nearby(replace(wanted, queue="q")) is None
     assert compare_nearby(wanted) is not None
@@ -191,7 +192,7 @@ def test_a_redis_that_goes_away_leaves_no_snapshot(spark: SparkSession, tmp_path
         with Redis(host=host, port=int(port)) as client:
             client.config_set("requirepass", "secret")
         with pytest.raises(EnvironmentProblem, match=r"refused the user or password|answered with an error"):
-            save(spark, source, tmp_path / "out")
+            save(spark, source, folder_at(tmp_path / "out"))
     assert not (tmp_path / "out" / MANIFEST).exists()
 
 
@@ -242,8 +243,8 @@ def test_a_snapshot_that_broke_off_is_none(
     whole = kept(spark, server, prefix, plain_store(prefix), tmp_path / "out")
     (tmp_path / "out" / MANIFEST).unlink()
     with pytest.raises(UsageProblem, match="was not finished"):
-        open_stored(spark, tmp_path / "out")
-    again = save(spark, RedisSource(redis=server.url, prefix=prefix), tmp_path / "out")
+        open_stored(spark, folder_at(tmp_path / "out"))
+    again = save(spark, RedisSource(redis=server.url, prefix=prefix), folder_at(tmp_path / "out"))
     assert again.manifest.rows == whole.manifest.rows
     assert again.rows.count() == sum(again.manifest.rows.values())
 
@@ -252,7 +253,7 @@ def test_the_history_of_each_job_is_judged_where_it_comes_together(spark: SparkS
     path = tmp_path / "history.jsonl"
     path.write_bytes(bad_history().encoded())
     for end in (None, bad_end()):
-        stored = None if end is None else stored_by_hand(spark, end, tmp_path / "end")
+        stored = None if end is None else stored_by_hand(spark, end, folder_at(tmp_path / "end"))
         result = result_of(check_jobs(spark, path, stored), "history", "end")
         found = {(each.check, each.job, each.message) for each in result.examples}
         assert found == said_of_all(bad_history(), end)
@@ -265,7 +266,7 @@ def junit_of(folder: Path, result: HistoryResult) -> str:
     return str(next(path for path in write_history_reports(folder, result) if path.suffix == ".xml"))
 
 
-def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Path) -> StoredSnapshot:
+def stored_by_hand(spark: SparkSession, end: Snapshot, folder: Folder) -> StoredSnapshot:
     """A snapshot as if it had been read from a store."""
     rows = pa.Table.from_batches([batch_of(wide_rows(end))])
     for table in TABLES:

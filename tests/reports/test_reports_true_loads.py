@@ -23,6 +23,7 @@ from reports.load.run import LoadPlan, WorkerGroup, run_load
 from reports.load.target import LoadTarget
 from reports.load.workload import DelayShare, RampUp, Workload, jobs_of
 from reports.rendering import load_notes, write_load_reports
+from reports.snapshot.folders import folder_at
 
 pytestmark = pytest.mark.xdist_group("spark")
 
@@ -116,7 +117,13 @@ def test_a_report_agrees_with_redis_and_late_executors_change_no_latency(
     workload = Workload(jobs=600, rate=150, queues=2, delay=DelayShare(share=0.2, least=50, most=300))
     target = LoadTarget(address=server, prefix=prefix, workload=workload)
     node = WorkerGroup(client=find_toolchain("", print).launch("node"))
-    plan = LoadPlan(target=target, workers=[node], out=tmp_path / "run", command="load")
+    plan = LoadPlan(
+        target=target,
+        workers=[node],
+        out=tmp_path / "run",
+        kept=folder_at(tmp_path / "run" / "snapshot"),
+        command="load",
+    )
     said: list[str] = []
     result = run_load(spark, plan, announce=said.append, on_progress=lambda _: None)
     lives = lives_in(server, prefix, workload.queue_names)
@@ -169,7 +176,13 @@ def test_a_load_that_is_resumed_is_reported_as_a_whole(
 ) -> None:
     workload = Workload(jobs=90, rate=300)
     target = LoadTarget(address=server, prefix=prefix, workload=workload)
-    broken = LoadPlan(target=target, workers=[], out=tmp_path / "broken", command="load")
+    broken = LoadPlan(
+        target=target,
+        workers=[],
+        out=tmp_path / "broken",
+        kept=folder_at(tmp_path / "broken" / "snapshot"),
+        command="load",
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("reports.load.run.forget_progress", broken_off)
         with pytest.raises(ConnectionResetError):
@@ -177,7 +190,13 @@ def test_a_load_that_is_resumed_is_reported_as_a_whole(
     with server.connect() as client:
         _as_if_the_last_were_not_there(client, target)
     resumed_at_ms = time.time() * 1000
-    resumed = LoadPlan(target=replace(target, resume=True), workers=[], out=tmp_path / "resumed", command="load")
+    resumed = LoadPlan(
+        target=replace(target, resume=True),
+        workers=[],
+        out=tmp_path / "resumed",
+        kept=folder_at(tmp_path / "resumed" / "snapshot"),
+        command="load",
+    )
     result = run_load(spark, resumed, announce=lambda _: None, on_progress=lambda _: None)
     assert (result.produced.jobs, result.timed) == (90, 90)
     assert len(result.schedule) == 2
@@ -212,7 +231,7 @@ def test_a_load_without_a_rate_tells_service_times_only(
     spark: SparkSession, server: RedisInstance, prefix: str, tmp_path: Path
 ) -> None:
     target = LoadTarget(address=server, prefix=prefix, workload=Workload(jobs=50), event_limit=20)
-    plan = LoadPlan(target=target, workers=[], out=tmp_path, command="load")
+    plan = LoadPlan(target=target, workers=[], out=tmp_path, kept=folder_at(tmp_path / "snapshot"), command="load")
     with server.connect() as client:
         result = run_load(spark, plan, announce=lambda _: None, on_progress=lambda _: None)
         assert result.latencies.keys() <= {"add-service", "active-to-finished", "finished-to-seen"}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from conformance.gate.records import KIT_VERSION
-from conformance.problems import EnvironmentProblem
+from reports.snapshot.folders import Folder, explained_folder
 from reports.snapshot.format import SnapshotManifest, buckets_for, claim_folder, write_manifest
 from reports.snapshot.rdb.library import RdbPage, RdbReader, open_rdb
 from reports.snapshot.rdb.meaning import RowsOfKeys
@@ -64,7 +64,7 @@ class _OpenFile:
         return int(self.facts["ctime"]) * 1000 if "ctime" in self.facts else int(self.path.stat().st_mtime * 1000)
 
 
-def save_rdb(source: RdbSource, folder: Path) -> SnapshotManifest:
+def save_rdb(source: RdbSource, folder: Folder) -> SnapshotManifest:
     """Keep the keys in the files as a snapshot.
 
     Raises UsageProblem for a file that cannot be read, EnvironmentProblem where the folder or the disk is at fault.
@@ -79,11 +79,9 @@ def save_rdb(source: RdbSource, folder: Path) -> SnapshotManifest:
         taken_ms = max(file.taken_ms for file in files)
         keys, used_bytes = (sum(int(file.facts.get(fact, 0)) for file in files) for fact in ("keys", "used-mem"))
         buckets = buckets_for(keys, used_bytes)
-        try:
+        with explained_folder(folder):
             place = RowPlace(folder=folder, buckets=buckets, prefix=source.prefix)
             written = _write(_rows(source.prefix, taken_ms, files), place)
-        except OSError as error:
-            raise EnvironmentProblem(f"cannot write to {folder}: {error}", hint="is the disk full?") from error
     bullmq, digest = script_facts()
     tables, queues = summed(written)
     manifest = SnapshotManifest(

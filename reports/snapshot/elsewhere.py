@@ -1,0 +1,82 @@
+"""Rows of a stored snapshot for Spark: its JVM reads the folders of this machine, executors all others, through Arrow.
+
+The JVM reads only the columns that a query asks for, but knows S3 only with classes that do not come with pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, EqualTo, Filter, In, InputPartition
+
+from reports.snapshot.folders import Folder
+from reports.snapshot.format import ARROW, DDL, ROWS, TYPED, read_bucket
+
+
+def rows_for_spark(spark: SparkSession, folder: Folder, buckets: int) -> DataFrame:
+    """All wide rows of a snapshot in so many buckets."""
+    if folder.is_here:
+        return spark.read.schema(DDL).parquet(str(folder / ROWS)).select(*ARROW.names)
+    spark.dataSource.register(KeptRows)
+    options = {"address": folder.address, "endpoint": folder.endpoint, "buckets": str(buckets)}
+    return spark.read.format(KeptRows.name()).options(**options).load()
+
+
+@dataclass
+class BucketToRead(InputPartition):
+    """A bucket on its way to an executor."""
+
+    bucket: int
+
+
+class KeptRows(DataSource):
+    """`spark.read.format("bullmq-kept-rows")`: wide rows of the snapshot in a folder."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "bullmq-kept-rows"
+
+    def schema(self) -> str:
+        """Wide rows."""
+        return DDL
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        """A reader of this folder."""
+        del schema
+        folder = Folder(self.options["address"], endpoint=self.options["endpoint"])
+        return KeptRowsReader(folder, int(self.options["buckets"]))
+
+
+class KeptRowsReader(DataSourceReader):
+    """Reads a snapshot bucket by bucket, and only the tables that are asked for."""
+
+    def __init__(self, folder: Folder, buckets: int) -> None:
+        self._folder = folder
+        self._buckets = buckets
+        self._tables = list(TYPED)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:  # noqa: N802 - Spark's name
+        """Take those that say which tables are wanted; Spark applies the others."""
+        for wanted in filters:
+            if isinstance(wanted, EqualTo | In) and wanted.attribute == ("table",):
+                named = {wanted.value} if isinstance(wanted, EqualTo) else set(wanted.value)
+                self._tables = [table for table in self._tables if table in named]
+            else:
+                yield wanted
+
+    def partitions(self) -> list[InputPartition]:
+        """A task for each bucket."""
+        return [BucketToRead(bucket) for bucket in range(self._buckets)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one bucket."""
+        assert isinstance(partition, BucketToRead)
+        for table in self._tables:
+            for batch in read_bucket(self._folder, table, partition.bucket, self._buckets).to_batches():
+                named = pa.array([table] * len(batch), pa.string())
+                yield pa.RecordBatch.from_arrays([named, *batch.columns], schema=ARROW)
