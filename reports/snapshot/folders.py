@@ -42,11 +42,13 @@ def is_elsewhere(named: str) -> bool:
 class Folder:
     """A folder, whether it is there or not. `address`: a path, or as in `s3://bucket/run`. `endpoint`: of S3.
 
-    Everything raises OSError where the file system refuses.
+    `version`: of what lies there, where that changes no more; empty while it may. Everything raises OSError where the
+    file system refuses.
     """
 
     address: str
     endpoint: str = field(default="", repr=False)
+    version: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return self.address

@@ -175,7 +175,7 @@ def test_what_an_attempt_that_failed_has_left_in_s3_is_removed(
     spark: SparkSession, server: RedisInstance, s3: str
 ) -> None:
     kept = stored(spark, server, f"{s3}/kept")
-    jobs = kept.folder / ROWS / "table=jobs"
+    jobs = folder_at(f"{s3}/kept") / ROWS / "table=jobs"
     claimed = jobs.names()
     jobs.write(left_over := claimed[0].replace("-a0-", "-a1-"), jobs.read(claimed[0]) or b"")
     others = [
