@@ -6,7 +6,7 @@ The JVM reads only the columns that a query asks for, but knows S3 only with cla
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +22,7 @@ def rows_for_spark(spark: SparkSession, folder: Folder, buckets: int) -> DataFra
     if folder.is_here:
         return spark.read.schema(DDL).parquet(str(folder / ROWS)).select(*ARROW.names)
     spark.dataSource.register(KeptRows)
-    options = {"address": folder.address, "endpoint": folder.endpoint, "buckets": str(buckets)}
-    return spark.read.format(KeptRows.name()).options(**options).load()
+    return spark.read.format(KeptRows.name()).options(**asdict(folder), buckets=str(buckets)).load()
 
 
 @dataclass
@@ -48,7 +47,7 @@ class KeptRows(DataSource):
     def reader(self, schema: Any) -> DataSourceReader:
         """A reader of this folder."""
         del schema
-        folder = Folder(self.options["address"], endpoint=self.options["endpoint"])
+        folder = Folder(**{each.name: self.options[each.name] for each in fields(Folder)})
         return KeptRowsReader(folder, int(self.options["buckets"]))
 
 

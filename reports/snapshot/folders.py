@@ -42,11 +42,13 @@ def is_elsewhere(named: str) -> bool:
 class Folder:
     """A folder, whether it is there or not. `address`: a path, or as in `s3://bucket/run`. `endpoint`: of S3.
 
-    Everything raises OSError where the file system refuses.
+    `version`: of what lies there, where that changes no more; empty while it may. Everything raises OSError where the
+    file system refuses.
     """
 
     address: str
     endpoint: str = field(default="", repr=False)
+    version: str = field(default="", repr=False)
 
     def __str__(self) -> str:
         return self.address
@@ -174,12 +176,15 @@ def _right_in(path: str) -> Any:
 def _s3(bucket: str, endpoint: str) -> Any:
     """S3 as the standard variables describe it. Amazon's region of a bucket is asked for where no variable names it."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    address = {}
     if endpoint:
         scheme, _, host = endpoint.rpartition("://")
-        return pyarrow.fs.S3FileSystem(
-            region=region or "us-east-1", scheme=scheme or "https", endpoint_override=host.rstrip("/")
-        )
-    return pyarrow.fs.S3FileSystem(region=region or pyarrow.fs.resolve_s3_region(bucket))
+        address = {"scheme": scheme or "https", "endpoint_override": host.rstrip("/")}
+        region = region or "us-east-1"
+    # Files are small: opened when they are written, each is one request and not three.
+    return pyarrow.fs.S3FileSystem(
+        region=region or pyarrow.fs.resolve_s3_region(bucket), allow_delayed_open=True, **address
+    )
 
 
 @cache

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 from zlib import crc32
 
@@ -89,8 +91,11 @@ ROWS = "rows"
 DIGESTS = "digests"
 """Folder of the digests: to each file of rows that belong to jobs one of the same name, whose rows are in its order."""
 
-MOST_BUCKETS = 64
+MOST_BUCKETS = 512
 FEWEST_BUCKETS = 2
+
+BUCKETS_OF_A_LOT = 64
+"""Among so many buckets are the rows shared out that are written together; among more, more have to be (`lots_for`)."""
 
 KEYS_PER_BUCKET = 131_072
 
@@ -115,6 +120,14 @@ def buckets_for(keys: int, used_bytes: int) -> int:
     """
     buckets = max(keys // KEYS_PER_BUCKET, used_bytes // BYTES_PER_BUCKET)
     return min(MOST_BUCKETS, max(FEWEST_BUCKETS, power_of_two(buckets)))
+
+
+def lots_for(buckets: int) -> int:
+    """How many times as many rows have to be read and written together as in a store with few buckets.
+
+    Each file then has as many rows as ever, some thousands, and there are no more of them for each row.
+    """
+    return max(1, buckets // BUCKETS_OF_A_LOT)
 
 
 def power_of_two(number: int) -> int:
@@ -209,8 +222,22 @@ def read_digests(folder: Folder, table: str, name: str) -> pa.Table:
 
 def files_of(folder: Folder, table: str, bucket: int, buckets: int) -> list[str]:
     """Names of the files of a table in one of so many buckets, those of one stream in the order of its entries."""
-    names = [name for name in _of_table(folder, table).names() if name.endswith(_SUFFIX)]
-    return sorted((name for name in names if int(name[1:4]) % buckets == bucket), key=_place)
+    below = _of_table(folder, table)
+    by_bucket = _known_files(below) if below.version else _files_by_bucket(below)
+    return sorted((name for each, names in by_bucket.items() if each % buckets == bucket for name in names), key=_place)
+
+
+def _files_by_bucket(below: Folder) -> Mapping[int, Sequence[str]]:
+    """The files of a table, by the bucket in which they were written."""
+    found: defaultdict[int, list[str]] = defaultdict(list)
+    for name in below.names():
+        if name.endswith(_SUFFIX):
+            found[int(name[1:4])].append(name)
+    return found
+
+
+# A large snapshot has tens of thousands of them, which each of hundreds of buckets would ask for.
+_known_files = lru_cache(maxsize=128)(_files_by_bucket)
 
 
 def _place(name: str) -> tuple[int, ...]:
@@ -318,7 +345,13 @@ class KeptSnapshot:
 
 def open_kept(folder: Folder) -> KeptSnapshot:
     """A snapshot that was kept. Raises as `read_manifest`."""
-    return KeptSnapshot(name=str(folder), folder=folder, manifest=read_manifest(folder))
+    manifest = read_manifest(folder)
+    return KeptSnapshot(name=str(folder), folder=kept_in(folder, manifest), manifest=manifest)
+
+
+def kept_in(folder: Folder, manifest: SnapshotManifest) -> Folder:
+    """The same folder, in which nothing changes as long as this is the manifest there."""
+    return replace(folder, version=f"{manifest.taken_ms}+{manifest.reading_ms}")
 
 
 def claim_folder(folder: Folder) -> None:

@@ -1,8 +1,9 @@
 """What is to be read by whom: the parts of a store, cut so that any number of executors can read them at once.
 
 Three kinds of part. A *scan* part walks a share of a node's keyspace and reads every key there that belongs to a job
-(or to nothing): jobs that no container knows are found too, which ranges of ids would miss. *Queue* parts read the keys
-that a queue has once; *slice* parts a range of one of its long containers. Together they read every key once.
+(or to nothing): jobs that no container knows are found too, which ranges of ids would miss. A share is all cursors of
+SCAN with the same low bits, or a range of slots where these bits are the slot. *Queue* parts read the keys that a queue
+has once; *slice* parts a range of one of its long containers. Together they read every key once.
 """
 
 from __future__ import annotations
@@ -13,21 +14,27 @@ from typing import Any
 
 from conformance.observe.keyspace import split_key
 from conformance.problems import UsageProblem
-from conformance.protocol.keys import glob_escaped
+from conformance.protocol.keys import SLOTS, glob_escaped, slot_of
 from conformance.protocol.states import LIST_CONTAINERS, QUEUE_KEYS, ZSET_CONTAINERS
-from conformance.servers.connection import Client, connect, connect_node, explained
+from conformance.servers.binary import read_version
+from conformance.servers.connection import Client, ServerFacts, connect, connect_node, explained, read_facts
 from conformance.servers.setting import RedisUrl, parse_setting
-from reports.snapshot.format import power_of_two
+from reports.snapshot.format import buckets_for, lots_for, power_of_two
 
 SLICE = 250_000
-"""Elements of a container that one part reads."""
+"""Elements of a container that one part reads; as many times more as `lots_for` says."""
 
 SMALLEST_TO_SLICE = 2_000
 """A container with fewer elements is read with the other keys of its queue."""
 
 KEYS_PER_SHARE = 131_072
-FEWEST_SHARES, MOST_SHARES = 4, 32
+"""As many times more as `lots_for` says."""
+
+FEWEST_SHARES, MOST_SHARES = 4, 256
 """Shares into which a large node's keyspace is cut; powers of two."""
+
+SLOTTED_SINCE = {"Redis": (7, 4, 0), "valkey": (8, 0, 0)}
+"""Servers whose nodes of a cluster have a dictionary for each slot, and count the slot in the low bits of a cursor."""
 
 SMALLEST_TO_SHARE = 20_000
 """A node with fewer keys is walked by one part."""
@@ -57,20 +64,19 @@ class RedisSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPlan:
-    """All parts of a store, and keys and memory of its nodes together, what belongs to others included."""
+    """All parts of a store, and into how many buckets its rows go: by its keys and memory, those of others included."""
 
     parts: list[KeyspacePart]
-    keys: int
-    used_bytes: int
+    buckets: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeyspacePart:
     """A part of the store.
 
-    `scan`: `node` and share `index` of `shares`. `queue`: the keys that `queue` has once, and its scheduler records,
-    without the containers cut into slices (`elsewhere`). `slice`: `key` from `start` to `stop`, inclusive: ranks, or
-    stream ids in ms.
+    `scan`: `node` and share `index` of `shares`, or from `first_slot` to `last_slot`, inclusive. `queue`: the keys that
+    `queue` has once, and its scheduler records, without the containers cut into slices (`elsewhere`). `slice`: `key`
+    from `start` to `stop`, inclusive: ranks, or stream ids in ms.
     `queues` are all queues that have a `queue` part, `expires`: any key of the node has a time to live.
     """
 
@@ -79,6 +85,8 @@ class KeyspacePart:
     node: str = ""
     index: int = 0
     shares: int = 1
+    first_slot: int = 0
+    last_slot: int = -1
     expires: bool = True
     queues: frozenset[str] = frozenset()
     schedulers: frozenset[str] = frozenset()
@@ -95,21 +103,19 @@ def plan_reading(source: RedisSource) -> ReadPlan:
     with connect(address) as client:
         taken_ms = _now_ms(client)
         nodes = nodes_of(client, address)
+        keyspaces = [replace(_keyspace(address, node), slots=_slots_of(client, address, node)) for node in nodes]
+        keys, used_bytes = (sum(getattr(each, what) for each in keyspaces) for what in ("keys", "used_bytes"))
+        buckets = buckets_for(keys, used_bytes)
         queues = frozenset([source.queue] if source.queue else _queues(client, source.prefix))
         schedulers = frozenset(_scheduler_keys(client, source.prefix, queues))
-        parts = [part for queue in sorted(queues) for part in _queue_parts(client, source.prefix, queue)]
-    keyspaces = [_keyspace(address, node) for node in nodes]
+        length = SLICE * lots_for(buckets)
+        parts = [part for queue in sorted(queues) for part in _queue_parts(client, source.prefix, queue, length)]
     scans = [
         replace(part, queues=queues, schedulers=schedulers)
         for keyspace in keyspaces
-        for part in _scan_parts(address, keyspace)
+        for part in _scan_parts(keyspace, lots_for(buckets))
     ]
-    taken = [replace(part, taken_ms=taken_ms) for part in [*scans, *parts]]
-    return ReadPlan(
-        parts=taken,
-        keys=sum(keyspace.keys for keyspace in keyspaces),
-        used_bytes=sum(keyspace.used_bytes for keyspace in keyspaces),
-    )
+    return ReadPlan(parts=[replace(part, taken_ms=taken_ms) for part in [*scans, *parts]], buckets=buckets)
 
 
 def nodes_of(client: Any, address: RedisUrl) -> list[str]:
@@ -158,20 +164,45 @@ def _next_share(index: int, shares: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeKeyspace:
-    """What a node holds. `expires`: any of its keys has a time to live."""
+    """What a node holds. `expires`: any of its keys has a time to live.
+
+    `slots`: of a node of a cluster. `slotted`: it has a dictionary for each of them; None: nobody knows.
+    """
 
     node: str
     keys: int
     used_bytes: int
     expires: bool
+    slotted: bool | None = False
+    slots: Sequence[int] = ()
 
 
 def _keyspace(address: RedisUrl, node: str) -> NodeKeyspace:
     with connect_node(address, node) as client:
-        facts: Any = client.info()
+        info: Any = client.info()
         keys: Any = client.dbsize()
-    expires = bool(facts.get(f"db{address.db}", {}).get("expires", 1))
-    return NodeKeyspace(node=node, keys=int(keys), used_bytes=int(facts.get("used_memory", 0)), expires=expires)
+        slotted = False if address.mode == "standalone" else is_slotted(read_facts(client))
+    return NodeKeyspace(
+        node=node,
+        keys=int(keys),
+        used_bytes=int(info.get("used_memory", 0)),
+        expires=bool(info.get(f"db{address.db}", {}).get("expires", 1)),
+        slotted=slotted,
+    )
+
+
+def _slots_of(client: Any, address: RedisUrl, node: str) -> list[int]:
+    """The slots of a node of a cluster, in order."""
+    owners = {} if address.mode == "standalone" else client.nodes_manager.slots_cache
+    return sorted(slot for slot, (first, *_) in owners.items() if f"{first.host}:{first.port}" == node)
+
+
+def is_slotted(facts: ServerFacts) -> bool | None:
+    """Whether a node of a cluster has a dictionary for each slot; None where its product is another one."""
+    product, _, own = facts.product.partition(" ")
+    version = read_version(own or facts.version)
+    since = SLOTTED_SINCE.get(product)
+    return None if since is None or version is None else version >= since
 
 
 def keys_of(address: RedisUrl) -> int:
@@ -182,20 +213,38 @@ def keys_of(address: RedisUrl) -> int:
         return sum(_keyspace(address, node).keys for node in nodes)
 
 
-def _scan_parts(address: RedisUrl, keyspace: NodeKeyspace) -> Iterator[KeyspacePart]:
-    # In a cluster a newer Redis counts the slot in the low bits of its cursor, so a node is one share there.
-    shares = shares_for(keyspace.keys) if address.mode == "standalone" else 1
-    for index in range(shares):
-        yield KeyspacePart(
-            kind="scan", taken_ms=0, node=keyspace.node, index=index, shares=shares, expires=keyspace.expires
+def _scan_parts(keyspace: NodeKeyspace, lots: int) -> Iterator[KeyspacePart]:
+    whole = KeyspacePart(kind="scan", taken_ms=0, node=keyspace.node, expires=keyspace.expires)
+    shares = 1 if keyspace.slotted is None else shares_for(keyspace.keys, lots)
+    if keyspace.slotted and shares > 1:
+        yield from (
+            replace(whole, first_slot=first, last_slot=last) for first, last in slot_edges(keyspace.slots, shares)
         )
+    else:
+        yield from (replace(whole, index=index, shares=shares) for index in range(shares))
 
 
-def shares_for(keys: int) -> int:
+def shares_for(keys: int, lots: int = 1) -> int:
     """Into how many shares so many keys are cut."""
     if keys < SMALLEST_TO_SHARE:
         return 1
-    return min(MOST_SHARES, max(FEWEST_SHARES, power_of_two(keys // KEYS_PER_SHARE)))
+    return min(MOST_SHARES, max(FEWEST_SHARES, power_of_two(keys // (lots * KEYS_PER_SHARE))))
+
+
+def slot_edges(owned: Sequence[int], shares: int) -> Iterator[tuple[int, int]]:
+    """Ranges of slots, inclusive, among which the slots of a node are shared out; together they are all slots."""
+    starts = sorted({0, *(owned[len(owned) * share // shares] for share in range(1, shares) if owned)})
+    yield from zip(starts, [*(start - 1 for start in starts[1:]), SLOTS - 1], strict=True)
+
+
+def in_slots(cursor: int, part: KeyspacePart) -> bool:
+    """Whether the next cursor is still in the part's range of slots: the slot is in its low bits (`kvstore.c`)."""
+    return cursor != 0 and cursor % SLOTS <= part.last_slot
+
+
+def of_slots(keys: Sequence[bytes], part: KeyspacePart) -> list[bytes]:
+    """The keys whose slots are in the part's range. SCAN goes on with the next slot until it has collected enough."""
+    return [key for key in keys if slot_of(key) <= part.last_slot]
 
 
 def _queues(client: Any, prefix: str) -> Iterator[str]:
@@ -214,14 +263,14 @@ def _scheduler_keys(client: Any, prefix: str, queues: frozenset[str]) -> Iterato
             yield f"{key}:{member.decode('utf-8', 'surrogateescape')}"
 
 
-def _queue_parts(client: Client, prefix: str, queue: str) -> Iterator[KeyspacePart]:
-    slices = [part for name in QUEUE_KEYS for part in _slices(client, prefix, queue, name)]
+def _queue_parts(client: Client, prefix: str, queue: str, at_once: int) -> Iterator[KeyspacePart]:
+    slices = [part for name in QUEUE_KEYS for part in _slices(client, prefix, queue, name, at_once)]
     yield KeyspacePart(kind="queue", taken_ms=0, queue=queue, elsewhere=frozenset(part.name for part in slices))
     yield from slices
 
 
-def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[KeyspacePart]:
-    """The slices of one container; none where it is short, or not of the type that it should have."""
+def _slices(client: Any, prefix: str, queue: str, name: str, at_once: int) -> Iterator[KeyspacePart]:
+    """The slices of one container, of so many elements; none where it is short, or not of its type."""
     key = f"{prefix}:{queue}:{name}"
     counters = {
         **dict.fromkeys(LIST_CONTAINERS, client.llen),
@@ -233,23 +282,23 @@ def _slices(client: Any, prefix: str, queue: str, name: str) -> Iterator[Keyspac
     length = int(counters[name](key))
     if length < SMALLEST_TO_SLICE:
         return
-    edges = _stream_edges(client, key, length) if name == "events" else _rank_edges(length)
+    edges = _stream_edges(client, key, length, at_once) if name == "events" else _rank_edges(length, at_once)
     for start, stop in edges:
         yield KeyspacePart(kind="slice", taken_ms=0, queue=queue, name=name, start=start, stop=stop)
 
 
-def _rank_edges(length: int) -> Iterator[tuple[int, int]]:
+def _rank_edges(length: int, at_once: int) -> Iterator[tuple[int, int]]:
     """Ranks; the last slice is open, because a container may have grown meanwhile."""
-    starts = range(0, length, SLICE)
+    starts = range(0, length, at_once)
     for start in starts:
-        yield start, -1 if start == starts[-1] else start + SLICE - 1
+        yield start, -1 if start == starts[-1] else start + at_once - 1
 
 
-def _stream_edges(client: Any, key: str, length: int) -> Iterator[tuple[int, int]]:
+def _stream_edges(client: Any, key: str, length: int, at_once: int) -> Iterator[tuple[int, int]]:
     """Stream ids in ms, from the first entry to the last in equal steps of time."""
     ends = (client.xrange(key, count=1), client.xrevrange(key, count=1))
     first, last = (int(entries[0][0].split(b"-")[0]) for entries in ends)
-    step = max(1, (last - first + 1) // -(-length // SLICE))
+    step = max(1, (last - first + 1) // -(-length // at_once))
     starts = range(first, last + 1, step)
     for start in starts:
         yield start, -1 if start == starts[-1] else start + step - 1

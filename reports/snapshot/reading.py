@@ -21,9 +21,11 @@ from reports.snapshot.plan import (
     KeyspacePart,
     RedisSource,
     in_share,
+    in_slots,
     is_end_of_share,
     key_of,
     node_of,
+    of_slots,
     scan_words,
 )
 from reports.snapshot.replies import NodeSocket, to_resp
@@ -86,17 +88,39 @@ def _pages_of_jobs(node: NodeSocket, source: RedisSource, part: KeyspacePart, ot
 
 
 def _scan_pages(node: NodeSocket, source: RedisSource, part: KeyspacePart) -> Iterator[list[bytes]]:
-    """Pages of keys, to the very end of the share.
+    """Pages of keys, to the very end of the share."""
+    return (_pages_of_slots if part.last_slot >= 0 else _pages_of_share)(node, scan_words(source), part)
+
+
+def _pages_of_slots(node: NodeSocket, words: Sequence[bytes], part: KeyspacePart) -> Iterator[list[bytes]]:
+    """Pages of the keys in a range of slots; SCAN walks through one slot after the other."""
+    cursor = part.first_slot
+    while True:
+        after, keys = _scanned(node, words, cursor, SCAN_COUNT)
+        if not in_slots(after, part):
+            yield of_slots(keys, part)
+            return
+        cursor = after
+        yield keys
+
+
+def _scanned(node: NodeSocket, words: Sequence[bytes], cursor: int, count: int) -> tuple[int, list[bytes]]:
+    """The next cursor, and the keys before it."""
+    reply = node.exchange([(b"SCAN", b"%d" % cursor, *words, b"COUNT", b"%d" % count)])[0]
+    if isinstance(reply, Exception):
+        raise RedisError(str(reply))
+    return int(reply[0]), reply[1]
+
+
+def _pages_of_share(node: NodeSocket, words: Sequence[bytes], part: KeyspacePart) -> Iterator[list[bytes]]:
+    """Pages of the keys whose cursors have the same low bits.
 
     SCAN walks until it has collected enough, and may so run into the next share. Then the same step is taken again with
     half the count; with a count of 1 it ends with the first bucket that holds a key, and its cursor shows whose it is.
     """
-    words, cursor, count = scan_words(source), part.index, SCAN_COUNT
+    cursor, count = part.index, SCAN_COUNT
     while True:
-        reply = node.exchange([(b"SCAN", b"%d" % cursor, *words, b"COUNT", b"%d" % count)])[0]
-        if isinstance(reply, Exception):
-            raise RedisError(str(reply))
-        after, keys = int(reply[0]), reply[1]
+        after, keys = _scanned(node, words, cursor, count)
         if in_share(after, part):
             cursor = after
             yield keys

@@ -32,11 +32,12 @@ from reports.snapshot.format import (
     KeptSnapshot,
     QueueFacts,
     SnapshotManifest,
-    buckets_for,
     buckets_of,
     claim_folder,
     drop_unclaimed,
     file_name,
+    kept_in,
+    lots_for,
     read_manifest,
     write_digests,
     write_file,
@@ -48,7 +49,7 @@ from reports.snapshot.rows import as_bytes, as_text, rows_of
 
 ROWS_AT_A_TIME = 125_000
 BYTES_AT_A_TIME = 64 * 1024 * 1024
-"""Rows of one table, and their bytes, that are held before they are written."""
+"""Rows of one table, and their bytes, that are held before they are written; as many times more as `lots_for` says."""
 
 _WITH_JOB_IDS = frozenset({"jobs", "memberships"})
 
@@ -102,7 +103,9 @@ def write_part(task: SnapshotWrite, number: int, attempt: int) -> WrittenPart:
     """
     done = [
         write_rows(task.place, table, rows, part=number, attempt=attempt, number=written)
-        for written, (table, rows) in enumerate(collected_by_table(read_part(task.source, task.parts[number])))
+        for written, (table, rows) in enumerate(
+            collected_by_table(read_part(task.source, task.parts[number]), task.buckets)
+        )
     ]
     return WrittenPart(
         files=[name for each in done for name in each.files],
@@ -130,22 +133,22 @@ def digests_in(written: Iterable[WrittenPart]) -> str:
     return fingerprint_here() if all(part.has_digests for part in written) else ""
 
 
-def collected_by_table(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, pa.Table]]:
-    """The rows of each table, collected until they are many, or all."""
+def collected_by_table(batches: Iterator[pa.RecordBatch], buckets: int) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each table, collected until they are many for so many buckets, or all."""
     held: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
     for batch in batches:
         found = pc.unique(batch.column("table")).to_pylist()
         for table in found:
             held[table].append(batch if len(found) == 1 else batch.filter(pc.equal(batch.column("table"), table)))
-            if _is_much(held[table]):
+            if _is_much(held[table], lots_for(buckets)):
                 yield table, pa.Table.from_batches(held.pop(table))
     for table, rows in held.items():
         yield table, pa.Table.from_batches(rows)
 
 
-def _is_much(batches: Sequence[pa.RecordBatch]) -> bool:
+def _is_much(batches: Sequence[pa.RecordBatch], lots: int) -> bool:
     rows, size = (sum(getattr(batch, what) for batch in batches) for what in ("num_rows", "nbytes"))
-    return bool(rows >= ROWS_AT_A_TIME or size >= BYTES_AT_A_TIME)
+    return bool(rows >= lots * ROWS_AT_A_TIME or size >= lots * BYTES_AT_A_TIME)
 
 
 def in_buckets(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
@@ -258,9 +261,8 @@ def save(
         version, settings = redis_facts(source)
         # Asked before the first row is read and after the last: else a queue that moved in between would go unnoticed.
         before = last_events(source, queues)
-    buckets = buckets_for(planned.keys, planned.used_bytes)
     written = _write_parts(
-        spark, SnapshotWrite(source=source, parts=planned.parts, folder=folder.absolute(), buckets=buckets)
+        spark, SnapshotWrite(source=source, parts=planned.parts, folder=folder.absolute(), buckets=planned.buckets)
     )
     reading_ms = int((time.monotonic() - began) * 1000)
     with explained(source.address):
@@ -284,7 +286,7 @@ def save(
         rows=tables,
         moving=moving,
         queues=facts,
-        buckets=buckets,
+        buckets=planned.buckets,
         digests=digests_in(written),
         seed=seed,
         workload=workload,
@@ -299,8 +301,9 @@ def open_stored(spark: SparkSession, folder: Folder) -> StoredSnapshot:
 
 
 def _stored(spark: SparkSession, folder: Folder, manifest: SnapshotManifest) -> StoredSnapshot:
-    rows = rows_for_spark(spark, folder, manifest.buckets)
-    return StoredSnapshot(name=str(folder), folder=folder, manifest=manifest, rows=rows)
+    kept = kept_in(folder, manifest)
+    rows = rows_for_spark(spark, kept, manifest.buckets)
+    return StoredSnapshot(name=str(folder), folder=kept, manifest=manifest, rows=rows)
 
 
 def _write_parts(spark: SparkSession, task: SnapshotWrite) -> list[WrittenPart]:

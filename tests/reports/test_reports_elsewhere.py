@@ -137,7 +137,11 @@ def test_verbs_leave_everything_in_s3(in_this_process: RunVerb, server: RedisIns
     shared = ["--redis", server.url, "--prefix", prefix]
     in_this_process("load", "--jobs", "20", *shared, "--out", f"{s3}/run")
     in_this_process("snapshot", *shared, "--out", f"{s3}/again")
+    with server.connect() as client:
+        client.config_set("repl-diskless-sync-delay", 0)
+    in_this_process("snapshot", *shared, "--replicate", "--out", f"{s3}/replica")
     in_this_process("diff", f"{s3}/run/snapshot", f"{s3}/again", "--out", f"{s3}/diff")
+    in_this_process("diff", f"{s3}/replica", f"{s3}/again")
     in_this_process("check", f"{s3}/again", "--out", f"{s3}/check")
     server.remove_prefix(prefix)
     run, compared = folder_at(f"{s3}/run"), folder_at(f"{s3}/diff")
@@ -175,7 +179,7 @@ def test_what_an_attempt_that_failed_has_left_in_s3_is_removed(
     spark: SparkSession, server: RedisInstance, s3: str
 ) -> None:
     kept = stored(spark, server, f"{s3}/kept")
-    jobs = kept.folder / ROWS / "table=jobs"
+    jobs = folder_at(f"{s3}/kept") / ROWS / "table=jobs"
     claimed = jobs.names()
     jobs.write(left_over := claimed[0].replace("-a0-", "-a1-"), jobs.read(claimed[0]) or b"")
     others = [

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -16,13 +19,26 @@ from redis.exceptions import ResponseError
 from conformance.observe.keyspace import decode_key, is_reserved
 from conformance.observe.reader import read_snapshot
 from conformance.observe.tables import TABLES, Event, Snapshot
+from conformance.protocol.keys import SLOTS, slot_of
 from conformance.protocol.states import QUEUE_KEYS
-from conformance.servers import RedisInstance
+from conformance.servers import RedisInstance, open_server
+from conformance.servers.connection import ServerFacts
 from reports.snapshot import hashes, reading, streams
 from reports.snapshot import plan as planning
 from reports.snapshot import store as snapshot_store
-from reports.snapshot.folders import folder_at
-from reports.snapshot.format import bucket_of, buckets_of, drop_unclaimed, read_bucket
+from reports.snapshot.folders import Folder, folder_at
+from reports.snapshot.format import (
+    SnapshotManifest,
+    bucket_of,
+    buckets_of,
+    claim_folder,
+    drop_unclaimed,
+    kept_in,
+    lots_for,
+    read_bucket,
+    read_manifest,
+    write_manifest,
+)
 from reports.snapshot.hashes import hashes_of
 from reports.snapshot.plan import KeyspacePart, RedisSource, _next_share, plan_reading
 from reports.snapshot.reading import read_part
@@ -33,6 +49,7 @@ from reports.snapshot.store import SnapshotWrite, write_part
 from reports.snapshot.streams import entries_of, event_batch
 from tests.observe.snapshot_builders import ADDED, Zset, job, snapshot
 from tests.reports.reports_builders import plain_store, write
+from tests.reports.test_reports_failures import manifest
 
 TRICKY = [
     b"",
@@ -239,6 +256,84 @@ def test_shares_and_slices_read_every_key_once(
     assert read_all(source_of(server, prefix)) == expected
 
 
+def test_the_nodes_of_a_cluster_are_cut_into_shares_that_read_every_key_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By cursors where the server on PATH is older than 7.4, by slots where it is not."""
+    monkeypatch.setattr(planning, "SMALLEST_TO_SHARE", 100)
+    monkeypatch.setattr(reading, "SCAN_COUNT", 40)
+    with open_server("cluster:3", announce=lambda _: None) as cluster:
+        for queue in (f"{{q-{number}}}" for number in range(25)):
+            jobs = {f"{queue}:{number}": job() for number in range(60)}
+            write(cluster, "p", {**jobs, f"{queue}:meta": {"a": "b"}, f"{queue}:wait": ["1", "2"]})
+        tagged = cluster.fresh_prefix()
+        write(cluster, tagged, {f"q:{number}": job() for number in range(300)})
+        for prefix in ("p", tagged):
+            source = source_of(cluster, prefix)
+            scans = [part for part in plan_reading(source).parts if part.kind == "scan"]
+            assert Counter(part.node for part in scans) == dict.fromkeys(cluster.nodes, planning.FEWEST_SHARES)
+            with cluster.connect() as client:
+                assert read_all(source) == as_texts(read_snapshot(client, prefix))
+
+
+class SlottedNode:
+    """Scans as a node does that has a dictionary for each slot: one after the other, until it has enough keys."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._slots: dict[int, list[bytes]] = {}
+        for key in keys:
+            self._slots.setdefault(slot_of(key), []).append(key)
+
+    def exchange(self, commands: Sequence[Sequence[bytes]]) -> list[tuple[bytes, list[bytes]]]:
+        (_, cursor, *_, count), found = commands[0], list[bytes]()
+        inner, slot = divmod(int(cursor), SLOTS)
+        for number in sorted(each for each in self._slots if each >= slot):
+            start = inner if number == slot else 0
+            taken = self._slots[number][start : start + int(count) - len(found)]
+            found += taken
+            if start + len(taken) < len(self._slots[number]):
+                return [(b"%d" % ((start + len(taken)) * SLOTS + number), found)]
+            after = [each for each in self._slots if each > number]
+            if len(found) == int(count) and after:
+                return [(b"%d" % min(after), found)]
+        return [(b"0", found)]
+
+
+@given(st.sets(st.sampled_from([b"{%d}:%d" % (tag, key) for tag in range(40) for key in range(5)])), st.integers(1, 9))
+def test_ranges_of_slots_read_every_key_once(keys: set[bytes], shares: int) -> None:
+    # Ranges begin at slots that hold keys, and right behind them, so that others end with them.
+    owned = sorted({slot_of(key) + more for key in keys for more in (0, 1)})
+    node: Any = SlottedNode(keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "SCAN_COUNT", 3)
+        ranges = list(planning.slot_edges(owned, shares))
+        parts = [KeyspacePart(kind="scan", taken_ms=0, first_slot=first, last_slot=last) for first, last in ranges]
+        read = [key for part in parts for page in reading._pages_of_slots(node, (), part) for key in page]
+    assert sorted(read) == sorted(keys)
+    assert [slot for first, last in ranges for slot in range(first, last + 1)] == list(range(SLOTS))
+
+
+@pytest.mark.parametrize(
+    ("version", "product", "slotted"),
+    [
+        ("7.2.5", "Redis", False),
+        ("7.4.0", "Redis", True),
+        ("8.2.3", "Redis", True),
+        ("7.2.4", "valkey 7.2.9", False),
+        ("7.2.4", "valkey 8.1.1", True),
+        ("7.4.0", "dragonfly 1.30", None),
+        ("unknown", "Redis", None),
+    ],
+)
+def test_a_server_says_by_its_version_how_it_keeps_its_slots(version: str, product: str, slotted: bool | None) -> None:
+    facts = ServerFacts(version=version, product=product, mode="cluster", primary="", settings={})
+    assert planning.is_slotted(facts) is slotted
+
+
+def test_shares_grow_with_what_is_written_together() -> None:
+    """So that a file of one of many buckets has as many rows as one of few."""
+    assert [planning.shares_for(keys) for keys in (100, 10**6, 10**8)] == [1, 8, 256]
+    assert planning.shares_for(10**8, lots_for(512)) == 128
+
+
 def test_a_long_event_stream_is_cut_by_time_and_stays_in_order(
     server: RedisInstance, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +439,48 @@ def test_what_is_kept_is_what_was_read_in_as_many_buckets_or_fewer(
     assert dict(counted) == {table: len(rows) for table, rows in read.items() if rows}
     assert {count.queue for part in written for count in part.counts if count.generated} == {"many"}
     assert {count.event_limit for part in written for count in part.counts if count.queue == "many"} == {None, 77.0}
+
+
+def test_more_buckets_do_not_make_smaller_files(
+    server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_store, "ROWS_AT_A_TIME", 50)
+    monkeypatch.setattr(reading, "SCAN_COUNT", 20)
+    monkeypatch.setattr("reports.snapshot.format.BUCKETS_OF_A_LOT", 2)
+    write(server, prefix, store(prefix))
+    rows_of_a_file = []
+    for buckets in (2, 16):
+        folder = tmp_path / str(buckets)
+        keep(server, prefix, folder, buckets)
+        assert kept(folder, buckets) == read_all(source_of(server, prefix))
+        files = list((folder / "rows" / "table=jobs").iterdir())
+        rows_of_a_file.append(sum(pq.read_metadata(file).num_rows for file in files) / len(files))
+    assert rows_of_a_file[1] >= rows_of_a_file[0] * 0.7, "the last lot is never full"
+
+
+def test_names_of_files_are_asked_for_once_while_a_snapshot_is_the_same(
+    server: RedisInstance, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: Counter[str] = Counter()
+    listing = Folder.names
+
+    def counted(folder: Folder) -> list[str]:
+        asked[folder.name] += 1
+        return listing(folder)
+
+    def ids(of: SnapshotManifest) -> set[str]:
+        folder = kept_in(folder_at(tmp_path), of)
+        return {job for bucket in range(4) for job in read_bucket(folder, "jobs", bucket, 4)["id"].to_pylist()}
+
+    monkeypatch.setattr(Folder, "names", counted)
+    for number in (1, 2):
+        write(server, prefix, {f"q:of-{number}": job()})
+        claim_folder(folder_at(tmp_path))
+        keep(server, prefix, tmp_path, 4)
+        write_manifest(folder_at(tmp_path), msgspec.structs.replace(manifest(), taken_ms=number))
+        asked.clear()
+        assert ids(read_manifest(folder_at(tmp_path))) == {f"of-{each}" for each in range(1, number + 1)}
+        assert asked == {"table=jobs": 1}
 
 
 def test_a_job_and_all_that_belongs_to_it_lie_in_one_bucket(server: RedisInstance, prefix: str, tmp_path: Path) -> None:

@@ -130,6 +130,27 @@ def rows_and_hidden(found: DataFrame, hidden: dict[str, int]) -> tuple[list[tupl
     return sorted(tuple(row) for row in found.collect()), hidden
 
 
+def test_snapshots_in_different_numbers_of_buckets_are_compared(
+    spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefixes = [server.fresh_prefix(), server.fresh_prefix()]
+    changed, expected = planted(plain_store(prefixes[1]))
+    left = kept(spark, server, prefixes[0], plain_store(prefixes[0]), tmp_path / "left")
+    monkeypatch.setattr("reports.snapshot.format.KEYS_PER_BUCKET", 1)
+    monkeypatch.setattr("reports.snapshot.format.MOST_BUCKETS", 16)
+    right = kept(spark, server, prefixes[1], changed, tmp_path / "right")
+    assert (left.manifest.buckets, right.manifest.buckets) == (2, 16)
+    for name, sides in (("fewer first", (left, right)), ("more first", (right, left))):
+        wanted = SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder_at(tmp_path / name))
+        assert_the_same_without_spark(spark, wanted)
+    wanted = SnapshotComparison(expected=left, actual=right, folder=folder_at(tmp_path / "differences"))
+    nearby = compare_nearby(wanted)
+    assert nearby is not None
+    assert {(each["class"], each["key"]) for each in nearby.found} == expected
+    for prefix in prefixes:
+        server.remove_prefix(prefix)
+
+
 def test_what_is_much_is_left_to_spark(
     spark: SparkSession, server: RedisInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

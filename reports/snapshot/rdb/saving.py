@@ -125,7 +125,7 @@ def _write(batches: Iterator[pa.RecordBatch], place: RowPlace) -> list[WrittenPa
     written: list[WrittenPart] = []
     waiting: deque[Future[WrittenPart]] = deque()
     with ThreadPoolExecutor(WRITERS) as pool:
-        for number, (table, rows) in enumerate(collected_by_table(batches)):
+        for number, (table, rows) in enumerate(collected_by_table(batches, place.buckets)):
             if len(waiting) >= WRITERS:
                 written.append(waiting.popleft().result())
             waiting.append(pool.submit(write_rows, place, table, rows, part=0, attempt=0, number=number))
