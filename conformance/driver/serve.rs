@@ -10,7 +10,8 @@
 //! ```
 //!
 //! Every call is answered by a thread of its own, so that a slow one never holds up another; an async client is called
-//! with `Handle::block_on`. Whatever the client prints to stdout goes to stderr, where the kit keeps it as the log.
+//! with `Handle::block_on`. What must have begun before the next call is read begins in [`Driver::begin`]. Whatever the
+//! client prints to stdout goes to stderr, where the kit keeps it as the log.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -65,6 +66,10 @@ pub struct Declaration {
 pub trait Driver: Send + Sync + 'static {
     fn declaration(&self) -> Declaration;
     fn call(&self, call: &Call) -> Outcome;
+
+    /// Called in the order in which the calls are read, each before `call` is and before the next one is read. A worker
+    /// with a loop begins to close here: else the kit ends its job first, and the loop takes another one.
+    fn begin(&self, _call: &Call) {}
 }
 
 /// Where the lines of the protocol go. Clones write to the same place, a whole line at a time.
@@ -108,8 +113,9 @@ pub fn serve(driver: impl Driver, output: &Output) -> io::Result<()> {
         match message["type"].as_str() {
             Some("hello") => output.send(&ready(&driver.declaration())),
             Some("call") => {
-                let (driver, output) = (Arc::clone(&driver), output.clone());
-                thread::spawn(move || output.send(&answer(&*driver, &message)));
+                let (driver, output, call) = (Arc::clone(&driver), output.clone(), call_of(&message));
+                driver.begin(&call);
+                thread::spawn(move || output.send(&answer(&*driver, &call, &message["id"])));
             }
             _ => {}
         }
@@ -130,20 +136,23 @@ fn ready(declared: &Declaration) -> Value {
     })
 }
 
-fn answer(driver: &impl Driver, message: &Value) -> Value {
+fn call_of(message: &Value) -> Call {
     let text = |name: &str| message[name].as_str().unwrap_or_default().to_owned();
-    let call = Call {
+    Call {
         op: text("op"),
         handle: text("handle"),
         args: message["args"].clone(),
         deadline_ms: message["deadline_ms"].as_u64().unwrap_or(15_000),
-    };
-    let outcome = catch_unwind(AssertUnwindSafe(|| driver.call(&call))).unwrap_or_else(|_| {
+    }
+}
+
+fn answer(driver: &impl Driver, call: &Call, id: &Value) -> Value {
+    let outcome = catch_unwind(AssertUnwindSafe(|| driver.call(call))).unwrap_or_else(|_| {
         Err(Failure::Unknown { code: "other", message: format!("{} panicked; stderr says more", call.op) })
     });
     let mut line = fields_of(outcome);
     line["type"] = json!("result");
-    line["id"] = message["id"].clone();
+    line["id"] = id.clone();
     line
 }
 

@@ -168,17 +168,28 @@ def rename_iterations(masked: Snapshot, raw: Snapshot) -> Snapshot:
 
 
 def _labels(snapshot: Snapshot) -> dict[str, str]:
-    """The ids of all iterations, each with its time replaced by `<time N>`, counted per scheduler from the earliest."""
+    """The ids of all iterations, each with its time replaced by `<time N>`, counted per scheduler from the earliest.
+
+    Those that keep their time are not among them.
+    """
     times: dict[str, set[int]] = defaultdict(set)
+    kept = {job.id for job in snapshot.jobs if _is_counted_from_a_date(job, snapshot.taken_ms)}
     for job_id in _known_ids(snapshot):
         found = _ITERATION.fullmatch(job_id)
-        if found:
+        if found and job_id not in kept:
             times[found["scheduler"]].add(int(found["ms"]))
     return {
         f"repeat:{scheduler}:{ms}": f"repeat:{scheduler}:<time {number}>"
         for scheduler, known in times.items()
         for number, ms in enumerate(sorted(known), start=1)
     }
+
+
+def _is_counted_from_a_date(iteration: Job, taken_ms: int) -> bool:
+    """Whether the time of the iteration follows from a `startDate` to come: then it is the same on every clock."""
+    repeat, own_time = iteration.opts.get("repeat"), iteration_time(iteration.id)
+    start = as_number(repeat.get("startDate")) if isinstance(repeat, dict) else None
+    return own_time is not None and start is not None and taken_ms + CLOCK_TOLERANCE_MS < start <= own_time
 
 
 def _known_ids(snapshot: Snapshot) -> Iterator[str]:

@@ -414,6 +414,28 @@ def test_iterations_of_a_scheduler_are_the_same_at_any_time() -> None:
     assert {row.id for row in left.jobs} == {"repeat:s:<time 1>", "repeat:s:<time 2>"}
 
 
+YEARS = 300_000_000_000
+"""Ten years in ms."""
+
+
+@pytest.mark.parametrize(
+    ("start", "own_time", "shown"),
+    [
+        (NOW + YEARS, NOW + YEARS + 5, NOW + YEARS + 5),
+        (NOW + YEARS, NOW + YEARS, NOW + YEARS),
+        (NOW + YEARS, NOW + 60_000, "<time 1>"),  # an iteration from before the start was changed
+        (ADDED, NOW + YEARS, "<time 1>"),  # counted from now
+    ],
+)
+def test_a_time_that_follows_from_a_start_to_come_is_the_same_on_every_clock(
+    start: int, own_time: int, shown: int | str
+) -> None:
+    """So another time of a pattern is seen, though the client has no clock."""
+    iteration = job(rjk="s", opts=f'{{"repeat":{{"pattern":"0 0 31 1 *","startDate":{start}}}}}')
+    changed = masked(snapshot({f"q:repeat:s:{own_time}": iteration, "q:repeat": Zset({"s": own_time})}))
+    assert (changed.jobs[0].id, changed.schedulers[0].next) == (f"repeat:s:{shown}", shown)
+
+
 @pytest.mark.parametrize(
     ("after_ms", "shown"),
     [

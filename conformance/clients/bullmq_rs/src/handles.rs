@@ -1,10 +1,11 @@
 //! The client's objects that the kit has opened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bullmq_rs::{
-    FlowProducer, FlowProducerBuilder, Queue, QueueBuilder, QueueEvent, QueueEvents, QueueEventsBuilder, RedisConnection,
+    FlowProducer, FlowProducerBuilder, Job, Queue, QueueBuilder, QueueEvent, QueueEvents, QueueEventsBuilder,
+    RedisConnection,
 };
 use serde_json::{json, Map, Value};
 use tokio::sync::broadcast::error::RecvError;
@@ -16,8 +17,11 @@ use crate::refusals::{invalid, unsupported};
 use crate::serve::{Failure, Outcome, Output};
 use crate::workers::OpenWorker;
 
+/// How many of the jobs that a queue has handed out its user still has in hand.
+const HELD: usize = 100;
+
 pub enum Opened {
-    Queue(Arc<Queue<Value>>),
+    Queue(Arc<OpenQueue>),
     Flow(Arc<FlowProducer>),
     Events(Arc<QueueEvents>, JoinHandle<()>),
     Worker(Arc<OpenWorker>),
@@ -36,6 +40,33 @@ impl Opened {
             Opened::Worker(worker) => worker.close(force).await?,
         }
         Ok(())
+    }
+}
+
+/// A queue, and the latest jobs that it has handed out: its user has them in hand, and calls them also where their hash has
+/// gone since. It is the client that must say then what is missing.
+pub struct OpenQueue {
+    pub queue: Queue<Value>,
+    held: Mutex<VecDeque<Job<Value>>>,
+}
+
+impl OpenQueue {
+    fn new(queue: Queue<Value>) -> OpenQueue {
+        OpenQueue { queue, held: Mutex::default() }
+    }
+
+    pub fn hold(&self, job: &Job<Value>) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|other| other.id != job.id);
+        held.push_back(job.clone());
+        if held.len() > HELD {
+            held.pop_front();
+        }
+    }
+
+    pub fn held(&self, id: &str) -> Option<Job<Value>> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().find(|job| job.id == id).cloned()
     }
 }
 
@@ -65,7 +96,7 @@ impl Handles {
         match text(args, "role") {
             "queue" => {
                 only(given, &[], "QueueBuilder")?;
-                Ok(Opened::Queue(Arc::new(open_queue(args).await?)))
+                Ok(Opened::Queue(Arc::new(OpenQueue::new(open_queue(args).await?))))
             }
             "flow" => {
                 only(given, &[], "FlowProducerBuilder")?;
@@ -118,9 +149,9 @@ impl Handles {
         self.all().get(name).cloned().ok_or_else(|| invalid(format!("no handle is called {name}")))
     }
 
-    pub fn queue(&self, name: &str) -> Result<Arc<Queue<Value>>, Failure> {
+    pub fn queue(&self, name: &str) -> Result<Arc<OpenQueue>, Failure> {
         match &*self.named(name)? {
-            Opened::Queue(queue) => Ok(Arc::clone(queue)),
+            Opened::Queue(open) => Ok(Arc::clone(open)),
             _ => Err(Failure::Unsupported(format!("{name} is no queue; this client has the operation on queues only"))),
         }
     }

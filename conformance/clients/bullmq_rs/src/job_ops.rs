@@ -1,8 +1,9 @@
 //! Operations on one job: the client's Job, as its user gets it from Queue::get_job.
 
-use bullmq_rs::{BullmqError, Job, Queue, QueueEvents};
+use bullmq_rs::{BullmqError, Job, QueueEvents};
 use serde_json::{json, Value};
 
+use crate::handles::OpenQueue;
 use crate::options::{duration, maybe, parsed, text};
 use crate::refusals::unsupported;
 use crate::serve::{Failure, Outcome};
@@ -14,13 +15,18 @@ pub const OPS: &[&str] = &[
     "job.waitUntilFinished",
 ];
 
-async fn found(queue: &Queue<Value>, args: &Value) -> Result<Job<Value>, Failure> {
+/// The job as it is stored now, or as its user has it in hand where its hash has gone since.
+async fn found(open: &OpenQueue, args: &Value) -> Result<Job<Value>, Failure> {
     let id = text(args, "job");
-    Ok(queue.get_job(id).await?.ok_or_else(|| BullmqError::JobNotFound(id.to_owned()))?)
+    if let Some(job) = open.queue.get_job(id).await? {
+        open.hold(&job);
+        return Ok(job);
+    }
+    open.held(id).ok_or_else(|| Failure::Unsupported(format!("nobody gets a Job {id} from this client: there is none")))
 }
 
-pub async fn call(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
-    let mut job = found(queue, args).await?;
+pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
+    let mut job = found(open, args).await?;
     match op {
         "job.log" if args["keep_logs"].is_null() => Ok(json!({"count": job.log(text(args, "row")).await?})),
         "job.log" => Err(unsupported("Job::log of this client takes no number of rows")),
@@ -57,8 +63,8 @@ async fn change(op: &str, job: &mut Job<Value>, args: &Value) -> Result<(), Fail
 }
 
 /// The client has one type for a failed job and for a time that ran out; only the text tells them apart.
-pub async fn wait(queue: &Queue<Value>, events: &QueueEvents, args: &Value) -> Outcome {
-    let job = found(queue, args).await?;
+pub async fn wait(open: &OpenQueue, events: &QueueEvents, args: &Value) -> Outcome {
+    let job = found(open, args).await?;
     match job.wait_until_finished(events, duration(args, "ttl_ms")?).await {
         Ok(value) => Ok(json!({"value_raw": value.to_string()})),
         Err(BullmqError::Other(message)) => {

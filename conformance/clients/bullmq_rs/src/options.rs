@@ -95,6 +95,9 @@ fn deduplication(given: &Value) -> Result<Option<DeduplicationOptions>, Failure>
 pub fn repeat_options(given: &Value) -> Result<RepeatOptions, Failure> {
     let known = ["pattern", "every", "limit", "immediately", "offset", "startDate", "endDate", "tz"];
     only(given, &known, "RepeatOptions")?;
+    if given["startDate"].is_string() || given["endDate"].is_string() {
+        return Err(unsupported("a date in RepeatOptions of this client is a number of ms"));
+    }
     Ok(RepeatOptions {
         pattern: maybe(given, "pattern")?,
         every: duration(given, "every")?,

@@ -3,6 +3,7 @@
 use bullmq_rs::{FlowJob, FlowProducer, JobSchedulerTemplate, Queue};
 use serde_json::{json, Map, Value};
 
+use crate::handles::OpenQueue;
 use crate::options::{duration, job_options, list, maybe, number, parsed, repeat_options, state, text, texts};
 use crate::refusals::unsupported;
 use crate::serve::{Failure, Outcome};
@@ -22,11 +23,13 @@ pub const FLOW_OPS: &[&str] = &["flow.add"];
 const OBLITERATED_AT_ONCE: i64 = 1000;
 
 /// Carry out one operation: those that change jobs here, those that only look below.
-pub async fn call(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
+pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
+    let queue = &open.queue;
     match op {
         "queue.add" => {
             let options = job_options(&args["opts"])?;
             let job = queue.add(text(args, "name"), parsed(args, "data_raw")?, Some(options)).await?;
+            open.hold(&job);
             Ok(json!({"id": job.id}))
         }
         "queue.addBulk" => {
@@ -35,8 +38,9 @@ pub async fn call(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
                 let options = job_options(&given["opts"])?;
                 jobs.push((text(given, "name").to_owned(), parsed(given, "data_raw")?, Some(options)));
             }
-            let ids: Vec<String> = queue.add_bulk(jobs).await?.into_iter().map(|job| job.id).collect();
-            Ok(json!({"ids": ids}))
+            let added = queue.add_bulk(jobs).await?;
+            added.iter().for_each(|job| open.hold(job));
+            Ok(json!({"ids": added.into_iter().map(|job| job.id).collect::<Vec<_>>()}))
         }
         "queue.pause" => done(queue.pause().await?),
         "queue.resume" => done(queue.resume().await?),
@@ -70,6 +74,11 @@ pub async fn call(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
         }
         "queue.upsertJobScheduler" => upsert_scheduler(queue, args).await,
         "queue.removeJobScheduler" => Ok(json!({"value": queue.remove_job_scheduler(text(args, "id")).await?})),
+        "queue.getJob" => {
+            let found = queue.get_job(text(args, "job")).await?;
+            found.iter().for_each(|job| open.hold(job));
+            Ok(views::maybe_job(found.as_ref()))
+        }
         _ => look(op, queue, args).await,
     }
 }
@@ -77,7 +86,6 @@ pub async fn call(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
 async fn look(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
     let (start, end, asc) = (number(args, "start"), number(args, "end"), args["asc"] == true);
     match op {
-        "queue.getJob" => Ok(views::maybe_job(queue.get_job(text(args, "job")).await?.as_ref())),
         "queue.getJobs" => {
             let states = texts(args, "types").iter().map(|name| state(name)).collect::<Result<Vec<_>, _>>()?;
             let jobs = queue.get_jobs(&states, start, end, asc).await?;

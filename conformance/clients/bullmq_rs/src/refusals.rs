@@ -26,7 +26,7 @@ impl From<BullmqError> for Failure {
 
 /// The client has types for few of its errors. The others are told apart by their text.
 fn code_of(error: &BullmqError, message: &str) -> &'static str {
-    const TEXTS: [(&str, &str); 12] = [
+    const TEXTS: [(&str, &str); 14] = [
         ("because it is locked", "lock-mismatch"),
         ("belongs to a job scheduler", "scheduler-job"),
         ("is not in delayed state", "wrong-state"),
@@ -38,6 +38,8 @@ fn code_of(error: &BullmqError, message: &str) -> &'static str {
         ("is past its end date", "invalid-argument"),
         ("Invalid cron pattern", "invalid-argument"),
         ("Invalid timezone", "invalid-argument"),
+        ("No next occurrence for cron pattern", "invalid-argument"),
+        ("reached its iteration limit", "invalid-argument"),
         ("job id collision", "scheduler-collision"),
     ];
     let by_text = TEXTS.iter().find(|(text, _)| message.contains(text)).map(|(_, code)| *code);

@@ -1,14 +1,23 @@
 //! What the client hands to its user, in the fields of the protocol.
 
-use bullmq_rs::{FlowNode, Job, JobScheduler, JobState};
+use bullmq_rs::{FlowNode, Job, JobOptions, JobScheduler, JobState};
 use serde_json::{json, Value};
+
+/// Options by BullMQ's names. The client's type has the field `deduplication` as well, and writes it as it is stored, as `de`.
+fn options(opts: &JobOptions) -> Value {
+    let mut told = serde_json::to_value(opts).unwrap_or_default();
+    if let Some(deduplication) = told.as_object_mut().and_then(|told| told.remove("de")) {
+        told["deduplication"] = deduplication;
+    }
+    told
+}
 
 pub fn job(job: &Job<Value>) -> Value {
     json!({
         "id": job.id,
         "name": job.name,
         "data_raw": job.data.to_string(),
-        "opts": job.opts,
+        "opts": options(&job.opts),
         "timestamp": job.timestamp,
         "delay": job.delay,
         "priority": job.priority,
@@ -58,6 +67,6 @@ pub fn scheduler(found: &JobScheduler) -> Value {
         "iteration_count": found.iteration_count,
         "offset": found.offset,
         "template_data_raw": found.template_data.as_ref().map(Value::to_string),
-        "template_opts": found.template_opts,
+        "template_opts": found.template_opts.as_ref().map(options),
     })
 }

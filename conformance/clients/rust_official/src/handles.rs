@@ -1,11 +1,11 @@
 //! The client's objects that the kit has opened.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bullmq::redis_connection::RedisConnection;
-use bullmq::{FlowProducer, FlowProducerOptions, Queue, QueueEvent, QueueEvents, QueueEventsOptions, QueueKeys};
+use bullmq::{FlowProducer, FlowProducerOptions, Job, Queue, QueueEvent, QueueEvents, QueueEventsOptions, QueueKeys};
 use serde_json::{json, Map, Value};
 
 use crate::options::{connection, only, queue_options, text};
@@ -16,8 +16,11 @@ use crate::workers::OpenWorker;
 /// How long `reset` waits for one object to let go of its connections.
 const ABANDON: Duration = Duration::from_secs(1);
 
+/// How many of the jobs that a queue has handed out its user still has in hand.
+const HELD: usize = 100;
+
 pub enum Opened {
-    Queue(Arc<Queue>),
+    Queue(Arc<OpenQueue>),
     Flow(Arc<FlowProducer>),
     Events(Arc<QueueEvents>),
     Worker(OpenWorker),
@@ -26,12 +29,39 @@ pub enum Opened {
 impl Opened {
     async fn close(&self, force: bool) -> Result<(), Failure> {
         match self {
-            Opened::Queue(queue) => queue.close().await,
+            Opened::Queue(open) => open.queue.close().await,
             Opened::Flow(flow) => flow.close().await,
             Opened::Events(events) => events.close().await,
             Opened::Worker(worker) => worker.close(force).await?,
         }
         Ok(())
+    }
+}
+
+/// A queue, and the latest jobs that it has handed out: its user has them in hand, and calls them also where their hash has
+/// gone since. It is the client that must say then what is missing.
+pub struct OpenQueue {
+    pub queue: Queue,
+    held: Mutex<VecDeque<Job>>,
+}
+
+impl OpenQueue {
+    fn new(queue: Queue) -> OpenQueue {
+        OpenQueue { queue, held: Mutex::default() }
+    }
+
+    pub fn hold(&self, job: &Job) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.retain(|other| other.id() != job.id());
+        held.push_back(job.clone());
+        if held.len() > HELD {
+            held.pop_front();
+        }
+    }
+
+    pub fn held(&self, id: &str) -> Option<Job> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.iter().find(|job| job.id() == id).cloned()
     }
 }
 
@@ -58,7 +88,10 @@ impl Handles {
     async fn opened(&self, name: &str, args: &Value) -> Result<Opened, Failure> {
         let queue = text(args, "queue");
         match text(args, "role") {
-            "queue" => Ok(Opened::Queue(Arc::new(Queue::with_options(queue, queue_options(args)?).await?))),
+            "queue" => {
+                let opened = Queue::with_options(queue, queue_options(args)?).await?;
+                Ok(Opened::Queue(Arc::new(OpenQueue::new(opened))))
+            }
             "flow" => {
                 only(&args["options"], &[], "FlowProducerOptions")?;
                 let options = FlowProducerOptions::new().connection(connection(&args["redis"]));
@@ -89,6 +122,13 @@ impl Handles {
         Ok(Opened::Events(events))
     }
 
+    /// Tell a worker to close, without waiting for it.
+    pub fn begin_close(&self, name: &str, force: bool) {
+        if let Some(Opened::Worker(worker)) = self.all().get(name).map(|opened| &**opened) {
+            worker.begin_close(force);
+        }
+    }
+
     /// Close one handle as the client's user would, and forget it.
     pub async fn close(&self, name: &str, force: bool) -> Outcome {
         self.named(name)?.close(force).await?;
@@ -114,9 +154,9 @@ impl Handles {
         self.all().get(name).cloned().ok_or_else(|| invalid(format!("no handle is called {name}")))
     }
 
-    pub fn queue(&self, name: &str) -> Result<Arc<Queue>, Failure> {
+    pub fn queue(&self, name: &str) -> Result<Arc<OpenQueue>, Failure> {
         match &*self.named(name)? {
-            Opened::Queue(queue) => Ok(Arc::clone(queue)),
+            Opened::Queue(open) => Ok(Arc::clone(open)),
             _ => Err(Failure::Unsupported(format!("{name} is no queue; this client has the operation on queues only"))),
         }
     }

@@ -1,8 +1,9 @@
 //! Operations on one job: the client's Job, as its user gets it from Queue.get_job.
 
-use bullmq::{Job, JobState, Queue};
+use bullmq::{Job, JobState};
 use serde_json::{json, Value};
 
+use crate::handles::OpenQueue;
 use crate::options::{maybe, number, parsed, text};
 use crate::serve::{Failure, Outcome};
 use crate::workers::progress;
@@ -17,16 +18,12 @@ pub const OPS: &[&str] = &[
 /// The most children that one page of Job.get_dependencies is asked for.
 const CHILDREN: u64 = 1000;
 
-pub async fn call(op: &str, queue: &Queue, args: &Value) -> Outcome {
-    let id = text(args, "job");
+pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
     if op == "job.removeUnprocessedChildren" {
-        queue.remove_unprocessed_children(id).await?;
+        open.queue.remove_unprocessed_children(text(args, "job")).await?;
         return Ok(json!({}));
     }
-    let mut job = queue
-        .get_job(id)
-        .await?
-        .ok_or_else(|| Failure::Failed { code: "missing-job", message: format!("Queue.get_job finds no job {id}") })?;
+    let mut job = found(open, text(args, "job")).await?;
     match op {
         "job.log" if args["keep_logs"].is_null() => Ok(json!({"count": job.log(text(args, "row")).await?})),
         "job.log" => Err(Failure::Unsupported("Job.log of this client takes no number of rows".to_owned())),
@@ -56,6 +53,15 @@ pub async fn call(op: &str, queue: &Queue, args: &Value) -> Outcome {
             Ok(json!({}))
         }
     }
+}
+
+/// The job as it is stored now, or as its user has it in hand where its hash has gone since.
+async fn found(open: &OpenQueue, id: &str) -> Result<Job, Failure> {
+    if let Some(job) = open.queue.get_job(id).await? {
+        open.hold(&job);
+        return Ok(job);
+    }
+    open.held(id).ok_or_else(|| Failure::Unsupported(format!("nobody gets a Job {id} from this client: there is none")))
 }
 
 async fn change(op: &str, job: &mut Job, args: &Value) -> Result<(), Failure> {

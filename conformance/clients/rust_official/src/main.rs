@@ -44,6 +44,13 @@ impl Driver for OfficialDriver {
         }
     }
 
+    fn begin(&self, call: &Call) {
+        if call.op == "close" {
+            let _entered = self.runtime.enter();
+            self.handles.begin_close(&call.handle, call.args["force"] == true);
+        }
+    }
+
     /// Wait for the client, but no longer than the kit does; what takes longer goes on unattended.
     fn call(&self, call: &Call) -> Outcome {
         let limit = Duration::from_millis((ANSWER_BY * call.deadline_ms as f64) as u64);

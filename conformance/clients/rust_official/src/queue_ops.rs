@@ -4,6 +4,7 @@ use bullmq::job_scheduler::RepeatOptions;
 use bullmq::{BulkJob, FlowJob, FlowProducer, GetFlowOptions, JobNode, Queue};
 use serde_json::{json, Value};
 
+use crate::handles::OpenQueue;
 use crate::options::{job_options, maybe, number, only, parsed, read, text, texts};
 use crate::serve::{Failure, Outcome};
 use crate::views;
@@ -23,17 +24,21 @@ pub const OPS: &[&str] = &[
 pub const FLOW_OPS: &[&str] = &["flow.add", "flow.addBulk", "flow.getFlow"];
 
 /// Carry out one operation: those that change jobs here, those that only look below.
-pub async fn call(op: &str, queue: &Queue, args: &Value) -> Outcome {
+pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
+    let queue = &open.queue;
     match op {
         "queue.add" => {
             let adding = queue.add(text(args, "name"), parsed(args, "data_raw")?).options(job_options(&args["opts"])?);
-            Ok(json!({"id": adding.await?.id()}))
+            let job = adding.await?;
+            open.hold(&job);
+            Ok(json!({"id": job.id()}))
         }
         "queue.addBulk" => {
             let jobs: Vec<Value> = args["jobs"].as_array().cloned().unwrap_or_default();
             let bulk = jobs.iter().map(bulk_job).collect::<Result<Vec<_>, _>>()?;
-            let ids: Vec<String> = queue.add_bulk(bulk).await?.iter().map(|job| job.id().to_owned()).collect();
-            Ok(json!({"ids": ids}))
+            let added = queue.add_bulk(bulk).await?;
+            added.iter().for_each(|job| open.hold(job));
+            Ok(json!({"ids": added.iter().map(|job| job.id().to_owned()).collect::<Vec<_>>()}))
         }
         "queue.pause" => done(queue.pause().await?),
         "queue.resume" => done(queue.resume().await?),
@@ -61,6 +66,11 @@ pub async fn call(op: &str, queue: &Queue, args: &Value) -> Outcome {
         "queue.removeDeduplicationKey" => Ok(json!({"count": queue.remove_debounce_key(text(args, "id")).await?})),
         "queue.upsertJobScheduler" => upsert_scheduler(queue, args).await,
         "queue.removeJobScheduler" => Ok(json!({"value": queue.remove_job_scheduler(text(args, "id")).await?})),
+        "queue.getJob" => {
+            let found = queue.get_job(text(args, "job")).await?;
+            found.iter().for_each(|job| open.hold(job));
+            Ok(views::maybe_job(found.as_ref()))
+        }
         _ => limit(op, queue, args).await,
     }
 }
@@ -96,7 +106,6 @@ async fn look(op: &str, queue: &Queue, args: &Value) -> Outcome {
     let types: Vec<&str> = wanted.iter().map(String::as_str).collect();
     let (start, end, asc) = (number(args, "start"), number(args, "end"), args["asc"] == true);
     match op {
-        "queue.getJob" => Ok(views::maybe_job(queue.get_job(text(args, "job")).await?.as_ref())),
         "queue.getJobs" => {
             let jobs: Vec<Value> = queue.get_jobs(&types, start, end, asc).await?.iter().map(views::job).collect();
             Ok(json!({"jobs": jobs}))
@@ -190,6 +199,9 @@ const REPEAT_OPTIONS: [&str; 8] =
 
 async fn upsert_scheduler(queue: &Queue, args: &Value) -> Outcome {
     only(&args["repeat"], &REPEAT_OPTIONS, "RepeatOptions")?;
+    if ["startDate", "endDate"].iter().any(|date| args["repeat"][*date].is_string()) {
+        return Err(Failure::Unsupported("a date in RepeatOptions of this client is a number of ms".to_owned()));
+    }
     let repeat: RepeatOptions = read(&args["repeat"])?;
     let data = if args["data_raw"].is_null() { None } else { Some(parsed(args, "data_raw")?) };
     let opts = if args["opts"].is_null() { None } else { Some(job_options(&args["opts"])?) };

@@ -1,8 +1,17 @@
 //! What the client hands to its user, in the fields of the protocol.
 
 use bullmq::job_scheduler::JobSchedulerJson;
-use bullmq::{Job, JobNode};
+use bullmq::{Job, JobNode, JobOptions};
 use serde_json::{json, Value};
+
+/// Options by BullMQ's names. The client's type has the field `deduplication` as well, and writes it as it is stored, as `de`.
+fn options(opts: &JobOptions) -> Value {
+    let mut told = serde_json::to_value(opts).unwrap_or_default();
+    if let Some(deduplication) = told.as_object_mut().and_then(|told| told.remove("de")) {
+        told["deduplication"] = deduplication;
+    }
+    told
+}
 
 pub fn job(job: &Job) -> Value {
     let whole = serde_json::to_value(job).unwrap_or_default(); // two fields have no getter, and yet are public JSON
@@ -11,7 +20,7 @@ pub fn job(job: &Job) -> Value {
         "id": job.id(),
         "name": job.name(),
         "data_raw": job.data().to_string(),
-        "opts": job.opts(),
+        "opts": options(job.opts()),
         "timestamp": job.timestamp(),
         "delay": job.delay(),
         "priority": job.priority(),

@@ -1,7 +1,10 @@
 //! Workers: the client's own loop, and what the driver's processors do with a job.
 
 use std::collections::{HashMap, VecDeque};
+use std::future::{ready, Future};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bullmq::types::JobProgress;
@@ -21,9 +24,13 @@ pub const OPS: &[&str] = &["worker.pause", "worker.resume", "worker.isPaused", "
 /// that where its loop does not come to an end: a rate limit may last 30 s, and sometimes it goes on without any.
 const CLOSE_MS: u64 = 6_000;
 
+type Closing = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+
 pub struct OpenWorker {
     worker: Arc<Worker>,
     asked: Arc<Asked>,
+    /// What has begun to close it.
+    closing: Mutex<Option<Closing>>,
 }
 
 impl OpenWorker {
@@ -40,7 +47,7 @@ impl OpenWorker {
         };
         let worker = Arc::new(Worker::with_options(queue, process, worker_options(args)?).await?);
         tokio::spawn(forward(Arc::clone(&worker), name.to_owned(), output));
-        Ok(OpenWorker { worker, asked })
+        Ok(OpenWorker { worker, asked, closing: Mutex::default() })
     }
 
     pub async fn call(&self, op: &str, args: &Value) -> Outcome {
@@ -60,8 +67,23 @@ impl OpenWorker {
         }
     }
 
+    /// Tell the loop to close. When this returns it knows, and fetches nothing more.
+    pub fn begin_close(&self, force: bool) {
+        let worker = Arc::clone(&self.worker);
+        let mut closing: Closing = Box::pin(async move { worker.close(if force { 0 } else { CLOSE_MS }).await });
+        let begun = match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(closed) => Box::pin(ready(closed)),
+            Poll::Pending => closing,
+        };
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner).replace(begun);
+    }
+
     pub async fn close(&self, force: bool) -> Result<(), Failure> {
-        Ok(self.worker.close(if force { 0 } else { CLOSE_MS }).await?)
+        let begun = self.closing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match begun {
+            Some(closing) => Ok(closing.await?),
+            None => Ok(self.worker.close(if force { 0 } else { CLOSE_MS }).await?),
+        }
     }
 }
 
