@@ -115,7 +115,7 @@ def _try_all(queue: QueueHandle, patterns: Iterable[str], *starts: str, **repeat
 
 
 @pytest.mark.parametrize("months", MONTHS)
-@scenario("scheduler.pattern", "scheduler.arguments", tier="full")
+@scenario("scheduler.pattern", tier="full")
 def test_every_month_has_its_days(client: Participant, months: str) -> None:
     """A day that it does not have is refused, and one that it has comes."""
     patterns = [pattern for month in MONTHS[months] for pattern in _about_month(month)]
@@ -123,7 +123,7 @@ def test_every_month_has_its_days(client: Participant, months: str) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@scenario("scheduler.pattern", "scheduler.arguments", tier="full")
+@scenario("scheduler.pattern", tier="full")
 def test_every_field_has_its_edges(client: Participant, field: str) -> None:
     """What lies beyond them is refused."""
     pattern, low, high = FIELDS[field]
@@ -131,7 +131,7 @@ def test_every_field_has_its_edges(client: Participant, field: str) -> None:
 
 
 @pytest.mark.parametrize("kind", WORDS)
-@scenario("scheduler.pattern", "scheduler.arguments", tier="full")
+@scenario("scheduler.pattern", tier="full")
 def test_what_else_stands_in_a_pattern(client: Participant, kind: str) -> None:
     """Names, nicknames, last days, lists, ranges and steps."""
     pattern, words = WORDS[kind]
@@ -172,7 +172,7 @@ ZONES = (
 )
 
 
-@scenario("scheduler.pattern", "scheduler.arguments", tier="full")
+@scenario("scheduler.pattern", tier="full")
 def test_zones_have_many_names(client: Participant) -> None:
     """Those of the IANA in any case, and distances from UTC."""
     queue = client.queue()

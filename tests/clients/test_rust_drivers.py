@@ -91,6 +91,7 @@ class Lines:
         self._process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._address = msgspec.to_builtins(RedisAddress(mode="standalone", nodes=list(server.nodes)))
         self._calls = 0
+        self._answered: set[int] = set()
         self._send({"type": "hello", "protocol": 1})
         self._next()
 
@@ -105,6 +106,10 @@ class Lines:
 
     def call(self, *calls: tuple[str, str, dict[str, Any]]) -> None:
         """Write all calls at once, and read until all are answered."""
+        self.wait_for_answers(self.ask(*calls))
+
+    def ask(self, *calls: tuple[str, str, dict[str, Any]]) -> list[int]:
+        """Write all calls at once; returns what their answers are known by."""
         asked = list(range(self._calls, self._calls + len(calls)))
         self._calls += len(calls)
         self._send(
@@ -113,11 +118,15 @@ class Lines:
                 for number, (op, handle, args) in zip(asked, calls, strict=True)
             )
         )
-        while asked:
+        return asked
+
+    def wait_for_answers(self, asked: list[int]) -> None:
+        """Read until all are answered. What else was asked may be answered meanwhile."""
+        while asked := [number for number in asked if number not in self._answered]:
             line = self._next()
             if line["type"] == "result":
                 assert line["status"] == "ok", line
-                asked.remove(line["id"])
+                self._answered.add(line["id"])
             elif line["name"] == "job":
                 self.handed_over = line["args"]["job"]["id"]
 
@@ -161,5 +170,22 @@ def test_a_worker_is_told_to_close_before_the_next_call_is_carried_out(server: R
                 assert (redis.llen(f"begin:{name}:wait"), redis.llen(f"begin:{name}:active")) == (1, 0), (
                     f"round {number}"
                 )
+    finally:
+        driver.end()
+
+
+def test_a_close_that_comes_to_its_end_late_forgets_no_other_of_the_same_name(server: RedisInstance) -> None:
+    """A scenario that ends with a job in hand does not wait for it, and the next one opens the same names."""
+    driver = Lines(built("rust-official"), server)
+    try:
+        driver.open("queue", "late")
+        driver.call(("queue.add", "queue", {"name": "job", "data_raw": "{}", "opts": {}}))
+        driver.open("worker", "late", processor="ask", options={})
+        driver.wait_for_job()
+        closing = driver.ask(("close", "worker", {"force": False}))
+        driver.call(("reset", "", {}))
+        driver.open("worker", "next", processor="ask", options={})
+        driver.wait_for_answers(closing)
+        driver.call(("worker.isRunning", "worker", {}))
     finally:
         driver.end()

@@ -130,8 +130,13 @@ impl Handles {
 
     /// Close one handle as the client's user would, and forget it.
     pub async fn close(&self, name: &str, force: bool) -> Outcome {
-        self.named(name)?.close(force).await?;
-        self.all().remove(name);
+        let opened = self.named(name)?;
+        opened.close(force).await?;
+        let mut open = self.all();
+        // The name may be another object's by now: of a scenario that came meanwhile.
+        if open.get(name).is_some_and(|named| Arc::ptr_eq(named, &opened)) {
+            open.remove(name);
+        }
         Ok(json!({}))
     }
 

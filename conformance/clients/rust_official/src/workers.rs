@@ -21,7 +21,7 @@ use crate::views;
 pub const OPS: &[&str] = &["worker.pause", "worker.resume", "worker.isPaused", "worker.isRunning"];
 
 /// Longer than any job of a run has still to go: `close` of this client waits no longer than it is told, and as long as
-/// that where its loop does not come to an end: a rate limit may last 30 s, and sometimes it goes on without any.
+/// that where its loop does not come to an end: a rate limit may last 30 s.
 const CLOSE_MS: u64 = 6_000;
 
 type Closing = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
