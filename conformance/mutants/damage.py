@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from typing import Any, Self
 
 from conformance.mutants.witness import Witness
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner, ScriptText, ScriptTexts
+
+_CLIENT = "conformance.reference_impl"
 
 _FILTER = """
 local redis = (function(real)
@@ -187,6 +190,8 @@ class Damage:
             raise LookupError(f"mutant {self.name}: {owner.__name__}.{name} is not called like its replacement")
         before = vars(owner).get(name, _ABSENT)
         setattr(owner, name, broken)
+        _forget_results()
+        self._undo.callback(_forget_results)
         self._undo.callback(_restore, owner, name, before)
 
     def calls(self, script: str, edit: Callable[[EvalCommand], EvalCommand]) -> None:
@@ -235,6 +240,15 @@ def _fits(healthy: Function, function: Function) -> bool:
     except ValueError:  # a builtin, which does not show its parameters
         return True
     return True
+
+
+def _forget_results() -> None:
+    """Clear what functions of the client remember: it comes from before the damage, or from a broken one."""
+    for name, module in tuple(sys.modules.items()):
+        if name.startswith(_CLIENT):
+            for member in tuple(vars(module).values()):
+                if clear := getattr(member, "cache_clear", None):
+                    clear()
 
 
 def _restore(owner: Any, name: str, before: Any) -> None:

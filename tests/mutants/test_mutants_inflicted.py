@@ -14,6 +14,7 @@ import pytest
 from conformance.mutants.damage import Damage, Function, filtered
 from conformance.mutants.matrix import MutantRunner
 from conformance.mutants.registry import Mutant, find_mutant
+from conformance.reference_impl import packing
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.workers.locks import LockKeeper
 from conformance.servers import RedisInstance
@@ -191,3 +192,13 @@ def test_a_mutant_that_is_noticed_without_its_damage_is_an_error_of_it(
     [result] = runner.results(living)
     assert result.killed
     assert [error for error in result.errors if "has had no effect, and yet there is" in error]
+
+
+def test_what_was_remembered_is_neither_broken_afterwards_nor_healthy_meanwhile() -> None:
+    """Options that come again are packed once: a broken client must pack them anew, and a healthy one after it."""
+    options = {"values": list(range(20))}
+    healthy = packing.pack_known(options)
+    with Damage("edge.lists-end-at-fifteen") as damage:
+        find_mutant("edge.lists-end-at-fifteen").inflict(damage)
+        assert packing.pack_known(options) != healthy
+    assert packing.pack_known(options) == healthy
