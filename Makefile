@@ -23,8 +23,8 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(READY) ## check the reference client against real Node.js BullMQ 5.62.0
 	$(BIN)/bullmq-conformance run --client reference
 
-test: $(READY_WITH_SPARK) ## the kit's own tests, and the smoke tier on the reference client, whose scenarios `make run` plays
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup --tier smoke tests conformance
+test: $(READY_WITH_SPARK) ## the kit's own tests, and the scenarios on the reference client
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadgroup tests conformance
 
 quick: $(READY_WITH_SPARK) ## in a minute: the tests that start little, and the smoke tier on the reference client
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(addprefix tests/,$(QUICK_ROOMS))

@@ -1,6 +1,6 @@
 """Signals at random moments: no process, key, folder or container of ours is left, and foreign keys are as before.
 
-Each verb once, by a seed of its own; `python -m tests.cli.signals --times 50` plays many of each.
+Once each here, by a seed of its own; `python -m tests.cli.signals --times 50` plays many of each.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pytest
 from conformance.cli.verbs import MODULES_OF_VERBS
 from conformance.servers import RedisInstance, open_server
 from tests.conftest import Missing
-from tests.daily import todays
 
 from . import signals
 from .signals import (
@@ -31,9 +30,6 @@ from .signals import (
     heed_signals,
     plant_foreign_keys,
 )
-
-DAYS = 2
-"""A half of the verbs a day, and all of them in CI."""
 
 CARELESS = {
     "process": "subprocess.Popen(['sleep', '600'], start_new_session=True)",
@@ -61,7 +57,7 @@ def test_every_verb_is_interrupted() -> None:
     assert {verb.words[0] for verb in VERBS} == set(MODULES_OF_VERBS)
 
 
-@pytest.mark.parametrize("verb", todays(VERBS, DAYS), ids=lambda verb: verb.name)
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_nothing_is_left_of_a_verb_that_is_interrupted(
     verb: Verb, users_redis: RedisInstance, tmp_path: Path, missing: Missing
 ) -> None:

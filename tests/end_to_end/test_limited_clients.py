@@ -18,12 +18,9 @@ import pytest
 
 from conformance.ledger.loader import load_ledger
 from conformance.protocol.scripts import BULLMQ_VERSION
-from tests.daily import todays
 
 EXAMINED = sum(row.examined for row in load_ledger(BULLMQ_VERSION).values())
 """Of so many requirements a share is decided."""
-DAYS = 3
-"""All clients together take as long as a tenth of all tests: a third of them a day, and all of them in CI."""
 SECONDS = 600
 """Ten times what the longest of them takes on a quiet machine."""
 
@@ -153,9 +150,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", todays([*CASES], DAYS))
-def test_what_is_said_of_a_limited_client_is_true(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_what_is_said_of_a_limited_client_is_true(case: Case, tmp_path: Path) -> None:
     driver = [sys.executable, "-m", "tests.gate.limited_driver", *case.limits]
     command = [sys.executable, "-m", "conformance", "run", *case.asked, "--jobs", "1", "--out", str(tmp_path / "out")]
     # The run has a pytest of its own, which must not take itself for a worker of this one.
