@@ -175,15 +175,21 @@ def test_a_worker_is_told_to_close_before_the_next_call_is_carried_out(server: R
 
 
 def test_a_close_that_comes_to_its_end_late_forgets_no_other_of_the_same_name(server: RedisInstance) -> None:
-    """A scenario that ends with a job in hand does not wait for it, and the next one opens the same names."""
+    """A scenario that ends with a job in hand does not wait for it, and the next one opens the same names. Its `close` means
+    what had the name when it was read, also where the `reset` that came with it is carried out first."""
     driver = Lines(built("rust-official"), server)
     try:
-        driver.open("queue", "late")
-        driver.call(("queue.add", "queue", {"name": "job", "data_raw": "{}", "opts": {}}))
-        driver.open("worker", "late", processor="ask", options={})
-        driver.wait_for_job()
-        closing = driver.ask(("close", "worker", {"force": False}))
-        driver.call(("reset", "", {}))
+        closing = []
+        for number in range(ROUNDS):
+            name = f"late{number}"
+            driver.open("queue", name)
+            driver.call(("queue.add", "queue", {"name": "job", "data_raw": "{}", "opts": {}}))
+            driver.handed_over = ""
+            driver.open("worker", name, processor="ask", options={})
+            driver.wait_for_job()
+            close, reset = driver.ask(("close", "worker", {"force": False}), ("reset", "", {}))
+            closing.append(close)
+            driver.wait_for_answers([reset])
         driver.open("worker", "next", processor="ask", options={})
         driver.wait_for_answers(closing)
         driver.call(("worker.isRunning", "worker", {}))

@@ -67,12 +67,15 @@ impl OpenQueue {
 
 pub struct Handles {
     open: Mutex<HashMap<String, Arc<Opened>>>,
+    /// What the calls of `close` that were read, and are not carried out yet, have meant by their names: a `reset` that was
+    /// read after them may come before.
+    to_close: Mutex<Vec<(String, Arc<Opened>)>>,
     output: Output,
 }
 
 impl Handles {
     pub fn new(output: Output) -> Handles {
-        Handles { open: Mutex::default(), output }
+        Handles { open: Mutex::default(), to_close: Mutex::default(), output }
     }
 
     /// Make the object of a role and wait until it is connected.
@@ -122,16 +125,18 @@ impl Handles {
         Ok(Opened::Events(events))
     }
 
-    /// Tell a worker to close, without waiting for it.
+    /// Note what is to be closed, and tell a worker that it is, without waiting for it.
     pub fn begin_close(&self, name: &str, force: bool) {
-        if let Some(Opened::Worker(worker)) = self.all().get(name).map(|opened| &**opened) {
+        let Ok(opened) = self.named(name) else { return };
+        if let Opened::Worker(worker) = &*opened {
             worker.begin_close(force);
         }
+        self.to_close().push((name.to_owned(), opened));
     }
 
     /// Close one handle as the client's user would, and forget it.
     pub async fn close(&self, name: &str, force: bool) -> Outcome {
-        let opened = self.named(name)?;
+        let opened = self.take_to_close(name).map_or_else(|| self.named(name), Ok)?;
         opened.close(force).await?;
         let mut open = self.all();
         // The name may be another object's by now: of a scenario that came meanwhile.
@@ -175,6 +180,16 @@ impl Handles {
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Opened>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_to_close(&self, name: &str) -> Option<Arc<Opened>> {
+        let mut to_close = self.to_close();
+        let place = to_close.iter().position(|(noted, _)| noted == name)?;
+        Some(to_close.remove(place).1)
+    }
+
+    fn to_close(&self) -> MutexGuard<'_, Vec<(String, Arc<Opened>)>> {
+        self.to_close.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
