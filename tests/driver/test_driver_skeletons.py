@@ -51,6 +51,9 @@ PRINTS = {
 }
 """What a client might print while it is opened."""
 
+CLOSE_BEGINS = {"go", "rust", "java", "ruby", "csharp", "elixir"}
+"""Languages whose skeleton answers each call in a thread of its own, so that `close` has to begin where it is read."""
+
 BUILD_SECONDS = 600
 
 Skeleton = tuple[list[str], Path]
@@ -65,7 +68,10 @@ def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
         pytest.skip(f"{PROGRAMS[skeleton.language]} is not installed, and no test needs it elsewhere")
     assert program, f"{PROGRAMS[skeleton.language]} is needed for this test"
     folder = tmp_path / skeleton.language
-    make_chatty(write_skeleton(skeleton.language, folder), PRINTS[skeleton.language])
+    files, prints = write_skeleton(skeleton.language, folder), PRINTS[skeleton.language]
+    put_in(files, r"create the queue|connect to", prints)
+    if skeleton.language in CLOSE_BEGINS:
+        put_in(files, "let the worker", prints.replace("chatty", "begins to close"))
     if skeleton.build:
         done = subprocess.run(
             skeleton.build, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
@@ -76,15 +82,15 @@ def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
     return [str(folder / start) if "/" in start else shutil.which(start) or program, *isolated, *words], folder
 
 
-def make_chatty(files: list[Path], line: str) -> None:
-    """Put a line where `open` is to make the client's queue."""
+def put_in(files: list[Path], place_of: str, line: str) -> None:
+    """Put a line where the client is to do something."""
     for path in files:
         text = path.read_text("utf-8")
-        place = re.search(r"^ *\t*(?=(#|//) Your client: (create the queue|connect to))", text, re.MULTILINE)
+        place = re.search(rf"^ *\t*(?=(#|//) Your client: ({place_of}))", text, re.MULTILINE)
         if place:
             path.write_text(f"{text[: place.start()]}{place[0]}{line}\n{text[place.start() :]}", "utf-8")
             return
-    raise AssertionError(f"no place for the client's queue in {files}")
+    raise AssertionError(f"no place to {place_of} in {files}")
 
 
 def test_a_skeleton_shakes_hands_is_honest_passes_the_check_and_may_print(
@@ -99,6 +105,9 @@ def test_a_skeleton_shakes_hands_is_honest_passes_the_check_and_may_print(
     opening = {"role": "queue", "queue": "q", "prefix": prefix, "redis": msgspec.to_builtins(address)}
     assert connection.call_raw("open", opening, handle="chatty").status == "ok"
     eventually(lambda: "chatty" in connection.log_tail())
+    if folder.name in CLOSE_BEGINS:
+        assert connection.call_raw("close", {"force": False}, handle="chatty").status == "ok"
+        eventually(lambda: "begins to close" in connection.log_tail())
     assert connection.close() is True
     steps = check_driver(
         lambda: ChildProcess.start(command, seed=1, cwd=folder), address=address, redis=redis, prefix=prefix, seed=1
