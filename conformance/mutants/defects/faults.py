@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
+from redis.exceptions import NoScriptError
+
 from conformance.mutants.damage import Damage, Function
 from conformance.mutants.registry import mutant
 from conformance.reference_impl.connection.connection import is_connection_problem
@@ -21,6 +23,7 @@ from conformance.reference_impl.workers.fetching import JobFetcher, ScheduleCont
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 from conformance.reference_impl.workers.worker import Worker
 
+_REST_S: Final = 0.05
 _JOB_EXISTS: Final = 'command[1] == "EXISTS" and command[2] == KEYS[12]'
 """Lua condition: moveToFinished looks whether the job that ends has a hash."""
 
@@ -111,7 +114,20 @@ def loads_once(damage: Damage) -> None:
 
         return text_or_digest
 
+    def unhurried(fetch: Function) -> Function:
+        # As Node's its loop tries again at once, and would keep a processor busy until the test ends.
+        async def fetched_or_rested(fetcher: JobFetcher, token: str, *, block: bool) -> Job | None:
+            try:
+                job: Job | None = await fetch(fetcher, token, block=block)
+            except NoScriptError:
+                await asyncio.sleep(_REST_S)
+                raise
+            return job
+
+        return fetched_or_rested
+
     damage.around(ScriptRunner, "_by_text", sparing)
+    damage.around(JobFetcher, "fetch", unhurried)
 
 
 @mutant("faults.takes-into-memory", kills=("chaos.at-least-once",))
