@@ -137,6 +137,7 @@ $(READY): pyproject.toml requirements.lock
 $(READY_WITH_SPARK): $(READY) requirements-spark.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.lock
 	-if command -v java >/dev/null; then $(BIN)/python -m reports.prepare_spark; fi
+	-$(BIN)/python -m pytest -q --collect-only tests conformance >/dev/null # compiled here once, else by each process of the tests
 	touch $(READY_WITH_SPARK)
 
 # What builds the site is kept apart from the kit, which needs none of it.

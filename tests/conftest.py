@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,24 +73,25 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a module in one process, which prepares once what its tests share, and begin with what takes longest."""
-    scenarios = [item for item in items if _SCENARIOS in item.path.parents]
+    scenarios = [item for item in items if _rank(item.path) < 0]
     for number, item in enumerate(scenarios):
         item.add_marker(pytest.mark.xdist_group(f"scenarios-{number * _PLAYERS // len(scenarios)}"))
     for item in items:
-        if _HERE in item.path.parents and _rank(item) == len(LONG) and not _groups(item):
+        if _HERE in item.path.parents and _rank(item.path) == len(LONG) and not _groups(item):
             item.add_marker(pytest.mark.xdist_group(item.path.relative_to(_HERE).as_posix()))
-    items.sort(key=lambda item: (SPARK not in _groups(item), _rank(item)))
+    items.sort(key=lambda item: (SPARK not in _groups(item), _rank(item.path)))
 
 
 def _groups(item: pytest.Item) -> list[str]:
     return [mark.args[0] for mark in item.iter_markers("xdist_group")]
 
 
-def _rank(item: pytest.Item) -> int:
-    """The place of a test's module in LONG, or behind all of them; scenarios before all, because they mostly wait."""
-    if _SCENARIOS in item.path.parents:
+@cache
+def _rank(module: Path) -> int:
+    """The place of a module in LONG, or behind all of them; scenarios before all, because they mostly wait."""
+    if _SCENARIOS in module.parents:
         return -1
-    name = item.path.relative_to(_HERE).as_posix() if _HERE in item.path.parents else ""
+    name = module.relative_to(_HERE).as_posix() if _HERE in module.parents else ""
     return LONG.index(name) if name in LONG else len(LONG)
 
 

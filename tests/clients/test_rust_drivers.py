@@ -175,8 +175,10 @@ def test_a_worker_is_told_to_close_before_the_next_call_is_carried_out(server: R
 
 
 def test_a_close_that_comes_to_its_end_late_forgets_no_other_of_the_same_name(server: RedisInstance) -> None:
-    """A scenario that ends with a job in hand does not wait for it, and the next one opens the same names. Its `close` means
-    what had the name when it was read, also where the `reset` that came with it is carried out first."""
+    """A scenario that ends with a job in hand does not wait for it, and the next one opens the same names.
+
+    Its `close` means what had the name when it was read, also where the `reset` after it is carried out first.
+    """
     driver = Lines(built("rust-official"), server)
     try:
         closing = []
