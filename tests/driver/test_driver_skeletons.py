@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -51,8 +52,18 @@ PRINTS = {
 }
 """What a client might print while it is opened."""
 
-CLOSE_BEGINS = {"go", "rust", "java", "ruby", "csharp", "elixir"}
-"""Languages whose skeleton answers each call in a thread of its own, so that `close` has to begin where it is read."""
+CLOSE_BEGINS = {
+    "go": 'd.emit(call.Handle, "begun", struct{}{})',
+    "rust": 'self.output.emit(&call.handle, "begun", json!({}));',
+    "java": 'emit((String) call.get("handle"), "begun", Map.of());',
+    "ruby": "emit(call['handle'], 'begun')",
+    "csharp": 'Send(new JsonObject { ["type"] = "event", ["handle"] = (string?)call["handle"], ["name"] = "begun" });',
+    "elixir": 'emit(call["handle"], "begun")',
+}
+"""How to tell that `close` has begun, in languages whose skeleton answers each call in a thread of its own."""
+
+CLOSES = 200
+"""So many threads do not begin in the order in which they were made."""
 
 BUILD_SECONDS = 600
 
@@ -71,7 +82,7 @@ def chatty_skeleton(request: pytest.FixtureRequest, tmp_path: Path) -> Skeleton:
     files, prints = write_skeleton(skeleton.language, folder), PRINTS[skeleton.language]
     put_in(files, r"create the queue|connect to", prints)
     if skeleton.language in CLOSE_BEGINS:
-        put_in(files, "let the worker", prints.replace("chatty", "begins to close"))
+        put_in(files, "let the worker", CLOSE_BEGINS[skeleton.language])
     if skeleton.build:
         done = subprocess.run(
             skeleton.build, cwd=folder, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
@@ -105,15 +116,36 @@ def test_a_skeleton_shakes_hands_is_honest_passes_the_check_and_may_print(
     opening = {"role": "queue", "queue": "q", "prefix": prefix, "redis": msgspec.to_builtins(address)}
     assert connection.call_raw("open", opening, handle="chatty").status == "ok"
     eventually(lambda: "chatty" in connection.log_tail())
-    if folder.name in CLOSE_BEGINS:
-        assert connection.call_raw("close", {"force": False}, handle="chatty").status == "ok"
-        eventually(lambda: "begins to close" in connection.log_tail())
     assert connection.close() is True
+    if folder.name in CLOSE_BEGINS:
+        handles = [f"worker {number}" for number in range(CLOSES)]
+        assert begun(command, folder, handles) == handles
     steps = check_driver(
         lambda: ChildProcess.start(command, seed=1, cwd=folder), address=address, redis=redis, prefix=prefix, seed=1
     )
     assert [step.name for step in steps if not step.ok] == []
     assert [step.name for step in steps if step.tried] == ["handshake", "honesty", "open", "reset", "end"]
+
+
+def begun(command: list[str], folder: Path, handles: list[str]) -> list[str]:
+    """The handles in the order in which their `close` began, when all calls are there to be read at once."""
+    calls = [
+        {"type": "call", "id": number, "op": "close", "handle": handle, "args": {"force": False}, "deadline_ms": 5000}
+        for number, handle in enumerate(handles)
+    ]
+    lines = [{"type": "hello", "protocol": 1, "seed": 1}, *calls]
+    with subprocess.Popen(command, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdin.write("".join(f"{json.dumps(line)}\n" for line in lines))
+        process.stdin.flush()
+        names, answered = [], 0
+        while answered < len(calls):
+            told = json.loads(process.stdout.readline())
+            answered += told["type"] == "result"
+            names += [told["handle"]] if told["type"] == "event" else []
+        process.stdin.close()
+    return names
 
 
 def eventually(probe: Callable[[], bool]) -> None:
