@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from conformance import garbage
 from conformance.environment.prepare import announce, settled
 from conformance.gate.options import RunConfig, add_options, from_pytest
 from conformance.gate.plugin import GatePlugin, Listener, runner
@@ -23,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the gate, unless the program that called pytest has brought one along."""
+    garbage.seldom_looked_for()  # xdist's workers are processes of their own
     if any(isinstance(plugin, GatePlugin) for plugin in config.pluginmanager.get_plugins()):
         return
     try:

@@ -13,6 +13,8 @@ from typing import NoReturn
 import pytest
 from hypothesis import settings
 
+from conformance import garbage
+
 Missing = Callable[[str, str], NoReturn]
 
 REQUIRED = "BULLMQ_CONFORMANCE_REQUIRE"
@@ -57,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
     config.option.loadscopereorder = False
+    garbage.seldom_looked_for()
 
 
 @pytest.hookimpl(wrapper=True)

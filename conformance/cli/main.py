@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from conformance import interruption
+from conformance import garbage, interruption
 from conformance.problems import EnvironmentProblem, Problem, printable
 
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -18,6 +18,7 @@ OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def main() -> None:
     """Run the program and end it with its exit code."""
+    garbage.seldom_looked_for()
     try:
         with interruption.heeded():
             code = run()

@@ -86,6 +86,7 @@ def _pytest_words(config: RunConfig, jobs: int) -> list[str]:
     words = [str(PACKAGE / "scenarios"), "--rootdir", str(PACKAGE), "-c", os.devnull]
     words += ["-p", "no:cacheprovider", "--import-mode=importlib", "--strict-markers"]
     words += ["-p", "no:hypothesispytest"]  # it imports all of Hypothesis at the end, and no scenario is a property
+    words += ["-p", "no:unraisableexception"]  # it looks for garbage five times at the end, and would tell nobody
     words += ["-n", str(jobs), "--dist", "worksteal"] if jobs > 1 else ["-p", "no:xdist"]
     return [*words, *words_of(config)]
 

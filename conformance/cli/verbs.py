@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from types import ModuleType
 
 import click
 
@@ -58,21 +56,10 @@ def loaded_verbs() -> Iterator[click.Command]:
 
 def _commands_of(module: str) -> Iterator[click.Command]:
     """What stands at the top of a module; the commands of a verb such as `driver` are in its group."""
-    names = vars(_imported(f"conformance.cli.{module}")).values()
+    names = vars(import_module(f"conformance.cli.{module}")).values()
     commands = [value for value in names if isinstance(value, click.Command)]
     inner = {id(command) for verb in commands if isinstance(verb, click.Group) for command in verb.commands.values()}
     yield from (command for command in commands if id(command) not in inner)
-
-
-def _imported(module: str) -> ModuleType:
-    """Import a module without looking for garbage, which is an eighth of the time: what is imported stays."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        return import_module(module)
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @click.group(cls=VerbGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -171,6 +172,7 @@ class RunOption:
             yield from (self.flag, str(word))
 
 
+@cache  # what the types say is read once: each scenario tells how to run it again
 def run_options() -> tuple[RunOption, ...]:
     """Every option, in the order of the declaration."""
     return tuple(_options())

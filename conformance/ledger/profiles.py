@@ -66,6 +66,7 @@ class ProfileTable(Mapping[str, Profile]):
 
     def __init__(self, profiles: Iterable[Profile]) -> None:
         self._profiles = {profile.name: profile for profile in profiles}
+        self._found: dict[str, Profile | None] = {}
 
     def __getitem__(self, name: str) -> Profile:
         return self._profiles[name]
@@ -81,6 +82,11 @@ class ProfileTable(Mapping[str, Profile]):
 
         Raises ValueError where two profiles claim it by patterns of one length.
         """
+        if requirement not in self._found:  # every scenario asks for its own
+            self._found[requirement] = self._claiming(requirement)
+        return self._found[requirement]
+
+    def _claiming(self, requirement: str) -> Profile | None:
         longest = [(_length(profile.pattern_for(requirement)), profile) for profile in self.values()]
         length = max((length for length, _ in longest), default=0)
         claiming = [profile for reached, profile in longest if reached == length and length]

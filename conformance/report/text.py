@@ -28,6 +28,8 @@ def visible(text: str, *, keep_newlines: bool = True) -> str:
     Terminals would obey them, XML forbids some of them, and bidirectional overrides make a reader see another text
     than the one that is there.
     """
+    if text.isprintable():
+        return text
     return "".join(_visible_character(character, keep_newlines) for character in text)
 
 

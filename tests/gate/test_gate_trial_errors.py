@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from conformance.driver.ops.queue import CountPending
+from conformance.driver.ops.queue import CountPending, Pause
+from conformance.driver.serve import Handler
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
+from conformance.gate.trial import TrialResult
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario
 from conformance.participants.participant import Participant
@@ -115,12 +117,41 @@ def test_a_redis_that_goes_away_is_an_error(mini: MiniatureDrivers) -> None:
 # Node as the victim.
 
 
+def reads_not() -> dict[str, Handler | None]:
+    return {"queue.getJobs": fails(message="Node chokes on it")}
+
+
+def said_by_node(evidence: TrialResult) -> list[str]:
+    return [found.message for found in evidence.findings if found.source == "oracle-health"]
+
+
 def test_what_the_oracle_cannot_read_is_a_finding_against_the_client(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
-    oracle = mini(ops={"queue.getJobs": fails(message="Node chokes on it")})
-    evidence = tried(PAUSES, bench_of(oracle, mini()))
+    evidence = tried(PAUSES, bench_of(mini(ops=reads_not()), mini(paused_value="2")))
     [found] = [found for found in evidence.findings if found.source == "oracle-health"]
     assert found.severity == "breaks-others"
     assert "Node chokes on it" in found.message
+
+
+def test_the_oracle_reads_what_nothing_was_compared_with(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    def test_pauses(client: Participant) -> None:
+        client.queue().call(Pause())
+
+    apart: Scenario = vars(scenario(COUNTED, compare=False)(test_pauses))["scenario"]
+    together: Scenario = vars(handover(COUNTED)(pausing_together))["scenario"]
+    bench = bench_of(mini(ops=reads_not()), mini())
+    assert said_by_node(tried(apart, bench))
+    assert all(said_by_node(tried(together, bench, assignment=each)) for each in assignments(together.participants))
+
+
+def pausing_together(pauser: Participant, listener: Participant) -> None:
+    pauser.queue().call(Pause())
+    listener.queue()
+
+
+def test_the_oracle_does_not_read_the_very_same_that_it_has_left_itself(
+    mini: MiniatureDrivers, bench_of: BenchOf
+) -> None:
+    assert said_by_node(tried(PAUSES, bench_of(mini(ops=reads_not()), mini()))) == []
 
 
 # Handing over and sharing.

@@ -17,6 +17,7 @@ from conformance.observe.canonical import (
     without,
 )
 from conformance.observe.canonical_rules import CanonicalContext
+from conformance.observe.diff import diff
 from conformance.observe.tables import Snapshot
 from conformance.observe.worker_clock import WORKER_CLOCK
 from conformance.problems import UsageProblem
@@ -489,3 +490,40 @@ def test_the_stalled_check_and_metrics_are_masked_when_they_are_past_times() -> 
 def test_the_time_of_a_childs_failure_is_masked() -> None:
     given = snapshot({"q:1:unsuccessful": Zset({"p:q:2": ADDED, "p:q:3": 5})})
     assert {row.child: row.score for row in masked(given).dependencies} == {"p:q:2": "<time>", "p:q:3": 5}
+
+
+READABLE = {
+    "data": '{"n":1}',
+    "opts": '{"attempts":0}',
+    "parent": '{"id":"1","queueKey":"p:q"}',
+    "stacktrace": '["a","b"]',
+    "progress": "50",
+    "returnvalue": "1",
+    "timestamp": str(ADDED),
+    "processedOn": str(ADDED + 1),
+    "finishedOn": str(ADDED + 2),
+    "delay": "0",
+}
+UNREADABLE = [
+    *[(name, text) for name in ("data", "opts", "parent", "stacktrace", "progress") for text in ("{", "NaN", "[NaN]")],
+    ("opts", '{"delay":Infinity}'),
+    ("parent", '{"id":1,}'),
+    ("stacktrace", '["a","b"'),
+    ("stacktrace", "['a','b']"),
+    *[(name, text) for name in ("timestamp", "processedOn", "finishedOn", "delay") for text in ("soon", "", "NaN")],
+]
+
+
+@pytest.mark.parametrize(("name", "text"), UNREADABLE)
+def test_what_node_cannot_read_never_passes_for_what_it_can(name: str, text: str) -> None:
+    """Node need not read what a trial found the same as its own, by whatever rules (`_judge_left_behind`)."""
+    ended = {"q:completed": Zset({"7": ADDED + 2}), "q:events": Stream([event("completed", jobId="7")])}
+    left, right = (snapshot({"q:7": job(**changed), **ended}) for changed in (READABLE, {**READABLE, name: text}))
+    assert diff(canonicalise(left, ALL_RULES), canonicalise(right, ALL_RULES))
+    assert diff(canonicalise(right, ALL_RULES), canonicalise(left, ALL_RULES))
+
+
+@pytest.mark.parametrize("name", ["returnvalue", "data"])
+def test_no_rule_touches_what_an_event_tells(name: str) -> None:
+    left, right = (snapshot({"q:events": Stream([event("completed", jobId="7", **{name: text})])}) for text in "1{")
+    assert diff(canonicalise(left, ALL_RULES), canonicalise(right, ALL_RULES))

@@ -34,6 +34,7 @@ FEW_ROWS = {
     "spark.default.parallelism": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
 }
 """Properties of Spark for tables so small that compiling a query takes longer than interpreting it."""
 

@@ -157,7 +157,7 @@ class CommandParser(FrameSplitter):
 
 def number_in(text: bytes | bytearray) -> int:
     """A length. Raises ProtocolViolation for anything else. Python's int() would also take blanks and underscores."""
-    if not (text[1:] if text.startswith((b"-", b"+")) else text).isdigit():
+    if not text.isdigit() and not (text.startswith((b"-", b"+")) and text[1:].isdigit()):
         raise ProtocolViolation(f"{bytes(text[:30])!r} is not a length")
     return int(text)
 
