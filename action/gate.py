@@ -36,6 +36,7 @@ OPTIONS = {
     "BULLMQ_GATE_ORACLE": "--oracle",
     "BULLMQ_GATE_PARTNER": "--partner",
     "BULLMQ_GATE_BUDGET": "--budget",
+    "BULLMQ_GATE_JOBS": "--jobs",
 }
 """Variables that are options of `bullmq-conformance run`."""
 REPEATABLE = frozenset({"BULLMQ_GATE_WITH", "BULLMQ_GATE_PROFILE", "BULLMQ_GATE_SELECT"})
@@ -148,10 +149,11 @@ def installed(gate: Gate) -> Path:
     """Install the kit into an environment of its own, and return its program. Raises GateProblem where that fails."""
     if sys.version_info < (3, 11):  # noqa: UP036 - whoever has an older one is to read a sentence
         raise GateProblem(f"Python 3.11 or newer is needed, and this is {sys.version.split()[0]}", BROKEN)
+    requirement = gate.requirement
     python = gate.venv / "bin" / "python"
     if not python.exists():
         _install([sys.executable, "-m", "venv", str(gate.venv)])
-    _install([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", gate.requirement])
+    _install([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement])
     return gate.venv / "bin" / "bullmq-conformance"
 
 

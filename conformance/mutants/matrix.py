@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ class ScenarioCase:
     scenario: Scenario
     arguments: Mapping[str, Any]
 
-    @property
+    @cached_property
     def names(self) -> set[str]:
         """What a mutant may call it: `area/name`, which is every case of the scenario, or with `[ARGUMENT]`."""
         return {self.id, *(f"{self.id}[{argument}]" for argument in self.arguments.values())}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
-from types import ModuleType
 
 import click
-import pytest
 
 from conformance.cli.verbs import MODULES_OF_VERBS, cli, loaded_verbs
 
@@ -20,25 +17,31 @@ def test_the_table_names_every_verb() -> None:
     assert cli.get_command(context, "nowhere") is None
 
 
-def test_garbage_is_looked_for_again_once_a_verb_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
+def test_garbage_is_looked_for_seldom_in_the_program_and_still_is() -> None:
+    code = """
+import gc, sys, weakref
+from conformance import garbage
+from conformance.cli.main import main
 
-    def empty(_name: str) -> ModuleType:
-        seen.append(gc.isenabled())
-        return ModuleType("empty")
+class Circle:
+    pass
 
-    monkeypatch.setattr("conformance.cli.verbs.import_module", empty)
-    assert not list(loaded_verbs())
-    assert set(seen) == {False}
-    assert gc.isenabled()
+def circle():
+    one = Circle()
+    one.itself = one
+    return weakref.ref(one)
 
-    def broken(_name: str) -> None:
-        raise ImportError
-
-    monkeypatch.setattr("conformance.cli.verbs.import_module", broken)
-    with pytest.raises(ImportError):
-        list(loaded_verbs())
-    assert gc.isenabled()
+sys.argv = ["bullmq-conformance", "--version"]
+try:
+    main()
+except SystemExit:
+    assert gc.get_threshold() == garbage.THRESHOLDS, gc.get_threshold()
+    gone = circle()
+    kept = [[] for _ in range(2 * garbage.THRESHOLDS[0])]
+    print("gone" if gone() is None else "still there")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "gone"
 
 
 def test_a_verb_does_not_pay_for_the_others() -> None:

@@ -57,7 +57,6 @@ BRIEF_RUNS = {
 RUNS = {
     # All of them: `make oracles`.
     "a newer Node agrees with itself": [*ON_ANOTHER_ORACLE, *areas_of(TODAY)],
-    "smoke with the bundled Redis": ["--client", "reference", "--redis", "bundled", "--tier", "smoke"],
 }
 
 
@@ -127,11 +126,13 @@ def test_the_official_python_client_is_not_conformant_without_the_list() -> None
     assert "add.priority.limit" in done.stdout
 
 
-def test_the_bundled_node_drives_the_oracle() -> None:
+def test_the_bundled_node_and_the_bundled_redis_are_enough(tmp_path: Path) -> None:
     node = bundled_node()
     assert node is not None, "the package nodejs-bin is not installed"
-    done = run("--client", "reference", "--node", str(node), "--tier", "smoke", "--jobs", "1")
-    assert done.returncode == 0, done.stdout + done.stderr
+    _is_conformant(["--client", "reference", "--node", str(node), "--redis", "bundled", "--tier", "smoke"], tmp_path)
+    header = read_run(tmp_path / "out" / "run.jsonl").header
+    assert header.oracle.command[0] == str(node)
+    assert "from the package" in header.redis.source, header.redis
 
 
 def test_every_newer_oracle_is_played_with_all_scenarios() -> None:

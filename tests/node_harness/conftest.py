@@ -212,16 +212,46 @@ def driver(start_driver: Callable[..., LineClient]) -> LineClient:
     return client
 
 
+@pytest.fixture(scope="session")
+def kept_driver(package: BullMQPackage, node: NodeBinary) -> Iterator[LineClient]:
+    """One process for all tests that ask what operations do: `reset` puts everything back between them."""
+    client = LineClient(*driver_command(node, package))
+    client.hello()
+    yield client
+    client.process.kill()
+    client.process.wait()
+
+
+@pytest.fixture
+def operating(kept_driver: LineClient) -> Iterator[LineClient]:
+    """The driver for one test."""
+    yield kept_driver
+    kept_driver.ok("reset")
+    kept_driver.events.clear()
+
+
 @pytest.fixture
 def prefix() -> str:
     """A key prefix of its own for every test."""
     return f"t{next(_numbers)}"
 
 
-@pytest.fixture
-def opened(driver: LineClient, redis_port: int, prefix: str) -> Callable[..., LineClient]:
-    """Open a handle on queue `q`; answers the driver."""
+Open = Callable[..., LineClient]
 
+
+@pytest.fixture
+def opened(driver: LineClient, redis_port: int, prefix: str) -> Open:
+    """Open a handle on queue `q`; answers the driver, a process of this test alone."""
+    return opener(driver, redis_port, prefix)
+
+
+@pytest.fixture
+def opened_on_kept(operating: LineClient, redis_port: int, prefix: str) -> Open:
+    """The same on the process that tests share."""
+    return opener(operating, redis_port, prefix)
+
+
+def opener(driver: LineClient, redis_port: int, prefix: str) -> Open:
     def open_handle(role: str, handle: str, *, now_ms: int | None = None, **args: object) -> LineClient:
         address = {"mode": "standalone", "nodes": [f"127.0.0.1:{redis_port}"]}
         driver.ok("open", handle, now_ms=now_ms, role=role, queue="q", prefix=prefix, redis=address, **args)

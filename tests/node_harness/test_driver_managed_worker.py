@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 
-from .conftest import LineClient
-
-Open = Callable[..., LineClient]
+from .conftest import LineClient, Open
 
 
 @pytest.fixture
-def asking(opened: Open) -> LineClient:
+def asking(opened_on_kept: Open) -> LineClient:
     """A queue and a worker that asks the kit."""
-    opened("queue", "q")
-    return opened("worker", "w", processor="ask", options={"drainDelay": 1})
+    opened_on_kept("queue", "q")
+    return opened_on_kept("worker", "w", processor="ask", options={"drainDelay": 1})
 
 
 def test_a_job_is_handed_to_the_kit_and_completed_by_it(asking: LineClient, store: redis.Redis, prefix: str) -> None:
@@ -118,9 +115,11 @@ STEPS = [
         ({"processor": "steps"}, '{"steps":[{"do":"unrecoverable","message":"u"}]}', ("failed", "u")),
     ],
 )
-def test_preset_processors(opened: Open, processor: dict[str, Any], data: str, outcome: tuple[str, str]) -> None:
-    driver = opened("queue", "q")
-    opened("worker", "w", **processor)
+def test_preset_processors(
+    opened_on_kept: Open, processor: dict[str, Any], data: str, outcome: tuple[str, str]
+) -> None:
+    driver = opened_on_kept("queue", "q")
+    opened_on_kept("worker", "w", **processor)
     driver.ok("queue.add", "q", name="n", data_raw=data, opts={"attempts": 2})
     state, expected = outcome
     _wait_for_state(driver, "1", state)
@@ -128,9 +127,9 @@ def test_preset_processors(opened: Open, processor: dict[str, Any], data: str, o
     assert (job["returnvalue_raw"] if state == "completed" else job["failed_reason"]) == expected
 
 
-def test_steps_report_on_their_way(opened: Open) -> None:
-    driver = opened("queue", "q")
-    opened("worker", "w", processor="steps")
+def test_steps_report_on_their_way(opened_on_kept: Open) -> None:
+    driver = opened_on_kept("queue", "q")
+    opened_on_kept("worker", "w", processor="steps")
     driver.ok("queue.add", "q", name="n", data_raw=json.dumps({"steps": STEPS}), opts={"attempts": 2})
     _wait_for_state(driver, "1", "completed")
     assert driver.ok("queue.getJob", "q", job="1")["job"]["progress_raw"] == "5"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,19 +10,18 @@ import redis
 
 from conformance.protocol.scripts import BULLMQ_VERSION
 
-from .conftest import LineClient
+from .conftest import LineClient, Open
 
-Open = Callable[..., LineClient]
 NOW = 1_700_000_000_000
 
 
 @pytest.fixture
-def driver(opened: Open) -> LineClient:
+def driver(opened_on_kept: Open) -> LineClient:
     """Every kind of handle but a managed worker, with a frozen clock."""
-    opened("queue", "q", now_ms=NOW)
-    opened("worker", "w", processor="manual", options={"name": "hand", "lockDuration": 60_000})
-    opened("flow", "f")
-    return opened("events", "e")
+    opened_on_kept("queue", "q", now_ms=NOW)
+    opened_on_kept("worker", "w", processor="manual", options={"name": "hand", "lockDuration": 60_000})
+    opened_on_kept("flow", "f")
+    return opened_on_kept("events", "e")
 
 
 EXACT = '{"z": 1.0, "a": 12345678901234567890, "10": "\\ud800", "2":[ ]}'
@@ -155,13 +153,13 @@ def test_other_errors_have_their_names(driver: LineClient) -> None:
     assert driver.error("queue.add", "q", name="n", opts=orphan)["code"] == "missing-parent"
 
 
-def test_queue_events_come_from_the_moment_of_opening(driver: LineClient, opened: Open) -> None:
+def test_queue_events_come_from_the_moment_of_opening(driver: LineClient, opened_on_kept: Open) -> None:
     driver.ok("queue.add", "q", name="n", data_raw="1")
     seen = driver.event("e", "queue-event", name="waiting")
     assert seen["fields"] == {"jobId": "1"}
     assert seen["event_id"].count("-") == 1
 
-    opened("events", "late")
+    opened_on_kept("events", "late")
     driver.ok("worker.getNextJob", "w", token="t")
     driver.ok("worker.moveToCompleted", "w", job="1", token="t", value_raw='{"v":[1]}')
     completed = driver.event("late", "queue-event", name="completed")

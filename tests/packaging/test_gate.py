@@ -66,7 +66,8 @@ def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> ForeignClie
     # Only the wheel itself is installed; what it stands on is lent, because an index cannot always be reached.
     lent = lent_packages(tmp_path_factory.mktemp("lent"))
     environment |= {"KIT": str(wheel), "KIT_CHECKOUT": str(ROOT), "PYTHONPATH": str(lent), "PIP_NO_INDEX": "1"}
-    environment |= {"BULLMQ_GATE_KIT": str(wheel), "BULLMQ_GATE_VENV": ".kit"}
+    # In one process: here others wait for a processor as well.
+    environment |= {"BULLMQ_GATE_KIT": str(wheel), "BULLMQ_GATE_VENV": ".kit", "BULLMQ_GATE_JOBS": "1"}
     client = ForeignClient(folder=folder, environment=environment)
     *steps, _ = commands_of(PAGE, TEST)
     for step in steps:
@@ -166,6 +167,7 @@ def test_a_kit_that_is_nowhere_is_one_line_and_no_traceback(tmp_path: Path) -> N
     assert done.returncode == 2
     assert done.stderr.startswith("gate: BULLMQ_GATE_KIT: there is no wheel and no checkout at ")
     assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir()), "nothing is made for what cannot be"
 
 
 def test_texts_of_a_workflow_become_words_and_nothing_else() -> None:

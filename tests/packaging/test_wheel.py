@@ -99,7 +99,8 @@ def test_a_run_from_the_wheel_in_an_environment_of_its_own(python: Path, tmp_pat
     assert not Path(dependency).is_relative_to(venv), "only the kit itself is installed here"
 
     program = venv / "bin" / "bullmq-conformance"
-    said = run(program, "run", "--client", "reference", "--tier", "smoke", "--jobs", "1", "--out", "out", cwd=elsewhere)
+    few = ("--tier", "smoke", "--select", "add")  # docs/ci.md lets a stranger's client take all of smoke from the wheel
+    said = run(program, "run", "--client", "reference", *few, "--jobs", "1", "--out", "out", cwd=elsewhere)
     assert "SELECTION HOLDS" in said
     assert str(venv) in (elsewhere / "out" / "run.jsonl").read_text("utf-8"), "the drivers came from there too"
     assert str(ROOT / "conformance") not in (elsewhere / "out" / "run.jsonl").read_text("utf-8")
