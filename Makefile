@@ -12,7 +12,7 @@ READY_FOR_LOOK := website/look/node_modules/.ready
 # Those that start next to nothing: what they look at is in memory, or in one Redis.
 QUICK_ROOMS := checkers clients docs environment house ledger observe proofs report website
 # Tests mostly wait for what they have started.
-TEST_PROCESSES = $$((3 * $$(getconf _NPROCESSORS_ONLN)))
+TEST_PROCESSES = $$((4 * $$(getconf _NPROCESSORS_ONLN)))
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS))
 
 # Hundreds of Python processes start in a run and in the tests: none of them compiles the kit anew.
