@@ -40,6 +40,9 @@ TRAFFIC_CHECKS = frozenset(check.name for check in traffic.ALL_CHECKS)
 ORACLE_HEALTH = "oracle-health"
 """The name by which a scenario switches off that Node reads what the client left."""
 
+READABLE_BY_NODE = "event.readable-by-node"
+"""The requirement that this is all about: whoever is to pass it has to be read."""
+
 FIXED_PREFIX = "identity.prefix"
 """Locator of a key prefix that the client cannot change."""
 

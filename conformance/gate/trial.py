@@ -31,7 +31,7 @@ from conformance.gate.changed import (
 )
 from conformance.gate.decided import is_decided, may_speak_against, why_never_decided, why_undecided
 from conformance.gate.evidence import RedisLook, steps_in_order, steps_side_by_side
-from conformance.gate.judge import ORACLE_HEALTH, Judge
+from conformance.gate.judge import ORACLE_HEALTH, READABLE_BY_NODE, Judge
 from conformance.gate.records import StepRecord
 from conformance.gate.time_limit import Side, TimeLimit, TimeLimitExceeded, play
 from conformance.ledger.loader import Ledger
@@ -419,8 +419,8 @@ class _Trial:
         """What the client left must keep the invariants, and Node must be able to read it.
 
         Not where the scenario was given up: what it has done to the queue itself may be only half of what it does.
-        `as_node`: it is the very same as what Node left. Then Node need not read it, which takes a third of a trial:
-        no rule of comparison hides what is malformed.
+        `as_node`: it is the very same as what Node left. Then Node need not read it, which takes a third of a trial: no
+        rule of comparison hides what is malformed. Where reading is the requirement itself, Node reads it all the same.
         """
         if self.result.given_up:
             return
@@ -428,7 +428,8 @@ class _Trial:
         if not self.cut_short:
             self.result.findings += self._for_good(self.judge.invariants, snapshot, names)
         self.result.findings += self.judge.names(names)
-        if not as_node and ORACLE_HEALTH not in self.scenario.without:
+        needless = as_node and READABLE_BY_NODE not in self.scenario.requirements
+        if not needless and ORACLE_HEALTH not in self.scenario.without:
             reader = self.bench.participant("oracle", names, RunningClock())
             self.result.findings += self.judge.health(reader, queues)
 

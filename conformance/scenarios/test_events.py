@@ -229,7 +229,10 @@ def test_the_end_of_a_job_is_waited_for(client: Participant, ending: str) -> Non
 
 @scenario("event.readable-by-node")
 def test_node_reads_what_was_left(client: Participant) -> None:
-    """After jobs of every kind, Node's event reader and getters still work (checked after every scenario as well)."""
+    """After jobs of every kind, Node's event reader and getters still work.
+
+    Other scenarios let Node read only what is not the very same as it left itself.
+    """
     queue, worker = client.queue(), client.worker()
     for number in range(3):
         queue.add(f"job {number}", {"n": number, "text": "é🎉"})

@@ -9,7 +9,9 @@ from conformance.driver.serve import Handler
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
 from conformance.gate.bench import Bench
+from conformance.gate.judge import READABLE_BY_NODE
 from conformance.gate.trial import TrialResult
+from conformance.ledger.loader import load_ledger
 from conformance.participants.expect import equal
 from conformance.participants.marks import Scenario, handover, scenario
 from conformance.participants.participant import Participant
@@ -141,6 +143,15 @@ def test_the_oracle_reads_what_nothing_was_compared_with(mini: MiniatureDrivers,
     bench = bench_of(mini(ops=reads_not()), mini())
     assert said_by_node(tried(apart, bench))
     assert all(said_by_node(tried(together, bench, assignment=each)) for each in assignments(together.participants))
+
+
+def test_the_oracle_reads_where_that_is_the_requirement(mini: MiniatureDrivers, bench_of: BenchOf) -> None:
+    def test_pauses(client: Participant) -> None:
+        client.queue().call(Pause())
+
+    about_it: Scenario = vars(scenario(READABLE_BY_NODE)(test_pauses))["scenario"]
+    assert said_by_node(tried(about_it, bench_of(mini(ops=reads_not()), mini())))
+    assert READABLE_BY_NODE in load_ledger()
 
 
 def pausing_together(pauser: Participant, listener: Participant) -> None:
