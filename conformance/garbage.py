@@ -1,7 +1,7 @@
 """How often Python looks for garbage: seldom, in programs that keep what they make and end within minutes.
 
-With Python's own thresholds a sixth of a run's processor time goes into looking through what is still needed: the
-ledger, the scenarios, the modules. What is not in a circle is freed at once all the same.
+With Python's own thresholds a sixth of the kit's processor time in a run goes into looking through what is still
+needed: the ledger, the scenarios, the modules. What is not in a circle is freed at once all the same.
 """
 
 import gc
