@@ -7,12 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
 from markupsafe import Markup
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter
 
 from reports.comparison import ComparedGroup
 from reports.load.histograms import Latency
@@ -20,6 +17,9 @@ from reports.load.observing import BacklogSample
 from reports.load.rate_search import RateSearch
 from reports.load.result import TimeSlice
 from reports.load.thresholds import parse_threshold
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _STYLE: Any = {
     "svg.fonttype": "none",
@@ -50,6 +50,10 @@ class _Chart:
 @contextmanager
 def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> Iterator[_Chart]:
     """Draw inside the block. The style holds for axes and lines only where these are made under it."""
+    # Half a second of processor time: only who draws pays for it, and not every verb that may write a report.
+    import matplotlib as mpl  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=size, layout="constrained")
         chart = _Chart(figure.subplots())
@@ -63,6 +67,8 @@ def _chart(title: str, *, size: tuple[float, float] = _SIZE, **labels: Any) -> I
 
 def _write_plain_numbers(axes: Any) -> None:
     """On a logarithmic axis, write 1, 2 and 5 of each power of ten as people do, and not as powers."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - see _chart
+
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log" and not isinstance(axis.get_major_locator(), FixedLocator):
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Generator
-from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -76,20 +75,24 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a module in one process, which prepares once what its tests share, and begin with what takes longest."""
-    scenarios = [item for item in items if _rank(item.path) < 0]
+    ranks = {module: _rank(module) for module in {item.path for item in items}}
+    scenarios = [item for item in items if ranks[item.path] < 0]
     for number, item in enumerate(scenarios):
         item.add_marker(pytest.mark.xdist_group(f"scenarios-{number * _PLAYERS // len(scenarios)}"))
+    by_itself = {
+        module: pytest.mark.xdist_group(module.relative_to(_HERE).as_posix())
+        for module, rank in ranks.items()
+        if rank == len(LONG) and _HERE in module.parents
+    }
+    place = {}
     for item in items:
-        if _HERE in item.path.parents and _rank(item.path) == len(LONG) and not _groups(item):
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(_HERE).as_posix()))
-    items.sort(key=lambda item: (SPARK not in _groups(item), _rank(item.path)))
+        group = item.get_closest_marker("xdist_group")
+        if group is None and item.path in by_itself:
+            item.add_marker(by_itself[item.path])
+        place[item] = (group is None or group.args != (SPARK,), ranks[item.path])
+    items.sort(key=place.__getitem__)
 
 
-def _groups(item: pytest.Item) -> list[str]:
-    return [mark.args[0] for mark in item.iter_markers("xdist_group")]
-
-
-@cache
 def _rank(module: Path) -> int:
     """The place of a module in LONG, or behind all of them; scenarios before all, because they mostly wait."""
     if _SCENARIOS in module.parents:

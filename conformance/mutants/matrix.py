@@ -219,9 +219,11 @@ def _tell_never_reached(results: Sequence[MutantResult]) -> None:
 
 def cases_for(mutant: Mutant) -> Sequence[ScenarioCase]:
     """The cases in which the mutant's rows are looked for: quick ones and those that are about the rows first."""
-    rows = set(mutant.rows)
-    chosen = [case for case in all_cases() if case.names & set(mutant.by) or rows & set(case.scenario.requirements)]
-    return sorted(chosen, key=lambda case: (not case.names & set(mutant.by), *_reluctance(case, rows)))
+    rows, by = set(mutant.rows), set(mutant.by)
+    chosen = [
+        case for case in all_cases() if not by.isdisjoint(case.names) or not rows.isdisjoint(case.scenario.requirements)
+    ]
+    return sorted(chosen, key=lambda case: (by.isdisjoint(case.names), *_reluctance(case, rows)))
 
 
 def _reluctance(case: ScenarioCase, rows: set[str]) -> tuple[bool, bool, bool]:

@@ -45,9 +45,11 @@ def package_of(path: str) -> str:
 
 def read_files(root: Path) -> InstalledFiles:
     """Hash every file below `root/node_modules`. Raises EnvironmentProblem where one cannot be read."""
-    modules = root / "node_modules"
+    modules = str(root / "node_modules")
     try:
-        return InstalledFiles({path.relative_to(modules).as_posix(): _sha256(path) for path in _files(modules)})
+        return InstalledFiles(
+            {path[len(modules) + 1 :].replace(os.sep, "/"): _sha256(path) for path in _files(modules)}
+        )
     except OSError as error:
         raise EnvironmentProblem(
             f"the installed packages in {root} cannot be read: {error}", hint=f"remove {root} and run again"
@@ -104,18 +106,20 @@ def _unequal(expected: Mapping[str, str], actual: Mapping[str, str]) -> list[str
     return sorted(name for name in {*expected, *actual} if expected.get(name) != actual.get(name))
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: str) -> Iterator[str]:
+    """Paths as plain text: every run looks at more than a thousand, and pathlib would take longer than the hashes."""
     for entry in os.scandir(folder):
         if entry.name in NPM_OWN:
             continue
         if entry.is_dir(follow_symlinks=False):
-            yield from _files(Path(entry.path))
+            yield from _files(entry.path)
         else:
-            yield Path(entry.path)
+            yield entry.path
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _sha256(path: str) -> str:
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - see _files
+        return hashlib.sha256(file.readall()).hexdigest()
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from reports.snapshot.digests.rows import CONTAINERS
 
 _LISTS = [CONTAINERS.index(name) for name in LIST_CONTAINERS]
 _DELAYED, _PRIORITIZED = (CONTAINERS.index(name) for name in ("delayed", "prioritized"))
-_STANDING = pa.array([*_LISTS, _DELAYED, _PRIORITIZED], pa.uint8())
+_STANDING = (*_LISTS, _DELAYED, _PRIORITIZED)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def standing_members(digests: pa.Table | None) -> pa.Table | None:
     """The members of lists, and of containers with jobs that are due later. None where there are none."""
     if digests is None:
         return None
-    found = digests.filter(pc.is_in(digests.column("container"), value_set=_STANDING))
+    found = digests.filter(pc.is_in(digests.column("container"), value_set=pa.array(_STANDING, pa.uint8())))
     return found.set_column(0, "queue", found.column("queue").cast(pa.string())) if len(found) else None
 
 

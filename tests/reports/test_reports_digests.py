@@ -141,9 +141,9 @@ def test_nothing_is_passed_over_that_rules_find_different_or_checks_wrong(
 @example((snapshot(store(0)), snapshot(store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 @example((snapshot(sound_store(0)), snapshot(sound_store(LATER, {"opts": TURNED, "stacktrace": '["other"]'}))))
 def test_digests_count_what_rules_hide_as_the_rules_do(both: tuple[Snapshot, Snapshot]) -> None:
-    counted = told(*both).hidden()
-    wanted = told(*both).wanted
-    left, right = (rows_of(tables_of(side), wanted) for side in both)
+    alike = told(*both)
+    counted = alike.hidden()
+    left, right = (rows_of(tables_of(side), alike.wanted) for side in both)
     list(differences_between(left, right, settings_for(*both), counted))
     assert counted == hidden_in_jobs(*both, prefiltered=False)
 

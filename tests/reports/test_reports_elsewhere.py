@@ -15,7 +15,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow.fs import S3FileSystem
 from pyspark.sql import SparkSession
 
@@ -47,6 +46,8 @@ BUCKET = "kit"
 @pytest.fixture(scope="module")
 def s3_address() -> Iterator[str]:
     """The address of a server that speaks S3, with one bucket."""
+    from moto.server import ThreadedMotoServer  # every process of the tests reads this module, and one starts a server
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
