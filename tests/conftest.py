@@ -44,8 +44,13 @@ LONG = (
 
 _HERE = Path(__file__).parent
 _SCENARIOS = _HERE.parent / "conformance"
-_PLAYERS = 2
-"""So many processes play the scenarios: each has an oracle, a client and a Redis of its own to start and to warm up."""
+_MATRIX = _HERE / "mutants" / "test_mutants_matrix.py"
+_PLAYERS = {"scenarios": 2, "matrix": 3}
+"""So many processes play what mostly waits.
+
+Each has an oracle, a client and a Redis of its own to start and to warm up; and if all of them waited at one time,
+nobody would be left for whom the processors could work.
+"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -76,9 +81,13 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep a module in one process, which prepares once what its tests share, and begin with what takes longest."""
     ranks = {module: _rank(module) for module in {item.path for item in items}}
-    scenarios = [item for item in items if ranks[item.path] < 0]
-    for number, item in enumerate(scenarios):
-        item.add_marker(pytest.mark.xdist_group(f"scenarios-{number * _PLAYERS // len(scenarios)}"))
+    played = {
+        "scenarios": [item for item in items if ranks[item.path] < 0],
+        "matrix": [item for item in items if item.path == _MATRIX],
+    }
+    for name, tests in played.items():
+        for number, item in enumerate(tests):
+            item.add_marker(pytest.mark.xdist_group(f"{name}-{number % _PLAYERS[name]}"))
     by_itself = {
         module: pytest.mark.xdist_group(module.relative_to(_HERE).as_posix())
         for module, rank in ranks.items()
