@@ -192,13 +192,11 @@ def _compare_streams(queue: str, expected: Sequence[Event], actual: Sequence[Eve
     moved = Counter(map(_kind, left_over)) & Counter(map(_kind, right_over))
     if moved:
         yield difference("wrong-event-order", "event.order", f"{queue}:events", _names(expected), _names(actual))
-    moved_left, moved_right = _only(left_over, moved), _only(right_over, moved)
-    for left in left_over:
-        if left not in moved_left:
-            yield difference("missing-event", f"event.{left.name}", _key(left), dict(left.fields), None)
-    for right in right_over:
-        if right not in moved_right:
-            yield difference("extra-event", f"event.{right.name}", _key(right), None, dict(right.fields))
+    (moved_left, missing), (moved_right, extra) = _divided(left_over, moved), _divided(right_over, moved)
+    for left in missing:
+        yield difference("missing-event", f"event.{left.name}", _key(left), dict(left.fields), None)
+    for right in extra:
+        yield difference("extra-event", f"event.{right.name}", _key(right), None, dict(right.fields))
     for left, right in zip(sorted(moved_left, key=_kind), sorted(moved_right, key=_kind), strict=True):
         yield from _compare_entries(left, right)
 
@@ -220,15 +218,18 @@ def _aligned(
     return pairs, left_over, right_over
 
 
-def _only(events: Sequence[Event], wanted: Counter[Kind]) -> list[Event]:
-    """The first events of each wanted kind, as many as are wanted."""
+def _divided(events: Sequence[Event], wanted: Counter[Kind]) -> tuple[list[Event], list[Event]]:
+    """The first events of each wanted kind, as many as are wanted; and all others, equal to one of the first or not."""
     left = Counter(wanted)
     chosen: list[Event] = []
+    others: list[Event] = []
     for event in events:
         if left[_kind(event)] > 0:
             left[_kind(event)] -= 1
             chosen.append(event)
-    return chosen
+        else:
+            others.append(event)
+    return chosen, others
 
 
 def _compare_entries(expected: Event, actual: Event) -> Iterator[Difference]:

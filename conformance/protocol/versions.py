@@ -26,6 +26,7 @@ def is_supported(version: str) -> bool:
     return version in SUPPORTED_ORACLES
 
 
+@lru_cache(maxsize=4096)  # every scenario asks it of every row
 def in_range(version: str, versions: str) -> bool:
     """Whether a version is one of a range. Raises ValueError for a range that cannot be read."""
     return any(part.contains(Version(version), prereleases=True) for part in _specifiers(versions))

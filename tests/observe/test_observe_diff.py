@@ -325,6 +325,20 @@ def test_a_moved_event_is_still_compared_field_by_field() -> None:
     assert {found.where for found in diff(left, right)} == {"event.order", "event.paused.a"}
 
 
+def test_one_event_too_many_is_no_less_one_because_another_like_it_has_moved() -> None:
+    first, second = event("added", jobId="1"), event("added", jobId="2")
+    left = snapshot({"q:events": Stream([first, second])})
+    right = snapshot({"q:events": Stream([second, second, first])})
+    assert [(found.kind, found.key) for found in diff(left, right)] == [
+        ("extra-event", "q:2"),
+        ("wrong-event-order", "q:events"),
+    ]
+    assert [(found.kind, found.key) for found in diff(right, left)] == [
+        ("missing-event", "q:2"),
+        ("wrong-event-order", "q:events"),
+    ]
+
+
 def test_long_values_are_cut_around_the_first_difference() -> None:
     left, right = summarise_pair("x" * 500 + "left" + "y" * 500, "x" * 500 + "right" + "y" * 500)
     assert "left" in left
