@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any, Self
 
@@ -244,11 +245,20 @@ def _fits(healthy: Function, function: Function) -> bool:
 
 def _forget_results() -> None:
     """Clear what functions of the client remember: it comes from before the damage, or from a broken one."""
-    for name, module in tuple(sys.modules.items()):
-        if name.startswith(_CLIENT):
-            for member in tuple(vars(module).values()):
-                if clear := getattr(member, "cache_clear", None):
-                    clear()
+    for forget in _caches(len(sys.modules)):
+        forget()
+
+
+@lru_cache(maxsize=1)  # every mutant asks twice, and modules only ever join
+def _caches(_modules: int) -> tuple[Callable[[], None], ...]:
+    """What empties each cache of the client, among so many modules."""
+    members = [
+        member
+        for name, module in tuple(sys.modules.items())
+        if name.startswith(_CLIENT)
+        for member in tuple(vars(module).values())
+    ]
+    return tuple(member.cache_clear for member in members if getattr(member, "cache_clear", None))
 
 
 def _restore(owner: Any, name: str, before: Any) -> None:
