@@ -17,6 +17,7 @@ from reports.snapshot.digests.rows import CONTAINERS
 
 _LISTS = [CONTAINERS.index(name) for name in LIST_CONTAINERS]
 _DELAYED, _PRIORITIZED = (CONTAINERS.index(name) for name in ("delayed", "prioritized"))
+# No array of pyarrow: making one imports pandas, which not every verb that imports this needs.
 _STANDING = (*_LISTS, _DELAYED, _PRIORITIZED)
 
 
