@@ -45,7 +45,7 @@ LONG = (
 _HERE = Path(__file__).parent
 _SCENARIOS = _HERE.parent / "conformance"
 _MATRIX = _HERE / "mutants" / "test_mutants_matrix.py"
-_PLAYERS = {"scenarios": 2, "matrix": 3}
+PLAYERS = {"scenarios": 2, "matrix": 3}
 """So many processes play what mostly waits.
 
 Each has an oracle, a client and a Redis of its own to start and to warm up; and if all of them waited at one time,
@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     }
     for name, tests in played.items():
         for number, item in enumerate(tests):
-            item.add_marker(pytest.mark.xdist_group(f"{name}-{number % _PLAYERS[name]}"))
+            item.add_marker(pytest.mark.xdist_group(f"{name}-{number % PLAYERS[name]}"))
     by_itself = {
         module: pytest.mark.xdist_group(module.relative_to(_HERE).as_posix())
         for module, rank in ranks.items()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from inspect import Parameter, iscoroutinefunction, signature
+from types import ModuleType
 from typing import Any, Self
 
 from conformance.mutants.witness import Witness
@@ -245,19 +246,15 @@ def _fits(healthy: Function, function: Function) -> bool:
 
 def _forget_results() -> None:
     """Clear what functions of the client remember: it comes from before the damage, or from a broken one."""
-    for forget in _caches(len(sys.modules)):
+    modules = tuple(module for name, module in tuple(sys.modules.items()) if name.startswith(_CLIENT))
+    for forget in _caches(modules):
         forget()
 
 
-@lru_cache(maxsize=1)  # every mutant asks twice, and modules only ever join
-def _caches(_modules: int) -> tuple[Callable[[], None], ...]:
-    """What empties each cache of the client, among so many modules."""
-    members = [
-        member
-        for name, module in tuple(sys.modules.items())
-        if name.startswith(_CLIENT)
-        for member in tuple(vars(module).values())
-    ]
+@lru_cache(maxsize=1)  # every mutant asks twice, of the same modules
+def _caches(modules: tuple[ModuleType, ...]) -> tuple[Callable[[], None], ...]:
+    """What empties each cache of the client."""
+    members = [member for module in modules for member in tuple(vars(module).values())]
     return tuple(member.cache_clear for member in members if getattr(member, "cache_clear", None))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG
+from tests.conftest import LONG, PLAYERS
 
 TESTS = Path(__file__).parents[1]
 
@@ -29,8 +29,11 @@ def test_a_module_stays_in_one_process(request: pytest.FixtureRequest) -> None:
 def test_tests_that_take_long_are_shared_between_processes_and_begun_first(request: pytest.FixtureRequest) -> None:
     ids = [item.nodeid for item in request.session.items if item.path.is_relative_to(TESTS)]
     long = [name for name in ids if name.split("::")[0].removeprefix("tests/") in LONG]
-    grouped = [name.rpartition("@")[2] for name in long if "@" in name.rpartition("]")[2]]
-    assert {group.rstrip("0123456789") for group in grouped} <= {"wheel", "matrix-"}
+    matrix = [name for name in long if "/test_mutants_matrix.py::" in name]
+    grouped = [name for name in long if name not in matrix and "@" in name.rpartition("]")[2]]
+    assert [name for name in grouped if not name.endswith("@wheel")] == []
+    players = {f"matrix-{number}" for number in range(PLAYERS["matrix"])}
+    assert not _is_grouping(request) or {name.rpartition("@")[2] for name in matrix} <= players
     begun = [name for name in ids if not name.endswith("@spark")]
     assert not _is_grouping(request) or begun[: len(long)] == long
 
