@@ -1,0 +1,180 @@
+"""Documentation and messages are written in plain English; `python -m tests.house.plain_english` exits with 1 if not.
+
+The rules are those of the writing style in CONTRIBUTING.md. Two scopes must be free of the listed patterns:
+
+- `docs`: every Markdown file;
+- `strings`: text that a user of the kit can see. In Python: string literals, and the docstrings of modules and classes and of
+  scenarios, which reports print. Also templates, the sentences of the ledger, known lists, and messages of the Node driver.
+
+`--count` prints the hits of every pattern by scope, and in all tracked text (`tree`); paths restrict what is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+PATTERNS = {
+    "tell": r"\b(told|tells?)\b",
+    "nobody": r"\b(nobody|somebody|anybody|whoever|whatever)\b",
+    "what-clause": r"(?:^|[.:;!?]\s+|\|\s)What(?! (?:is|are|does|do|did|was|were|can|should|if) [^.|]*\?) [a-z]",
+    "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|fewer\b|different\b|such\b)[a-z]",
+    "stands in": r"\b(stands?|stood|lies|lay) (in|on|at|beside|for|below|above|there|under|behind)\b",
+    "dated word": r"\b(beside|anew|for good|mend(s|ed|ing)?|heed(s|ed|ing)?|begins?|began|begun)\b",
+    "play": r"\bplay(s|ed|ing)?\b",
+    "where-clause": r"(?:^|[.:;!?]\s+|\|\s)Where(?! (?:is|are|does|do|did|was|were|can|should) [^.|]*\?) [a-z]",
+    "so many": r"\bso (many|long)\b",
+    "idiom": r"\b(speaks? against|look(s|ed)? at|comes? and goes?|all the same|as ever|one and the same)\b",
+    "riddle name": r"\b(?:for|async for) (?:one|each|found|asked|told)\b(?:, \w+)* in\b",
+}
+"""What is not written, by the rule of the writing style that says so."""
+
+ALLOWED = (
+    r"autoplay",
+    r"replay(s|ed|ing|er)?",
+)
+"""Texts in which a pattern is the right word."""
+
+_PATTERNS = {name: re.compile(pattern) for name, pattern in PATTERNS.items()}
+_ALLOWED = re.compile("|".join(ALLOWED))
+_OURS = Path("tests/house")
+_GENERATED = re.compile(r"\.lock$|(^|/)package-lock\.json$|(^|/)Cargo\.lock$|^LICENSE$|^tests/report/golden/")
+_PYTHON_ROOMS = ("action", "chaos", "conformance", "reports", "website")
+_TEXT_FILES = frozenset({".html", ".yaml", ".toml", ".tmpl", ".properties"})
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One place that does not keep a rule. `line` counts from 1."""
+
+    path: Path
+    line: int
+    pattern: str
+    text: str
+
+
+def hits_in(text: str) -> Iterator[tuple[str, int]]:
+    """Each pattern that the text matches, with the offset of the match."""
+    masked = _ALLOWED.sub(lambda match: "x" * len(match[0]), text)
+    for name, pattern in _PATTERNS.items():
+        for match in pattern.finditer(masked):
+            yield name, match.start()
+
+
+def visible_texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
+    """The parts of a file that a user can see, each with the line where it starts."""
+    if path.suffix == ".md":
+        yield from _paragraphs(source)
+    elif path.suffix == ".py" and path.parts[0] in _PYTHON_ROOMS:
+        yield from _python_texts(ast.parse(source), scenarios=path.is_relative_to("conformance/scenarios"))
+    elif path.suffix in _TEXT_FILES or path.suffix == ".mjs":
+        if path.parts[0] != "tests":
+            yield from ((number, line.strip(" #/*-")) for number, line in enumerate(source.splitlines(), 1))
+
+
+def _paragraphs(source: str) -> Iterator[tuple[int, str]]:
+    """Markdown by lines, without the marks that a line starts with, so that a sentence starts at its first word."""
+    for number, line in enumerate(source.splitlines(), 1):
+        yield number, re.sub(r"^[\s>|#*-]*(\d+\.\s+)?(\*\*)?", "", line)
+
+
+def _python_texts(tree: ast.Module, *, scenarios: bool) -> Iterator[tuple[int, str]]:
+    hidden: set[int] = set()
+    for node in ast.walk(tree):
+        hidden.update(_attribute_docstrings(node))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not (scenarios and node.name.startswith("test_")):
+            hidden.update(map(id, _docstring(node)))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:
+            yield node.lineno, node.value
+
+
+def _docstring(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
+    first = node.body[0]
+    return [first.value] if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else []
+
+
+def _attribute_docstrings(node: ast.AST) -> Iterator[int]:
+    """Strings after an assignment explain it to readers of the code only."""
+    body = getattr(node, "body", None)
+    if isinstance(body, list):
+        for before, after in zip(body, body[1:], strict=False):
+            if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
+                yield id(after.value)
+
+
+def tracked_files(paths: list[str]) -> list[Path]:
+    """The files of the tree that are text and ours: not lock files, licences and recorded reports."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--", *paths], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout
+    return [
+        Path(name)
+        for name in listed.split("\0")
+        if name and not _GENERATED.search(name) and not Path(name).is_relative_to(_OURS) and (ROOT / name).is_file()
+    ]
+
+
+def visible_hits(path: Path, source: str) -> Iterator[Hit]:
+    """The hits in what a user can see of a file."""
+    for start, text in visible_texts(path, source):
+        for pattern, offset in hits_in(text):
+            line = start + text.count("\n", 0, offset)
+            yield Hit(path, line, pattern, text[offset:].split("\n", 1)[0].strip()[:80])
+
+
+def all_hits(path: Path, source: str) -> Iterator[Hit]:
+    """The hits in every line of a file: names, comments and docstrings included."""
+    for number, line in enumerate(source.splitlines(), 1):
+        for pattern, _ in hits_in(re.sub(r"^[\s#>|*\"/-]*", "", line).replace("_", " ")):
+            yield Hit(path, number, pattern, line.strip()[:80])
+
+
+def _count(files: list[Path]) -> None:
+    counts: dict[str, Counter[str]] = {"docs": Counter(), "strings": Counter(), "tree": Counter()}
+    for path in files:
+        source = _source(path)
+        counts["docs" if path.suffix == ".md" else "strings"].update(hit.pattern for hit in visible_hits(path, source))
+        counts["tree"].update(hit.pattern for hit in all_hits(path, source))
+    print(f"{'pattern':14}" + "".join(f"{scope:>9}" for scope in counts))
+    for name in PATTERNS:
+        print(f"{name:14}" + "".join(f"{count[name]:>9}" for count in counts.values()))
+    print(f"{'all':14}" + "".join(f"{count.total():>9}" for count in counts.values()))
+
+
+def _source(path: Path) -> str:
+    try:
+        return (ROOT / path).read_text("utf-8")
+    except UnicodeDecodeError:  # a recorded binary, such as an RDB file
+        return ""
+
+
+def main() -> int:
+    """Print every hit in docs and strings, or with `--count` a table; the exit code is 1 if there is a hit."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", action="store_true", help="print a table of the hits by pattern and scope")
+    parser.add_argument("--tree", action="store_true", help="print the hits in comments, docstrings and names as well")
+    parser.add_argument("paths", nargs="*", help="files or folders; default: everything")
+    options = parser.parse_args()
+    files = tracked_files(options.paths)
+    if options.count:
+        _count(files)
+        return 0
+    read = all_hits if options.tree else visible_hits
+    hits = [hit for path in files for hit in read(path, _source(path))]
+    for hit in hits:
+        print(f"{hit.path}:{hit.line}: {hit.pattern}: {hit.text}")
+    return 1 if hits else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
