@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from conformance.cli.verbs import cli
+from tests.cli.parsing import parse_call
 from tests.docs.blocks import REMARK, CodeBlock, blocks_of, commands_of
 
 ROOT = Path(__file__).parents[2]
@@ -107,30 +107,12 @@ def calls_of(block: CodeBlock) -> Iterator[list[str]]:
                 break
 
 
-def parsed(words: list[str]) -> None:
-    """Parse a call as the program would, without carrying it out. Raises click.UsageError for what it does not know."""
-    command: click.Command = cli
-    given = list(words)
-    while isinstance(command, click.Group):
-        context = click.Context(command)
-        name, found, given = command.resolve_command(context, given)
-        assert found is not None, name
-        command = found
-    try:
-        command.make_context(command.name, given)
-    except click.BadParameter as problem:
-        if "does not exist" not in str(problem):  # files of the page's reader
-            raise
-    except click.exceptions.Exit:
-        pass  # --help, --version
-
-
 @pytest.mark.parametrize("words", list(invocations()))
 def test_every_call_of_the_program_has_options_that_there_are(words: list[str]) -> None:
-    parsed(words)
+    parse_call(words)
 
 
 @pytest.mark.parametrize("words", [["run", "--speed", "9"], ["rum"], ["run", "--tier", "small"], ["driver", "make"]])
 def test_a_call_that_the_program_does_not_know_is_noticed(words: list[str]) -> None:
     with pytest.raises(click.UsageError):
-        parsed(words)
+        parse_call(words)

@@ -91,7 +91,9 @@ def _python_texts(tree: ast.Module, *, scenarios: bool) -> Iterator[tuple[int, s
     hidden: set[int] = set()
     for node in ast.walk(tree):
         hidden.update(_attribute_docstrings(node))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not (scenarios and node.name.startswith("test_")):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not (
+            scenarios and node.name.startswith("test_")
+        ):
             hidden.update(map(id, _docstring(node)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:

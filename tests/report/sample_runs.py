@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -95,7 +96,7 @@ def header(run: str = "sample", **changes: Any) -> RunHeader:
         started_ms=STARTED_MS,
         seed=17,
         tier="quick",
-        command=["bullmq-conformance", "run", "--client", "python driver.py"],
+        command=["bullmq-conformance", "run", "--seed", "17", "--", "python", "driver.py"],
         requirement_set="5.62.0",
         client=party(),
         oracle=party(name="bullmq", language="node", version="5.62.0", command=["node", "driver.mjs"]),
@@ -121,7 +122,21 @@ def scenario(name: str, verdict: Verdict, *requirements: str, total_ms: float = 
         verdict=verdict,
         requirements=dict.fromkeys(requirements, verdict),
         timings_ms={"oracle": 4.0, "client": 5.0, "observe": 2.0, "total": total_ms},
-        reproduce=f"bullmq-conformance run --client 'python driver.py' --seed 17 --only {name}",
+        reproduce=shlex.join(
+            [
+                "bullmq-conformance",
+                "run",
+                "--select",
+                name,
+                "--tier",
+                "core",
+                "--seed",
+                "17",
+                "--",
+                "python",
+                "driver.py",
+            ]
+        ),
     )
     return msgspec.structs.replace(plain, **changes)
 

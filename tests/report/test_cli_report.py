@@ -36,7 +36,7 @@ def test_a_run_is_printed(run_path: Callable[[str], Path]) -> None:
     result = run(run_path("full"))
     assert result.exit_code == 0, "rendering went well; whether the client is conformant is another question"
     assert "NOT CONFORMANT" in result.output
-    assert "--only lock.stale" in result.output
+    assert "--select lock.stale" in result.output
 
 
 def test_one_format_can_be_piped(run_path: Callable[[str], Path]) -> None:

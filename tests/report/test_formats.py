@@ -44,7 +44,7 @@ def test_every_report_tells_what_is_wrong_and_how_to_see_it_again(
     for expected in (
         "lock.stale-token-refused",
         "error lock-mismatch",
-        "--only lock.stale",
+        "--select lock.stale",
         "NOT CONFORMANT",
     ):
         assert expected in text, expected
