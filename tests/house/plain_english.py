@@ -3,8 +3,9 @@
 The rules are those of the writing style in CONTRIBUTING.md. Two scopes must be free of the listed patterns:
 
 - `docs`: every Markdown file;
-- `strings`: text that a user of the kit can see. In Python: string literals, and the docstrings of modules and classes and of
-  scenarios, which reports print. Also templates, the sentences of the ledger, known lists, and messages of the Node driver.
+- `strings`: text that a user of the kit can see. In Python: string literals, and the docstrings of modules and classes
+  and of scenarios, which reports print. Also templates, the sentences of the ledger, known lists, and messages of the
+  Node driver.
 
 `--count` prints the hits of every pattern by scope, and in all tracked text (`tree`); paths restrict what is read.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -27,7 +29,8 @@ PATTERNS = {
     "tell": r"\b(told|tells?)\b",
     "nobody": r"\b(nobody|somebody|anybody|whoever|whatever)\b",
     "what-clause": r"(?:^|[.:;!?]\s+|\|\s)What(?! (?:is|are|does|do|did|was|were|can|should|if) [^.|]*\?) [a-z]",
-    "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were) no (?!longer\b|more\b|less\b|fewer\b|different\b|such\b)[a-z]",
+    "is no": r"(?<!there )(?<!There )\b(?:is|are|was|were) no "
+    r"(?!longer\b|more\b|less\b|fewer\b|different\b|such\b)[a-z]",
     "stands in": r"\b(stands?|stood|lies|lay) (in|on|at|beside|for|below|above|there|under|behind)\b",
     "dated word": r"\b(beside|anew|for good|mend(s|ed|ing)?|heed(s|ed|ing)?|begins?|began|begun)\b",
     "play": r"\bplay(s|ed|ing)?\b",
@@ -76,9 +79,8 @@ def visible_texts(path: Path, source: str) -> Iterator[tuple[int, str]]:
         yield from _paragraphs(source)
     elif path.suffix == ".py" and path.parts[0] in _PYTHON_ROOMS:
         yield from _python_texts(ast.parse(source), scenarios=path.is_relative_to("conformance/scenarios"))
-    elif path.suffix in _TEXT_FILES or path.suffix == ".mjs":
-        if path.parts[0] != "tests":
-            yield from ((number, line.strip(" #/*-")) for number, line in enumerate(source.splitlines(), 1))
+    elif path.suffix in {*_TEXT_FILES, ".mjs"} and path.parts[0] != "tests":
+        yield from ((number, line.strip(" #/*-")) for number, line in enumerate(source.splitlines(), 1))
 
 
 def _paragraphs(source: str) -> Iterator[tuple[int, str]]:
@@ -109,7 +111,7 @@ def _attribute_docstrings(node: ast.AST) -> Iterator[int]:
     """Strings after an assignment explain it to readers of the code only."""
     body = getattr(node, "body", None)
     if isinstance(body, list):
-        for before, after in zip(body, body[1:], strict=False):
+        for before, after in itertools.pairwise(body):
             if isinstance(before, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
                 yield id(after.value)
 
