@@ -89,12 +89,12 @@ generate: $(READY) ## write the files that are made from the code (their tests s
 	mv conformance/report/schema/summary.schema.json.new conformance/report/schema/summary.schema.json
 	$(BIN)/python -m conformance.report.matrix > conformance/report/schema/matrix.schema.json.new
 	mv conformance/report/schema/matrix.schema.json.new conformance/report/schema/matrix.schema.json
-	$(BIN)/python -m conformance.report.versions docs/versions/*.json
+	$(BIN)/python -m conformance.report.versions docs/reference/versions/*.json
 	$(BIN)/python -m tests.report.recorded --write
-	$(BIN)/bullmq-conformance ledger page > docs/requirements.md.new
-	mv docs/requirements.md.new docs/requirements.md
-	$(BIN)/python -m conformance.mutants.generated.record docs/kill-matrix.json > docs/kill-matrix.md.new
-	mv docs/kill-matrix.md.new docs/kill-matrix.md
+	$(BIN)/bullmq-conformance ledger page > docs/reference/requirements.md.new
+	mv docs/reference/requirements.md.new docs/reference/requirements.md
+	$(BIN)/python -m conformance.mutants.generated.record docs/reference/kill-matrix.json > docs/reference/kill-matrix.md.new
+	mv docs/reference/kill-matrix.md.new docs/reference/kill-matrix.md
 
 core-cases: $(READY) ## choose anew which cases of tier full are played in core as well (two minutes)
 	$(BIN)/python -m conformance.mutants.generated.core_choice --write
@@ -115,7 +115,7 @@ site-look: $(READY_FOR_LOOK) ## look at the built site in Chromium, narrow and w
 	node website/look/look.mjs $(SITE) build/website/look $(PAGES)
 
 # Debian's packages once for each client, then the packages of PyPI, npm and crates.io every time: longer than CI has.
-ten-minutes: $(READY) ## follow "In ten minutes" of docs/ci.md in bare Debian containers (Docker; CLIENTS='node' for one of them)
+ten-minutes: $(READY) ## follow docs/tutorial/first-gate*.md in bare Debian containers (Docker; CLIENTS='node' for one of them)
 	$(BIN)/python -m tests.packaging.ten_minutes $(CLIENTS)
 
 lock: ## write the lists of requirements anew (needs uv)

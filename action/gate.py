@@ -2,8 +2,8 @@
 
     BULLMQ_GATE_COMMAND='node driver.mjs' BULLMQ_GATE_PROFILE=producer python3 action/gate.py
 
-Everything is asked for in environment variables (`VARIABLES`; docs/ci.md explains them), so that no text of a workflow
-becomes part of a shell's command. This file needs nothing but Python 3.11: the kit is what it installs. It ends with
+All settings are environment variables (`VARIABLES`, explained in docs/how-to/ci.md), so that no text of a workflow
+becomes part of a shell command. This file needs nothing but Python 3.11: the kit is what it installs. It ends with
 the exit code of the gate, or with 2 for a variable that is wrong and 3 where the kit cannot be installed.
 """
 

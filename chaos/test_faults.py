@@ -110,7 +110,7 @@ def test_workers_in_containers(client: str, environment: Environment) -> None:
     """`docker kill` and `docker pause`, in one run: starting containers is what takes long."""
     image = WORKER_IMAGES[client]
     if not has_image(image):
-        pytest.skip(f"there is no image {image}: python -m chaos.images.build (docs/chaos.md, Images)")
+        pytest.skip(f"there is no image {image}: python -m chaos.images.build (docs/how-to/chaos.md, Images)")
     launch, faults = environment.launch(client), [all_faults()[name] for name in WORKER_FAULTS]
     survived(ChaosOptions(client=launch, faults=faults, together=True, seed=1, rounds=1, image=image), environment)
 

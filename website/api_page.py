@@ -10,8 +10,8 @@ from conformance import reference_impl
 INTRODUCTION = """\
 # The reference client's interface
 
-Every public name of `conformance.reference_impl`, from its docstrings. [The reference client](reference.md) shows how
-they go together; names are those of Node's BullMQ.
+Every public name of `conformance.reference_impl`, from its docstrings, under the names of Node's BullMQ. How they go
+together: [the reference client](reference/reference-client.md).
 """
 
 

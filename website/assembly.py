@@ -19,9 +19,8 @@ from conformance.problems import Problem
 from conformance.proofs.proof import all_proofs
 from website.api_page import api_page
 from website.links import COPIES, TreeLinks
-from website.markdown import cut
 from website.requirement_pages import RequirementSources, generated_pages, vectors_path
-from website.site_map import README_SECTIONS, ROOT, page_path, plain_files, tree_pages
+from website.site_map import ROOT, page_path, plain_files, tree_pages
 
 LOOKS = ("style.css", "keyboard.js")
 
@@ -62,16 +61,9 @@ def _recorded_calls() -> dict[str, int]:
 
 
 def pages_of_tree(links: TreeLinks) -> dict[str, str]:
-    """The pages of README and docs, by their place on the site, sections with a page of their own taken out."""
-    pages = {}
-    for path in tree_pages(ROOT):
-        text = (ROOT / path).read_text("utf-8")
-        for section in README_SECTIONS if path == "README.md" else ():
-            parts = cut(text, section.heading, section.instead)
-            pages[section.path] = links.rewrite(f"# {section.heading}\n\n{parts.section}", path, section.path)
-            text = parts.rest
-        pages[page_path(path)] = links.rewrite(text, path, page_path(path))
-    return pages
+    """The pages of README and docs, by their place on the site."""
+    pages = {path: page_path(path) for path in tree_pages(ROOT)}
+    return {page: links.rewrite((ROOT / path).read_text("utf-8"), path, page) for path, page in pages.items()}
 
 
 def _written(path: Path) -> Path:

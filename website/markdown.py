@@ -1,10 +1,9 @@
-"""What the pages need to know of Markdown: lines outside of code, headings and their anchors, sections."""
+"""Markdown for the site: lines outside of code blocks, headings and their anchors."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 _FENCE = re.compile(r"^ *(`{3,})")
 _HEADING = re.compile(r"^(#+) (.+)$")
@@ -44,35 +43,3 @@ def _lines(text: str) -> Iterator[tuple[str, bool]]:
         else:
             yield line, marks is None
             fence = marks[1] if marks else ""
-
-
-@dataclass(frozen=True)
-class CutPage:
-    """A page without one of its sections, and that section by itself, its heading left out."""
-
-    rest: str
-    section: str
-
-
-def cut(text: str, heading: str, instead: str) -> CutPage:
-    """Take a section out of a page; its heading stays, with other words below. Raises ValueError without it."""
-    lines = list(_lines(text))
-    starts = [at for at, (line, prose) in enumerate(lines) if prose and _is_heading(line, heading)]
-    if len(starts) != 1:
-        raise ValueError(f"there are {len(starts)} headings {heading!r}, not one")
-    start = starts[0]
-    depth = _depth(lines[start][0])
-    after = range(start + 1, len(lines))
-    end = next((at for at in after if lines[at][1] and 0 < _depth(lines[at][0]) <= depth), len(lines))
-    kept = [*(line for line, _ in lines[: start + 1]), "", instead, "", *(line for line, _ in lines[end:])]
-    return CutPage("\n".join(kept) + "\n", "\n".join(line for line, _ in lines[start + 1 : end]).strip("\n") + "\n")
-
-
-def _is_heading(line: str, heading: str) -> bool:
-    found = _HEADING.match(line)
-    return found is not None and found[2] == heading
-
-
-def _depth(line: str) -> int:
-    found = _HEADING.match(line)
-    return len(found[1]) if found else 0

@@ -23,7 +23,7 @@ from website.links import COPIES
 from website.sample_report import SAMPLE
 from website.site_map import ROOT
 
-PAGE = "reading-a-report.md"
+PAGE = "how-to/read-a-report.md"
 MARK = "<!-- pictures of the report: website/report_pictures.py -->"
 CHROMIUM = "chromium"
 REQUIRED = "BULLMQ_SITE_PICTURES"
@@ -91,7 +91,7 @@ def illustrate(pages: Path, photographer: Photographer) -> None:
         raise NoPictures(f"{PAGE} has no place for pictures", hint=f"its place is the line {MARK}")
     for picture in PICTURES:
         photographer(report, pages / picture.name, picture)
-    shown = "\n\n".join(f"![{picture.text}]({picture.name})" for picture in PICTURES)
+    shown = "\n\n".join(f"![{picture.text}](../{picture.name})" for picture in PICTURES)
     page.write_text(f"{before}{shown}{after}", "utf-8")
 
 

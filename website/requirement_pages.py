@@ -111,7 +111,7 @@ def _recorded(row: Requirement, sources: RequirementSources) -> Iterator[str]:
     if not recorded:
         return
     yield "## What Node does, recorded\n"
-    yield "The [test vectors](../vectors.md) of the operations that it is about, whichever rule they show:\n"
+    yield "The [test vectors](../how-to/vectors.md) of the operations that it is about, whichever rule they show:\n"
     yield "| operation | recorded calls |"
     yield "|---|---:|"
     for name in recorded:
@@ -128,7 +128,7 @@ def _dispute(row: Requirement, *, is_proven: bool) -> Iterator[str]:
     yield "## Is it wrong?\n"
     if is_proven:
         yield f"`bullmq-conformance explain {row.id} --prove` shows on real BullMQ what it does.\n"
-    yield "[How to dispute a requirement](../releasing.md#how-to-dispute-a-requirement)."
+    yield "[How to dispute a requirement](../how-to/dispute-a-requirement.md#how-to-dispute-a-requirement)."
 
 
 def _all_requirements(ledger: Ledger) -> str:

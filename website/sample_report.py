@@ -1,4 +1,4 @@
-"""Puts the texts for bug trackers beside the sample report that docs/reading-a-report.md shows.
+"""Puts the texts for bug trackers beside the sample report that docs/how-to/read-a-report.md shows.
 
 python -m website.sample_report SITE
 

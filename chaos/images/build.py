@@ -99,7 +99,9 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).strip().splitlines()[-8:])
-        raise EnvironmentProblem(f"`{' '.join(command[:4])} ...` failed:\n{tail}", hint="see docs/chaos.md, Images")
+        raise EnvironmentProblem(
+            f"`{' '.join(command[:4])} ...` failed:\n{tail}", hint="see Images in docs/how-to/chaos.md"
+        )
 
 
 if __name__ == "__main__":

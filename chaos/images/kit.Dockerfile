@@ -1,4 +1,4 @@
-# The kit itself, for CI systems whose jobs start from an image (docs/ci.md). Build it with `python -m chaos.images.build
+# The kit itself, for CI systems whose jobs start from an image (docs/how-to/ci.md). Build it with `python -m chaos.images.build
 # --only kit`: the wheels and the pinned package are in the context, so that neither the build nor a gate needs a network.
 ARG BASE=python:3.11-slim-bookworm
 FROM ${BASE}

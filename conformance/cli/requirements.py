@@ -206,7 +206,7 @@ def coverage(strict: bool) -> int:
 
 @ledger.command()
 def page() -> None:
-    """Print docs/requirements.md."""
+    """Print docs/reference/requirements.md."""
     click.echo(requirements_page(load_ledger(), load_profiles()), nl=False)
 
 

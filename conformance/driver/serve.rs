@@ -35,7 +35,7 @@ pub struct Call {
     pub deadline_ms: u64,
 }
 
-/// Why an operation did not succeed. The codes are those of the kit's docs/driver-protocol.md.
+/// Why an operation did not succeed. The codes are those of the kit's docs/reference/driver-protocol.md.
 #[allow(dead_code)]
 pub enum Failure {
     /// The client cannot do this, or not with these arguments.

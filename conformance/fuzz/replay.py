@@ -142,7 +142,7 @@ def read_replay(path: Path) -> Replay:
             steps.append(step)
             differences += [_difference(step.name, differs) for differs in record.get("differs", [])]
         except (ValueError, TypeError) as error:
-            raise UsageProblem(f"{path}, line {number}: {error}", hint="docs/fuzz.md tells what a step is") from error
+            raise UsageProblem(f"{path}, line {number}: {error}", hint="steps: docs/how-to/fuzz.md") from error
     return Replay(header, tuple(steps), tuple(differences))
 
 

@@ -58,7 +58,7 @@ class CallStep:
     """One operation on one handle.
 
     `by`: in interop, which of the two clients makes the call on the shared queue; `oracle` is whoever is its partner.
-    `cut`: the client's connection breaks at the call's script, at this moment (docs/tap.md); empty where it does not.
+    `cut`: the client's connection breaks at the call's script in this phase (docs/reference/tap.md); empty: no cut.
     """
 
     handle: str

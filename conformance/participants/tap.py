@@ -8,7 +8,7 @@
         claim.result()
 
 `at` is an official script by its name (`moveToActive`, or `moveToActive-11` as its file is called), or a Redis command
-in capitals (`BZPOPMIN`), or empty for whatever comes. For phases, and for what each action does, see docs/tap.md.
+in capitals (`BZPOPMIN`), or empty for any command. Phases and actions: docs/reference/tap.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A complete BullMQ client for Python that leaves Redis as Node.js BullMQ 5.62.0 does. `docs/reference.md` shows it.
+"""A complete BullMQ client for Python that leaves Redis as Node.js BullMQ 5.62.0 does.
+
+See `docs/reference/reference-client.md`.
 
 **Jobs are processed at least once.** A worker that dies, is closed before its jobs end, or cannot renew a lock for
 `lockDuration` ms loses its jobs to the stalled check of another worker, which runs them again; the first run may

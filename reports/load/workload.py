@@ -148,7 +148,7 @@ def read_workload(path: Path) -> Workload:
     except OSError as error:
         raise UsageProblem(f"{path} cannot be read: {error.strerror}", hint="give a YAML file") from error
     except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise UsageProblem(f"{path}: {error}", hint="docs/spark.md has all fields") from error
+        raise UsageProblem(f"{path}: {error}", hint="docs/how-to/load.md has all fields") from error
 
 
 def checked_workload(workload: Workload) -> Workload:

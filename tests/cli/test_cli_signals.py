@@ -62,7 +62,7 @@ def test_nothing_is_left_of_a_verb_that_is_interrupted(
     verb: Verb, users_redis: RedisInstance, tmp_path: Path, missing: Missing
 ) -> None:
     if verb.contained and not docker("image", "inspect", IMAGE):
-        missing("docker", f"no docker engine answers that has the image {IMAGE}: see docs/chaos.md, Images")
+        missing("docker", f"no docker engine answers that has the image {IMAGE}: see docs/how-to/chaos.md, Images")
     aftermath = carry_out(drawn(random.Random(verb.name), verb), Room(users_redis, tmp_path))
     assert not aftermath.wrong, f"{aftermath.case}: {aftermath}"
 
@@ -87,7 +87,7 @@ def test_a_program_that_leaves_a_container_is_told(
     users_redis: RedisInstance, tmp_path: Path, missing: Missing
 ) -> None:
     if not docker("image", "inspect", IMAGE):
-        missing("docker", f"no docker engine answers that has the image {IMAGE}: see docs/chaos.md, Images")
+        missing("docker", f"no docker engine answers that has the image {IMAGE}: see docs/how-to/chaos.md, Images")
     case = _ends_by_itself("subprocess.run(['docker', 'create', sys.argv[2]], check=True, stdout=-3)", "{image}")
     aftermath = carry_out(case, Room(users_redis, tmp_path))
     assert [what.split()[0] for what in aftermath.wrong] == ["container"], aftermath

@@ -11,7 +11,7 @@ from conformance.protocol.scripts import SCRIPT_SIGNATURES
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.scenarios.support.script_coverage import EXERCISED_SCRIPTS, REFUSALS, SLOTS_BUSY
 
-PAGE = (Path(__file__).parents[2] / "docs" / "scripts.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scripts.md").read_text("utf-8")
 NOT_REACHED = {
     ("addParentJob", -5): "inside the MULTI of a flow, whose replies Node does not look at",
     ("addParentJob", -7): "inside the MULTI of a flow, whose replies Node does not look at",
@@ -33,7 +33,7 @@ def test_every_code_of_every_script_is_reached_or_explained() -> None:
 @pytest.mark.parametrize("name", SCRIPT_SIGNATURES)
 def test_the_page_says_what_the_scenarios_do(name: str) -> None:
     found = re.search(rf"^\| {name} \| (\d+) \| (yes|no) \|(.*)\|$", PAGE, re.MULTILINE)
-    assert found, f"docs/scripts.md has no row for {name}"
+    assert found, f"docs/reference/scripts.md has no row for {name}"
     codes = {int(code) for code in re.findall(r"-\d+", found[3])}
     expected = {int(refusal.code) for refusal in (*REFUSALS, SLOTS_BUSY) if refusal.script == name}
     expected |= {code for script, code in NOT_REACHED if script == name}

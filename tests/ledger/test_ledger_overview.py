@@ -86,7 +86,7 @@ def test_nothing_is_missing_from_a_complete_ledger() -> None:
     assert coverage_of(ledger, ["C-1"], SCENARIOS, MUTANTS).gaps == ()
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "requirements.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "requirements.md"
 
 
 def test_the_page_is_current() -> None:

@@ -1,7 +1,7 @@
-"""`python -m tests.packaging.ten_minutes [node] [rust]`: follows docs/ci.md in a bare Debian container.
+"""`python -m tests.packaging.ten_minutes [node] [rust]`: follow docs/tutorial/first-gate*.md in a bare container.
 
-What a stranger would do is done word for word: the blocks of the section are run by one shell, in the order of the
-page, and its files are put where their first line says. The kit is installed from a clone of the last commit. It ends
+The blocks of a page are run by one shell, word for word and in the order of the page, and its files are put where
+their first line says. The kit is installed from a clone of the last commit. It ends
 with the seconds of each step. Needed: Docker, debootstrap for the first time, and for `rust` a toolchain of rustup on
 this machine, which the container borrows.
 """
@@ -25,10 +25,9 @@ import click
 from tests.docs.blocks import CodeBlock, blocks_of
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "ci.md"
-SECTION = "In ten minutes"
-CLIENTS = {"node": "A client for Node", "rust": "A client in Rust"}
-"""Each with the heading under which its own blocks stand."""
+TUTORIALS = ROOT / "docs" / "tutorial"
+PAGES = {"node": TUTORIALS / "first-gate.md", "rust": TUTORIALS / "first-gate-rust.md"}
+"""The page for each client."""
 MOST_S = 600.0
 
 BARE = "git,python3,python3-venv,ca-certificates"
@@ -73,19 +72,12 @@ class Done:
     seconds: float
 
 
-def steps_for(client: str, page: Path = PAGE, kit: str = "") -> list[Step]:
-    """What the page tells the author of a client to do. `kit` stands in place of the address in its first block.
+def steps_of(page: Path, kit: str = "") -> list[Step]:
+    """Every step of a page. `kit` replaces the address in its first block.
 
-    Raises ValueError where the page has no blocks for the client, or none that says where the kit is.
+    Raises ValueError if no block says where the kit is.
     """
-    others = {heading for name, heading in CLIENTS.items() if name != client}
-    blocks = [
-        block
-        for block in blocks_of(page)
-        if SECTION in block.section and not others & {*block.section} and (block.is_commands or FILE.match(block.text))
-    ]
-    if not any(CLIENTS[client] in block.section for block in blocks):
-        raise ValueError(f"{page} has no blocks under `{SECTION}`, `{CLIENTS[client]}`")
+    blocks = [block for block in blocks_of(page) if block.is_commands or FILE.match(block.text)]
     if not any(OF_A_CLONE.match(block.text) for block in blocks):
         raise ValueError(f"{page} does not say where the kit is (KIT=...)")
     return [_step(block, kit) for block in blocks]
@@ -208,9 +200,9 @@ def container(client: str, clone: Path) -> Iterator[list[str]]:
 
 
 @click.command()
-@click.argument("clients", nargs=-1, type=click.Choice([*CLIENTS]))
+@click.argument("clients", nargs=-1, type=click.Choice([*PAGES]))
 def main(clients: Sequence[str]) -> None:
-    """Follow the page for each client; fails where a step does, or where it takes longer than the page promises."""
+    """Follow the page of each client. Fails if a step fails or the page takes more than ten minutes."""
     slow: list[str] = []
     tables: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -218,8 +210,8 @@ def main(clients: Sequence[str]) -> None:
         subprocess.run(["git", "clone", "--quiet", "--bare", ROOT, clone], check=True)
         head = subprocess.run(["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
         kit = f"git+file:///kit.git@{head.stdout.strip()}"
-        for client in clients or CLIENTS:
-            steps = [*steps_for(client, kit=kit), Step(place=LAST, script=PRODUCED, commands=0)]
+        for client in clients or PAGES:
+            steps = [*steps_of(PAGES[client], kit), Step(place=LAST, script=PRODUCED, commands=0)]
             with container(client, clone) as shell:
                 try:
                     done = follow(steps, shell)

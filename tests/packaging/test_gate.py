@@ -1,4 +1,4 @@
-"""The gate of `action/` in an empty folder, from the built wheel, against a foreign driver: docs/ci.md, followed.
+"""The gate of `action/` in an empty folder, from the built wheel: docs/tutorial/first-gate.md, followed.
 
 What is executed are the blocks of the page, word for word.
 """
@@ -22,7 +22,8 @@ from action.gate import VARIABLES, GateProblem, asked_for
 from tests.docs.blocks import commands_of
 from tests.packaging.stranger import ROOT, TIMEOUT_S, lent_packages, without_ours
 
-PAGE = ROOT / "docs" / "ci.md"
+PAGE = ROOT / "docs" / "how-to" / "ci.md"
+TUTORIAL = ROOT / "docs" / "tutorial" / "first-gate.md"
 TEST = "tests/packaging/test_gate.py"
 DRIVER = Path("conformance", "driver.mjs")
 BROKEN_ROW = "job.hash.name"
@@ -52,15 +53,15 @@ class ForeignClient:
         )
 
     def gate(self, **variables: str) -> subprocess.CompletedProcess[str]:
-        """The last block of the page."""
-        *_, block = commands_of(PAGE, TEST)
+        """The call of `action/gate.py` on the page about CI."""
+        [block] = commands_of(PAGE, TEST)
         assert "gate.py" in block.text
         return self.shell(block.text, **variables)
 
 
 @pytest.fixture(scope="module")
 def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> ForeignClient:
-    """A client whose author has followed the page up to the first verdict."""
+    """A client whose author has followed the tutorial up to the first verdict."""
     folder = tmp_path_factory.mktemp("my-client")
     environment = without_ours(os.environ)
     # Only the wheel itself is installed; what it stands on is lent, because an index cannot always be reached.
@@ -69,8 +70,7 @@ def client(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> ForeignClie
     # In one process: here others wait for a processor as well.
     environment |= {"BULLMQ_GATE_KIT": str(wheel), "BULLMQ_GATE_VENV": ".kit", "BULLMQ_GATE_JOBS": "1"}
     client = ForeignClient(folder=folder, environment=environment)
-    *steps, _ = commands_of(PAGE, TEST)
-    for step in steps:
+    for step in commands_of(TUTORIAL, TEST):
         done = client.shell(step.text)
         assert done.returncode == 0, f"{step.place} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     assert "SELECTION HOLDS" in done.stdout

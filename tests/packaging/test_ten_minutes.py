@@ -1,4 +1,4 @@
-"""What follows docs/ci.md in a bare container finds the blocks of the page, and stops at a broken one."""
+"""Following docs/tutorial/first-gate*.md finds the blocks of each page and stops at a broken one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from conformance.driver.authoring import write_skeleton
-from tests.packaging.ten_minutes import CLIENTS, ROOT, StepFailed, commands_in, follow, steps_for, table_of
+from tests.packaging.ten_minutes import PAGES, ROOT, StepFailed, commands_in, follow, steps_of, table_of
 
 SHELL = ("sh", "-eu", "-c")
 WORKFLOW = Path(".github", "workflows", "bullmq.yml")
@@ -19,19 +19,18 @@ WORKFLOW = Path(".github", "workflows", "bullmq.yml")
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    """A page with the headings of docs/ci.md."""
+    """A page with a block of each kind."""
     path = tmp_path / "page.md"
     path.write_text(
-        "# Page\n## In ten minutes\n```sh\nKIT=git+https://git.example/kit@v1\n```\n```text\nnot to be run\n```\n"
-        "### A client for Node\n```sh\necho \"node of $KIT\"\n```\n```yaml\n# ci/node.yml\nname: 'it''s $KIT'\n```\n"
-        "### A client in Rust\n```sh\necho rust\n```\n## Later\n```sh\necho later\n```\n"
+        "# Page\n## Install\n```sh\nKIT=git+https://git.example/kit@v1\n```\n```text\nnot to be run\n```\n"
+        "## Run\n```sh\necho \"node of $KIT\"\n```\n```yaml\n# ci/node.yml\nname: 'it''s $KIT'\n```\n"
     )
     return path
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PAGES)
 def test_the_page_leads_to_a_verdict_a_report_a_list_and_a_file_for_ci(client: str) -> None:
-    steps = steps_for(client, kit="/kit.whl")
+    steps = steps_of(PAGES[client], "/kit.whl")
     script = "".join(step.script for step in steps)
     assert steps[0].script == "KIT=/kit.whl\n"
     for needed in (
@@ -47,10 +46,10 @@ def test_the_page_leads_to_a_verdict_a_report_a_list_and_a_file_for_ci(client: s
     assert sum(step.commands for step in steps) <= 15
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PAGES)
 def test_the_patch_of_the_page_fits_the_skeleton(client: str, tmp_path: Path) -> None:
     write_skeleton(client, tmp_path / "conformance")
-    script = "".join(step.script for step in steps_for(client))
+    script = "".join(step.script for step in steps_of(PAGES[client]))
     [patch] = re.findall(r"<<'PATCH'\n(.*?)^PATCH$", script, re.DOTALL | re.MULTILINE)
     done = subprocess.run(
         ["git", "apply"],
@@ -66,9 +65,9 @@ def test_the_patch_of_the_page_fits_the_skeleton(client: str, tmp_path: Path) ->
     assert "queue.add" in written
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PAGES)
 def test_the_file_for_ci_gives_inputs_that_the_action_has(client: str, tmp_path: Path) -> None:
-    [file] = [step for step in steps_for(client) if str(WORKFLOW) in step.script]
+    [file] = [step for step in steps_of(PAGES[client]) if str(WORKFLOW) in step.script]
     subprocess.run([*SHELL, file.script], cwd=tmp_path, check=True)
     workflow = yaml.safe_load((tmp_path / WORKFLOW).read_text("utf-8"))
     [gate] = [step for step in workflow["jobs"]["conformance"]["steps"] if "with" in step]
@@ -77,23 +76,17 @@ def test_the_file_for_ci_gives_inputs_that_the_action_has(client: str, tmp_path:
     assert gate["with"]["known"] == "known.toml"
 
 
-def test_blocks_of_other_clients_and_sections_are_left_out(page: Path) -> None:
-    scripts = [step.script for step in steps_for("rust", page, kit="here")]
-    assert scripts == ["KIT=here\n", "echo rust\n"]
-
-
-@pytest.mark.parametrize(("gone", "said"), [("### A client for Node", "no blocks under"), ("KIT=", "where the kit is")])
-def test_a_page_without_what_is_needed_is_no_success(page: Path, gone: str, said: str) -> None:
-    page.write_text(page.read_text().replace(gone, "LATER="))
-    with pytest.raises(ValueError, match=said):
-        steps_for("node", page)
+def test_a_page_without_the_address_of_the_kit_is_an_error(page: Path) -> None:
+    page.write_text(page.read_text().replace("KIT=", "LATER="))
+    with pytest.raises(ValueError, match="where the kit is"):
+        steps_of(page)
 
 
 def test_one_shell_does_all_steps_and_each_is_timed(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = follow(steps_for("node", page, kit="here"), SHELL)
+    done = follow(steps_of(page, "here"), SHELL)
     assert [each.step.place for each in done] == ["page.md:3", "page.md:10", "page.md:13"]
     assert all(each.seconds >= 0 for each in done)
     assert capfd.readouterr().out == "node of here\n"
@@ -108,7 +101,7 @@ def test_a_block_that_fails_is_named_and_nothing_after_it_is_done(
     monkeypatch.chdir(tmp_path)
     page.write_text(page.read_text().replace('echo "node of $KIT"', f"{broken}\ntouch went-on"))
     with pytest.raises(StepFailed, match=r"page\.md:10 ended with [1-9]"):
-        follow(steps_for("node", page, kit="here"), SHELL)
+        follow(steps_of(page, "here"), SHELL)
     assert not (tmp_path / "went-on").exists()
     assert not (tmp_path / "ci").exists()
 

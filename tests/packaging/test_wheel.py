@@ -99,7 +99,7 @@ def test_a_run_from_the_wheel_in_an_environment_of_its_own(python: Path, tmp_pat
     assert not Path(dependency).is_relative_to(venv), "only the kit itself is installed here"
 
     program = venv / "bin" / "bullmq-conformance"
-    few = ("--tier", "smoke", "--select", "add")  # docs/ci.md lets a stranger's client take all of smoke from the wheel
+    few = ("--tier", "smoke", "--select", "add")  # docs/tutorial/first-gate.md runs all of smoke from the wheel
     said = run(program, "run", "--client", "reference", *few, "--jobs", "1", "--out", "out", cwd=elsewhere)
     assert "SELECTION HOLDS" in said
     assert str(venv) in (elsewhere / "out" / "run.jsonl").read_text("utf-8"), "the drivers came from there too"

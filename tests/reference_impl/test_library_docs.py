@@ -16,8 +16,8 @@ from conformance.reference_impl.policy import DEFAULT, SPECIFIED
 from conformance.servers import RedisInstance
 
 ROOT = Path(__file__).parents[2]
-REFERENCE = (ROOT / "docs/reference.md").read_text("utf-8")
-CLAIMS = (ROOT / "docs/reference-claims.md").read_text("utf-8")
+REFERENCE = (ROOT / "docs/reference/reference-client.md").read_text("utf-8")
+CLAIMS = (ROOT / "docs/reference/reference-client-claims.md").read_text("utf-8")
 CLAIM_IDS = (Path(__file__).parent / "library_claims.txt").read_text("utf-8").split()
 BLOCKS = re.findall(r"```python\n(.*?)```", REFERENCE, re.DOTALL)
 
@@ -37,7 +37,7 @@ def test_the_other_examples_run(block: str, monkeypatch: pytest.MonkeyPatch) -> 
     logger = logging.getLogger("bullmq")
     monkeypatch.setattr(logger, "handlers", [])
     monkeypatch.setattr(logger, "level", logger.level)
-    exec(compile(ast.parse(block), "docs/reference.md", "exec"), {})  # noqa: S102 - our own page
+    exec(compile(ast.parse(block), "docs/reference/reference-client.md", "exec"), {})  # noqa: S102 - our own page
 
 
 def test_every_policy_is_explained() -> None:

@@ -35,7 +35,7 @@ def test_surprises(found: dict[str, bool], expected: list[str], said: list[str])
 
 
 def test_the_page_names_what_is_expected_to_fail() -> None:
-    page = Path("docs/migrating.md").read_text("utf-8")
+    page = Path("docs/how-to/move-to-the-reference-client.md").read_text("utf-8")
     named = re.findall(r"^\| `(\w+_test)`: `(\w+)` \|", page, re.MULTILINE)
     assert [f"{module}.py::TestWorker::{test}" for module, test in named] == list(PINNED_MISTAKES)
 

@@ -33,7 +33,7 @@ def engine(missing: Missing, monkeypatch: pytest.MonkeyPatch) -> None:
     if not docker("info", "--format", "{{.ServerVersion}}"):
         missing("docker", "no docker engine answers")
     if not docker("image", "inspect", "--format", "{{.Id}}", IMAGE):
-        missing("docker", f"the image {IMAGE} is missing: see docs/chaos.md, Images")
+        missing("docker", f"the image {IMAGE} is missing: see docs/how-to/chaos.md, Images")
     from testcontainers.core.config import testcontainers_config
 
     monkeypatch.setattr(testcontainers_config, "ryuk_disabled", True)

@@ -75,7 +75,7 @@ class VectorEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VectorRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The call threw. `code`: which error (docs/driver-protocol.md lists them); `text`: BullMQ's words."""
+    """The call threw. `code`: which error (docs/reference/driver-protocol.md lists them); `text`: BullMQ's words."""
 
     code: str
     text: str

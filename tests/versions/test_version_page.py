@@ -20,7 +20,7 @@ from conformance.report.versions import (
 )
 from conformance.versions.changes import Change, ScriptCall, ScriptChange, VersionDiff
 
-PAGES = Path(__file__).parents[2] / "docs" / "versions"
+PAGES = Path(__file__).parents[2] / "docs" / "reference" / "versions"
 
 
 def change(requirement: str = "pause.moves-wait", **words: Any) -> Change:

@@ -29,6 +29,7 @@ from website.site_map import ROOT
 @pytest.fixture
 def pages(tmp_path: Path) -> Path:
     """The page and the report, where the site has them."""
+    (tmp_path / PAGE).parent.mkdir()
     shutil.copy(ROOT / "docs" / PAGE, tmp_path / PAGE)
     report = report_path(SAMPLE, "html")
     copied = tmp_path / COPIES / report.relative_to(ROOT)
@@ -48,7 +49,7 @@ def test_the_page_shows_every_picture_where_its_mark_was(pages: Path) -> None:
     illustrate(pages, take)
     text = (pages / PAGE).read_text("utf-8")
     assert [wanted for _, wanted in taken] == list(PICTURES)
-    assert all(f"![{wanted.text}]({picture.name})" in text for picture, wanted in taken)
+    assert all(f"![{wanted.text}](../{picture.name})" in text for picture, wanted in taken)
     assert MARK not in text
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from website import assembly
 from website.links import BrokenLink, TreeLinks
-from website.markdown import cut, title_of
+from website.markdown import title_of
 from website.site_map import ROOT
 
 
@@ -19,14 +19,14 @@ from website.site_map import ROOT
 def tree(tmp_path: Path) -> Path:
     """A small tree: a README, two pages, and a file outside of docs/."""
     pages = {
-        "README.md": "# The kit\n\n### Known failures\n\nlist them\n",
+        "README.md": "# The kit\n",
         "docs/first.md": "# The first page\n",
         "docs/second.md": "# The second page\n",
-        "docs/requirements.md": "# Requirements\n",
+        "docs/reference/requirements.md": "# Requirements\n",
         "code/schema.json": "{}",
     }
     for path, text in pages.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     return tmp_path
 
@@ -36,10 +36,8 @@ def tree(tmp_path: Path) -> Path:
     [
         ("docs/first.md", "first.md", "[it](second.md#there)", "[it](second.md#there)"),
         ("docs/first.md", "first.md", "[home](../README.md#try-it)", "[home](index.md#try-it)"),
-        ("docs/first.md", "first.md", "[list](../README.md#known-failures)", "[list](known-failures.md)"),
-        ("docs/first.md", "first.md", "[them](requirements.md#profiles)", "[them](profiles.md)"),
+        ("docs/first.md", "first.md", "[them](reference/requirements.md#profiles)", "[them](profiles.md)"),
         ("README.md", "index.md", "[docs/second.md](docs/second.md)", "[The second page](second.md)"),
-        ("README.md", "index.md", "[below](#known-failures)", "[below](known-failures.md)"),
         (
             "docs/first.md",
             "deep/first.md",
@@ -90,20 +88,10 @@ def test_a_broken_link_ends_the_assembly_in_one_line(
 
 def test_every_page_of_the_tree_is_on_the_site_and_every_link_of_it_leads_somewhere() -> None:
     pages = assembly.pages_of_tree(TreeLinks(ROOT))
-    assert {"index.md", "known-failures.md", "options.md", "verdicts.md", "concepts.md", "ci.md"} <= set(pages)
+    assert {"index.md", "tutorial/first-gate.md", "how-to/ci.md", "reference/verdicts.md", "contributing.md"} <= set(
+        pages
+    )
     assert all(title_of(text) for text in pages.values())
-
-
-def test_a_section_that_has_a_page_of_its_own_is_not_said_twice() -> None:
-    page = "# Kit\n\n### Words\n\nall of them\n\n```sh\n# no heading\n```\n\n## Next\n\nmore\n"
-    parts = cut(page, "Words", "See [words](words.md).")
-    assert parts.section == "all of them\n\n```sh\n# no heading\n```\n"
-    assert parts.rest == "# Kit\n\n### Words\n\nSee [words](words.md).\n\n## Next\n\nmore\n"
-
-
-def test_a_section_that_is_gone_is_noticed() -> None:
-    with pytest.raises(ValueError, match="there are 0 headings 'Words', not one"):
-        cut("# Kit\n", "Words", "")
 
 
 def places_in(navigation: object) -> set[str]:

@@ -1,4 +1,4 @@
-"""`docs/kill-matrix.md`: what became of the mutants of some samples. It has places and names, never text of Lua."""
+"""`docs/reference/kill-matrix.md`: the result of each sampled mutant, by place and name, without any text of Lua."""
 
 from __future__ import annotations
 

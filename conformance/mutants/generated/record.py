@@ -1,8 +1,8 @@
-"""The record of some sweeps, from which `docs/kill-matrix.md` is written.
+"""The record of some sweeps, from which `docs/reference/kill-matrix.md` is written.
 
 It has places, names and lines of Python, never text of Lua:
 
-    python -m conformance.mutants.generated.record docs/kill-matrix.json > docs/kill-matrix.md
+    python -m conformance.mutants.generated.record docs/reference/kill-matrix.json > docs/reference/kill-matrix.md
 
 What people say of survivors is not in it: the page shows today's judgements.
 """

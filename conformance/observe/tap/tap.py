@@ -6,7 +6,7 @@
             barrier.reached.wait(5000)
             barrier.release()
 
-See docs/tap.md.
+See docs/reference/tap.md.
 """
 
 from __future__ import annotations

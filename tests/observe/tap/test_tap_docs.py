@@ -1,4 +1,4 @@
-"""What docs/tap.md shows runs, and what goes wrong inside the tap is reported."""
+"""What docs/reference/tap.md shows runs, and what goes wrong inside the tap is reported."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def test_the_example_runs(server: RedisInstance, tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "tap.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "tap.md").read_text("utf-8")
     found = re.search(r"## By itself.*?```python\n(.*?)```", page, re.DOTALL)
     assert found
     program = tmp_path / "example.py"

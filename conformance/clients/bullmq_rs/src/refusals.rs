@@ -56,7 +56,7 @@ fn code_in(text: &str) -> Option<i64> {
     text.rsplit_once(": ")?.1.trim_start_matches("int(").trim_end_matches(')').parse().ok()
 }
 
-/// The scripts answer with these numbers (docs/driver-protocol.md, the table of codes).
+/// The scripts answer with these numbers (docs/reference/driver-protocol.md, the table of codes).
 fn code_of_script(code: i64) -> &'static str {
     match code {
         -1 => "missing-job",

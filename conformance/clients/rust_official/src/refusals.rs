@@ -39,7 +39,7 @@ fn code_in(text: &str) -> Option<i64> {
     text.rsplit_once(" failed with code ")?.1.parse().ok()
 }
 
-/// The scripts answer with these numbers (docs/driver-protocol.md, the table of codes).
+/// The scripts answer with these numbers (docs/reference/driver-protocol.md, the table of codes).
 fn code_of_script(code: i64) -> &'static str {
     match code {
         -1 => "missing-job",
