@@ -20,7 +20,7 @@ from typing import Any
 from conformance.findings import Finding
 from conformance.ledger.loader import Ledger, Requirement
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, OperationTable
-from conformance.participants.caller import RecordedCall
+from conformance.participants.transcript import RecordedCall
 
 BY_DOING = ("job", "membership.state", "answer", "answer.*", "driver", "scenario")
 """Locators (patterns) that no row owns as a whole: whoever puts a job in the wrong place breaks what that operation

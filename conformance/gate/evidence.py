@@ -13,8 +13,9 @@ import msgspec
 from conformance.findings import PREFIX, Finding, RedisReading
 from conformance.gate.records import StepRecord
 from conformance.observe.tables import DEPENDENCY_KINDS
-from conformance.participants.caller import KitAct, RecordedCall, Role, Transcript
+from conformance.participants.caller import Role
 from conformance.participants.names import Names
+from conformance.participants.transcript import KitAct, RecordedCall, Transcript
 from conformance.protocol import keys
 from conformance.protocol.states import STATE_CONTAINERS
 

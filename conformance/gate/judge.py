@@ -26,11 +26,11 @@ from conformance.observe.diff import diff
 from conformance.observe.differences import Difference, same_reading
 from conformance.observe.tables import Snapshot
 from conformance.observe.tap.recording import CommandRecord
-from conformance.participants.caller import RecordedCall
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.marks import Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
+from conformance.participants.transcript import RecordedCall
 from conformance.protocol.script_versions import scripts_of
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.protocol.states import JOB_CONTAINERS
@@ -93,7 +93,7 @@ class Judge:
             ledger=self.ledger,
             operations=load_operations(),
             declared=declared_by(self.client.driver.ready) | self.client.deeds.own,
-            calls=self.client.transcript.everything,
+            calls=self.client.transcript.all_calls,
             not_refused=self.client.transcript.not_refused,
         )
 
@@ -114,7 +114,7 @@ class Judge:
     def failed(self, failure: OperationFailed | OperationIndeterminate) -> Finding:
         """A call failed where the scenario needed it to go on: one of the client's, or of Node's on what it left."""
         ending = (failure.op, failure.error.code)
-        own = [call for call in self.client.transcript.everything if (call.op, call.outcome) == ending]
+        own = [call for call in self.client.transcript.all_calls if (call.op, call.outcome) == ending]
         # Of what nobody knows whether it happened, nothing is in the transcript.
         requirement = self.blame.of_operation(failure.op) if isinstance(failure, OperationIndeterminate) else ""
         return self._broken("operation-failed", str(failure), own[-1] if own else None, requirement)

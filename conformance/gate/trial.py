@@ -317,7 +317,7 @@ class _Trial:
         """No job may be lost between the two, or run twice; what says less about a lost job is left out."""
         if self.assignment is None or self.result.given_up or self.cut_short:
             return
-        calls = [*client.transcript.everything, *partner.transcript.everything]
+        calls = [*client.transcript.all_calls, *partner.transcript.all_calls]
         found = partial(self.judge.handover, who=self.assignment.sentence, calls=calls)
         jobs = self._for_good(found, snapshot, client.names)
         lost = {finding.key for finding in jobs if finding.severity == "lost-jobs"}

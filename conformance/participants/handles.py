@@ -60,7 +60,7 @@ class ParticipantHandle:
     def _wait(
         self, names: set[str], what: str, within_ms: int, where: Callable[[DriverEvent], bool] | None = None
     ) -> DriverEvent:
-        self.caller.transcript.act("wait", what)
+        self.caller.transcript.record_act("wait", what)
         seen = "nothing"
         with self.caller.waiting(what, within_ms) as wait:
             for slice_ms in self.caller.cancellation.slices(within_ms):

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from conformance.driver.errors import OperationFailed
-from conformance.participants.caller import Caller, Pending
+from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
 from conformance.participants.names import Names
+from conformance.participants.pending import Pending
 from conformance.participants.played_worker import PlayedWorker
 from conformance.participants.tap import ParticipantTap, TapMissing
 
@@ -93,7 +94,7 @@ class Participant(Caller):
 
     def pass_time(self, duration_ms: int) -> None:
         """Let time pass on this participant's clock (ms): at once if it is frozen."""
-        self.transcript.act("clock", str(duration_ms))
+        self.transcript.record_act("clock", str(duration_ms))
         self.clock.pass_ms(duration_ms)
 
     @contextmanager
@@ -108,14 +109,14 @@ class Participant(Caller):
                     what, expected=f"refused with {code}", actual=f"refused with {seen}", where="answer"
                 ) from failure
             return
-        self.transcript.not_refused = next(reversed(self.transcript.everything), None)
+        self.transcript.not_refused = next(reversed(self.transcript.all_calls), None)
         raise Mismatch(what, expected=f"refused with {code}", actual="accepted", where="answer")
 
     def eventually(
         self, probe: Callable[[], Value], until: Callable[[Value], object], what: str, *, within_ms: int = 5000
     ) -> Value:
         """Poll until it holds. Raises Mismatch with the last value seen when `within_ms` have passed."""
-        self.transcript.act("wait", what)
+        self.transcript.record_act("wait", what)
         began = time.monotonic()
         with self.waiting(what, within_ms) as wait, self.transcript.silent():
             while True:

@@ -20,10 +20,12 @@ from conformance.driver.ops import Op, lifecycle, worker
 from conformance.driver.ops.base import Flag, JobView, MaybeJob, Nothing
 from conformance.driver.ops.lifecycle import JobEvent
 from conformance.observe.tap.recording import CommandRecord
-from conformance.participants.caller import Caller, Pending, RecordedCall
+from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch
 from conformance.participants.handles import WorkerHandle
+from conformance.participants.pending import Pending
 from conformance.participants.redis_view import RedisView
+from conformance.participants.transcript import RecordedCall
 
 Answer = TypeVar("Answer")
 
@@ -96,12 +98,12 @@ class PlayedWorker(WorkerHandle):
         self.caller.cancellation.check()
         self.caller.deeds.own.add(name)
         try:
-            with self.caller.transcript.unheard():
+            with self.caller.transcript.unrecorded():
                 answer = play()
         except OperationFailed as failure:
-            self.caller.transcript.note(RecordedCall(name, failure.error.code, None, msgspec.to_builtins(op)))
+            self.caller.transcript.record(RecordedCall(name, failure.error.code, None, msgspec.to_builtins(op)))
             raise
-        self.caller.transcript.note(RecordedCall(name, "ok", msgspec.to_builtins(answer), msgspec.to_builtins(op)))
+        self.caller.transcript.record(RecordedCall(name, "ok", msgspec.to_builtins(answer), msgspec.to_builtins(op)))
         return answer
 
     # Claiming.
@@ -182,7 +184,7 @@ class PlayedWorker(WorkerHandle):
         closing.result(within_ms=HAND_OVER_MS)
 
     def _unheard(self, op: Op[Any], handle: str) -> None:
-        with self.caller.transcript.unheard():
+        with self.caller.transcript.unrecorded():
             self.caller.call(op, handle=handle, deadline_ms=HAND_OVER_MS)
 
     def _wait_for_end_of(self, loop: PlayedLoop) -> None:

@@ -51,12 +51,12 @@ class StandIn:
         """Whether the handle has a twin."""
         return handle in self._twins
 
-    def open(self, handle: str, opened: lifecycle.Open, *, beside: bool, now_ms: int | None) -> None:
-        """Open the twin of a handle, if there is none. `beside`: the client has such an object of its own."""
+    def open(self, handle: str, opened: lifecycle.Open, *, client_has_one: bool, now_ms: int | None) -> None:
+        """Open the twin of a handle, if there is none. `client_has_one`: the client has such an object itself."""
         if self.has(handle):
             return
         # The client has written `meta` itself, or has not, which is for the comparison to say.
-        silent = {"skipMetasUpdate": True} if beside and opened.role == "queue" else {}
+        silent = {"skipMetasUpdate": True} if client_has_one and opened.role == "queue" else {}
         twin = msgspec.structs.replace(opened, redis=self._address, options={**opened.options, **silent})
         self._ask(twin, handle, OPEN_WITHIN_MS, now_ms)
         self._twins.add(handle)

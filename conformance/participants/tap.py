@@ -27,10 +27,11 @@ from conformance.observe.tap.rules import Action, Cut, Delay, Error, Hold, Trigg
 from conformance.observe.tap.rules import Barrier as RuleBarrier
 from conformance.observe.tap.socket_writer import RedisLink
 from conformance.observe.tap.tap import ConnectionView, Tap
-from conformance.participants.caller import Pending, Transcript
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
+from conformance.participants.pending import Pending
 from conformance.participants.stand_in import Deeds
+from conformance.participants.transcript import Transcript
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
 
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."

@@ -10,16 +10,16 @@ import pytest
 
 from conformance.findings import Finding
 from conformance.gate.judge import compare_answers
-from conformance.participants.caller import RecordedCall, Transcript
 from conformance.participants.clock import FROZEN_START_MS, FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.expect import Mismatch, between, equal, holds, one_of, value_text
 from conformance.participants.participant import Participant
+from conformance.participants.transcript import RecordedCall, Transcript
 
 
 def participant(*answers: RecordedCall, prefix: str = "bc1", frozen: bool = True) -> Participant:
     transcript = Transcript()
     for answer in answers:
-        transcript.note(answer)
+        transcript.record(answer)
     clock = FrozenClock() if frozen else RunningClock()
     return cast("Participant", SimpleNamespace(transcript=transcript, prefix=prefix, clock=clock))
 
@@ -158,21 +158,21 @@ def test_what_runs_down_is_a_step_that_nobody_compares() -> None:
     oracle, client = participant(), participant()
     for side, left_ms in ((oracle, 59_994), (client, 59_998)):
         with side.transcript.not_compared():
-            side.transcript.note(RecordedCall("queue.getRateLimitTtl", "ok", {"count": left_ms}))
-        side.transcript.note(RecordedCall("queue.count", "ok", {"count": left_ms}))
+            side.transcript.record(RecordedCall("queue.getRateLimitTtl", "ok", {"count": left_ms}))
+        side.transcript.record(RecordedCall("queue.count", "ok", {"count": left_ms}))
     assert [call.op for call in client.transcript.calls] == ["queue.getRateLimitTtl", "queue.count"]
     assert [found.where for found in compare_answers(oracle, client)] == ["answer.queue.count.count"]
 
 
 def test_nothing_is_noted_while_a_scenario_polls() -> None:
     transcript = Transcript()
-    transcript.note(RecordedCall("queue.add", "ok", {"id": "1"}))
+    transcript.record(RecordedCall("queue.add", "ok", {"id": "1"}))
     with transcript.silent():
-        transcript.note(RecordedCall("queue.count", "ok", {"count": 0}))
+        transcript.record(RecordedCall("queue.count", "ok", {"count": 0}))
         with transcript.silent():
-            transcript.note(RecordedCall("queue.count", "ok", {"count": 1}))
-        transcript.note(RecordedCall("queue.count", "ok", {"count": 2}))
-    transcript.note(RecordedCall("close", "ok", {}))
+            transcript.record(RecordedCall("queue.count", "ok", {"count": 1}))
+        transcript.record(RecordedCall("queue.count", "ok", {"count": 2}))
+    transcript.record(RecordedCall("close", "ok", {}))
     assert [answer.op for answer in transcript.calls] == ["queue.add", "close"]
 
 
@@ -180,7 +180,7 @@ def test_a_poll_that_fails_ends_the_silence() -> None:
     transcript = Transcript()
     with pytest.raises(ZeroDivisionError), transcript.silent():
         raise ZeroDivisionError
-    transcript.note(RecordedCall("close", "ok", {}))
+    transcript.record(RecordedCall("close", "ok", {}))
     assert len(transcript.calls) == 1
 
 

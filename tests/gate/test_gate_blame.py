@@ -11,7 +11,7 @@ from conformance.findings import Finding
 from conformance.gate.blame import BY_DOING, Blame, culprits_at, culprits_now, jobs_named, operation_of, reads
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import WORKER_RUN, load_operations
-from conformance.participants.caller import RecordedCall, Transcript
+from conformance.participants.transcript import RecordedCall, Transcript
 
 EVERYTHING = frozenset({*REGISTRY, WORKER_RUN})
 
@@ -210,7 +210,7 @@ def test_a_driver_that_breaks_speaks_against_one_requirement_whatever_the_scenar
 def test_of_several_calls_under_way_the_one_begun_last_broke_the_driver() -> None:
     transcript = Transcript()
     for call, begun_s in ((ADD, 1.0), (PAUSE, 2.0), (ADD, 1.5)):
-        transcript.broke(call, begun_s)
+        transcript.record_breakage(call, begun_s)
     assert transcript.broken_in == PAUSE
 
 

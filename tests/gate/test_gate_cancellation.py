@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from conformance.participants.caller import Pending, Transcript
 from conformance.participants.cancellation import LOOK_EVERY_MS, Cancellation, Cancelled
 from conformance.participants.clock import RunningClock
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.participants.pending import Pending
+from conformance.participants.transcript import Transcript
 
 from .miniature_drivers import BenchOf, answers
 from .small_scenarios import COUNTED, MiniatureDrivers, tried

@@ -11,8 +11,8 @@ from conformance.findings import Finding
 from conformance.gate.evidence import MOST_STEPS, RedisLook, places_of, reply_text, steps_in_order, steps_side_by_side
 from conformance.gate.options import RunConfig
 from conformance.gate.verdicts import reproduce_line
-from conformance.participants.caller import RecordedCall, Transcript
 from conformance.participants.names import Names
+from conformance.participants.transcript import RecordedCall, Transcript
 from conformance.servers import RedisInstance
 
 from .miniature_drivers import BenchOf, ChildDriver
@@ -40,12 +40,12 @@ def finding(where: str, key: str, **changes: Any) -> Finding:
 def test_steps_of_both_sides_stand_beside_each_other() -> None:
     oracle, client = Transcript(), Transcript()
     for transcript, prefix, answer in ((oracle, "bc1", "1"), (client, "bc2", "2")):
-        transcript.note(
+        transcript.record(
             RecordedCall("queue.add", "ok", {"key": f"{prefix}:q:{answer}"}, args={"name": prefix}, handle="queue-1")
         )
-        transcript.act("clock", "50")
-        transcript.act("DEL", f"{prefix}:q:wait")
-    oracle.note(RecordedCall("queue.pause", "ok", {}, handle="queue-1"))
+        transcript.record_act("clock", "50")
+        transcript.record_act("DEL", f"{prefix}:q:wait")
+    oracle.record(RecordedCall("queue.pause", "ok", {}, handle="queue-1"))
     added, passed, deleted, paused = steps_side_by_side(oracle, client, "bc1", "bc2")
     assert (added.by, added.oracle, added.client) == ("both", '{"key": "<prefix>:q:1"}', '{"key": "<prefix>:q:2"}')
     assert added.args == {"name": "<prefix>"}
@@ -56,9 +56,9 @@ def test_steps_of_both_sides_stand_beside_each_other() -> None:
 
 def test_steps_on_one_queue_are_in_the_order_of_their_ends() -> None:
     oracle, client = Transcript(), Transcript()
-    client.note(RecordedCall("queue.add", "ok", {"id": "1"}))
-    oracle.note(RecordedCall("queue.pause", "ok", {}))
-    client.note(RecordedCall("queue.resume", "missing-job", None, message="no job bc1:q:9"))
+    client.record(RecordedCall("queue.add", "ok", {"id": "1"}))
+    oracle.record(RecordedCall("queue.pause", "ok", {}))
+    client.record(RecordedCall("queue.resume", "missing-job", None, message="no job bc1:q:9"))
     steps = steps_in_order({"oracle": oracle, "client": client}, "bc1")
     assert [(step.by, step.do) for step in steps] == [
         ("client", "queue.add"),
@@ -71,7 +71,7 @@ def test_steps_on_one_queue_are_in_the_order_of_their_ends() -> None:
 def test_the_last_of_very_many_steps_are_kept() -> None:
     transcript = Transcript()
     for number in range(MOST_STEPS + 20):
-        transcript.note(RecordedCall("queue.add", "ok", {"id": str(number)}))
+        transcript.record(RecordedCall("queue.add", "ok", {"id": str(number)}))
     steps = steps_in_order({"client": transcript}, "bc1")
     assert (len(steps), steps[-1].client) == (MOST_STEPS, f'{{"id": "{MOST_STEPS + 19}"}}')
 
@@ -79,8 +79,8 @@ def test_the_last_of_very_many_steps_are_kept() -> None:
 def test_polling_is_no_step() -> None:
     transcript = Transcript()
     with transcript.silent():
-        transcript.act("wait", "it holds")
-        transcript.note(RecordedCall("queue.count", "ok", {}))
+        transcript.record_act("wait", "it holds")
+        transcript.record(RecordedCall("queue.count", "ok", {}))
     assert transcript.steps == []
 
 

@@ -11,10 +11,11 @@ import redis.asyncio
 from conformance.driver.breakdowns import MOST_HANGS
 from conformance.driver.serve import Handler, Json
 from conformance.environment.drivers import OVER_TLS, TapPoint, place_tap
-from conformance.participants.caller import Pending, RecordedCall, Transcript
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock
 from conformance.participants.expect import Mismatch
+from conformance.participants.pending import Pending
+from conformance.participants.transcript import RecordedCall, Transcript
 from conformance.servers import RedisInstance
 from conformance.servers.opening import RedisInstance as ServerType
 
@@ -144,7 +145,7 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
 
     def late() -> int:
         go.wait(5)
-        transcript.note(RecordedCall("late", "ok", 1))
+        transcript.record(RecordedCall("late", "ok", 1))
         return 7
 
     pending = Pending(late, transcript, Cancellation())
@@ -152,7 +153,7 @@ def test_answers_of_pending_calls_are_in_the_order_of_the_scenario() -> None:
         go.set()
         pending.settle(within_ms=5000)
         assert transcript.calls == []
-    transcript.note(RecordedCall("early", "ok", 2))
+    transcript.record(RecordedCall("early", "ok", 2))
     assert pending.result() == 7
     assert transcript.calls == [RecordedCall("early", "ok", 2), RecordedCall("late", "ok", 1)]
 
@@ -163,7 +164,7 @@ def test_a_pending_call_raises_what_the_client_raised_or_that_it_still_waits() -
     with pytest.raises(TypeError):
         failing.result()
     waiting = Pending(lambda: go.wait(5), transcript, Cancellation())
-    with pytest.raises(Mismatch, match="it still waits"):
+    with pytest.raises(Mismatch, match="still waiting"):
         waiting.result(within_ms=20)
     go.set()
     assert waiting.result()

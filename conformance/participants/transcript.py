@@ -1,0 +1,150 @@
+"""The transcript of a participant: its calls, their answers, and the acts of the kit between them.
+
+The answers of a driver are the first of the kit's three observers; the others are Redis and the tap.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+PerformedBy = Literal["self", "stand-in"]
+
+
+@dataclass(frozen=True)
+class RecordedCall:
+    """One call and its outcome.
+
+    `outcome` is `ok` or the error code; `value` and `args` are JSON values; `message` is the text of the error. `by`:
+    the client itself, or the oracle as its stand-in. `unanswered`: the answer cannot be compared, because the client
+    gave none or because it depends on ids. `ended`: the end of the call in seconds of the machine's monotonic clock,
+    which gives the calls of two participants one order.
+    """
+
+    op: str
+    outcome: str
+    value: Any
+    args: dict[str, Any] = field(default_factory=dict, compare=False)
+    handle: str = field(default="", compare=False)
+    message: str = field(default="", compare=False)
+    by: PerformedBy = "self"
+    unanswered: bool = False
+    ended: float = field(default_factory=time.monotonic, compare=False)
+
+
+@dataclass(frozen=True)
+class KitAct:
+    """Something that the kit did to a participant between its calls: let time pass, changed a key, hurt the connection.
+
+    `words`: `clock` and ms, `wait` and the sentence of the wait, `network` and the disturbance, or the Redis command.
+    """
+
+    words: tuple[str, ...]
+    ended: float = field(default_factory=time.monotonic, compare=False)
+
+
+class Transcript:
+    """The calls of one participant in one scenario with their outcomes, and the kit's acts between them, in order."""
+
+    def __init__(self) -> None:
+        self.steps: list[RecordedCall | KitAct] = []
+        self.step = "nothing yet"
+        """The current or the last step: reported if the scenario does not end."""
+        self.all_calls: list[RecordedCall] = []
+        """Calls in the order in which they ended, including polls and the calls of other threads."""
+        self.broken_in: RecordedCall | None = None
+        """The call during which the driver broke."""
+        self.not_refused: RecordedCall | None = None
+        """The call that succeeded although the scenario expects a refusal."""
+        self.disturbed = False
+        """Whether the kit has hurt its connections or its Redis, so that its complaints about them may be true."""
+        self._breaking_call_started_s = 0.0
+        self._silent = 0
+        self._not_compared = 0
+        self._of_thread = threading.local()
+
+    @property
+    def calls(self) -> list[RecordedCall]:
+        """The steps that are calls."""
+        return [step for step in self.steps if isinstance(step, RecordedCall)]
+
+    def record(self, call: RecordedCall) -> None:
+        """Record a call; as a step, unless the scenario is only polling."""
+        if getattr(self._of_thread, "unrecorded", False):
+            return
+        if self._not_compared:
+            call = replace(call, unanswered=True)
+        if call.by == "self":
+            self._add_to_all_calls(call)
+        collected: list[RecordedCall] | None = getattr(self._of_thread, "calls", None)
+        if collected is not None:
+            collected.append(call)
+        elif not self._silent:
+            self.steps.append(call)
+
+    def record_act(self, *words: str) -> None:
+        """Record an act of the kit, unless the scenario is only polling."""
+        if not self._silent and not getattr(self._of_thread, "unrecorded", False):
+            self.steps.append(KitAct(words))
+
+    def disturb(self, disturbance: str) -> None:
+        """Record that the kit hurts the connections of the participant."""
+        self.disturbed = True
+        self.record_act("network", disturbance)
+
+    def _add_to_all_calls(self, call: RecordedCall) -> None:
+        """A poll counts as one call: the number of its repetitions depends on the machine."""
+        last = self.all_calls[-1] if self.all_calls else None
+        if last and (last.op, last.args) == (call.op, call.args):
+            self.all_calls[-1] = call
+        else:
+            self.all_calls.append(call)
+
+    def record_breakage(self, call: RecordedCall, started_s: float) -> None:
+        """Record that the driver broke during a call.
+
+        If several calls were under way, the one that started last is blamed: the earlier ones ran while the driver was
+        still well.
+        """
+        if self.broken_in is None or started_s > self._breaking_call_started_s:
+            self.broken_in, self._breaking_call_started_s = call, started_s
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Record no steps inside the block: the number of calls of a poll depends on the machine."""
+        self._silent += 1
+        try:
+            yield
+        finally:
+            self._silent -= 1
+
+    @contextmanager
+    def not_compared(self) -> Iterator[None]:
+        """Record steps, but do not compare answers: they are random or run down with time, so no two are equal."""
+        self._not_compared += 1
+        try:
+            yield
+        finally:
+            self._not_compared -= 1
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Record nothing of this thread inside the block: its calls together emulate one operation."""
+        self._of_thread.unrecorded = True
+        try:
+            yield
+        finally:
+            self._of_thread.unrecorded = False
+
+    @contextmanager
+    def collected(self, calls: list[RecordedCall]) -> Iterator[None]:
+        """Append the calls of this thread to `calls` inside the block, not to the steps."""
+        self._of_thread.calls = calls
+        try:
+            yield
+        finally:
+            del self._of_thread.calls
