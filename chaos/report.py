@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from junitparser import Failure, JUnitXml, Skipped, TestCase, TestSuite
+from junitparser import Skipped
 
 from chaos.process_lanes import ProcessLane, label_rows
 from chaos.results import FILE, InvariantCell, ResultRow, ResultsHeader, Timeline, WindowRow, read_results
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.observe.tap.rules import PHASES
+from conformance.pages.junit import JunitCase, JunitProblem, JunitSuite, junit_document
+from conformance.pages.page import html_page, page_environment
 from conformance.problems import EnvironmentProblem, printable
 
 HEIGHT = 420
@@ -129,7 +129,7 @@ def lanes_drawing(timeline: Timeline) -> str:
         for number in range(TICKS)
     ]
     height = top + LANE_HEIGHT * len(lanes) + 18
-    page = _templates().get_template("lanes.svg.html")
+    page = page_environment("chaos").get_template("lanes.svg.html")
     return str(page.render(width=LANE_WIDTH, height=height, windows=windows, lanes=lanes, ticks=ticks))
 
 
@@ -167,8 +167,6 @@ MEANINGS = {
     "none": "the run had nothing of the kind",
 }
 
-_new_document: Any = JUnitXml  # without annotations in the package
-
 
 def render_all(folder: Path) -> list[Path]:
     """Write every report beside the results. Raises UsageProblem, EnvironmentProblem."""
@@ -195,41 +193,27 @@ def symbol_of(cell: InvariantCell | None) -> str:
     return cell.verdict
 
 
-def _templates() -> Environment:
-    return Environment(
-        loader=PackageLoader("chaos", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def html(header: ResultsHeader, results: Sequence[ResultRow], *, complete: bool) -> str:
     """One self-contained page."""
     runs = [result for result in results if result.kind == "faults"]
-    return (
-        _templates()
-        .get_template("chaos.html")
-        .render(
-            header=header,
-            complete=complete,
-            runs=runs,
-            crashes=crash_table(results),
-            points=PHASES,
-            checks=ALL_CHECKS,
-            symbol_of=symbol_of,
-            symbols=SYMBOLS,
-            meanings=MEANINGS,
-            plots={id(run): timeline_plot(run.timeline) for run in runs if run.timeline is not None},
-            lanes={id(run): lanes_drawing(run.timeline) for run in runs if run.timeline is not None},
-            key=id,
-            program=plot_program() if runs else "",
-            failing=[result for result in results if result.failed or result.troubles or result.missed],
-            explained=[
-                result for result in results if any(cell.verdict == "explained" for cell in result.cells.values())
-            ],
-        )
+    return html_page(
+        "chaos",
+        "chaos.html",
+        header=header,
+        complete=complete,
+        runs=runs,
+        crashes=crash_table(results),
+        points=PHASES,
+        checks=ALL_CHECKS,
+        symbol_of=symbol_of,
+        symbols=SYMBOLS,
+        meanings=MEANINGS,
+        plots={id(run): timeline_plot(run.timeline) for run in runs if run.timeline is not None},
+        lanes={id(run): lanes_drawing(run.timeline) for run in runs if run.timeline is not None},
+        key=id,
+        program=plot_program() if runs else "",
+        failing=[result for result in results if result.failed or result.troubles or result.missed],
+        explained=[result for result in results if any(cell.verdict == "explained" for cell in result.cells.values())],
     )
 
 
@@ -254,29 +238,25 @@ def state_of(result: ResultRow | None) -> str:
 
 def junit(results: Sequence[ResultRow], *, complete: bool) -> str:
     """A suite per client and kind; a run that fails says which invariants, and how to repeat it."""
-    document = _new_document("bullmq-conformance chaos")
-    suites: dict[str, TestSuite] = {}
+    suites: dict[str, list[JunitCase]] = {}
     for result in results:
-        suite = suites.setdefault(f"{result.client} {result.kind}", TestSuite(f"{result.client} {result.kind}"))
-        case = TestCase(f"{result.name} [{result.topology}]", f"chaos.{result.client}", result.seconds)
-        if result.lacks:
-            case.result = [Skipped(f"the client has no {result.lacks}")]
-        elif result.failed or result.missed:
-            failure = Failure(", ".join(result.failed) or "the point was not reached", "fail")
-            failure.text = "\n".join(_details(result))
-            case.result = [failure]
-        suite.add_testcase(case)
+        suites.setdefault(f"{result.client} {result.kind}", []).append(_junit_case(result))
     if not complete:
-        suite = TestSuite("run")
-        case = TestCase("run is complete", "chaos", 0)
-        case.result = [Failure("the run broke off", "incomplete")]
-        suite.add_testcase(case)
-        suites["run"] = suite
-    for suite in suites.values():
-        document.add_testsuite(suite)
-    written = io.BytesIO()
-    document.write(written, pretty=True)
-    return written.getvalue().decode("utf-8")
+        broken_off = JunitProblem(message="the run broke off", kind="incomplete")
+        suites["run"] = [JunitCase(name="run is complete", class_name="chaos", problem=broken_off)]
+    described = [JunitSuite(name=name, cases=cases) for name, cases in suites.items()]
+    return junit_document(described, name="bullmq-conformance chaos")
+
+
+def _junit_case(result: ResultRow) -> JunitCase:
+    problem = None
+    if result.lacks:
+        problem = JunitProblem(result=Skipped, message=f"the client has no {result.lacks}")
+    elif result.failed or result.missed:
+        message = ", ".join(result.failed) or "the point was not reached"
+        problem = JunitProblem(message=message, kind="fail", details="\n".join(_details(result)))
+    name, class_name = f"{result.name} [{result.topology}]", f"chaos.{result.client}"
+    return JunitCase(name=name, class_name=class_name, seconds=result.seconds, problem=problem)
 
 
 def _details(result: ResultRow) -> list[str]:

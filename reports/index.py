@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from conformance.pages.page import html_page
 from conformance.problems import UsageProblem
 from reports.charts import TrendPoint, trend_chart
-from reports.documents import html_page
 from reports.load.result import LoadResult, read_result
 from reports.load.thresholds import whole_way
 
@@ -37,7 +37,7 @@ def write_index(folder: Path) -> Path:
     )
     has_trend = len({point.taken_at for point in points}) > 1
     charts = [latency, rate] if has_trend else []
-    path.write_text(html_page("index.html", runs=list(runs_under(folder)), trend=charts), "utf-8")
+    path.write_text(html_page("reports", "index.html", runs=list(runs_under(folder)), trend=charts), "utf-8")
     return path
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from conformance.pages.junit import JunitCase, JunitSuite, junit_check, junit_document
+from conformance.pages.page import html_page, markdown_text
 from conformance.protocol.states import UNFINISHED_CONTAINERS
 from reports.charts import (
     backlog_chart,
@@ -25,7 +27,6 @@ from reports.comparison import LoadComparison
 from reports.diff.broken import JOB_CHECKS, STORE_CHECKS
 from reports.diff.summary import CheckSummary, DiffSummary
 from reports.diff.values import DIFFERENCE_CLASSES
-from reports.documents import JunitCase, html_page, junit_text, markdown_text
 from reports.history import HistoryResult
 from reports.index import write_index
 from reports.load.histograms import SHOWN, Latency
@@ -47,11 +48,16 @@ def write_load_reports(folder: Path, result: LoadResult) -> list[Path]:
     html.write_text(load_page(result), "utf-8")
     markdown.write_text(
         markdown_text(
-            "load.md", result=result, percentiles=SHOWN, offered=result.offered_per_second, notes=load_notes(result)
+            "reports",
+            "load.md",
+            result=result,
+            percentiles=SHOWN,
+            offered=result.offered_per_second,
+            notes=load_notes(result),
         ),
         "utf-8",
     )
-    junit.write_text(junit_text("load", load_cases(result)), "utf-8")
+    junit.write_text(_junit("load", load_cases(result)), "utf-8")
     return [html, markdown, junit, write_index(folder.parent)]
 
 
@@ -60,24 +66,20 @@ def load_cases(result: LoadResult) -> list[JunitCase]:
     planned, added = result.workload.jobs, result.produced.jobs
     left = {name: count for name, count in result.final.items() if name in UNFINISHED_CONTAINERS and count}
     return [
-        JunitCase(
-            name="all jobs added",
+        junit_check(
+            "all jobs added",
             failure="" if added == planned else f"{added} of {planned} jobs were added",
             seconds=result.produced.seconds,
         ),
         *([_finished(result, left)] if result.workers else []),
-        *(
-            [JunitCase(name="the harness was on time", failure=result.spoilt_by_harness)]
-            if result.workload.rate
-            else []
-        ),
+        *([junit_check("the harness was on time", failure=result.spoilt_by_harness)] if result.workload.rate else []),
     ]
 
 
 def _finished(result: LoadResult, left: Mapping[str, int]) -> JunitCase:
     waiting = ", ".join(f"{name} {count}" for name, count in left.items())
-    return JunitCase(
-        name="all jobs finished",
+    return junit_check(
+        "all jobs finished",
         failure=f"{sum(left.values())} jobs are left" if left else "",
         details=waiting,
         seconds=result.finished.seconds,
@@ -87,6 +89,7 @@ def _finished(result: LoadResult, left: Mapping[str, int]) -> JunitCase:
 def load_page(result: LoadResult) -> str:
     """The page about one load."""
     return html_page(
+        "reports",
         "load.html",
         result=result,
         percentiles=SHOWN,
@@ -157,9 +160,9 @@ def write_comparison_reports(folder: Path, comparison: LoadComparison) -> list[P
     charts = {name: comparison_chart(comparison.groups, name) for name in _CHARTED if name in known}
     verdict = verdict_of_comparison(comparison)
     written = {
-        "compare.html": html_page("comparison.html", comparison=comparison, verdict=verdict, charts=charts),
+        "compare.html": html_page("reports", "comparison.html", comparison=comparison, verdict=verdict, charts=charts),
         COMPARISON_FILE: msgspec.json.format(msgspec.json.encode(comparison), indent=1).decode() + "\n",
-        "junit.xml": junit_text("compare", _comparison_cases(comparison)),
+        "junit.xml": _junit("compare", _comparison_cases(comparison)),
     }
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
@@ -170,7 +173,7 @@ def _comparison_cases(comparison: LoadComparison) -> Iterator[JunitCase]:
     for group in comparison.groups[1:]:
         for each in group.measures:
             failure = f"{each.ratio:.2f} times the first" if each.change == "worse" else ""
-            yield JunitCase(name=f"{group.label}: {each.measure}", failure=failure)
+            yield junit_check(f"{group.label}: {each.measure}", failure=failure)
 
 
 def print_comparison(comparison: LoadComparison, console: Console) -> None:
@@ -193,6 +196,7 @@ def write_search_reports(folder: Path, search: RateSearch, label: str, command: 
     """Write `find-rate.html` and `find-rate.json`; returns their paths."""
     thresholds = list(search.trials[0].measured)
     page = html_page(
+        "reports",
         "find-rate.html",
         search=search,
         label=label,
@@ -223,8 +227,10 @@ def write_diff_reports(folder: Path, summary: DiffSummary) -> list[Path]:
     """Write all reports into the folder, and the index of the folder above; returns their paths."""
     verdict = verdict_of(summary)
     written = {
-        DIFF_PAGE: html_page("diff.html", summary=summary, verdict=verdict, chart=class_chart(summary.by_class)),
-        "diff.md": markdown_text("diff.md", summary=summary, verdict=verdict),
+        DIFF_PAGE: html_page(
+            "reports", "diff.html", summary=summary, verdict=verdict, chart=class_chart(summary.by_class)
+        ),
+        "diff.md": markdown_text("reports", "diff.md", summary=summary, verdict=verdict),
         DIFF_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
         "junit.xml": diff_junit(summary),
     }
@@ -233,9 +239,13 @@ def write_diff_reports(folder: Path, summary: DiffSummary) -> list[Path]:
     return [*(folder / name for name in written), write_index(folder.parent)]
 
 
+def _junit(suite: str, cases: Iterable[JunitCase]) -> str:
+    return junit_document([JunitSuite(name=suite, cases=list(cases))])
+
+
 def diff_junit(summary: DiffSummary) -> str:
     """One test case per class: it fails where there are differences of that class."""
-    return junit_text("diff", (_diff_case(summary, name) for name in DIFFERENCE_CLASSES))
+    return _junit("diff", (_diff_case(summary, name) for name in DIFFERENCE_CLASSES))
 
 
 def _diff_case(summary: DiffSummary, name: str) -> JunitCase:
@@ -245,7 +255,7 @@ def _diff_case(summary: DiffSummary, name: str) -> JunitCase:
         if example.class_ == name
     ]
     failure = f"{summary.by_class[name]} differences" if name in summary.by_class else ""
-    return JunitCase(name=name, failure=failure, details="\n".join(lines))
+    return junit_check(name, failure=failure, details="\n".join(lines))
 
 
 def print_diff(summary: DiffSummary, console: Console) -> None:
@@ -271,9 +281,11 @@ CHECK_NAMES = tuple(check.name for check in (*JOB_CHECKS, *STORE_CHECKS))
 def write_check_reports(folder: Path, summary: CheckSummary) -> list[Path]:
     """Write a page, `check.json`, `junit.xml` with a test case for every check, and the index; returns their paths."""
     written = {
-        CHECK_PAGE: html_page("check.html", summary=summary, verdict=check_verdict(summary), checks=CHECK_NAMES),
+        CHECK_PAGE: html_page(
+            "reports", "check.html", summary=summary, verdict=check_verdict(summary), checks=CHECK_NAMES
+        ),
         CHECK_FILE: msgspec.json.format(msgspec.json.encode(summary), indent=1).decode() + "\n",
-        "junit.xml": junit_text("check", (_check_case(summary, name) for name in CHECK_NAMES)),
+        "junit.xml": _junit("check", (_check_case(summary, name) for name in CHECK_NAMES)),
     }
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")
@@ -291,7 +303,7 @@ def _check_case(summary: CheckSummary, name: str) -> JunitCase:
         f"{example.key} {example.locator}: {example.message}" for example in summary.examples if example.check == name
     ]
     failure = f"{summary.by_check[name]} places" if name in summary.by_check else ""
-    return JunitCase(name=name, failure=failure, details="\n".join(lines))
+    return junit_check(name, failure=failure, details="\n".join(lines))
 
 
 def print_checks(summary: CheckSummary, console: Console) -> None:
@@ -311,8 +323,8 @@ HISTORY_FILE = "history.json"
 def write_history_reports(folder: Path, result: HistoryResult) -> list[Path]:
     """Write `history.json` and `junit.xml`; returns their paths."""
     outcomes = [
-        JunitCase(
-            name=check,
+        junit_check(
+            check,
             failure=f"{count} findings" if count else "",
             details="\n".join(
                 f"{finding.job}: {finding.message}" for finding in result.examples if finding.check == check
@@ -322,7 +334,7 @@ def write_history_reports(folder: Path, result: HistoryResult) -> list[Path]:
     ]
     written = {
         HISTORY_FILE: msgspec.json.format(msgspec.json.encode(result), indent=1).decode() + "\n",
-        "junit.xml": junit_text("history", outcomes),
+        "junit.xml": _junit("history", outcomes),
     }
     for name, content in written.items():
         (folder / name).write_text(content, "utf-8")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from conformance.findings import PREFIX
+from conformance.pages.text import clip, visible
 from conformance.report.causes import WHY, Cause
 from conformance.report.reproduction import (
     REPRODUCTION_PREFIX,
@@ -15,7 +16,6 @@ from conformance.report.reproduction import (
 )
 from conformance.report.steps import step_lines
 from conformance.report.summary import Summary
-from conformance.report.text import clip, visible
 
 MOST_REPORTS = 200
 """Causes that get a file, the most severe first."""

@@ -9,8 +9,8 @@ from typing import Literal, Protocol, get_args
 
 from conformance.findings import Finding, Severity
 from conformance.gate.records import Level, ScenarioRecord
+from conformance.pages.text import count, shape
 from conformance.report.steps import steps_of_client
-from conformance.report.text import count, shape
 
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 

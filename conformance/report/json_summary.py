@@ -12,10 +12,10 @@ from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.profile_status import ProfileState, ProfileStatus, named
 from conformance.gate.records import Level, Party, RedisInfo, StepRecord, Verdict
+from conformance.pages.text import visible
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause, CauseVerdict
 from conformance.report.summary import Counts, RequirementSummary, ScenarioSummary, Summary
-from conformance.report.text import visible
 
 SUMMARY_FORMAT = 2
 """Within a format, fields are added but never renamed, removed or given another meaning. Every reported verdict is a

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import html
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from importlib.resources import files
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS
+from conformance.pages.page import asset, html_page, script_hash
+from conformance.pages.text import clip, count, split_difference, visible
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause
 from conformance.report.steps import step_lines
@@ -29,65 +25,39 @@ from conformance.report.summary import (
     run_facts,
     scenario_facts,
 )
-from conformance.report.text import clip, count, duration, split_difference, visible
 from conformance.report.verdicts import MEANING, SYMBOLS
 
 _SAFE_ANCHOR = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def render_html(summary: Summary) -> str:
-    """Render the page for a browser: self-contained, it asks for nothing on the network.
-
-    Foreign text is escaped by Jinja2. Should an escape ever be missing, the content security policy still lets no
-    script run but the page's own, which it names by its hash.
-    """
-    script = asset("report.js")
-    return (
-        page_environment()
-        .get_template("report.html")
-        .render(
-            summary=summary,
-            causes=summary.causes[:CAUSES_ON_PAGE],
-            facts=run_facts(summary.run),
-            anchors=_anchors(summary.requirements),
-            script=script,
-            style=asset("report.css"),
-            script_hash=_script_hash(script),
-            reported_words=[word for word in REPORTED_VERDICTS if word in summary.counts],
-            symbols=SYMBOLS,
-            meaning=MEANING,
-        )
+    """Render the page for a browser."""
+    script = asset("conformance.report", "report.js")
+    return html_page(
+        "conformance.report",
+        "report.html",
+        summary=summary,
+        causes=summary.causes[:CAUSES_ON_PAGE],
+        facts=run_facts(summary.run),
+        anchors=_anchors(summary.requirements),
+        script=script,
+        script_hash=script_hash(script),
+        reported_words=[word for word in REPORTED_VERDICTS if word in summary.counts],
+        symbols=SYMBOLS,
+        meaning=MEANING,
+        most_causes=CAUSES_OF_REQUIREMENT,
+        causes_on_page=CAUSES_ON_PAGE,
+        steps_of=_steps_of,
+        bug_report_of=_bug_report_of,
+        split_of=lambda finding: split_difference(finding.expected, finding.actual),
+        short_name=_short_name,
     )
-
-
-@lru_cache(maxsize=1)
-def page_environment() -> Environment:
-    """Return what all pages are rendered with: foreign text is escaped, and an unknown name is an error."""
-    environment = Environment(
-        loader=PackageLoader("conformance.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["visible"] = visible
-    environment.filters["duration"] = duration
-    environment.filters["shortened"] = lambda text: clip(text, LONGEST_ON_PAGE)
-    environment.globals["count"] = count
-    environment.globals["most_causes"] = CAUSES_OF_REQUIREMENT
-    environment.globals["causes_on_page"] = CAUSES_ON_PAGE
-    environment.globals["steps_of"] = _steps_of
-    environment.globals["bug_report_of"] = _bug_report_of
-    environment.globals["split_of"] = lambda finding: split_difference(finding.expected, finding.actual)
-    environment.globals["short_name"] = _short_name
-    return environment
 
 
 CAUSES_ON_PAGE = 120
 CAUSES_OF_REQUIREMENT = 10
 STEPS_ON_PAGE = 30
-LONGEST_ON_PAGE = 600
-"""The page stays below 2 MB for a client that fails everything: causes, steps and the length of texts are bounded."""
+"""The page stays below 2 MB for a client that fails everything: causes and steps are bounded."""
 
 
 def _steps_of(cause: Cause) -> str:
@@ -100,15 +70,6 @@ def _steps_of(cause: Cause) -> str:
 def _bug_report_of(cause: Cause) -> str:
     """Name the file with the text for a bug tracker; empty where there are too many."""
     return f"{FOLDER}/{file_name(cause)}" if cause.number <= MOST_REPORTS else ""
-
-
-def asset(name: str) -> str:
-    """Read a style or a script of the pages."""
-    return files("conformance.report").joinpath("templates", name).read_text("utf-8")
-
-
-def _script_hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
 def _anchors(requirements: tuple[RequirementSummary, ...]) -> dict[str, str]:

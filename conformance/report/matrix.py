@@ -16,12 +16,12 @@ from conformance.gate.separate_run import RUN_FILE
 from conformance.ledger.profiles import load_profiles
 from conformance.matrix.cells import Cell, Entrant
 from conformance.matrix.kept import KeptCell, cell_folder, kept
+from conformance.pages.page import html_page
+from conformance.pages.text import visible
 from conformance.report.causes import Cause
-from conformance.report.markup import asset, page_environment
 from conformance.report.output import load_summary, write_text
 from conformance.report.steps import step_lines
 from conformance.report.summary import Summary
-from conformance.report.text import visible
 
 PAGE, DOCUMENT = "index.html", "matrix.json"
 MATRIX_FORMAT = 1
@@ -144,20 +144,17 @@ def write_matrix(matrix: Matrix, out: Path) -> list[Path]:
 
 def render_page(matrix: Matrix) -> str:
     """Render the page: self-contained, without a script, and all foreign text escaped."""
-    return (
-        page_environment()
-        .get_template("matrix.html")
-        .render(
-            matrix=matrix,
-            profiles=[profile for profile in load_profiles().values() if not profile.is_common],
-            statuses=_statuses(matrix),
-            symbols=SYMBOLS,
-            profile_symbols=PROFILE_SYMBOLS,
-            meaning=MEANING,
-            style=asset("report.css") + asset("matrix.css"),
-            most_causes=CAUSES_OF_CELL,
-            steps_of=_steps_of,
-        )
+    return html_page(
+        "conformance.report",
+        "matrix.html",
+        matrix=matrix,
+        profiles=[profile for profile in load_profiles().values() if not profile.is_common],
+        statuses=_statuses(matrix),
+        symbols=SYMBOLS,
+        profile_symbols=PROFILE_SYMBOLS,
+        meaning=MEANING,
+        most_causes=CAUSES_OF_CELL,
+        steps_of=_steps_of,
     )
 
 

@@ -22,9 +22,9 @@ from jinja2 import Environment, StrictUndefined, UndefinedError
 
 from conformance.findings import PREFIX, Finding, RedisReading
 from conformance.gate.records import RunHeader, StepRecord
+from conformance.pages.text import visible
 from conformance.report.causes import Cause
 from conformance.report.steps import step_line, steps_of_client
-from conformance.report.text import visible
 
 REPRODUCTION_PREFIX = "bullmq-repro"
 """Keys of a reproduction begin so: it can be run on a Redis that others use, too."""

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from conformance.pages.text import count, visible
 from conformance.problems import UsageProblem
 from conformance.report.output import write_text
-from conformance.report.text import count, visible
 from conformance.speed.records import GateOutcome, MeasuredRatio, SpeedReport
 
 HEADINGS = ("measure", "client", "oracle", "ratio", "interval", "what")

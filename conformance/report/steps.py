@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from conformance.gate.records import ScenarioRecord, StepRecord
-from conformance.report.text import clip, visible
+from conformance.pages.text import clip, visible
 
 WHO = {"both": "", "client": " (client alone)", "oracle": " (Node alone)", "partner": " (its partner)", "kit": ""}
 ANSWER = 160

@@ -25,9 +25,7 @@ from conformance.gate.profile_status import ProfileStatus
 from conformance.gate.records import Level, ScenarioRecord, Verdict
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.profiles import NO_PROFILES, ProfileTable
-from conformance.report.causes import Cause, fold
-from conformance.report.run_file import Run
-from conformance.report.text import (
+from conformance.pages.text import (
     SplitText,
     clip,
     clip_split,
@@ -36,6 +34,8 @@ from conformance.report.text import (
     split_difference,
     visible,
 )
+from conformance.report.causes import Cause, fold
+from conformance.report.run_file import Run
 
 
 class RequirementRow(Protocol):

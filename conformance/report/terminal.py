@@ -16,6 +16,7 @@ from rich.text import Text
 from conformance.gate.conclusion import ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
 from conformance.gate.records import ScenarioRecord
+from conformance.pages.text import clip, visible
 from conformance.problems import printable
 from conformance.report.bug_report import FOLDER, MOST_REPORTS, file_name
 from conformance.report.causes import Cause
@@ -34,7 +35,6 @@ from conformance.report.summary import (
     scenario_verdict,
     verdict_facts,
 )
-from conformance.report.text import clip, visible
 from conformance.report.verdicts import SYMBOLS
 
 STYLES: dict[ReportedVerdict, str] = {

@@ -14,9 +14,9 @@ from packaging.version import Version
 from rich.console import Console
 from rich.markdown import Markdown
 
+from conformance.pages.text import clip, count, moment, visible
 from conformance.problems import UsageProblem
 from conformance.report.output import write_text
-from conformance.report.text import clip, count, moment, visible
 from conformance.versions.changes import Aspect, Change, ScriptCall, ScriptChange, VersionDiff, by_requirement
 
 ASPECTS: Mapping[Aspect, str] = {

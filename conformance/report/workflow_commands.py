@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from conformance.pages.text import clip, count, visible
 from conformance.problems import printable
 from conformance.report.causes import Cause, CauseVerdict
 from conformance.report.summary import ScenarioSummary, Summary
-from conformance.report.text import clip, count, visible
 
 AnnotationLevel = Literal["error", "warning", "notice"]
 

@@ -30,7 +30,7 @@ NEEDED = (
     "conformance/driver/templates/go/main.go.tmpl",
     "conformance/driver/templates/go/go.mod.tmpl",
     "conformance/report/templates/report.html",
-    "conformance/report/templates/report.css",
+    "conformance/pages/templates/page.css",
     "conformance/report/templates/report.js",
     "conformance/clients/python_official/client.toml",
     "conformance/clients/python_official/driver.py",

@@ -270,15 +270,14 @@ def test_run_is_as_recorded(run: str) -> None:
     assert sample_run_files()[run] == recorded.run_path(run).read_bytes()
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("run", recorded.RUNS)
+@pytest.mark.parametrize(("run", "name"), recorded.REPORTS)
 def test_report_is_as_recorded(run: str, name: str) -> None:
     assert FORMATS[name].render(recorded.summary_of(run)) == recorded.report_path(run, name).read_bytes().decode()
 
 
 def test_everything_recorded_is_of_a_sample() -> None:
     expected = {recorded.run_path(run) for run in recorded.RUNS}
-    expected |= {recorded.report_path(run, name) for run in recorded.RUNS for name in FORMATS}
+    expected |= {recorded.report_path(run, name) for run, name in recorded.REPORTS}
     found = {path for folder in ("runs", "golden") for path in (recorded.HERE / folder).rglob("*") if path.is_file()}
     assert found == expected
 

@@ -18,10 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from conformance.report import json_summary, junit, markup, terminal, workflow_commands
-from conformance.report.run_file import Run
-from conformance.report.summary import Summary, summarise
-from conformance.report.text import (
+from conformance.pages import page
+from conformance.pages.text import (
     SplitText,
     clip,
     clip_split,
@@ -32,6 +30,9 @@ from conformance.report.text import (
     split_difference,
     visible,
 )
+from conformance.report import json_summary, junit, markup, terminal, workflow_commands
+from conformance.report.run_file import Run
+from conformance.report.summary import Summary, summarise
 
 
 def test_what_cannot_be_seen_is_written_out() -> None:
@@ -157,9 +158,8 @@ def test_html_lets_nothing_in(hostile: Summary) -> None:
 
 
 def test_an_unescaped_page_is_noticed(hostile: Summary, monkeypatch: pytest.MonkeyPatch) -> None:
-    escaping = markup.page_environment()
-    careless = escaping.overlay(autoescape=False)
-    monkeypatch.setattr(markup, "page_environment", lambda: careless)
+    careless = page.page_environment("conformance.report").overlay(autoescape=False)
+    monkeypatch.setattr(page, "page_environment", lambda _package: careless)
     found = harm(markup.render_html(hostile))
     assert {"img", "onerror", "script"} <= set(found)
 
