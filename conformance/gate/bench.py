@@ -20,8 +20,8 @@ from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import FrozenClock, ParticipantClock, RunningClock
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
-from conformance.participants.patience import WaitHistory
 from conformance.participants.stand_in import StandIn
+from conformance.participants.wait_limits import WaitHistory
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.servers.opening import RedisInstance, unlink_matching
 
@@ -104,9 +104,9 @@ class Bench:
         clock: ParticipantClock,
         cancellation: Cancellation | None = None,
         *,
-        plays_workers: bool = False,
+        uses_loop_workers: bool = False,
     ) -> Participant:
-        """A client on a prefix, behind the tap of its role. `plays_workers`: loops play its manual workers."""
+        """A client on a prefix, behind the tap of its role. `uses_loop_workers`: loops play its manual workers."""
         made = Participant(
             role,
             self.driver_of(role).living(),
@@ -115,9 +115,9 @@ class Bench:
             names=names,
             clock=clock,
             cancellation=cancellation,
-            stand_in=self._in_place_of(role, plays_workers=plays_workers),
+            stand_in=self._in_place_of(role, uses_loop_workers=uses_loop_workers),
         )
-        made.plays_workers = plays_workers
+        made.uses_loop_workers = uses_loop_workers
         return made
 
     def oracle_in_place_of_client(
@@ -136,10 +136,10 @@ class Bench:
             cancellation=cancellation,
             stand_in=StandIn(self.stand_in.living, address),
         )
-        made.plays_workers = True
+        made.uses_loop_workers = True
         return made
 
-    def plays_workers(self) -> bool:
+    def uses_loop_workers(self) -> bool:
         """Whether loops have to play the manual workers of both sides, because the client has no others."""
         if self.stand_in is None:
             return False
@@ -147,9 +147,9 @@ class Bench:
         can = "managed-worker" in ready.capabilities and "resolve" in ready.ops
         return can and "manual-worker" not in ready.capabilities
 
-    def _in_place_of(self, role: Role, *, plays_workers: bool) -> StandIn | None:
+    def _in_place_of(self, role: Role, *, uses_loop_workers: bool) -> StandIn | None:
         """Who does what this client cannot do. For the second one, only what a loop cannot play is done so."""
-        if self.stand_in is None or (role != "client" and not plays_workers):
+        if self.stand_in is None or (role != "client" and not uses_loop_workers):
             return None
         if role != "client":
             return StandIn(self.oracle.living, self.taps[role].address)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from conformance.driver.messages import Ready
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN
+from conformance.participants.loop_worker import LOOP_OPERATIONS
 from conformance.participants.marks import Scenario
-from conformance.participants.played_worker import PLAYED_BY_LOOPS
-from conformance.participants.stand_in import Deeds
+from conformance.participants.stand_in import PerformedOperations
 
 OperationsOf = Callable[[str], frozenset[str]]
 """The operations that a requirement is about; none if it is about none in particular."""
@@ -17,7 +17,7 @@ OPENING_AND_CLOSING = frozenset({"open", "close", "reset"})
 """A client that did nothing else has shown nothing."""
 
 
-def is_decided(requirement: str, deeds: Deeds, operations_of: OperationsOf) -> bool:
+def is_decided(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
     """Whether the client has shown in the scenario that it keeps to the requirement, if nothing speaks against it.
 
     It has where it did one of the operations that the requirement is about, whoever did the others: the oracle in its
@@ -25,28 +25,28 @@ def is_decided(requirement: str, deeds: Deeds, operations_of: OperationsOf) -> b
     the oracle.
     """
     about = operations_of(requirement)
-    return bool(_own(deeds) & about) if about else _did_something(deeds)
+    return bool(_own(performed) & about) if about else _did_something(performed)
 
 
-def may_speak_against(requirement: str, deeds: Deeds, operations_of: OperationsOf) -> bool:
+def may_speak_against(requirement: str, performed: PerformedOperations, operations_of: OperationsOf) -> bool:
     """Whether a finding about the requirement can be the client's doing: always, where nobody stood in for it."""
-    return not deeds.stand_in or is_decided(requirement, deeds, operations_of)
+    return not performed.stand_in or is_decided(requirement, performed, operations_of)
 
 
-def _own(deeds: Deeds) -> set[str]:
-    return deeds.own - (deeds.stand_in & OPENING_AND_CLOSING)
+def _own(performed: PerformedOperations) -> set[str]:
+    return performed.own - (performed.stand_in & OPENING_AND_CLOSING)
 
 
-def _did_something(deeds: Deeds) -> bool:
+def _did_something(performed: PerformedOperations) -> bool:
     # A reader of events does nothing but open: it has shown something where it was alone in its place.
-    return not deeds.stand_in or bool(_own(deeds) - OPENING_AND_CLOSING)
+    return not performed.stand_in or bool(_own(performed) - OPENING_AND_CLOSING)
 
 
-def why_undecided(deeds: Deeds) -> str:
+def why_undecided(performed: PerformedOperations) -> str:
     """The sentence that is printed with such requirements."""
-    if not deeds.stand_in:
+    if not performed.stand_in:
         return "the client does none of the operations that it is about in this part"
-    done = sorted(deeds.stand_in - OPENING_AND_CLOSING) or sorted(deeds.stand_in)
+    done = sorted(performed.stand_in - OPENING_AND_CLOSING) or sorted(performed.stand_in)
     return f"the oracle did this in the client's place: {', '.join(done)}"
 
 
@@ -70,4 +70,4 @@ def operations_within_reach(ready: Ready) -> frozenset[str]:
     can = frozenset((*ready.ops, EVENTS_READ))  # which objects a driver opens, only trying it shows
     if "managed-worker" not in ready.capabilities:
         return can
-    return can | {WORKER_RUN} | (PLAYED_BY_LOOPS if "resolve" in can else frozenset())
+    return can | {WORKER_RUN} | (LOOP_OPERATIONS if "resolve" in can else frozenset())

@@ -92,7 +92,7 @@ class Judge:
             requirements=self.scenario.requirements,
             ledger=self.ledger,
             operations=load_operations(),
-            declared=declared_by(self.client.driver.ready) | self.client.deeds.own,
+            declared=declared_by(self.client.driver.ready) | self.client.performed.own,
             calls=self.client.transcript.all_calls,
             not_refused=self.client.transcript.not_refused,
         )

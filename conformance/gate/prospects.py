@@ -11,7 +11,7 @@ from conformance.driver.ops import REGISTRY
 from conformance.gate.decided import OPENING_AND_CLOSING
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN, load_operations
-from conformance.participants.played_worker import PLAYED_BY_LOOPS
+from conformance.participants.loop_worker import LOOP_OPERATIONS
 
 MANUAL_WORKER = "manual-worker"
 MANAGED_WORKER = "managed-worker"
@@ -48,9 +48,9 @@ def reach_of(ready: Ready, *, reads_events: bool) -> Reach:
 
 def _can(ops: frozenset[str], capabilities: frozenset[str], *, reads_events: bool) -> frozenset[str]:
     """What the client can be seen to do, its loops included; a worker's operations count with its capability only."""
-    can = ops if MANUAL_WORKER in capabilities else ops - PLAYED_BY_LOOPS
+    can = ops if MANUAL_WORKER in capabilities else ops - LOOP_OPERATIONS
     if MANAGED_WORKER in capabilities:
-        can |= {WORKER_RUN} | (PLAYED_BY_LOOPS if "resolve" in ops else frozenset())
+        can |= {WORKER_RUN} | (LOOP_OPERATIONS if "resolve" in ops else frozenset())
     return can | {EVENTS_READ} if reads_events else can
 
 
@@ -68,8 +68,8 @@ def _steps(ready: Ready, reads_events: bool) -> Iterator[tuple[str, frozenset[st
     missing = set(REGISTRY) - set(ready.ops) - OPENING_AND_CLOSING
     loop = {"resolve"} if "resolve" in missing or MANAGED_WORKER not in ready.capabilities else set()
     if loop:
-        yield f"resolve and the capability {MANAGED_WORKER}", frozenset({"resolve", WORKER_RUN}) | PLAYED_BY_LOOPS
-    manual = PLAYED_BY_LOOPS if MANUAL_WORKER not in ready.capabilities else frozenset()
+        yield f"resolve and the capability {MANAGED_WORKER}", frozenset({"resolve", WORKER_RUN}) | LOOP_OPERATIONS
+    manual = LOOP_OPERATIONS if MANUAL_WORKER not in ready.capabilities else frozenset()
     if manual:
         ops = CAPABILITY_OPS[MANUAL_WORKER]
         yield f"the capability {MANUAL_WORKER} ({', '.join(ops)})", frozenset(ops)

@@ -41,14 +41,14 @@ from conformance.participants.caller import Role
 from conformance.participants.cancellation import Cancellation, Cancelled
 from conformance.participants.clock import RunningClock
 from conformance.participants.expect import Mismatch
+from conformance.participants.key_translation import equally_trimmed, read_named
 from conformance.participants.marks import ASSIGNMENT, Scenario
 from conformance.participants.names import Names
 from conformance.participants.participant import Participant
-from conformance.participants.patience import Patience
-from conformance.participants.renamed_keys import equally_trimmed, read_named
-from conformance.participants.roles import Assignment, cannot_play
+from conformance.participants.roles import Assignment, unsupported_role
 from conformance.participants.stand_in import StandInBroken
 from conformance.participants.tap import TapMissing
+from conformance.participants.wait_limits import WaitLimits
 from conformance.protocol.versions import is_supported
 
 SETTLE_MS = 10_000
@@ -153,7 +153,7 @@ class _Trial:
         self.result = TrialResult()
         self.participants: list[Participant] = []
         self.cancellation = Cancellation()
-        self.patience = Patience(bench.waits, scenario.name, sides=scenario.style == "differential")
+        self.wait_limits = WaitLimits(bench.waits, scenario.name, sides=scenario.style == "differential")
         self.cut_short = False
         """Whether the client went on without telling, where the scenario could not, or broke in the middle."""
         self.stopped_alike = False
@@ -208,7 +208,7 @@ class _Trial:
         self._play(on_oracle, on_client)
         self._settle(failed=on_client.failure is not None)
         failure = on_oracle.failure
-        if oracle.played and failure is not None and not isinstance(failure, Cancelled):
+        if oracle.used_loop_workers and failure is not None and not isinstance(failure, Cancelled):
             self._cannot_be_played(failure)
             return
         if failure is not None and self._any_version and shows_change(failure):
@@ -277,7 +277,7 @@ class _Trial:
         self._play(None, both)
         failure = both.failure
         self._settle(failed=failure is not None)
-        if client.played and failure is not None and (control := self._failure_of_control()):
+        if client.used_loop_workers and failure is not None and (control := self._failure_of_control()):
             self._cannot_be_played(control)
             return
         if isinstance(failure, DriverBroken) and self.bench.driver_of(other.role).is_dead():
@@ -303,7 +303,7 @@ class _Trial:
         names, cancellation = Names(self.bench.prefix()), Cancellation()
         clock = self.bench.clock(frozen=False, cancellation=cancellation)
         client = self.bench.oracle_in_place_of_client(names, clock, cancellation)
-        partner = self.bench.participant("oracle", names, clock, cancellation, plays_workers=True)
+        partner = self.bench.participant("oracle", names, clock, cancellation, uses_loop_workers=True)
         side = Side(lambda: self._steps(self._roles(client, partner)), lambda: client.transcript.step)
         play(None, side, self.limit, cancel=cancellation.cancel, kill=self._kill)
         self.bench.heal()
@@ -347,9 +347,9 @@ class _Trial:
         client, partner = self.bench.client.handshake(), self.bench.driver_of(self.bench.second).handshake()
         if client.fixed_prefix and partner.fixed_prefix and client.fixed_prefix != partner.fixed_prefix:
             return f"they cannot share a queue: {client.fixed_prefix!r} and {partner.fixed_prefix!r} are their prefixes"
-        return cannot_play(assignment.client, {*client.ops, *client.capabilities}, "the client") or cannot_play(
-            assignment.partner, {*partner.ops, *partner.capabilities}, "its partner"
-        )
+        return unsupported_role(
+            assignment.client, {*client.ops, *client.capabilities}, "the client"
+        ) or unsupported_role(assignment.partner, {*partner.ops, *partner.capabilities}, "its partner")
 
     # Both.
 
@@ -359,9 +359,9 @@ class _Trial:
             names,
             self.bench.clock(frozen=frozen, cancellation=self.cancellation),
             self.cancellation,
-            plays_workers=self.bench.plays_workers(),
+            uses_loop_workers=self.bench.uses_loop_workers(),
         )
-        participant.patience = self.patience
+        participant.wait_limits = self.wait_limits
         self.participants.append(participant)
         return participant
 
@@ -386,19 +386,19 @@ class _Trial:
 
     def _leave_out_undecided(self) -> None:
         """What somebody else did speaks neither for nor against the client."""
-        [deeds] = [participant.deeds for participant in self.participants if participant.role == "client"]
+        [performed] = [participant.performed for participant in self.participants if participant.role == "client"]
         about = load_operations().about
-        decided = partial(is_decided, deeds=deeds, operations_of=about)
-        counts = partial(may_speak_against, deeds=deeds, operations_of=about)
+        decided = partial(is_decided, performed=performed, operations_of=about)
+        counts = partial(may_speak_against, performed=performed, operations_of=about)
         left_out = [finding for finding in self.result.findings if not counts(finding.requirement)]
         self.result.findings = [finding for finding in self.result.findings if counts(finding.requirement)]
-        self.result.log += [f"left out, {why_undecided(deeds)}: {finding.message}" for finding in left_out]
+        self.result.log += [f"left out, {why_undecided(performed)}: {finding.message}" for finding in left_out]
         # What the client would have done behind an abort is not known: such a row is unchecked.
         shown = decided if self.result.reached_end else counts
         failing = {finding.requirement for finding in self.result.findings}
         self.result.undecided = frozenset(row for row in self.scenario.requirements if not shown(row)) - failing
         if self.result.undecided == {*self.scenario.requirements}:
-            self.result.unsupported = self.result.unsupported or why_undecided(deeds)
+            self.result.unsupported = self.result.unsupported or why_undecided(performed)
 
     def _snapshots(self, participant: Participant) -> tuple[Snapshot, Snapshot]:
         """What Redis holds, as it is there, and in the scenario's names."""

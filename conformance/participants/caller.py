@@ -26,17 +26,23 @@ from conformance.driver.ops.queue import Obliterate, TrimEvents
 from conformance.environment.drivers import TapPoint
 from conformance.ledger.operations import EVENTS_READ, WORKER_RUN
 from conformance.observe.tap.recording import CommandRecord
+from conformance.participants.call_translation import (
+    adding,
+    answer_to_scenario,
+    call_to_client,
+    event_to_scenario,
+    learn,
+)
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.clock import ParticipantClock
+from conformance.participants.missing_answers import added_in_redis, answer_from_redis
 from conformance.participants.names import Names
-from conformance.participants.patience import Patience, Wait
 from conformance.participants.pending import Pending
 from conformance.participants.redis_view import RedisView
-from conformance.participants.renamed_calls import adding, answer_to_scenario, call_to_client, event_to_scenario, learn
-from conformance.participants.stand_in import OPEN_WITHIN_MS, Deeds, StandIn, handles_named_in
+from conformance.participants.stand_in import OPEN_WITHIN_MS, PerformedOperations, StandIn, handles_named_in
 from conformance.participants.tokens import TokenNames
 from conformance.participants.transcript import PerformedBy, RecordedCall, Transcript
-from conformance.participants.unanswered import added_in_redis, answer_from_redis
+from conformance.participants.wait_limits import Wait, WaitLimits
 from conformance.protocol.keys import ID_COUNTER, META
 
 Answer = TypeVar("Answer")
@@ -75,8 +81,8 @@ class Caller:
         """Ends the scenario from outside."""
         self.stand_in = stand_in
         """The oracle that does what the driver cannot do; None for the oracle itself."""
-        self.deeds = Deeds()
-        self.patience = Patience()
+        self.performed = PerformedOperations()
+        self.wait_limits = WaitLimits()
         """Decides the length of waits from earlier waits."""
         self.transcript = Transcript()
         self.unanswered: set[str] = set()
@@ -87,7 +93,7 @@ class Caller:
         """Handles of its workers, in the order of opening."""
         self.managed = False
         """Whether a worker's own loop ran: then the order of wake-ups depends on the machine."""
-        self.played = False
+        self.used_loop_workers = False
         """Whether such loops emulated a manual worker."""
         self.tokens = TokenNames()
         self._redis = redis
@@ -99,14 +105,14 @@ class Caller:
 
     def share(self, other: Caller) -> None:
         """Use the driver together with another caller: handle names stay unique, and their calls have one order."""
-        self.transcript, self.deeds, self.tokens = other.transcript, other.deeds, other.tokens
-        self._handles, self.patience = other._handles, other.patience
+        self.transcript, self.performed, self.tokens = other.transcript, other.performed, other.tokens
+        self._handles, self.wait_limits = other._handles, other.wait_limits
 
     def waiting(self, sentence: str, within_ms: int) -> AbstractContextManager[Wait]:
         """A wait for the condition that the sentence states."""
         self.transcript.step = f"waiting until {sentence}"
         # A partner is not under test: its waits are not cut short, as the oracle's are not.
-        return self.patience.wait("client" if self.role == "client" else "oracle", sentence, within_ms)
+        return self.wait_limits.wait("client" if self.role == "client" else "oracle", sentence, within_ms)
 
     @property
     def prefix(self) -> str:
@@ -185,7 +191,7 @@ class Caller:
             self._own.discard(handle)
             raise
         if activity := background_activity(op):
-            (self.deeds.own if self._is_own(handle) else self.deeds.stand_in).add(activity)
+            (self.performed.own if self._is_own(handle) else self.performed.stand_in).add(activity)
         return handle
 
     def register(self, role: lifecycle.Role, queue: str, *, processor: str | None = None, **settings: Any) -> str:
@@ -223,17 +229,17 @@ class Caller:
         try:
             answer, unanswered = self._answer_of_client(op, queue, handle, deadline_ms)
         except OperationFailed as failure:
-            self.deeds.own.add(name)
+            self.performed.own.add(name)
             self.transcript.record(_failed(name, args, handle or "", failure))
             raise
         except DriverBroken as broken:
-            self.deeds.own.add(name)
+            self.performed.own.add(name)
             # A call that hangs also ends the calls that are under way next to it; only the hanging one is blamed.
             if not isinstance(broken, DriverHung) or broken.op == name:
                 call = RecordedCall(name, "driver-broken", None, args, handle or "", str(broken))
                 self.transcript.record_breakage(call, started_s)
             raise
-        self.deeds.own.add(name)
+        self.performed.own.add(name)
         # The number of entries that Redis trims depends on their bytes, and these depend on the ids in them.
         by_bytes = isinstance(op, TrimEvents) and self.names.ids(queue).differ
         value = None if unanswered else msgspec.to_builtins(answer)
@@ -257,7 +263,7 @@ class Caller:
     def _by_stand_in(self, op: Op[Answer], handle: str, deadline_ms: int) -> Answer:
         name, args, now_ms = type(op).op, msgspec.to_builtins(op), self.clock.call_ms()
         assert self.stand_in is not None
-        self.deeds.stand_in.add(name)
+        self.performed.stand_in.add(name)
         queue = self._queue_of(handle)
         try:
             for other in (handle, *handles_named_in(op)):

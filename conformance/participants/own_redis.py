@@ -133,7 +133,7 @@ def _moved(client: Participant, place: PrivateServer, connection: Any) -> Partic
     )
     moved.share(client)
     moved.transcript.disturbed = True
-    moved.plays_workers = client.plays_workers
+    moved.uses_loop_workers = client.uses_loop_workers
     return moved
 
 

@@ -12,9 +12,9 @@ from conformance.driver.errors import OperationFailed
 from conformance.participants.caller import Caller
 from conformance.participants.expect import Mismatch, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
+from conformance.participants.loop_worker import LoopWorker
 from conformance.participants.names import Names
 from conformance.participants.pending import Pending
-from conformance.participants.played_worker import PlayedWorker
 from conformance.participants.tap import ParticipantTap, TapMissing
 
 Value = TypeVar("Value")
@@ -28,7 +28,7 @@ LOOKS_OF_WAIT = 20
 class Participant(Caller):
     """What scenarios talk to: opens queues, workers, event readers and flows of one client on one prefix."""
 
-    plays_workers = False
+    uses_loop_workers = False
     """Whether loops play the manual workers: on both sides, where the client under test has no others."""
 
     def queue(self, name: str = "q", **options: Any) -> QueueHandle:
@@ -40,8 +40,8 @@ class Participant(Caller):
 
         Raises OperationUnsupported where the driver does not declare this style of worker, and nobody stands in.
         """
-        if processor == "manual" and self.plays_workers:
-            return PlayedWorker(self, queue, **options)
+        if processor == "manual" and self.uses_loop_workers:
+            return LoopWorker(self, queue, **options)
         handle = WorkerHandle(self, queue, self.open("worker", queue, processor=processor, **options))
         self.workers.append(handle.handle)
         return handle
@@ -67,7 +67,7 @@ class Participant(Caller):
         """
         if self._point.tap is None:
             raise TapMissing(self._point.reason)
-        return ParticipantTap(self._point.tap, self._pending, self.cancellation, self.deeds, self.transcript)
+        return ParticipantTap(self._point.tap, self._pending, self.cancellation, self.performed, self.transcript)
 
     def meanwhile(self, work: Callable[[], Value]) -> Pending[Value]:
         """Begin something that takes its time, such as a call that a tap holds, and go on."""

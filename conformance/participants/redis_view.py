@@ -12,8 +12,8 @@ from typing import Any
 
 from conformance.driver.errors import OperationUnsupported
 from conformance.participants.expect import Mismatch
+from conformance.participants.key_translation import key_to_client, rest_to_scenario, value_to_scenario
 from conformance.participants.names import Names
-from conformance.participants.renamed_keys import key_to_client, rest_to_scenario, value_to_scenario
 from conformance.participants.tokens import TokenNames
 from conformance.protocol.keys import DEDUPLICATION, ID_COUNTER, PRIORITY_COUNTER, REPEAT, glob_escaped
 from conformance.protocol.states import LIST_CONTAINERS, ZSET_CONTAINERS

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
-MOST_PLAYED_OUT = 5
+MOST_ROLES_IN_FULL = 5
 """Roles of which every assignment is played; of more, every two roles meet in every way."""
 
 
@@ -26,7 +26,7 @@ class HandoverRole:
     does: str
     needs: tuple[str, ...] = ()
 
-    def is_open_to(self, declared: Collection[str]) -> bool:
+    def is_supported_by(self, declared: Collection[str]) -> bool:
         """Whether a client with these operations and capabilities can play it."""
         return not self.needs or any(name in declared for name in self.needs)
 
@@ -78,7 +78,7 @@ def assignments(roles: Sequence[str]) -> tuple[Assignment, ...]:
     core = tuple(roles[::2]), tuple(roles[1::2])
     every = [chosen for chosen in product((True, False), repeat=len(roles)) if len({*chosen}) > 1]
     shares = [tuple(role for role, own in zip(roles, chosen, strict=True) if own) for chosen in every]
-    if len(roles) > MOST_PLAYED_OUT:
+    if len(roles) > MOST_ROLES_IN_FULL:
         shares = list(_pairwise(roles, shares, begun_with=core))
     others = [share for share in shares if share not in core]
     return tuple(
@@ -106,9 +106,9 @@ def _meetings(roles: Sequence[str], share: tuple[str, ...]) -> set[tuple[str, bo
     return {(one, one in share, other, other in share) for one, other in combinations(roles, 2)}
 
 
-def cannot_play(roles: Sequence[str], declared: Collection[str], who: str) -> str:
+def unsupported_role(roles: Sequence[str], declared: Collection[str], who: str) -> str:
     """The first of these roles that a client (`who`) declares nothing for, as a sentence; empty if it can play all."""
-    closed = [ROLES[name] for name in roles if not ROLES[name].is_open_to(declared)]
+    closed = [ROLES[name] for name in roles if not ROLES[name].is_supported_by(declared)]
     return f"{who} cannot play the {closed[0].name}: it declares no {' or '.join(closed[0].needs)}" if closed else ""
 
 

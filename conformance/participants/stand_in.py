@@ -20,7 +20,7 @@ OPEN_WITHIN_MS = 15_000
 
 
 @dataclass(frozen=True)
-class Deeds:
+class PerformedOperations:
     """Names of the operations that were done in a scenario: by the client itself, and by the oracle in its place."""
 
     own: set[str] = field(default_factory=set)

@@ -30,7 +30,7 @@ from conformance.observe.tap.tap import ConnectionView, Tap
 from conformance.participants.cancellation import Cancellation
 from conformance.participants.expect import Mismatch
 from conformance.participants.pending import Pending
-from conformance.participants.stand_in import Deeds
+from conformance.participants.stand_in import PerformedOperations
 from conformance.participants.transcript import Transcript
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
 
@@ -99,13 +99,13 @@ class ParticipantTap:
         tap: Tap,
         pending: Sequence[Pending[Any]],
         cancellation: Cancellation,
-        deeds: Deeds,
+        performed: PerformedOperations,
         transcript: Transcript,
     ) -> None:
         self._tap = tap
         self._pending = pending
         self._cancellation = cancellation
-        self._deeds = deeds
+        self._performed = performed
         self._transcript = transcript
 
     # At a command.
@@ -216,7 +216,7 @@ class ParticipantTap:
             if pending.was_replaced:
                 raise _done_by_the_oracle()
         # Without a call under way, what has not come would be the worker's doing.
-        if WORKER_RUN in self._deeds.stand_in and all(pending.done for pending in self._pending):
+        if WORKER_RUN in self._performed.stand_in and all(pending.done for pending in self._pending):
             raise _done_by_the_oracle()
 
     def _note(self, what: str) -> None:

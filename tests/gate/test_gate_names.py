@@ -13,9 +13,9 @@ from conformance.environment.clients import Launch
 from conformance.gate.bench import Bench
 from conformance.participants.job_ids import JobIds
 from conformance.participants.marks import Scenario
+from conformance.participants.missing_answers import MissingValue
 from conformance.participants.names import Names
 from conformance.participants.roles import Assignment, assignments
-from conformance.participants.unanswered import Unsaid
 from conformance.servers import RedisInstance
 
 from .limited_in_process import LimitedDriver
@@ -245,8 +245,8 @@ def test_data_may_be_nested_deeper_than_calls(opening: str, closing: str) -> Non
 
 
 def test_nobody_may_look_at_what_was_not_said() -> None:
-    unsaid = Unsaid("job.log")
+    missing = MissingValue("job.log")
     for look in (bool, int, str, len, list, lambda value: value == 1, lambda value: value > 1, lambda value: value.id):
         with pytest.raises(OperationUnanswered):
-            look(unsaid)
+            look(missing)
     assert issubclass(OperationUnanswered, OperationUnsupported)

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from conformance.participants.expect import Mismatch
-from conformance.participants.patience import LEAST_MS, Patience, Waiter, WaitHistory
+from conformance.participants.wait_limits import LEAST_MS, Waiter, WaitHistory, WaitLimits
 
 SENTENCE = "the worker hands a job over"
 WITHIN_MS = 15_000
@@ -28,14 +28,14 @@ class Scenes:
     def __init__(self) -> None:
         self.history, self.clock = WaitHistory(), Clock()
 
-    def patience(self, scenario: str = "one", *, sides: bool = True) -> Patience:
-        return Patience(self.history, scenario, sides=sides, now=self.clock)
+    def patience(self, scenario: str = "one", *, sides: bool = True) -> WaitLimits:
+        return WaitLimits(self.history, scenario, sides=sides, now=self.clock)
 
-    def holds(self, patience: Patience, who: Waiter, after_ms: float, sentence: str = SENTENCE) -> None:
+    def holds(self, patience: WaitLimits, who: Waiter, after_ms: float, sentence: str = SENTENCE) -> None:
         with patience.wait(who, sentence, WITHIN_MS):
             self.clock.now += after_ms / 1000
 
-    def runs_out(self, patience: Patience, sentence: str = SENTENCE) -> float:
+    def runs_out(self, patience: WaitLimits, sentence: str = SENTENCE) -> float:
         """How long the client waits, in ms; it looks every 100 ms, and what it is late by is not counted."""
         started = self.clock.now
         with contextlib.suppress(Mismatch), patience.wait("client", sentence, WITHIN_MS) as wait:

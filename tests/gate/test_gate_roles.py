@@ -6,7 +6,7 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from conformance.participants.roles import ROLES, Assignment, assignments, cannot_play
+from conformance.participants.roles import ROLES, Assignment, assignments, unsupported_role
 
 NAMES = tuple(ROLES)
 
@@ -52,7 +52,7 @@ def test_an_assignment_is_read_by_people() -> None:
 
 
 def test_a_role_takes_one_of_its_operations() -> None:
-    assert not cannot_play(("adder", "worker"), {"flow.add", "manual-worker"}, "the client")
-    assert not cannot_play(("listener",), (), "the client")
-    said = cannot_play(("adder", "pauser"), {"queue.add"}, "the client")
+    assert not unsupported_role(("adder", "worker"), {"flow.add", "manual-worker"}, "the client")
+    assert not unsupported_role(("listener",), (), "the client")
+    said = unsupported_role(("adder", "pauser"), {"queue.add"}, "the client")
     assert said == "the client cannot play the pauser: it declares no queue.pause"

@@ -19,7 +19,7 @@ from conformance.participants.expect import equal
 from conformance.participants.marks import ASSIGNMENT, Scenario, handover, scenario
 from conformance.participants.participant import Participant
 from conformance.participants.roles import Assignment
-from conformance.participants.stand_in import Deeds
+from conformance.participants.stand_in import PerformedOperations
 from conformance.servers import RedisInstance
 
 from .limited_in_process import LimitedDriver
@@ -191,7 +191,7 @@ def test_a_client_with_everything_is_not_replaced(limited: LimitedBench) -> None
     assert said(evidence) == ([], "", frozenset())
     assert bench.stand_in is not None
     assert bench.stand_in.connection is None
-    assert not bench.plays_workers()
+    assert not bench.uses_loop_workers()
 
 
 def test_a_command_of_the_oracles_worker_is_not_waited_for(limited: LimitedBench) -> None:
@@ -283,13 +283,15 @@ def test_what_redis_does_not_tell_is_unsupported_at_once(limited: LimitedBench) 
 def test_a_row_is_decided_by_what_the_client_did_itself(
     own: set[str], stand_in: set[str], about: set[str], decided: bool
 ) -> None:
-    assert is_decided("a.row", Deeds(own, stand_in), lambda _row: frozenset(about)) is decided
+    assert is_decided("a.row", PerformedOperations(own, stand_in), lambda _row: frozenset(about)) is decided
 
 
 def test_a_finding_counts_where_nobody_stood_in() -> None:
-    assert may_speak_against("a.row", Deeds({"queue.add"}, set()), lambda _row: frozenset({"queue.pause"}))
+    assert may_speak_against(
+        "a.row", PerformedOperations({"queue.add"}, set()), lambda _row: frozenset({"queue.pause"})
+    )
     assert not may_speak_against(
-        "a.row", Deeds({"queue.add"}, {"queue.pause"}), lambda _row: frozenset({"queue.pause"})
+        "a.row", PerformedOperations({"queue.add"}, {"queue.pause"}), lambda _row: frozenset({"queue.pause"})
     )
 
 

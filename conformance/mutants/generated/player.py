@@ -21,7 +21,7 @@ from conformance.gate.trial import run_trial
 from conformance.gate.verdicts import requirement_verdicts, unblamed
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.matrix import ScenarioCase
-from conformance.participants.patience import WaitHistory
+from conformance.participants.wait_limits import WaitHistory
 from conformance.servers import open_server
 
 LIMIT_S, SLOW_LIMIT_S = 30.0, 90.0

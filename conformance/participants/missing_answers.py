@@ -1,4 +1,4 @@
-"""What a client leaves unsaid: a call that is done, and no word of what came of it.
+"""What a client leaves missing: a call that is done, and no word of what came of it.
 
 What the scenario needs to go on is taken from Redis; what only the client could have said is a value that nobody may
 look at. A scenario that looks is about this very answer, and unsupported for such a client.
@@ -19,7 +19,7 @@ from conformance.participants.redis_view import RedisView
 Answer = TypeVar("Answer")
 
 
-class Unsaid:
+class MissingValue:
     """A value that the client has not told. Whoever looks at it raises OperationUnanswered."""
 
     def __init__(self, op: str) -> None:
@@ -51,9 +51,9 @@ def added_in_redis(op: Op[Answer], redis: RedisView, ids: JobIds) -> Answer | No
 
 
 def answer_from_redis(op: Op[Answer], redis: RedisView) -> Answer:
-    """What Redis can tell of an operation without answer, in the scenario's names, and `Unsaid` for the rest."""
+    """What Redis can tell of an operation without answer, in the scenario's names, and `MissingValue` for the rest."""
     wanted, name = type(op).answer, type(op).op
-    answer: Any = wanted(**{field.name: Unsaid(name) for field in msgspec.structs.fields(wanted)})
+    answer: Any = wanted(**{field.name: MissingValue(name) for field in msgspec.structs.fields(wanted)})
     if isinstance(op, worker.GetNextJob | worker.MoveToCompleted | worker.MoveToFailed):
         answer = MaybeJob(job=_held_job(redis, op.token, name))
     return answer  # type: ignore[no-any-return]
@@ -93,5 +93,5 @@ def _held_job(redis: RedisView, token: str, op: str) -> JobView | None:
     held = next((job for job in redis.elements("active") if redis.string(f"{job}:lock") == token), None)
     if held is None:
         return None
-    unsaid = {field.name: Unsaid(op) for field in msgspec.structs.fields(JobView)}
-    return JobView(**{**unsaid, "id": held})  # type: ignore[arg-type]  # nobody may look at the others
+    missing = {field.name: MissingValue(op) for field in msgspec.structs.fields(JobView)}
+    return JobView(**{**missing, "id": held})  # type: ignore[arg-type]  # nobody may look at the others

@@ -82,7 +82,7 @@ class Wait:
         return Mismatch(what, expected=f"within {self.within_ms} ms", actual=f"{seen}{less}")
 
 
-class Patience:
+class WaitLimits:
     """The waits of one scenario, of all its participants.
 
     `sides`: whether oracle and client go through the same steps, so that each wait of the one has its twin.

@@ -29,7 +29,7 @@ from conformance.participants.transcript import RecordedCall
 
 Answer = TypeVar("Answer")
 
-PLAYED_BY_LOOPS = frozenset(
+LOOP_OPERATIONS = frozenset(
     played.op
     for played in (
         worker.GetNextJob,
@@ -61,7 +61,7 @@ UNKNOWN_OPERATION = "conformance.are-you-there"
 
 
 @dataclass
-class PlayedLoop:
+class JobLoop:
     """A managed worker with at most one job in hand. `name`: what the scenario calls its token."""
 
     handle: str
@@ -70,15 +70,15 @@ class PlayedLoop:
     token: str = ""
 
 
-class PlayedWorker(WorkerHandle):
+class LoopWorker(WorkerHandle):
     """What scenarios know as a manual worker."""
 
     def __init__(self, caller: Caller, queue_name: str, **options: Any) -> None:
         super().__init__(caller, queue_name, caller.register("worker", queue_name, processor="manual", **options))
         self._options = {**options, **STEP_BY_STEP}
-        self._loops: list[PlayedLoop] = []
+        self._loops: list[JobLoop] = []
         self._deciding = threading.Lock()
-        caller.played = True
+        caller.used_loop_workers = True
 
     def call(self, op: Op[Answer], *, deadline_ms: int = 8000) -> Answer:
         """Play the operation if a loop can be brought to do it, else have it done under the loop's real token."""
@@ -96,7 +96,7 @@ class PlayedWorker(WorkerHandle):
         """Play it; the transcript shows one operation, however many calls it took."""
         name = type(op).op
         self.caller.cancellation.check()
-        self.caller.deeds.own.add(name)
+        self.caller.performed.own.add(name)
         try:
             with self.caller.transcript.unrecorded():
                 answer = play()
@@ -111,9 +111,9 @@ class PlayedWorker(WorkerHandle):
     def _claim(self, name: str) -> JobView | None:
         claim = ClaimWatch(self.caller, self.redis)
         handle = self.caller.open("worker", self.queue_name, processor="ask", **self._options)
-        return self._taken(PlayedLoop(handle, name), claim)
+        return self._taken(JobLoop(handle, name), claim)
 
-    def _taken(self, loop: PlayedLoop, claim: ClaimWatch) -> JobView | None:
+    def _taken(self, loop: JobLoop, claim: ClaimWatch) -> JobView | None:
         """The job that the loop hands over; without one it is closed, so that it takes none that comes later."""
         event = self._handed_over(loop, claim)
         if event is None:
@@ -125,7 +125,7 @@ class PlayedWorker(WorkerHandle):
             self._loops.append(loop)
         return event.job
 
-    def _handed_over(self, loop: PlayedLoop, claim: ClaimWatch) -> JobEvent | None:
+    def _handed_over(self, loop: JobLoop, claim: ClaimWatch) -> JobEvent | None:
         deadline = time.monotonic() + HAND_OVER_MS / 1000
         while time.monotonic() < deadline:
             self.caller.cancellation.check()
@@ -157,7 +157,7 @@ class PlayedWorker(WorkerHandle):
                 return worker.Resolve(job=op.job, outcome="waiting-children")
         return None
 
-    def _end(self, op: Op[Any], loop: PlayedLoop, ending: worker.Resolve) -> Any:
+    def _end(self, op: Op[Any], loop: JobLoop, ending: worker.Resolve) -> Any:
         """Let the processor end, and with it the job. Raises OperationFailed where Redis has refused that."""
         with self._deciding:
             self._loops.remove(loop)
@@ -165,7 +165,7 @@ class PlayedWorker(WorkerHandle):
         if getattr(op, "fetch_next", False):
             self.caller.call(ending, handle=loop.handle)
             self._wait_for_end_of(loop)
-            following = self._taken(PlayedLoop(loop.handle, loop.name), claim)
+            following = self._taken(JobLoop(loop.handle, loop.name), claim)
         else:
             self._end_with(loop, ending)
         self._check_moved(type(op).op, loop)
@@ -173,7 +173,7 @@ class PlayedWorker(WorkerHandle):
             return Flag(value=True)
         return MaybeJob(job=following) if type(op).answer is MaybeJob else Nothing()
 
-    def _end_with(self, loop: PlayedLoop, ending: worker.Resolve) -> None:
+    def _end_with(self, loop: JobLoop, ending: worker.Resolve) -> None:
         """End the job and the loop with it. A worker that closes finishes what it has, and fetches no more."""
         closing = Pending(
             lambda: self._unheard(lifecycle.Close(), loop.handle), self.caller.transcript, self.caller.cancellation
@@ -187,12 +187,12 @@ class PlayedWorker(WorkerHandle):
         with self.caller.transcript.unrecorded():
             self.caller.call(op, handle=handle, deadline_ms=HAND_OVER_MS)
 
-    def _wait_for_end_of(self, loop: PlayedLoop) -> None:
+    def _wait_for_end_of(self, loop: JobLoop) -> None:
         deadline = time.monotonic() + HAND_OVER_MS / 1000
         while loop.job in self.redis.elements("active") and time.monotonic() < deadline:
             self.caller.cancellation.sleep(LOOK_EVERY_MS / 1000)
 
-    def _check_moved(self, op: str, loop: PlayedLoop) -> None:
+    def _check_moved(self, op: str, loop: JobLoop) -> None:
         """A loop reports a refusal to nobody: what Redis has against it is read there."""
         if loop.job not in self.redis.elements("active"):
             return
@@ -214,7 +214,7 @@ class PlayedWorker(WorkerHandle):
 
     # Tokens.
 
-    def _loop_of(self, op: Op[Any]) -> PlayedLoop | None:
+    def _loop_of(self, op: Op[Any]) -> JobLoop | None:
         """The loop that has the operation's job in hand, if it is the one that the token names."""
         wanted = (getattr(op, "job", None), getattr(op, "token", None))
         return next((loop for loop in self._loops if (loop.job, loop.name) == wanted), None)
