@@ -9,7 +9,7 @@ import time
 import pytest
 
 from chaos.conftest import complaint
-from chaos.faults.base import all_faults, chosen_faults
+from chaos.faults.base import FAULTS, select_faults
 from chaos.images.build import NODE_WORKER, PYTHON_WORKER
 from chaos.options import ChaosOptions
 from chaos.results import ResultRow, result_row
@@ -19,7 +19,7 @@ from conformance.environment.prepare import Environment, EnvironmentOptions, pre
 from conformance.problems import EnvironmentProblem
 from conformance.servers.setting import DEFAULT_IMAGE
 
-FAULTS = [name for name, fault in all_faults().items() if not fault.only_containers]
+PROCESS_FAULTS = [name for name, fault in FAULTS.items() if not fault.only_containers]
 SEED = 1
 PAUSE_MS = 20
 """Between two calls of the producer: some 40 jobs in a second are enough, and leave the cores to the others."""
@@ -48,10 +48,10 @@ def survived(options: ChaosOptions, environment: Environment) -> ResultRow:
     return result
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", PROCESS_FAULTS)
 def test_every_invariant_holds(client: str, name: str, environment: Environment) -> None:
     """Each fault, in the topology that is its home."""
-    fault = all_faults()[name]
+    fault = FAULTS[name]
     options = ChaosOptions(
         client=environment.launch(client),
         faults=[fault],
@@ -73,7 +73,7 @@ def test_a_soak_by_a_random_nemesis(client: str, environment: Environment) -> No
     """`bullmq-conformance chaos --together --duration 30m` is the same for longer; memory is watched."""
     options = ChaosOptions(
         client=environment.launch(client),
-        faults=chosen_faults(SOAK),
+        faults=select_faults(SOAK),
         together=True,
         duration_ms=30_000,
         seed=3,
@@ -91,7 +91,7 @@ def test_two_clients_share_the_queues(first: str, second: str, environment: Envi
         partner = environment.launch(second)
     except EnvironmentProblem as problem:
         pytest.skip(str(problem))
-    client, fault = environment.launch(first), all_faults()["worker.kill"]
+    client, fault = environment.launch(first), FAULTS["worker.kill"]
     survived(ChaosOptions(client=client, partner=partner, faults=[fault], seed=4), environment)
 
 
@@ -101,7 +101,7 @@ def test_redis_in_containers(client: str, name: str) -> None:
     """Every invariant holds there as well."""
     redis = f"container:{os.environ.get(IMAGE_VARIABLE, DEFAULT_IMAGE)}"
     with prepare(EnvironmentOptions(redis=redis), redis="program") as environment:
-        launch, fault = environment.launch(client), all_faults()[name]
+        launch, fault = environment.launch(client), FAULTS[name]
         survived(ChaosOptions(client=launch, faults=[fault], redis=redis, seed=1, rounds=1), environment)
 
 
@@ -111,7 +111,7 @@ def test_workers_in_containers(client: str, environment: Environment) -> None:
     image = WORKER_IMAGES[client]
     if not has_image(image):
         pytest.skip(f"there is no image {image}: python -m chaos.images.build (docs/how-to/chaos.md, Images)")
-    launch, faults = environment.launch(client), [all_faults()[name] for name in WORKER_FAULTS]
+    launch, faults = environment.launch(client), [FAULTS[name] for name in WORKER_FAULTS]
     survived(ChaosOptions(client=launch, faults=faults, together=True, seed=1, rounds=1, image=image), environment)
 
 

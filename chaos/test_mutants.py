@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from chaos.crash_points import CrashBench, CrashPoint, crash
-from chaos.faults.base import all_faults
-from chaos.mutants.catalogue import ChaosMutant, all_mutants
+from chaos.faults.base import FAULTS
+from chaos.mutants.catalogue import CHAOS_MUTANTS, ChaosMutant
 from chaos.options import ALONE_MS, ChaosOptions
 from chaos.runner import run_chaos
 from conformance.checkers.histories.base import CheckResult
@@ -28,7 +28,7 @@ def judgements_of(mutant: ChaosMutant, environment: Environment, seed: int) -> S
         with CrashBench(mutant.launch, environment) as bench:
             return crash(bench, mutant.under).judgements
     drain_s = LONG_DRAIN_S if mutant.kills in OF_A_QUEUE_AT_REST else DRAIN_S
-    faults = [replace(all_faults()[mutant.under], drain_s=drain_s)] if mutant.under else []
+    faults = [replace(FAULTS[mutant.under], drain_s=drain_s)] if mutant.under else []
     options = ChaosOptions(
         client=mutant.launch,
         faults=faults,
@@ -39,10 +39,10 @@ def judgements_of(mutant: ChaosMutant, environment: Environment, seed: int) -> S
     return run_chaos(options, environment).judgements
 
 
-@pytest.mark.parametrize("name", all_mutants())
+@pytest.mark.parametrize("name", CHAOS_MUTANTS)
 def test_the_right_invariant_is_named(name: str, environment: Environment) -> None:
     """Not just any. Some defects show only in a race, which another seed may win: a busy machine shifts everything."""
-    mutant = all_mutants()[name]
+    mutant = CHAOS_MUTANTS[name]
     found: list[str] = []
     for seed in SEEDS:
         failed = {
@@ -56,5 +56,5 @@ def test_the_right_invariant_is_named(name: str, environment: Environment) -> No
 
 def test_there_are_enough_of_them() -> None:
     """And most invariants have one."""
-    assert len(all_mutants()) >= 12
-    assert len({mutant.kills for mutant in all_mutants().values()}) >= 12
+    assert len(CHAOS_MUTANTS) >= 12
+    assert len({mutant.kills for mutant in CHAOS_MUTANTS.values()}) >= 12

@@ -14,7 +14,7 @@ from conformance.gate.selection import all_scenarios
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import load_operations
 from conformance.ledger.profiles import load_profiles
-from conformance.mutants.registry import all_mutants
+from conformance.mutants.registry import MUTANTS
 from conformance.problems import Problem
 from conformance.proofs.proof import all_proofs
 from website.api_page import api_page
@@ -49,7 +49,7 @@ def known_sources() -> RequirementSources:
         profiles=load_profiles(),
         operations=load_operations(),
         scenarios=dict(all_scenarios()),
-        mutants=tuple(all_mutants().values()),
+        mutants=tuple(MUTANTS.values()),
         vectors=_recorded_calls(),
         proven=frozenset(all_proofs()),
     )

@@ -1,25 +1,24 @@
-"""A fault: what it may touch, the window in which it is recorded, and the registry of all faults by name.
+"""How a fault is declared, and the registry of all faults.
 
     @fault("worker.kill", group="workers")
     @contextmanager
-    def kill_worker(system: SystemUnderTest) -> Iterator[None]:
-        \"\"\"A worker dies at once, whatever it is doing; another process takes its place.\"\"\"
-        ...
+    def kill_worker(system: ChaosSystem) -> Iterator[None]:
+        \"\"\"A worker dies in the middle of its work; another process takes its place.\"\"\"
+        with system.window():
+            system.workers[0].process.kill()
+            yield
+            system.workers[0].process.restart_if_dead()
 
-The body up to `yield` hurts, the rest heals. How long it lasts is the nemesis's choice.
+The code before `yield` injects the fault, the code after it heals. The nemesis decides how long the fault lasts.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from functools import cache
 
 from chaos.clients import ChaosProducer, ChaosWorker
 from chaos.processes import ClientProcess
@@ -29,7 +28,8 @@ from chaos.topologies import Topology, TopologyName
 from chaos.workload import WorkloadMix
 from conformance.checkers.histories.evidence import REDIS
 from conformance.checkers.histories.history import FaultBegan, FaultEnded
-from conformance.problems import EnvironmentProblem, UsageProblem
+from conformance.problems import EnvironmentProblem
+from conformance.registry import Registry
 
 EVERYTHING = 0.0
 """The start of the run: all that was written since then may be gone."""
@@ -149,7 +149,8 @@ class Fault:
         return self.inject(replace(system, fault_name=self.name))
 
 
-_FAULTS: dict[str, Fault] = {}
+FAULTS: Registry[Fault] = Registry("fault", package="chaos.faults", by_name=True)
+"""Every fault by name."""
 
 
 def fault(name: str, *, group: str, **more: object) -> Callable[[Inject], Inject]:
@@ -157,29 +158,17 @@ def fault(name: str, *, group: str, **more: object) -> Callable[[Inject], Inject
 
     def declare(inject: Inject) -> Inject:
         what = (inject.__doc__ or "").strip()
-        if name in _FAULTS or not what:
-            raise ValueError(f"fault {name}: the name must be new, and it needs a docstring")
-        _FAULTS[name] = Fault(name, what, inject, group, **more)  # type: ignore[arg-type]
+        if not what:
+            raise ValueError(f"fault {name}: it needs a docstring")
+        FAULTS.add(name, Fault(name, what, inject, group, **more))  # type: ignore[arg-type]
         return inject
 
     return declare
 
 
-@cache
-def all_faults() -> Mapping[str, Fault]:
-    """Every fault by name."""
-    package = importlib.import_module("chaos.faults")
-    for module in sorted(entry.name for entry in pkgutil.iter_modules(package.__path__)):
-        importlib.import_module(f"chaos.faults.{module}")
-    return dict(sorted(_FAULTS.items()))
+def select_faults(patterns: str) -> list[Fault]:
+    """The faults that a comma-separated list of names and globs selects; `none` selects no fault.
 
-
-def chosen_faults(patterns: str) -> list[Fault]:
-    """The faults that a comma-separated list of names and globs means. Raises UsageProblem for one that means none."""
-    found: dict[str, Fault] = {}
-    for pattern in filter(None, (part.strip() for part in patterns.split(","))):
-        matching = {name: fault for name, fault in all_faults().items() if fnmatchcase(name, pattern)}
-        if not matching and pattern != "none":
-            raise UsageProblem(f"no fault is called {pattern!r}", hint=f"use one of {', '.join(all_faults())}")
-        found |= matching
-    return list(found.values())
+    Raises UsageProblem for a pattern that selects nothing.
+    """
+    return FAULTS.matching(",".join(part for part in patterns.split(",") if part.strip() != "none"))

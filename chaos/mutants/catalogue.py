@@ -6,23 +6,18 @@ damage, and whose docstring says what is broken.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 from chaos.crash_points import CrashPoint
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 from conformance.environment.clients import Launch
 from conformance.mutants.damage import Damage
-from conformance.problems import UsageProblem
+from conformance.registry import Registry
 
 Inflict = Callable[[Damage], None]
-
-_MUTANTS: dict[str, ChaosMutant] = {}
 
 
 @dataclass(frozen=True)
@@ -45,31 +40,18 @@ class ChaosMutant:
         return Launch(f"mutant {self.name}", [sys.executable, "-m", "chaos.mutants.driver", self.name])
 
 
+CHAOS_MUTANTS: Registry[ChaosMutant] = Registry("mutant", package="chaos.mutants.defects")
+"""Every mutant by name, in the order of the modules."""
+
+
 def chaos_mutant(name: str, *, kills: str, under: str | CrashPoint = "") -> Callable[[Inflict], Inflict]:
     """Declare a mutant. Raises ValueError for a name that is taken, an unknown invariant, or without docstring."""
 
     def declare(inflict: Inflict) -> Inflict:
         what = inspect.getdoc(inflict) or ""
-        if name in _MUTANTS or not what or kills not in {check.name for check in ALL_CHECKS}:
-            raise ValueError(f"mutant {name}: the name must be new, the invariant known, and it needs a docstring")
-        _MUTANTS[name] = ChaosMutant(name, what, kills, inflict, under)
+        if not what or kills not in {check.name for check in ALL_CHECKS}:
+            raise ValueError(f"mutant {name}: it needs a known invariant and a docstring")
+        CHAOS_MUTANTS.add(name, ChaosMutant(name, what, kills, inflict, under))
         return inflict
 
     return declare
-
-
-@cache
-def all_mutants() -> Mapping[str, ChaosMutant]:
-    """Every mutant by name."""
-    package = importlib.import_module("chaos.mutants.defects")
-    for module in sorted(entry.name for entry in pkgutil.iter_modules(package.__path__)):
-        importlib.import_module(f"{package.__name__}.{module}")
-    return dict(_MUTANTS)
-
-
-def find_mutant(name: str) -> ChaosMutant:
-    """One mutant. Raises UsageProblem for an unknown name."""
-    found = all_mutants().get(name)
-    if found is None:
-        raise UsageProblem(f"there is no mutant {name!r}", hint=f"use one of {', '.join(sorted(all_mutants()))}")
-    return found

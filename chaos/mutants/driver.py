@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from chaos.mutants.catalogue import find_mutant
+from chaos.mutants.catalogue import CHAOS_MUTANTS
 from conformance.mutants.damage import Damage
 from conformance.mutants.driver import mutant_server
 from conformance.mutants.registry import Mutant
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if len(arguments) != 1:
             raise UsageProblem("the name of one mutant is needed", hint="python -m chaos.mutants.driver NAME")
-        found = find_mutant(arguments[0])
+        found = CHAOS_MUTANTS.find(arguments[0])
         sick = Mutant(found.name, found.what, (found.kills,), (), (), (), found.inflict)
         mutant_server(sick, Damage(found.name), official_scripts()).run()
     except Problem as problem:

@@ -18,7 +18,7 @@ from threading import Timer
 
 import click
 
-from chaos.mutants.catalogue import ChaosMutant, all_mutants, find_mutant
+from chaos.mutants.catalogue import CHAOS_MUTANTS, ChaosMutant
 from conformance.interruption import EXIT_CODE, heeded
 from conformance.problems import Problem
 
@@ -111,7 +111,7 @@ def _interrupt(campaign: subprocess.Popen[str]) -> None:
 def main(jobs: int, names: Sequence[str]) -> None:
     """Hunt the broken clients NAMES (default: all). Exit code 1: one was not found in time by what gives it away."""
     try:
-        mutants = [find_mutant(name) for name in names] or list(all_mutants().values())
+        mutants = [CHAOS_MUTANTS.find(name) for name in names] or list(CHAOS_MUTANTS.values())
     except Problem as problem:
         click.echo(str(problem), err=True)
         sys.exit(problem.exit_code)

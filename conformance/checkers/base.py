@@ -12,6 +12,7 @@ from conformance.findings import NOBODY_BLAMED, Finding, Severity
 from conformance.observe.tables import Job, Membership, Snapshot
 from conformance.problems import UsageProblem
 from conformance.protocol.states import STATE_CONTAINERS
+from conformance.registry import unknown_name
 
 EARLIEST_MS = 1_400_000_000_000
 """Unix ms, 2014: an earlier time is in another unit, or zero."""
@@ -129,7 +130,7 @@ def without_switched_off(checks: Sequence[AnyCheck], switched_off: Mapping[str, 
     known = [check.name for check in checks]
     for name, reason in off.items():
         if name not in known:
-            raise UsageProblem(f"there is no check {name!r}", hint=f"the checks are: {', '.join(known)}")
+            raise unknown_name("check", name, known)
         if not reason.strip():
             raise UsageProblem(f"the check {name!r} is switched off without a reason", hint="say why it does not apply")
     return [check for check in checks if check.name not in off]

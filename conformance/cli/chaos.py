@@ -65,13 +65,13 @@ TOPOLOGIES = ("single", "replica", "sentinel", "cluster")
 def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
     """Run faults against a client: a named one, or the driver started by COMMAND (after `--`)."""
     # Only here: no other verb pays for it.
-    from chaos.faults.base import all_faults, chosen_faults  # noqa: PLC0415
+    from chaos.faults.base import FAULTS, select_faults  # noqa: PLC0415
     from chaos.options import ChaosOptions  # noqa: PLC0415
     from chaos.results import any_failed, stale_of  # noqa: PLC0415
     from chaos.runner import run_suite  # noqa: PLC0415
 
     if only_list:
-        for fault in all_faults().values():
+        for fault in FAULTS.values():
             click.echo(f"{fault.name:32} {fault.what.splitlines()[0]}")
         return 0
     wanted = EnvironmentOptions(
@@ -86,7 +86,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
     if out is not None:
         prove_writable(out)
     everything = not (options["faults"] or options["crash_points"] or options["together"])
-    faults = chosen_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
+    faults = select_faults(options["faults"] or ("none" if options["crash_points"] else "*"))
     with prepare(wanted, redis="program") as environment:
         chosen = ChaosOptions(
             client=environment.client,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from conformance.driver.ops import Op
 from conformance.model.calls import HeldJob, ModelHandle
 from conformance.model.state import ModelState, QueueState
+from conformance.registry import Registry
 
 OpType = TypeVar("OpType", bound=Op[Any])
 
@@ -34,8 +35,8 @@ class CallContext:
 
 OperationFunction = Callable[[CallContext, Any], Any]
 
-OPERATIONS: dict[type[Op[Any]], OperationFunction] = {}
-"""By operation: the function that changes the state as the operation does, and returns its typed answer."""
+OPERATIONS: Registry[OperationFunction] = Registry("modelled operation")
+"""By name of the operation: the function that changes the state as the operation does, and returns its typed answer."""
 
 
 def operation(
@@ -44,7 +45,7 @@ def operation(
     """Register the function that models an operation."""
 
     def register(function: Callable[[CallContext, OpType], Any]) -> Callable[[CallContext, OpType], Any]:
-        OPERATIONS[op] = function
+        OPERATIONS.add(op.op, function)
         return function
 
     return register

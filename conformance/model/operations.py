@@ -41,7 +41,7 @@ MODULES: Final = (
 
 def function_for(op: Op[Any]) -> OperationFunction | None:
     """The function that models an operation; None where there is none."""
-    return OPERATIONS.get(type(op))
+    return OPERATIONS.get(op.op)
 
 
 JOB_STATES: Final = (*JOB_TYPES, "missing")
@@ -49,7 +49,7 @@ JOB_STATES: Final = (*JOB_TYPES, "missing")
 
 LIFECYCLE: Final = frozenset({"open", "close", "reset"})
 
-NOT_MODELLED: Final = frozenset(name for name, op in REGISTRY.items() if op not in OPERATIONS and name not in LIFECYCLE)
+NOT_MODELLED: Final = frozenset({*REGISTRY} - {*OPERATIONS} - LIFECYCLE)
 """Operations of the driver protocol that the model says nothing about: managed workers, and waiting for events."""
 
 
@@ -78,5 +78,5 @@ refuses it is no reason to leave it out. So all pairs are legal.
 JOB_OPS: Final = tuple(sorted(LEGAL))
 """Operations on one job."""
 
-QUEUE_OPS: Final = tuple(sorted(op.op for op in OPERATIONS if op.op not in LEGAL and op.op not in LIFECYCLE))
+QUEUE_OPS: Final = tuple(sorted({*OPERATIONS} - {*LEGAL} - LIFECYCLE))
 """Modelled operations on a queue, a flow producer or a worker as a whole."""

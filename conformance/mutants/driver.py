@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from conformance.driver.serve import DriverServer
 from conformance.mutants.damage import Damage
-from conformance.mutants.registry import Mutant, all_mutants, find_mutant
+from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.problems import Problem
 from conformance.reference_impl.driver.main import make_server
 from conformance.reference_impl.scripts.runner import ScriptTexts, official_scripts
@@ -27,12 +27,12 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m conformance.mutants.driver NAME", file=sys.stderr)
         print(
-            "\n".join(f"  {mutant.name}: {mutant.what.splitlines()[0]}" for mutant in all_mutants().values()),
+            "\n".join(f"  {mutant.name}: {mutant.what.splitlines()[0]}" for mutant in MUTANTS.values()),
             file=sys.stderr,
         )
         return 2
     try:
-        mutant = find_mutant(arguments[0])
+        mutant = MUTANTS.find(arguments[0])
         mutant_server(mutant, Damage(mutant.name), official_scripts()).run()
     except Problem as problem:
         print(problem, file=sys.stderr)

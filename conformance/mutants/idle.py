@@ -19,7 +19,7 @@ import msgspec
 
 from conformance.gate.trial import TrialResult
 from conformance.mutants.matrix import ScenarioCase
-from conformance.mutants.registry import Mutant, all_mutants
+from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.problems import EnvironmentProblem
 
 REASONS = Path(str(files("conformance.mutants"))) / "idle.toml"
@@ -86,7 +86,7 @@ def mutants_against(cases: Sequence[ScenarioCase]) -> list[Mutant]:
     rows = {row for case in cases for row in case.scenario.requirements}
     named = set().union(*(case.names for case in cases))
     main = scenario.scenario.requirements[0]
-    chosen = [mutant for mutant in all_mutants().values() if rows & set(mutant.rows) and not mutant.needs]
+    chosen = [mutant for mutant in MUTANTS.values() if rows & set(mutant.rows) and not mutant.needs]
     return sorted(chosen, key=lambda mutant: (not named & set(mutant.by), main not in mutant.rows))
 
 

@@ -13,22 +13,15 @@ many cases, `by` names it (`area/name`, `area/name[ARGUMENT]`). `warns` are rows
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 from conformance.mutants.damage import Damage
 from conformance.participants.marks import Need
-from conformance.problems import UsageProblem
-
-DEFECTS = "conformance.mutants.defects"
+from conformance.registry import Registry
 
 Inflict = Callable[[Damage], None]
-
-_MUTANTS: dict[str, Mutant] = {}
 
 
 @dataclass(frozen=True)
@@ -56,6 +49,10 @@ class Mutant:
         return self.kills + self.warns + self.missed
 
 
+MUTANTS: Registry[Mutant] = Registry("mutant", package="conformance.mutants.defects")
+"""Every mutant by name, in the order of the modules."""
+
+
 def mutant(
     name: str,
     *,
@@ -69,35 +66,18 @@ def mutant(
 
     def declare(inflict: Inflict) -> Inflict:
         what = (inspect.getdoc(inflict) or "").partition("\n")[0]
-        if name in _MUTANTS or not kills + warns + missed or not what:
-            raise ValueError(f"mutant {name}: the name must be new, and it needs rows to kill and a docstring")
-        _MUTANTS[name] = Mutant(name, what, kills, warns, missed, by, inflict, needs)
+        if not kills + warns + missed or not what:
+            raise ValueError(f"mutant {name}: it needs rows to kill and a docstring")
+        MUTANTS.add(name, Mutant(name, what, kills, warns, missed, by, inflict, needs))
         return inflict
 
     return declare
 
 
-@cache
-def all_mutants() -> Mapping[str, Mutant]:
-    """Every mutant by name, in the order of the modules."""
-    package = importlib.import_module(DEFECTS)
-    for module in sorted(entry.name for entry in pkgutil.iter_modules(package.__path__)):
-        importlib.import_module(f"{DEFECTS}.{module}")
-    return dict(_MUTANTS)
-
-
-def find_mutant(name: str) -> Mutant:
-    """One mutant. Raises UsageProblem for an unknown name."""
-    found = all_mutants().get(name)
-    if found is None:
-        raise UsageProblem(f"there is no mutant {name!r}", hint=f"use one of {', '.join(sorted(all_mutants()))}")
-    return found
-
-
 def killed_rows() -> dict[str, list[str]]:
     """Ledger rows that mutants kill, each with the names of those mutants."""
     rows: dict[str, list[str]] = {}
-    for found in all_mutants().values():
-        for row in found.kills + found.warns:
-            rows.setdefault(row, []).append(found.name)
+    for sick in MUTANTS.values():
+        for row in sick.kills + sick.warns:
+            rows.setdefault(row, []).append(sick.name)
     return rows

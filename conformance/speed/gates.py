@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 
 from conformance.problems import UsageProblem
+from conformance.registry import unknown_name
 from conformance.speed.records import GateOutcome, MeasuredRatio, SpeedGate
 
 LEAST_CONFIDENCE = 0.75
@@ -20,7 +21,7 @@ def parse_gates(texts: Iterable[str], measures: Collection[str]) -> dict[str, fl
 def _parsed(text: str, measures: Collection[str]) -> tuple[str, float]:
     measure, equals, number = text.partition("=")
     if measure not in measures:
-        raise UsageProblem(f"--at-least {text!r}: {measure!r} is no measure", hint=f"use {', '.join(measures)}")
+        raise unknown_name("measure", measure, measures)
     try:
         bound = float(number) if equals else math.nan
     except ValueError:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chaos import calm, clients, processes
-from chaos.faults.base import ChaosSystem, Fault, all_faults
+from chaos.faults.base import FAULTS, ChaosSystem, Fault
 from chaos.options import ChaosOptions
 from chaos.recorder import HistoryRecorder
 from chaos.results import FILE, ResultRow, read_results
@@ -63,7 +63,7 @@ def test_a_close_that_does_not_end_is_the_clients_finding_with_its_stack(
     monkeypatch.setattr(calm, "ENOUGH_S", 2)  # who has left does not come back, and is missed until then
     (tmp_path / "hanging.py").write_text(HANGING)
     client = Launch("hanging", [sys.executable, str(tmp_path / "hanging.py")])
-    faults = [all_faults()["clock.worker-ahead"], all_faults()["network.reset"]]
+    faults = [FAULTS["clock.worker-ahead"], FAULTS["network.reset"]]
     first, second = played(ChaosOptions(client=client, faults=faults, rounds=1, out=tmp_path / "out"), environment)
     assert "calls" in first.failed
     trouble = first.troubles[0]
@@ -88,7 +88,7 @@ def test_a_fault_that_breaks_says_nothing_about_the_client(environment: Environm
 
 def test_a_client_that_cannot_be_started_at_all_is_no_finding(environment: Environment) -> None:
     with pytest.raises(DriverBroken, match="cannot start 'nowhere'"):
-        played(ChaosOptions(client=Launch("none", ["nowhere"]), faults=[all_faults()["worker.kill"]]), environment)
+        played(ChaosOptions(client=Launch("none", ["nowhere"]), faults=[FAULTS["worker.kill"]]), environment)
 
 
 def test_a_disk_that_is_full_ends_the_campaign(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from chaos.faults.base import ChaosSystem, Fault, all_faults
+from chaos.faults.base import FAULTS, ChaosSystem, Fault
 from chaos.nemesis import DOMAINS, ORDER, injected, schedule
 from chaos.troubles import Troubles
 
@@ -42,7 +42,7 @@ def inject_as_is(fault: Fault, system: ChaosSystem) -> AbstractContextManager[No
 
 
 def test_every_fault_comes_as_often_as_it_wants_and_none_meets_one_of_its_domain() -> None:
-    faults = list(all_faults().values())
+    faults = list(FAULTS.values())
     chosen = list(schedule(faults, system_at(lambda: 1.0), rounds=None, until_ms=0, at_once=3))
     played = [fault.name for together in chosen for fault in together]
     assert sorted(played) == sorted(fault.name for fault in faults for _ in range(fault.times))
@@ -53,7 +53,7 @@ def test_every_fault_comes_as_often_as_it_wants_and_none_meets_one_of_its_domain
 
 
 def test_the_seed_chooses() -> None:
-    faults = list(all_faults().values())
+    faults = list(FAULTS.values())
 
     def names(seed: int) -> list[list[str]]:
         chosen = schedule(faults, system_at(lambda: 1.0, seed), rounds=1, until_ms=0, at_once=2)
@@ -86,4 +86,4 @@ def test_one_that_breaks_leaves_nobody_unhealed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_every_group_holds_something() -> None:
-    assert {fault.group for fault in all_faults().values()} <= DOMAINS.keys()
+    assert {fault.group for fault in FAULTS.values()} <= DOMAINS.keys()

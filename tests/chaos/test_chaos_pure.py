@@ -20,8 +20,8 @@ import pytest
 from chaos import observers
 from chaos.crash_points import CrashPoint, points_of
 from chaos.excuses import EXPLANATIONS, Identity, explanation_of, stale_explanations
-from chaos.faults.base import ChaosSystem, Fault, all_faults, chosen_faults
-from chaos.mutants.catalogue import all_mutants
+from chaos.faults.base import FAULTS, ChaosSystem, Fault, select_faults
+from chaos.mutants.catalogue import CHAOS_MUTANTS
 from chaos.mutants.hunt import Hunt
 from chaos.options import TELLING, ChaosOptions, topology_for
 from chaos.recorder import HistoryRecorder, both_clocks
@@ -106,26 +106,26 @@ def test_what_timing_has_to_see_comes_first_and_not_by_chance(seed: int) -> None
 
 
 def test_faults_of_every_group_say_what_they_do() -> None:
-    assert {known.group for known in all_faults().values()} == ISSUE_GROUPS
-    assert all(known.what.endswith(".") for known in all_faults().values())
-    assert len(all_faults()) >= 50
+    assert {known.group for known in FAULTS.values()} == ISSUE_GROUPS
+    assert all(known.what.endswith(".") for known in FAULTS.values())
+    assert len(FAULTS) >= 50
 
 
 def test_faults_are_chosen_by_name_and_glob() -> None:
-    assert [chosen.name for chosen in chosen_faults("worker.kill, clock.*-ahead")] == [
+    assert [chosen.name for chosen in select_faults("worker.kill, clock.*-ahead")] == [
         "worker.kill",
         "clock.producer-ahead",
         "clock.worker-ahead",
         "clock.worker-hour-ahead",
     ]
-    assert chosen_faults("none") == []
-    with pytest.raises(UsageProblem, match=r"no fault is called 'worker\.kil'"):
-        chosen_faults("worker.kil")
+    assert select_faults("none") == []
+    with pytest.raises(UsageProblem, match=r"unknown fault 'worker\.kil'"):
+        select_faults("worker.kil")
 
 
-@pytest.mark.parametrize("name", all_faults())
+@pytest.mark.parametrize("name", FAULTS)
 def test_every_fault_tests_invariants_that_exist(name: str) -> None:
-    tested = invariants_tested_by([all_faults()[name]])
+    tested = invariants_tested_by([FAULTS[name]])
     assert "recovery" in tested
     assert tested <= {check.name for check in ALL_CHECKS}
 
@@ -159,12 +159,12 @@ def test_a_window_bears_the_name_of_its_fault() -> None:
 
 
 def test_a_fault_goes_to_a_topology_that_has_it() -> None:
-    assert topology_for("single", chosen_faults("cluster.failover")) == "cluster"
-    assert topology_for("cluster", chosen_faults("worker.kill")) == "cluster"
+    assert topology_for("single", select_faults("cluster.failover")) == "cluster"
+    assert topology_for("cluster", select_faults("worker.kill")) == "cluster"
 
 
 def test_the_command_that_repeats_a_run() -> None:
-    launch, faults = Launch("reference", ["x"], named=True), chosen_faults("worker.kill")
+    launch, faults = Launch("reference", ["x"], named=True), select_faults("worker.kill")
     options = ChaosOptions(client=launch, faults=faults, seed=3)
     line = options.reproduce
     assert line == "bullmq-conformance chaos --faults worker.kill --topology single --seed 3 --client reference"
@@ -173,7 +173,7 @@ def test_the_command_that_repeats_a_run() -> None:
 
 def test_the_command_that_repeats_a_run_has_the_versions_that_took_part() -> None:
     launch = Launch("python-official@2.16.2", ["x"], packages=["redis==7.4.1"], named=True)
-    options = ChaosOptions(client=launch, faults=chosen_faults("worker.kill"), oracle="6.7.0")
+    options = ChaosOptions(client=launch, faults=select_faults("worker.kill"), oracle="6.7.0")
     versions = "--oracle 6.7.0 --with redis==7.4.1 --client python-official@2.16.2"
     assert options.reproduce.endswith(f"--seed 0 {versions}")
     assert options.reproduce_crash_points == f"bullmq-conformance chaos --crash-points {versions}"
@@ -195,19 +195,19 @@ def test_crash_points_are_exhaustive() -> None:
 PHASES = {"before-send", "after-execute", "mid-reply"}
 
 
-@pytest.mark.parametrize("name", all_mutants())
+@pytest.mark.parametrize("name", CHAOS_MUTANTS)
 def test_a_defect_can_be_inflicted(name: str) -> None:
     """What it replaces is there: a client that only crashes shows nothing. What it does is in chaos/test_mutants.py."""
     with Damage(name) as damage:
-        all_mutants()[name].inflict(damage)
+        CHAOS_MUTANTS[name].inflict(damage)
         damage.scripts(official_scripts())
 
 
 def test_mutants_name_invariants() -> None:
-    assert len(all_mutants()) >= 12
-    assert {mutant.kills for mutant in all_mutants().values()} <= {check.name for check in ALL_CHECKS}
-    under = {mutant.under for mutant in all_mutants().values() if isinstance(mutant.under, str)}
-    assert under <= {"", *all_faults()}
+    assert len(CHAOS_MUTANTS) >= 12
+    assert {mutant.kills for mutant in CHAOS_MUTANTS.values()} <= {check.name for check in ALL_CHECKS}
+    under = {mutant.under for mutant in CHAOS_MUTANTS.values() if isinstance(mutant.under, str)}
+    assert under <= {"", *FAULTS}
 
 
 NODE = Identity(client="node", version="5.62.0", named=True)
@@ -245,7 +245,7 @@ def test_an_excuse_is_for_what_the_kit_has_started_itself() -> None:
 def test_an_excuse_that_is_not_used_any_more_is_named() -> None:
     """Only where every fault was played in which it is known to happen."""
     crashes = (str(point) for segment in SEGMENTS for point in points_of(segment))
-    everywhere = dict.fromkeys([*all_faults(), *crashes], NODE)
+    everywhere = dict.fromkeys([*FAULTS, *crashes], NODE)
     (stale,) = stale_explanations({"chaos.flow-refused-unnoticed", "chaos.node-resends"}, everywhere)
     assert "chaos.node-reconnect-pause" in stale
     assert not stale_explanations(set(), {"network.reset": NODE})
@@ -255,7 +255,7 @@ def test_an_excuse_that_is_not_used_any_more_is_named() -> None:
 def test_explanations_are_of_faults_and_rows_that_exist() -> None:
     """And the ledger proves each row."""
     crashes = {str(point) for segment in SEGMENTS for point in points_of(segment)}
-    places = {*all_faults(), *crashes}
+    places = {*FAULTS, *crashes}
     for explanation in EXPLANATIONS:
         assert fnmatch.filter(places, explanation.where), explanation.where
         assert explanation.row in all_proofs()
@@ -373,33 +373,33 @@ def test_a_stop_between_two_clocks_does_not_set_them_apart(monkeypatch: pytest.M
 
 
 def campaign(**more: Any) -> ChaosOptions:
-    return ChaosOptions(client=Launch("c", ["c"]), faults=chosen_faults("*"), crash_points=True, **more)
+    return ChaosOptions(client=Launch("c", ["c"]), faults=select_faults("*"), crash_points=True, **more)
 
 
 def test_what_tells_most_comes_before_the_crash_points_and_nothing_is_left_out() -> None:
     before, after = campaign(alone=True).runs_around_crash_points()
     assert [fault.name for run in before for fault in run.faults] == list(TELLING)
     assert not before[0].faults
-    assert {fault.name for run in [*before, *after] for fault in run.faults} == set(all_faults())
-    assert len(before) + len(after) == len(all_faults()) + 1
+    assert {fault.name for run in [*before, *after] for fault in run.faults} == set(FAULTS)
+    assert len(before) + len(after) == len(FAULTS) + 1
 
 
 def test_whoever_names_faults_gets_them_in_the_order_of_the_list() -> None:
     before, after = campaign().runs_around_crash_points()
-    assert [fault.name for run in before for fault in run.faults] == list(all_faults())
+    assert [fault.name for run in before for fault in run.faults] == list(FAULTS)
     assert not after
 
 
-@pytest.mark.parametrize("name", all_mutants())
+@pytest.mark.parametrize("name", CHAOS_MUTANTS)
 def test_every_planted_defect_shows_in_the_first_part_of_the_campaign(name: str) -> None:
-    under = all_mutants()[name].under
+    under = CHAOS_MUTANTS[name].under
     assert isinstance(under, CrashPoint) or under in {"", *TELLING}
 
 
 def test_a_hunt_hears_what_a_campaign_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Shown by the verb's own lines: an invariant that is unknown is not named, nor one of a run to come."""
     monkeypatch.setenv("COLUMNS", "200")
-    mutant = all_mutants()["close.hangs"]
+    mutant = CHAOS_MUTANTS["close.hangs"]
     broken = InvariantCell(
         verdict="fail", examined=1, findings=[FindingRow(message="never ended", job="a:1", lines=[])]
     )

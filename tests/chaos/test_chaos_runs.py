@@ -16,8 +16,8 @@ import pytest
 from chaos import crash_points
 from chaos.conftest import complaint
 from chaos.crash_points import CrashBench, CrashPoint, crash
-from chaos.faults.base import all_faults
-from chaos.mutants.catalogue import all_mutants
+from chaos.faults.base import FAULTS
+from chaos.mutants.catalogue import CHAOS_MUTANTS
 from chaos.options import ChaosOptions
 from chaos.recorder import HistoryRecorder
 from chaos.results import result_row
@@ -64,7 +64,7 @@ def environment() -> Iterator[Environment]:
 
 @pytest.mark.parametrize("name", ["worker.kill-finishing", "redis.kill-aof-always", "network.outage-all"])
 def test_the_reference_survives(name: str, environment: Environment) -> None:
-    fault = all_faults()[name]
+    fault = FAULTS[name]
     options = ChaosOptions(client=environment.launch("reference"), faults=[fault], seed=2, rounds=1)
     result = run_chaos(options, environment)
     row = result_row(result, seconds=0)
@@ -89,7 +89,7 @@ def test_a_run_with_a_folder_keeps_its_history_there(environment: Environment, t
 
 
 def test_a_planted_defect_is_caught_by_its_invariant(environment: Environment) -> None:
-    mutant = all_mutants()["rate.ignored"]
+    mutant = CHAOS_MUTANTS["rate.ignored"]
     mix = WorkloadMix(weights={"limited": 5, "plain": 1})
     result = run_chaos(ChaosOptions(client=mutant.launch, faults=[], duration_ms=1500, mix=mix), environment)
     assert [judgement.check for judgement in result.failed] == ["rate"]
@@ -97,7 +97,7 @@ def test_a_planted_defect_is_caught_by_its_invariant(environment: Environment) -
 
 @pytest.mark.parametrize(("client", "caught"), [("reference", False), ("add.repeated", True)])
 def test_a_lost_reply_to_an_add(client: str, caught: bool, environment: Environment) -> None:
-    launch = all_mutants()[client].launch if caught else environment.launch(client)
+    launch = CHAOS_MUTANTS[client].launch if caught else environment.launch(client)
     with CrashBench(launch, environment) as bench:
         result = crash(bench, REPEATED)
     assert result.reached

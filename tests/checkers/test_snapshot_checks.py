@@ -281,7 +281,7 @@ def test_a_check_can_be_switched_off_with_a_reason() -> None:
 
 
 def test_switching_off_needs_a_known_name_and_a_reason() -> None:
-    with pytest.raises(UsageProblem, match="no check 'base-marke'"):
+    with pytest.raises(UsageProblem, match="unknown check 'base-marke'"):
         check_snapshot(snapshot({}), {"base-marke": "x"})
     with pytest.raises(UsageProblem, match="without a reason"):
         check_snapshot(snapshot({}), {"base-marker": " "})

@@ -24,7 +24,7 @@ from conformance.fuzz.setup import FuzzedDrivers
 from conformance.fuzz.steps import Mode, step_line
 from conformance.fuzz.target import FuzzTarget
 from conformance.mutants.matrix import MutantDriver
-from conformance.mutants.registry import Mutant, all_mutants
+from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers import RedisInstance, open_server
 
@@ -32,7 +32,7 @@ from .planted import PLANTED
 
 REPLAYS = Path(__file__).parent / "replays"
 SKEWED = Path(__file__).parent / "skewed"
-SKEWS = {name: mutant for name, mutant in all_mutants().items() if name.startswith("skew.")}
+SKEWS = {name: mutant for name, mutant in MUTANTS.items() if name.startswith("skew.")}
 LONGEST_HUNT_S = 120.0
 
 

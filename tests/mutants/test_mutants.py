@@ -17,7 +17,7 @@ from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage, FilteredScript, filtered
 from conformance.mutants.driver import main
 from conformance.mutants.matrix import all_cases
-from conformance.mutants.registry import all_mutants, find_mutant, killed_rows, mutant
+from conformance.mutants.registry import MUTANTS, killed_rows, mutant
 from conformance.participants.roles import assignments
 from conformance.problems import UsageProblem
 from conformance.protocol.scripts import BULLMQ_VERSION
@@ -173,7 +173,7 @@ def test_builtins_and_values_replace_anything() -> None:
 
 
 def test_every_row_that_is_named_exists() -> None:
-    named = {row for sick in all_mutants().values() for row in sick.rows}
+    named = {row for sick in MUTANTS.values() for row in sick.rows}
     assert sorted(named - set(load_ledger())) == []
 
 
@@ -188,19 +188,19 @@ def test_every_row_of_a_scenario_is_killed_or_known_to_be_missed() -> None:
 
     Those of newer versions are failed by an older Node (`test_mutants_older_versions.py`).
     """
-    missed = {row for sick in all_mutants().values() for row in sick.missed}
+    missed = {row for sick in MUTANTS.values() for row in sick.missed}
     newer = set(load_ledger()) - set(load_ledger(BULLMQ_VERSION))
     assert sorted(set(scenarios_by_requirement()) - set(killed_rows()) - missed - newer) == []
 
 
 def test_only_must_rows_are_excused_to_a_warning() -> None:
     ledger = load_ledger()
-    assert [sick.name for sick in all_mutants().values() for row in sick.warns if ledger.row(row).level != "MUST"] == []
+    assert [sick.name for sick in MUTANTS.values() for row in sick.warns if ledger.row(row).level != "MUST"] == []
 
 
 def test_every_scenario_that_is_named_exists() -> None:
     known = set().union(*(case.names for case in all_cases()))
-    assert [sick.name for sick in all_mutants().values() if set(sick.by) - known] == []
+    assert [sick.name for sick in MUTANTS.values() if set(sick.by) - known] == []
 
 
 def test_killed_rows_name_their_mutants() -> None:
@@ -209,12 +209,12 @@ def test_killed_rows_name_their_mutants() -> None:
 
 
 def test_every_mutant_says_what_is_broken_in_one_sentence() -> None:
-    assert [sick.name for sick in all_mutants().values() if not sick.what.endswith(".") or "\n" in sick.what] == []
+    assert [sick.name for sick in MUTANTS.values() if not sick.what.endswith(".") or "\n" in sick.what] == []
 
 
 def test_an_unknown_name_is_the_users_mistake() -> None:
-    with pytest.raises(UsageProblem, match=r"no mutant 'nobody'.*marker\.missing"):
-        find_mutant("nobody")
+    with pytest.raises(UsageProblem, match=r"unknown mutant 'marker\.mising'.*marker\.missing"):
+        MUTANTS.find("marker.mising")
 
 
 def _documented(_damage: Damage) -> None:
@@ -225,7 +225,7 @@ def _undocumented(_damage: Damage) -> None: ...
 
 
 def test_a_name_is_taken_once() -> None:
-    with pytest.raises(ValueError, match="name must be new"):
+    with pytest.raises(ValueError, match="is registered twice"):
         mutant("marker.missing", kills=("order.marker.base",))(_documented)
 
 
@@ -272,4 +272,4 @@ def test_without_a_name_all_mutants_are_listed(capsys: pytest.CaptureFixture[str
 
 def test_an_unknown_name_is_a_usage_problem(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nobody"]) == 2
-    assert "there is no mutant 'nobody'" in capsys.readouterr().err
+    assert "unknown mutant 'nobody'" in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 
 from conformance.mutants.damage import Damage, Function, filtered
 from conformance.mutants.matrix import MutantRunner
-from conformance.mutants.registry import Mutant, find_mutant
+from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.reference_impl import packing
 from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.workers.locks import LockKeeper
@@ -187,7 +187,7 @@ def test_a_damage_that_inflicts_nothing_is_an_error_of_the_mutant(runner: Mutant
 def test_a_mutant_that_is_noticed_without_its_damage_is_an_error_of_it(
     runner: MutantRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    living = find_mutant("marker.missing")
+    living = MUTANTS.find("marker.missing")
     monkeypatch.setattr(MutantRunner, "_is_noted", lambda _runner: False)
     [result] = runner.results(living)
     assert result.killed
@@ -199,6 +199,6 @@ def test_what_was_remembered_is_neither_broken_afterwards_nor_healthy_meanwhile(
     options = {"values": list(range(20))}
     healthy = packing.pack_known(options)
     with Damage("edge.lists-end-at-fifteen") as damage:
-        find_mutant("edge.lists-end-at-fifteen").inflict(damage)
+        MUTANTS.find("edge.lists-end-at-fifteen").inflict(damage)
         assert packing.pack_known(options) != healthy
     assert packing.pack_known(options) == healthy

@@ -10,7 +10,7 @@ import pytest
 from conformance.ledger.loader import load_ledger
 from conformance.mutants.damage import Damage
 from conformance.mutants.matrix import MutantResult, MutantRunner, ScenarioCase, all_cases
-from conformance.mutants.registry import Mutant, all_mutants, find_mutant
+from conformance.mutants.registry import MUTANTS, Mutant
 
 QUICK = [
     case for case in all_cases() if not (case.scenario.slow or case.scenario.needs or case.scenario.clock == "real")
@@ -31,8 +31,8 @@ def _explained(result: MutantResult) -> str:
     return f"{result.row}: wanted {result.wanted}, got {result.verdict}; seen: {seen}"
 
 
-ON_A_CLUSTER = [mutant for mutant in all_mutants().values() if mutant.needs == "cluster"]
-ELSEWHERE = [mutant for mutant in all_mutants().values() if mutant.needs == ""]
+ON_A_CLUSTER = [mutant for mutant in MUTANTS.values() if mutant.needs == "cluster"]
+ELSEWHERE = [mutant for mutant in MUTANTS.values() if mutant.needs == ""]
 
 
 @pytest.mark.parametrize("mutant", ELSEWHERE, ids=lambda mutant: mutant.name)
@@ -77,7 +77,7 @@ def test_a_mutant_that_breaks_nothing_survives(runner: MutantRunner) -> None:
 
 
 def test_a_warning_does_not_kill_a_must_row(runner: MutantRunner) -> None:
-    own_index = all_mutants()["keys.own-index"]
+    own_index = MUTANTS["keys.own-index"]
     bold = replace(own_index, kills=own_index.warns, warns=())
     [result] = runner.results(bold)
     assert load_ledger().row(result.row).level == "MUST"
@@ -85,7 +85,7 @@ def test_a_warning_does_not_kill_a_must_row(runner: MutantRunner) -> None:
 
 
 def test_the_client_is_healthy_again_after_a_mutant(runner: MutantRunner) -> None:
-    result = runner.results(all_mutants()["keys.own-index"])[0]
+    result = runner.results(MUTANTS["keys.own-index"])[0]
     assert result.killed
     [again] = runner.results(_healthy(result.row))
     assert not again.killed
@@ -93,12 +93,12 @@ def test_the_client_is_healthy_again_after_a_mutant(runner: MutantRunner) -> Non
 
 def test_an_error_of_a_worker_is_noticed_whatever_the_scenario_is_about(runner: MutantRunner) -> None:
     [case] = [case for case in all_cases() if case.id == "liveness/a_drained_worker_takes_the_next_job"]
-    evidence = runner.evidence(find_mutant("worker.complains"), case)
+    evidence = runner.evidence(MUTANTS.find("worker.complains"), case)
     assert evidence.reached_end
     [finding] = [finding for finding in evidence.findings if finding.where == "worker.error"]
     assert (finding.requirement, finding.actual) == ("liveness.no-errors", "no job")
     allowed = replace(case, scenario=replace(case.scenario, without={"worker-errors": "a test of the kit"}))
-    assert runner.evidence(find_mutant("worker.complains"), allowed).findings == []
+    assert runner.evidence(MUTANTS.find("worker.complains"), allowed).findings == []
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "races.md"
@@ -155,7 +155,7 @@ def test_every_scenario_about_races_has_its_mutant() -> None:
 
 @pytest.mark.parametrize("scenario", CAUGHT)
 def test_the_scenario_catches_it(scenario: str, runner: MutantRunner) -> None:
-    mutant = find_mutant(CAUGHT[scenario])
+    mutant = MUTANTS.find(CAUGHT[scenario])
     caught = []
     for case in (case for case in _cases() if case.id == scenario):
         evidence = runner.evidence(mutant, case)

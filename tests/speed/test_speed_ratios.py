@@ -96,7 +96,7 @@ def test_what_is_no_bound_is_refused(text: str) -> None:
 
 
 def test_a_measure_that_there_is_not_is_refused() -> None:
-    with pytest.raises(UsageProblem, match=r"'speed' is no measure — use worker, log"):
+    with pytest.raises(UsageProblem, match=r"unknown measure 'speed' — use one of worker, log"):
         parse_gates(["speed=1"], MEASURES)
 
 

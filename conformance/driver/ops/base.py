@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from conformance.registry import Registry
+
 Answer = TypeVar("Answer")
 
 
@@ -100,7 +102,7 @@ class Op(msgspec.Struct, Generic[Answer], frozen=True):
     answer: ClassVar[type[Any]]
 
 
-REGISTRY: dict[str, type[Op[Any]]] = {}
+REGISTRY: Registry[type[Op[Any]]] = Registry("operation")
 """All operations by name, filled by the `@operation` decorator."""
 
 OpType = TypeVar("OpType", bound=type[Op[Any]])
@@ -110,10 +112,8 @@ def operation(name: str, *, on: str, answer: type[Any]) -> Any:
     """Register an operation under its protocol name."""
 
     def register(cls: OpType) -> OpType:
-        if name in REGISTRY:
-            raise ValueError(f"operation {name} is defined twice")
+        REGISTRY.add(name, cls)
         cls.op, cls.on, cls.answer = name, on, answer
-        REGISTRY[name] = cls
         return cls
 
     return register
