@@ -12,11 +12,12 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark import SparkContext
@@ -78,6 +79,11 @@ class SparkSettings:
         if self.master != "local[*]":
             return self
         return replace(self, master=f"local[{max(least, os.cpu_count() or 1)}]")
+
+
+def settings_of(spark: Mapping[str, Any], rows: int | None = None) -> SparkSettings:
+    """The options about Spark as a value; `rows` as in SparkSettings."""
+    return SparkSettings(master=spark["master"], memory=spark["memory"], properties=dict(spark["conf"]), rows=rows)
 
 
 @contextmanager

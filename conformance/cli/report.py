@@ -72,7 +72,7 @@ def compare(runs: tuple[Path, ...], by: Literal["client", "day", "run"], toleran
     Exit code 1: something is worse; 4: something is far apart, and there are too few repetitions to tell.
     """
     require_spark()
-    from reports.verbs import compare_loads  # noqa: PLC0415 - only this verb needs the extra
+    from reports.verbs.load_comparison import compare_loads  # noqa: PLC0415 - only this verb needs the extra
 
     return compare_loads(runs, by, tolerance / 100, out)
 

@@ -71,7 +71,8 @@ def load(  # noqa: PLR0917 - click passes options by name
     """
     require_spark()
     from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
-    from reports.verbs import LoadOptions, load_queues  # noqa: PLC0415
+    from reports.verbs.load import load_queues  # noqa: PLC0415
+    from reports.verbs.load_plan import LoadOptions  # noqa: PLC0415
 
     changes = {"jobs": jobs, "seed": seed, "queues": queues, "rate": rate}
     options = LoadOptions(
@@ -128,7 +129,7 @@ def snapshot(  # noqa: PLR0917 - click passes options by name
     from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
     from reports.snapshot.plan import RedisSource  # noqa: PLC0415
     from reports.snapshot.rdb.saving import RdbSource  # noqa: PLC0415
-    from reports.verbs import snapshot_of_files, take_snapshot, take_snapshot_by_replication  # noqa: PLC0415
+    from reports.verbs.snapshot import snapshot_of_files, take_snapshot, take_snapshot_by_replication  # noqa: PLC0415
 
     folder = folder_at(out)
     live = RedisSource(redis=redis, prefix=prefix, queue=queue)
@@ -169,7 +170,7 @@ def diff(  # noqa: PLR0917 - click passes options by name
     """
     require_spark()
     from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
-    from reports.verbs import compare_stores  # noqa: PLC0415
+    from reports.verbs.diff import compare_stores  # noqa: PLC0415
 
     spark = {"master": master, "memory": memory, "conf": properties(conf)}
     return compare_stores(
@@ -198,7 +199,7 @@ def check(  # noqa: PLR0917 - click passes options by name
     """
     require_spark()
     from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
-    from reports.verbs import check_store  # noqa: PLC0415
+    from reports.verbs.checks import check_store  # noqa: PLC0415
 
     folder = None if out is None else folder_at(out)
     return check_store(store, folder, queue=queue, spark={"master": master, "memory": memory, "conf": properties(conf)})
@@ -215,7 +216,7 @@ def history(  # noqa: PLR0917 - click passes options by name
     """Check the history.jsonl of a chaos run with all checks that look at one job at a time. Exit code 1: findings."""
     require_spark()
     from reports.snapshot.folders import folder_at  # noqa: PLC0415 - only this verb needs Spark
-    from reports.verbs import check_recorded  # noqa: PLC0415
+    from reports.verbs.checks import check_history  # noqa: PLC0415
 
     kept, folder = (None if named is None else folder_at(named) for named in (snapshot, out))
-    return check_recorded(recorded, kept, folder, spark={"master": master, "memory": memory, "conf": properties(conf)})
+    return check_history(recorded, kept, folder, spark={"master": master, "memory": memory, "conf": properties(conf)})

@@ -86,7 +86,7 @@ def _load(session: SparkSession, redis: str, out: Path) -> None:
         yield session
 
     words = ["load", "--jobs", str(JOBS), "--producer", "node", "--partitions", "1", "--redis", redis]
-    with patch("reports.verbs.spark_session", this_session):
+    with patch("reports.verbs.load.spark_session", this_session):
         ended = cli.main([*words, "--out", str(out)], standalone_mode=False)
     assert not ended, ended
 

@@ -24,7 +24,7 @@ from reports.load.producing import add_partition, on_schedule
 from reports.load.redis_clock import RedisClock
 from reports.load.target import LoadTarget, forget_progress, missing_of, require_unused_queues
 from reports.load.workload import Workload, checked_workload, read_workload
-from reports.verbs import worker_group
+from reports.verbs.load_plan import worker_group
 
 GOOD = """
 jobs: 500

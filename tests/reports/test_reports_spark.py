@@ -320,7 +320,8 @@ def in_this_process(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run
     def run_verb(*words: str) -> None:
         assert cli.main(list(words), standalone_mode=False) in {None, 0}, words
 
-    monkeypatch.setattr("reports.verbs.spark_session", shared_session)
+    for verb in ("load", "snapshot", "diff", "checks"):
+        monkeypatch.setattr(f"reports.verbs.{verb}.spark_session", shared_session)
     return run_verb
 
 

@@ -1,0 +1,55 @@
+"""`check` and `history`: check one store, or the history of a chaos run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import functions as sql
+from rich.console import Console
+
+from conformance.environment.prepare import announce
+from reports.diff.checking import broken_in
+from reports.diff.summary import summarise_checks
+from reports.history import check_jobs, header_of, result_of
+from reports.named_stores import named_stores
+from reports.rendering import print_checks, print_history, write_check_reports, write_history_reports
+from reports.session import settings_of, spark_session
+from reports.snapshot.folders import Folder
+from reports.snapshot.format import read_manifest
+from reports.snapshot.store import open_stored
+from reports.verbs.store_readings import output_folder, store_readings
+
+
+def check_store(snapshot: str, out: Folder | None, *, queue: str, spark: Mapping[str, Any]) -> int:
+    """Check one store, print the outcome, write reports; returns the exit code. Raises Problems."""
+    stores = named_stores(snapshot, queue=queue)
+    settings = settings_of(spark, rows=stores[0].rows_about())
+    with output_folder(out) as reports:
+        with store_readings(stores, ("snapshot",), reports.out) as readings, spark_session(settings) as session:
+            stored = readings[0].stored(session)
+            broken = broken_in(session, stored)
+            summary = summarise_checks(stored, broken.where(sql.col("queue") == queue) if queue else broken)
+        print_checks(summary, Console())
+        written = write_check_reports(reports.local, summary) if out is not None else ()
+        for address in reports.addresses_of(written):
+            announce(address)
+    return 1 if summary.total else 0
+
+
+def check_history(history: Path, snapshot: Folder | None, out: Folder | None, *, spark: Mapping[str, Any]) -> int:
+    """Check a history job by job, print the outcome, write reports; returns the exit code. Raises Problems."""
+    # Both files are read before Spark starts, so that a wrong name is reported at once.
+    header_of(history)
+    if snapshot is not None:
+        read_manifest(snapshot)
+    with output_folder(out) as reports:
+        with spark_session(settings_of(spark)) as session:
+            stored = None if snapshot is None else open_stored(session, snapshot)
+            result = result_of(check_jobs(session, history, stored), str(history), str(snapshot or ""))
+        print_history(result, Console())
+        written = write_history_reports(reports.local, result) if out is not None else ()
+        for address in reports.addresses_of(written):
+            announce(address)
+    return 1 if result.total else 0

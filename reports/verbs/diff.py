@@ -1,0 +1,91 @@
+"""`diff`: compare two stores, in this process if possible, else with Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
+from rich.console import Console
+
+from conformance.environment.prepare import announce
+from conformance.observe.canonical import ALL_RULES, without
+from conformance.problems import UsageProblem
+from reports.diff.asked import SnapshotComparison
+from reports.diff.nearby import compare_nearby
+from reports.diff.plan import compare_snapshots
+from reports.diff.summary import DiffSummary, summarise, summarise_nearby
+from reports.named_stores import named_stores
+from reports.rendering import print_diff, write_diff_reports
+from reports.session import settings_of, size_queries, spark_session
+from reports.snapshot.folders import Folder, explained_folder
+from reports.snapshot.format import KeptSnapshot, open_kept
+from reports.snapshot.rows import narrowed
+from reports.snapshot.store import StoredSnapshot
+from reports.verbs.store_readings import output_folder, store_readings
+
+_Side = TypeVar("_Side", bound=KeptSnapshot)
+
+
+def compare_stores(
+    expected: str,
+    actual: str,
+    out: Folder | None,
+    *,
+    queue: str,
+    job: str,
+    replicate: bool,
+    switched_off: Sequence[str],
+    spark: Mapping[str, Any],
+) -> int:
+    """Compare two stores, print the outcome, write reports; returns the exit code. Raises Problems."""
+    if job and not queue:
+        raise UsageProblem("--job needs --queue", hint="a job id means something only within its queue")
+    without(ALL_RULES, *switched_off)
+    sides = named_stores(expected, actual, queue=queue, replicate=replicate)
+    settings = settings_of(spark, rows=sum(side.rows_about() for side in sides))
+    narrowing = {"switched_off": tuple(switched_off), "queue": queue, "job": job}
+    with output_folder(out) as reports, store_readings(sides, ("expected", "actual"), reports.out) as readings:
+        folder, summary = reports.out, None
+        if settings.is_here and not any(side.needs_spark for side in sides):
+            kept = [open_kept(reading.kept()) for reading in readings]
+            summary = _compared_nearby(_comparison(kept, folder, narrowing))
+        if summary is None:
+            with spark_session(settings) as session:
+                comparison = _comparison([reading.stored(session) for reading in readings], folder, narrowing)
+                summary = _compared_nearby(comparison) if settings.is_here else None
+                summary = summary or _compared_by_spark(session, comparison)
+        print_diff(summary, Console())
+        if out is not None:
+            for address in reports.addresses_of(write_diff_reports(reports.local, summary)):
+                announce(address)
+    return 1 if summary.total else 0
+
+
+def _comparison(sides: Sequence[_Side], folder: Folder, narrowing: Mapping[str, Any]) -> SnapshotComparison[_Side]:
+    return SnapshotComparison(expected=sides[0], actual=sides[1], folder=folder / "differences", **narrowing)
+
+
+def _compared_nearby(comparison: SnapshotComparison[KeptSnapshot]) -> DiffSummary | None:
+    """The outcome if this process can compare the snapshots, else None. Raises EnvironmentProblem on a full disk."""
+    with explained_folder(comparison.folder, *comparison.folders):
+        compared = compare_nearby(comparison)
+    return None if compared is None else summarise_nearby(comparison, compared)
+
+
+def _compared_by_spark(session: SparkSession, comparison: SnapshotComparison[StoredSnapshot]) -> DiffSummary:
+    size_queries(session, sum(sum(side.manifest.rows.values()) for side in comparison.sides))
+    if comparison.job:
+        for side in comparison.sides:
+            _print_job(side, comparison.queue, comparison.job)
+    return summarise(comparison, compare_snapshots(session, comparison))
+
+
+def _print_job(stored: StoredSnapshot, queue: str, job: str) -> None:
+    """Print everything that one side stores of a job."""
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.print(stored.name, style="bold")
+    for row in stored.rows.where((sql.col("queue") == queue) & (sql.col("id") == job)).collect():
+        wide = {**row.asDict(), "fields": None if row["fields"] is None else list(row["fields"].items())}
+        console.print(f"  {narrowed(wide)}")
