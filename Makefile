@@ -103,7 +103,7 @@ vectors: $(READY) ## record the test vectors of the oracle anew (Node and a Redi
 	$(BIN)/python -m tests.vectors.writing --write
 
 # --strict is in mkdocs.yml: a link or an anchor that leads nowhere is an error, here and in the last line.
-site: $(READY) $(READY_FOR_SITE) ## the documentation as a site, in build/website/site
+site: $(READY_WITH_SPARK) $(READY_FOR_SITE) ## the documentation as a site, in build/website/site
 	$(BIN)/python -m website.assembly build/website/pages
 	$(BIN)/python -m website.report_pictures build/website/pages
 	NO_MKDOCS_2_WARNING=1 $(SITE_BIN)/mkdocs --quiet build

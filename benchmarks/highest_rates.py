@@ -1,33 +1,30 @@
 """The highest rate of each client: jobs/s at which the way of a job, p99, stays under a bound.
 
-    python -m benchmarks.highest_rates [--bound 'p99<50ms'] [--trial 10s] [--out /tmp/rates] [--keep docs/sample-rates]
+    python -m benchmarks.highest_rates [--bound 'p99<50ms'] [--trial 10s] [--out /tmp/rates] [--keep]
 
 `load --find-rate` with Node, the reference and the official Python client, each adding the jobs and working them off,
-with the very commands that users type. `--keep` takes over the pages and writes one about all of them. Ends with 1
-where a search finds no rate. It needs a quiet machine: on a busy one the searches end where the harness is late. Broken
-off, it goes on with the next client when it is called with the same --out.
+with the very commands that users type. `--keep` writes the data of the sample (`website/samples/find-rate.json`). Exit
+code 1: a search finds no rate. It needs a quiet machine: on a busy one the searches end where the harness is late. An
+interrupted run continues with the next client if it gets the same --out.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from benchmarks.headline import Step, carried_out, took
+from benchmarks.headline import Step, carried_out
 from reports.load.rate_search import RateSearch, said_of_search
+from website.samples import RATES, RatesSample, write_sample
 
 CLIENTS: Final = ("node", "reference", "python-official")
 DONE: Final = "step.json"
 """Left beside the pages of a search that came to its end."""
-
-PAGES: Final = ("find-rate.html", "find-rate.json")
 
 
 def main() -> None:
@@ -40,9 +37,13 @@ def main() -> None:
     searches = {client: _found(options.out, client) for client in CLIENTS}
     for client, search in searches.items():
         print(f"{client}: {said_of_search(search)}")
-    if options.keep is not None:
-        _keep(options.out, options.keep)
-        (options.keep / "README.md").write_text(page(options.bound, options.trial, steps, searches), "utf-8")
+    if options.keep:
+        commands = {client: step.measured for client, step in steps.items()}
+        cores = os.cpu_count() or 1
+        sample = RatesSample(
+            bound=options.bound, trial=options.trial, cores=cores, commands=commands, searches=searches
+        )
+        write_sample(RATES, sample)
     sys.exit(int(not all(search.kept for search in searches.values())))
 
 
@@ -62,51 +63,12 @@ def _found(out: Path, client: str) -> RateSearch:
     return msgspec.json.decode((out / client / "find-rate.json").read_bytes(), type=RateSearch)
 
 
-def _keep(out: Path, keep: Path) -> None:
-    """Take over the pages of all searches, and those of the trials that they lead to."""
-    for client in CLIENTS:
-        for path in [out / client / name for name in PAGES] + sorted((out / client).glob("rate-*/load.html")):
-            place = keep / path.relative_to(out)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, place)
-
-
-def page(bound: str, trial: str, steps: Mapping[str, Step], searches: Mapping[str, RateSearch]) -> str:
-    """The page about all searches, from what they have left."""
-    commands = "\n".join(step.command for step in steps.values())
-    rows = "\n".join(
-        f"| [{client}]({client}/find-rate.html) | {said_of_search(searches[client])} | {took(steps[client])} |"
-        for client in steps
-    )
-    return f"""# The highest rate of three clients
-
-Real output of `python -m benchmarks.highest_rates` on {os.cpu_count()} cores with Redis on the same machine: each
-client adds the jobs and works them off, in loads of {trial}, and the rate is looked for at which `{bound}` still holds
-for the way of a job from the instant for which it was scheduled to its end. Known to a tenth.
-
-```text
-{commands}
-```
-
-| client | found | whole command | load of the machine |
-|---|---|---|---|
-{rows}
-
-The reference adds its jobs inside Spark's executors, the others behind their drivers, which takes time of the same two
-cores: the rates are those of whole loads as users run them, and no comparison of the clients alone (that is
-`bullmq-conformance bench`).
-
-The load of the machine is what `uptime` showed for one minute before and after; the run itself makes 2 to 3 of it on
-two cores. With more, the rates say nothing about the clients.
-"""
-
-
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bound", default="p99<50ms", help="the threshold that must hold (%(default)s)")
     parser.add_argument("--trial", default="10s", help="length of each load (%(default)s)")
     parser.add_argument("--out", type=Path, default=Path("/tmp/rates"), help="folder for everything (%(default)s)")  # noqa: S108
-    parser.add_argument("--keep", type=Path, default=None, help="folder that takes over the pages")
+    parser.add_argument("--keep", action="store_true", help="write the data of the sample")
     return parser.parse_args()
 
 

@@ -192,8 +192,10 @@ def print_comparison(comparison: LoadComparison, console: Console) -> None:
 SEARCH_PAGE = "find-rate.html"
 
 
-def write_search_reports(folder: Path, search: RateSearch, label: str, command: str) -> list[Path]:
-    """Write `find-rate.html` and `find-rate.json`; returns their paths."""
+def write_search_reports(
+    folder: Path, search: RateSearch, label: str, command: str, *, linked: bool = True
+) -> list[Path]:
+    """Write `find-rate.html` and `find-rate.json`; returns their paths. `linked`: the page links to each trial."""
     thresholds = list(search.trials[0].measured)
     page = html_page(
         "reports",
@@ -202,6 +204,7 @@ def write_search_reports(folder: Path, search: RateSearch, label: str, command: 
         label=label,
         command=command,
         thresholds=thresholds,
+        linked=linked,
         verdict=said_of_search(search),
         chart=search_chart(search, thresholds[0]),
     )

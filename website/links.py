@@ -9,7 +9,7 @@ from pathlib import Path
 
 from conformance.problems import Problem
 from website.markdown import map_prose, title_of
-from website.site_map import GENERATED, page_path, section_path, tree_pages
+from website.site_map import GENERATED, SAMPLE_PAGES, page_path, section_path, tree_pages
 
 _LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 _NAMED = re.compile(r"(?<![\[`])`(?P<id>[a-z][a-z0-9.-]+)`(?![\]`])")
@@ -70,6 +70,8 @@ class TreeLinks:
     def _place(self, aimed: str) -> str:
         if aimed in self._pages:
             return page_path(aimed)
+        if aimed in SAMPLE_PAGES:
+            return SAMPLE_PAGES[aimed]
         if aimed.startswith("docs/"):
             return aimed.removeprefix("docs/")
         self.files.add(aimed)

@@ -13,12 +13,16 @@ OUTSIDE_OF_DOCS = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
-    # Beside it there is an index.html.
-    "docs/sample-report/README.md": "sample-report/about.md",
-    "docs/sample-rates/README.md": "sample-rates/about.md",
     "docs/reference/requirements.md": "requirements.md",
 }
 """Pages whose place on the site is not their path below docs/."""
+
+SAMPLE_PAGES = {
+    "website/samples/matrix.json": "sample-matrix/index.html",
+    "website/samples/load.json": "sample-report/about.md",
+    "website/samples/find-rate.json": "sample-rates/about.md",
+}
+"""The page that the site renders from the data of a sample: links to the data lead to it."""
 
 GENERATED = "docs/reference/requirements.md"
 """Replaced on the site by `requirements.md` and one page per requirement."""

@@ -112,10 +112,6 @@ class Matrix:
         """Clients alone, then pairs."""
         return (*self.alone, *self.pairs)
 
-    def pair(self, client: Entrant, partner: Entrant) -> MatrixCell | None:
-        """The cell of a client and its partner; None on the diagonal."""
-        return next((each for each in self.pairs if each.cell == Cell(client, partner)), None)
-
 
 def read_matrix(out: Path, entrants: Sequence[Entrant], cells: Sequence[Cell]) -> Matrix:
     """What is kept of the cells in a folder. Raises UsageProblem for a run file that is none."""
@@ -142,28 +138,126 @@ def write_matrix(matrix: Matrix, out: Path) -> list[Path]:
 # The page.
 
 
+class CausePart(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause as the page shows it, with the last steps of the scenario that meets it."""
+
+    line: str
+    requirement: str
+    message: str
+    expected: str
+    actual: str
+    scenario: str
+    steps: str
+    reproduce: str
+
+
+class ProfilePart(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of a client in one profile; `remark` is the tooltip of its symbol."""
+
+    name: str
+    state: ProfileState
+    remark: str
+
+
+class CellPart(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell as the page shows it. `failures`: number of causes that fail; `causes`: the first few of them.
+
+    `partner` is None for a client alone; only such a cell has `profiles`.
+    """
+
+    client: str
+    partner: str | None
+    oracle: str
+    state: CellState
+    sentence: str
+    lost: bool
+    failures: int
+    versions: dict[str, str]
+    profiles: list[ProfilePart]
+    causes: list[CausePart]
+
+    @property
+    def folder(self) -> str:
+        """Name of its folder, which is also its anchor on the page."""
+        return Cell(Entrant(self.client), Entrant(self.partner) if self.partner else None).folder
+
+    @property
+    def by_profile(self) -> dict[str, ProfilePart]:
+        """Its profiles by name."""
+        return {profile.name: profile for profile in self.profiles}
+
+
+class MatrixParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page of a matrix shows: it can be stored, and rendered without the run files (`website/samples/`)."""
+
+    clients: list[str]
+    cells: list[CellPart]
+
+    @property
+    def alone(self) -> dict[str, CellPart]:
+        """The cells of clients alone, by client."""
+        return {cell.client: cell for cell in self.cells if cell.partner is None}
+
+    @property
+    def pairs(self) -> dict[tuple[str, str | None], CellPart]:
+        """The cells of pairs, by client and partner."""
+        return {(cell.client, cell.partner): cell for cell in self.cells if cell.partner is not None}
+
+
 def render_page(matrix: Matrix) -> str:
     """Render the page: self-contained, without a script, and all foreign text escaped."""
+    return render_parts(parts_of(matrix))
+
+
+def parts_of(matrix: Matrix) -> MatrixParts:
+    """Return what the page shows of a matrix."""
+    clients = [entrant.client for entrant in matrix.entrants]
+    return MatrixParts(clients=clients, cells=[_cell_part(cell) for cell in matrix.cells])
+
+
+def render_parts(matrix: MatrixParts) -> str:
+    """Render the page from what it shows."""
     return html_page(
         "conformance.report",
         "matrix.html",
         matrix=matrix,
         profiles=[profile for profile in load_profiles().values() if not profile.is_common],
-        statuses=_statuses(matrix),
         symbols=SYMBOLS,
         profile_symbols=PROFILE_SYMBOLS,
         meaning=MEANING,
-        most_causes=CAUSES_OF_CELL,
-        steps_of=_steps_of,
     )
 
 
-def _statuses(matrix: Matrix) -> dict[Entrant, dict[str, Any]]:
-    return {
-        each.cell.client: {status.name: status for status in each.summary.conclusion.profiles}
-        for each in matrix.alone
-        if each.summary is not None
-    }
+def _cell_part(cell: MatrixCell) -> CellPart:
+    alone = cell.cell.partner is None
+    return CellPart(
+        client=cell.cell.client.client,
+        partner=cell.cell.partner.client if cell.cell.partner else None,
+        oracle=cell.oracle,
+        state=cell.state,
+        sentence=cell.sentence,
+        lost=cell.lost,
+        failures=len(cell.failures),
+        versions=cell.kept.versions if cell.kept else {},
+        profiles=[
+            ProfilePart(name=status.name, state=status.state, remark=status.remark)
+            for status in (cell.summary.conclusion.profiles if cell.summary and alone else ())
+        ],
+        causes=[_cause_part(cause) for cause in cell.failures[:CAUSES_OF_CELL]],
+    )
+
+
+def _cause_part(cause: Cause) -> CausePart:
+    return CausePart(
+        line=cause.line,
+        requirement=cause.finding.requirement,
+        message=cause.finding.message,
+        expected=cause.finding.expected,
+        actual=cause.finding.actual,
+        scenario=cause.example.id,
+        steps=_steps_of(cause),
+        reproduce=cause.example.reproduce,
+    )
 
 
 def _steps_of(cause: Cause) -> str:

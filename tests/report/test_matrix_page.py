@@ -60,7 +60,6 @@ def test_the_states_of_cells(matrix: Matrix) -> None:
     assert [each.state for each in matrix.alone][:2] == ["not-conformant", "undecided"]
     assert {each.cell.name: each.state for each in matrix.pairs}["a,b"] == "broken"
     assert [each.state for each in matrix.pairs].count("not-run") == 5
-    assert matrix.pair(A, A) is None
 
 
 class _Page(HTMLParser):
