@@ -10,7 +10,7 @@ SITE_BIN := $(VENV)-site/bin
 READY_FOR_SITE := $(VENV)-site/.ready
 READY_FOR_LOOK := website/look/node_modules/.ready
 # Those that start next to nothing: what they look at is in memory, or in one Redis.
-QUICK_ROOMS := checkers clients docs environment house ledger observe proofs report website
+QUICK_ROOMS := checkers clients docs environment house ledger observe report website
 # Tests mostly wait for what they have started.
 TEST_PROCESSES = $$((4 * $$(getconf _NPROCESSORS_ONLN)))
 FULL_RUN = $(BIN)/bullmq-conformance run --tier full $(if $(JOBS),--jobs $(JOBS))

@@ -10,13 +10,13 @@ import shutil
 import sys
 from pathlib import Path
 
+from conformance.gate.proof import all_proofs
 from conformance.gate.selection import all_scenarios
 from conformance.ledger.loader import load_ledger
 from conformance.ledger.operations import load_operations
 from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import MUTANTS
 from conformance.problems import Problem
-from conformance.proofs.proof import all_proofs
 from website.api_page import api_page
 from website.links import COPIES, TreeLinks
 from website.requirement_pages import RequirementSources, generated_pages, vectors_path

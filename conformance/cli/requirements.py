@@ -16,6 +16,7 @@ from conformance.checkers.snapshot_checks import checks_table
 from conformance.checkers.traffic import ALL_CHECKS as TRAFFIC_CHECKS
 from conformance.environment.clients import client_entries
 from conformance.environment.prepare import EnvironmentOptions
+from conformance.gate.proof import Proof, ProofRunner, all_proofs, proof_runner
 from conformance.gate.selection import scenarios_by_requirement
 from conformance.ledger.loader import STATUSES, Ledger, Requirement, load_claims, load_ledger
 from conformance.ledger.overview import LedgerCoverage, coverage_of, requirements_page
@@ -23,7 +24,6 @@ from conformance.ledger.profiles import load_profiles
 from conformance.mutants.registry import killed_rows
 from conformance.observe.canonical import rules_table
 from conformance.problems import NothingSelected, UsageProblem
-from conformance.proofs.proof import Proof, ProofRunner, all_proofs, proof_runner
 
 
 @click.command("list")
@@ -151,17 +151,17 @@ def _print_requirement(row: Requirement, console: Console) -> None:
 
 
 def _prove(row: Requirement, console: Console, options: EnvironmentOptions) -> int:
-    """Run the proofs of a row. Exit code 1 where the oracle does not do what the ledger says."""
+    """Run the proofs of a row. Returns 1 if the oracle does not do what the ledger says, else 0."""
     proofs = all_proofs().get(row.id, ())
     if not proofs:
-        hint = "other disputed rows have one: `bullmq-conformance explain order.delayed.score --prove`"
+        hint = "disputed rows have one: `bullmq-conformance explain order.delayed.score --prove`"
         raise UsageProblem(f"there is no proof of {row.id}, which is {row.status}", hint=hint)
     with proof_runner(options) as runner:
         return REFUTED if _refuted(proofs, runner, console) else 0
 
 
 def _prove_everything(console: Console, options: EnvironmentOptions) -> int:
-    """Run every proof. Exit code 1 where the oracle does not do what the ledger says, naming those rows last."""
+    """Run every proof, and list the refuted rows last. Returns 1 if there is one, else 0."""
     refuted = []
     with proof_runner(options) as runner:
         for name, proofs in all_proofs().items():
@@ -175,12 +175,13 @@ def _prove_everything(console: Console, options: EnvironmentOptions) -> int:
 
 
 def _refuted(proofs: Sequence[Proof], runner: ProofRunner, console: Console) -> bool:
-    """Run and show proofs; whether one of them does not hold."""
-    results = []
-    for proof in proofs:
-        results.append(runner.run(proof))
-        console.print(f"\n{proof.what}\n{results[-1].text}")
-    return not all(result.holds for result in results)
+    """Run and print proofs. Returns whether one of them fails, or none of them states a check."""
+    results = [runner.run(proof) for proof in proofs]
+    console.print(f"paper says: {results[0].paper}")
+    for result in results:
+        if result.checks or result.failure:
+            console.print(f"\n{result.proof.title}\n{result.text}")
+    return not all(result.holds for result in results) or not any(result.checks for result in results)
 
 
 INCOMPLETE = 1

@@ -22,11 +22,11 @@ from conformance.servers.setting import NewCluster, RedisUrl, parse_setting
 SCENARIOS = "conformance.scenarios"
 
 
-def all_scenarios() -> Iterator[tuple[str, Scenario]]:
-    """Id (`area/name`) and scenario, by area."""
+def all_scenarios(files: str = "test_*.py") -> Iterator[tuple[str, Scenario]]:
+    """Id (`area/name`) and scenario, by area. `files`: the modules, by a glob; the default are those of `run`."""
     package = importlib.import_module(SCENARIOS)
     for folder in package.__path__:
-        for path in sorted(Path(folder).glob("test_*.py")):
+        for path in sorted(Path(folder).glob(files)):
             module = importlib.import_module(f"{SCENARIOS}.{path.stem}")
             area = path.stem.removeprefix("test_").replace("_", "-")
             for value in vars(module).values():

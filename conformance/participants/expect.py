@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 Value = TypeVar("Value")
+
+_RECORD: ContextVar[list[str] | None] = ContextVar("_RECORD", default=None)
+LONGEST_RECORDED = 300
+"""Characters of a value that a record keeps."""
 
 
 class Mismatch(AssertionError):
@@ -33,25 +39,48 @@ def value_text(value: Any) -> str:
         return repr(value)
 
 
+@contextmanager
+def recorded_checks() -> Iterator[list[str]]:
+    """Record each check that holds in the block, in this thread, as `sentence: value`."""
+    record: list[str] = []
+    token = _RECORD.set(record)
+    try:
+        yield record
+    finally:
+        _RECORD.reset(token)
+
+
+def record_check(what: str, seen: Any) -> None:
+    """Add a check that held to the record, if there is one."""
+    record = _RECORD.get()
+    if record is not None:
+        text = value_text(seen)
+        record.append(f"{what}: {text if len(text) <= LONGEST_RECORDED else text[:LONGEST_RECORDED] + '…'}")
+
+
 def equal(actual: Value, expected: Value, what: str, *, where: str = "") -> None:
     """`actual` is exactly `expected`."""
     if actual != expected:
         raise Mismatch(what, expected=expected, actual=actual, where=where)
+    record_check(what, actual)
 
 
 def one_of(actual: Value, allowed: Sequence[Value], what: str) -> None:
     """`actual` is one of `allowed`."""
     if actual not in allowed:
         raise Mismatch(what, expected=f"one of {value_text(list(allowed))}", actual=actual)
+    record_check(what, actual)
 
 
 def between(actual: float, low: float, high: float, what: str, *, where: str = "") -> None:
     """`low` <= `actual` <= `high`."""
     if not low <= actual <= high:
         raise Mismatch(what, expected=f"{low} .. {high}", actual=actual, where=where)
+    record_check(what, actual)
 
 
 def holds(condition: object, what: str, *, seen: Any, where: str = "") -> None:
     """`condition` is true; `seen`, what it was read from, is shown when it is not."""
     if not condition:
         raise Mismatch(what, expected="true", actual=seen, where=where)
+    record_check(what, seen)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from conformance.driver.errors import OperationFailed
 from conformance.participants.caller import Caller
-from conformance.participants.expect import Mismatch, value_text
+from conformance.participants.expect import Mismatch, record_check, value_text
 from conformance.participants.handles import EventsHandle, FlowHandle, QueueHandle, WorkerHandle
 from conformance.participants.loop_worker import LoopWorker
 from conformance.participants.names import Names
@@ -108,6 +108,7 @@ class Participant(Caller):
                 raise Mismatch(
                     what, expected=f"refused with {code}", actual=f"refused with {seen}", where="answer"
                 ) from failure
+            record_check(what, failure.error.message)
             return
         self.transcript.not_refused = next(reversed(self.transcript.all_calls), None)
         raise Mismatch(what, expected=f"refused with {code}", actual="accepted", where="answer")
@@ -122,6 +123,7 @@ class Participant(Caller):
             while True:
                 value = probe()
                 if until(value):
+                    record_check(what, value)
                     return value
                 if wait.left_ms <= 0:
                     raise wait.mismatch(what, f"last seen: {value_text(value)}")

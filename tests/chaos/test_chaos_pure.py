@@ -55,9 +55,9 @@ from conformance.cli.chaos import _show
 from conformance.driver import run_queue
 from conformance.driver.ops.queue import Add
 from conformance.environment.clients import Launch
+from conformance.gate.proof import all_proofs
 from conformance.mutants.damage import Damage
 from conformance.problems import UsageProblem
-from conformance.proofs.proof import all_proofs
 from conformance.reference_impl.scripts.runner import official_scripts
 from conformance.servers.connection import wait_until
 from tests.checkers.history_builders import completed_life, fault

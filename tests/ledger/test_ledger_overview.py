@@ -11,6 +11,7 @@ import pytest
 
 from conformance.cli import main as cli_main
 from conformance.cli import requirements as ledger_verb
+from conformance.gate.proof import Proof, all_proofs
 from conformance.ledger.loader import Ledger, Requirement, Status, load_ledger
 from conformance.ledger.overview import (
     MISSING_CLAIM,
@@ -22,8 +23,8 @@ from conformance.ledger.overview import (
 )
 from conformance.ledger.profiles import NO_PROFILES, load_profiles
 from conformance.participants.expect import equal
+from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.proofs.proof import Proof, all_proofs
 
 
 def requirement(name: str, status: Status = "tested", reason: str = "", claims: tuple[str, ...] = ()) -> Requirement:
@@ -246,20 +247,20 @@ def test_a_dispute_is_proven(call: Call) -> None:
     code, out, _ = call("explain", "FR-1.2", "--prove")
     assert code == 0
     assert "paper says: A higher number is a higher priority" in out
-    assert "Node 5.62.0 does: they ran in the order 0, 1, 3, 10" in out
+    assert 'jobs run by priority, then by age: ["none", "one", "one again", "three", "ten"]' in out
 
 
 @pytest.fixture
 def proofs(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Proof, ...]]:
     """Two proofs, of which the second is wrong about Node."""
 
-    def wrong(oracle: Participant) -> str:
-        equal(oracle.queue().add("job"), "7", "the first job has the id 7")
-        return "never said"
+    @scenario("add.id.counter")
+    def wrong(client: Participant) -> None:
+        equal(client.queue().add("job"), "7", "the first job has the id 7")
 
     chosen = {
-        "lock.extend": all_proofs()["lock.extend"],
-        "add.id.counter": (Proof("add.id.counter", "wrong", "Do it wrong.", "frozen", wrong),),
+        "lock.extend": all_proofs()["lock.extend"][:1],
+        "add.id.counter": (Proof("add.id.counter", wrong.scenario),),
     }
     monkeypatch.setattr(ledger_verb, "all_proofs", lambda: chosen)
     return chosen
@@ -270,7 +271,7 @@ def test_all_disputes_are_proven_at_once_and_the_refuted_ones_named_last(
 ) -> None:
     code, out, _ = call("explain", "--prove", "--all")
     assert code == 1
-    assert "Node 5.62.0 does: the job was marked in `stalled`" in out
+    assert 'Node 5.62.0 does:\n  the check marks the active job: ["1"]' in out
     assert "Node 5.62.0 does NOT do what the ledger says: the first job has the id 7" in out
     assert out.endswith("2 proofs of 2 disputed rows; refuted: add.id.counter\n")
     del proofs["add.id.counter"]

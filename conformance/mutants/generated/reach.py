@@ -15,7 +15,7 @@ from conformance.mutants.matrix import ScenarioCase
 
 ROOT = Path(str(files("conformance")))
 _KIT = ("*.py", "*.mjs", "*.yaml", "*.json")
-_NOT_THE_KIT = frozenset({"scenarios", "mutants", "clients", "cli", "report", "fuzz", "proofs"})
+_NOT_THE_KIT = frozenset({"scenarios", "mutants", "clients", "cli", "report", "fuzz"})
 """Rooms that have no part in what one case says; scenarios are hashed one by one."""
 _DECIDES_WHAT_IS_PASSED = frozenset({"reference_impl", "participants", "protocol", "node_harness"})
 

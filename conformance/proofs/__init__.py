@@ -1,1 +1,0 @@
-"""Runnable proofs of disputed rows: what the written specification says, and what real BullMQ does instead."""
