@@ -4,7 +4,7 @@
 
 For every policy: a Redis of its own, one queue with 20 jobs of each state and a flow, and more junk than there is room
 for. Then the workers of the active jobs are gone, two stalled checks are made, and a worker runs what it finds. The
-table of docs/explanation/eviction.md is its output.
+table of docs/explanation/corner-cases.md is its output.
 """
 
 from __future__ import annotations

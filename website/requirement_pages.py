@@ -128,7 +128,7 @@ def _dispute(row: Requirement, *, is_proven: bool) -> Iterator[str]:
     yield "## Is it wrong?\n"
     if is_proven:
         yield f"`bullmq-conformance explain {row.id} --prove` shows on real BullMQ what it does.\n"
-    yield "[How to dispute a requirement](../how-to/dispute-a-requirement.md#how-to-dispute-a-requirement)."
+    yield "[How to dispute a requirement](../how-to/dispute-a-requirement.md)."
 
 
 def _all_requirements(ledger: Ledger) -> str:

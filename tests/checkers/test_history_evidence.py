@@ -90,7 +90,7 @@ def test_a_limit_that_was_reached_is_evidence() -> None:
 
 
 def test_the_page_says_what_each_invariant_must_have_seen() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "chaos.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "faults.md").read_text("utf-8")
     rows = {row.split("`")[1]: row.rsplit("|", 2)[1].strip() for row in page.splitlines() if row.startswith("| `")}
     assert {check.name: rows.get(check.name) for check in ALL_CHECKS} == {
         check.name: check.demands for check in ALL_CHECKS

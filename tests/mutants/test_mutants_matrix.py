@@ -101,7 +101,7 @@ def test_an_error_of_a_worker_is_noticed_whatever_the_scenario_is_about(runner: 
     assert runner.evidence(MUTANTS.find("worker.complains"), allowed).findings == []
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "races.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "corner-cases.md"
 
 CAUGHT = {
     "races-locks/a_completion_meets_a_check_without_lock": "race.lock-looked-at-before",

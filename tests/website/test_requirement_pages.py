@@ -66,7 +66,7 @@ def test_a_page_links_to_what_is_recorded_of_node(sources: RequirementSources) -
 
 def test_a_page_says_how_to_dispute_it_and_how_the_oracle_proves_it(sources: RequirementSources) -> None:
     disputed = requirement_page(sources.ledger.row("lock.token"), sources)
-    assert "](../how-to/dispute-a-requirement.md#how-to-dispute-a-requirement)" in disputed
+    assert "](../how-to/dispute-a-requirement.md)" in disputed
     assert ("explain lock.token --prove" in disputed) == ("lock.token" in sources.proven)
     [proven, *_] = sorted(sources.proven)
     assert f"explain {proven} --prove" in requirement_page(sources.ledger.row(proven), sources)
