@@ -21,8 +21,6 @@ Found: TypeAlias = "tuple[str, str]"
 
 TEN_YEARS_MS: Final = 10 * 365 * 24 * HOUR_MS
 
-_APART: Final = ("DUMP", "PEXPIRETIME")
-
 
 @dataclass(frozen=True)
 class PlantedChange:
@@ -55,7 +53,7 @@ def planted(server: RedisInstance, prefix: str, changes: Sequence[PlantedChange]
     touched = {f"{prefix}:{change.queue}:{key}" for change in changes for key in change.keys}
     with server.connect() as client:
         untyped: Any = client
-        before = {key: tuple(untyped.execute_command(command, key) for command in _APART) for key in touched}
+        before = {key: _content_and_expiry(untyped, key) for key in touched}
         try:
             for change in changes:
                 change.do(untyped, f"{prefix}:{change.queue}:")
@@ -65,11 +63,20 @@ def planted(server: RedisInstance, prefix: str, changes: Sequence[PlantedChange]
                 _put_back(untyped, key, content, expires_ms)
 
 
+def _content_and_expiry(client: Any, key: str) -> tuple[bytes | None, int]:
+    """What DUMP returns, and when the key expires (Unix time in ms; 0: never).
+
+    PEXPIRETIME would say it in one command, but only from Redis 7.0 on.
+    """
+    content, (seconds, microseconds), left_ms = client.pipeline().dump(key).time().pttl(key).execute()
+    return content, seconds * 1000 + microseconds // 1000 + left_ms if left_ms > 0 else 0
+
+
 def _put_back(client: Any, key: str, content: bytes | None, expires_ms: int) -> None:
     if content is None:
         client.delete(key)
     else:
-        client.restore(key, max(expires_ms, 0), content, replace=True, absttl=expires_ms > 0)
+        client.restore(key, expires_ms, content, replace=True, absttl=expires_ms > 0)
 
 
 def _set(job: str, **fields: Any) -> Callable[[Any, str], object]:

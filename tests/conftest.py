@@ -110,7 +110,7 @@ def _rank(module: Path) -> int:
     return LONG.index(name) if name in LONG else len(LONG)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def missing() -> Missing:
     """Skip the test because of what this machine lacks, or fail it if that is required: name and reason."""
 

@@ -110,8 +110,11 @@ def wait_until(condition: Callable[[], object], *, seen: Callable[[], object], w
 
 
 def family(pid: int) -> dict[int, str]:
-    """A process and all that come from it: command lines by process id."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    """A process and its descendants: command lines by process id.
+
+    `-ww`: without a terminal, `ps` cuts lines at 80 characters, which is less than the path of the bundled Node.
+    """
+    listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
     members = {pid}
     while more := {int(own) for own, parent, *_ in rows if int(parent) in members} - members:
@@ -121,6 +124,6 @@ def family(pid: int) -> dict[int, str]:
 
 def still_there(before: Mapping[int, str]) -> dict[int, str]:
     """Which of these processes live on: same id and same command line."""
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,args="], capture_output=True, text=True, check=True)
+    listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=True)
     now = {int(pid): args for pid, args in (line.split(None, 1) for line in listed.stdout.splitlines())}
     return {pid: args for pid, args in before.items() if now.get(pid) == args}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,20 @@ def _run(*command: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def has_openssl() -> bool:
-    """Whether certificates can be made here."""
-    return shutil.which("openssl") is not None
+@cache
+def why_no_tls() -> str:
+    """The reason why these servers cannot be started here; empty if they can.
+
+    A server built without TLS stops at the first line of the settings, any other one at the second: none is started.
+    """
+    if shutil.which("openssl") is None:
+        return "certificates are made with openssl, which is not on PATH"
+    program = any_binary(lambda _text: None)
+    settings = "tls-port 0\nno-such-directive 1\n"
+    answer = subprocess.run(
+        [program.path, "-"], input=settings, capture_output=True, text=True, check=False, timeout=_READY_WITHIN_S
+    )
+    return "" if "no-such-directive" in answer.stdout + answer.stderr else f"{program.source} is built without TLS"
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from conformance.reference_impl.scripts.runner import ScriptTexts
 from conformance.reference_impl.workers.worker import Worker
 from conformance.servers import RedisInstance
 from conformance.servers.binary import any_binary
+from tests.conftest import Missing
 from tests.reference_impl.conftest import until
 from tests.reference_impl.secure_redis import (
     MASTER,
@@ -34,11 +36,9 @@ from tests.reference_impl.secure_redis import (
     WATCHWORD,
     Certificates,
     SecureRedis,
-    has_openssl,
     secure_redis,
+    why_no_tls,
 )
-
-needs_openssl = pytest.mark.skipif(not has_openssl(), reason="certificates are made with openssl, which is not on PATH")
 
 # --- what is refused -----------------------------------------------------------------------------------------------
 
@@ -165,8 +165,16 @@ def test_an_answer_in_plain_text_is_an_error_of_a_tls_client(answer: bytes) -> N
 # --- real servers --------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="session")
+def tls_servers(missing: Missing) -> None:
+    """Skip the test if Redis servers with TLS cannot be started here."""
+    if reason := why_no_tls():
+        missing("redis-tls", reason)
+
+
 @pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureRedis]:
+def secure(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureRedis]:
+    request.getfixturevalue("tls_servers")
     with secure_redis(tmp_path_factory.mktemp("secure")) as started:
         yield started
 
@@ -179,7 +187,6 @@ async def ping(connection: Any) -> Any:
         await opened.close()
 
 
-@needs_openssl
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -201,7 +208,6 @@ def test_who_is_not_let_in_gets_an_error(secure: SecureRedis, changed: dict[str,
         asyncio.run(ping(connection))
 
 
-@needs_openssl
 def test_whoever_proves_who_they_are_is_let_in(secure: SecureRedis) -> None:
     tls = secure.certificates.tls
     ca_text = secure.certificates.ca.read_text("utf-8")
@@ -240,7 +246,6 @@ def _redis_py_sentinel(secure: SecureRedis) -> Redis:
     return master
 
 
-@needs_openssl
 def test_wrong_words_to_a_sentinel_are_told(secure: SecureRedis) -> None:
     for changed, said in (
         ({"name": "other"}, "no sentinel leads to the master 'other': .* it does not know that master"),
@@ -266,7 +271,7 @@ async def _added_within(limit_s: float, queue: Queue, name: str, data: int) -> N
     pytest.fail(f"no master within {limit_s:g} s: {refused}")
 
 
-@needs_openssl
+@pytest.mark.usefixtures("tls_servers")
 def test_a_queue_follows_its_master_over_tls_as_a_user(tmp_path: Path, scripts: ScriptTexts) -> None:
     """TLS with client certificates, users and a sentinel together; then the master dies."""
 
@@ -403,7 +408,7 @@ def test_a_credential_provider_is_asked(server: RedisInstance) -> None:
     assert provider.times == 1
 
 
-def test_certificates_are_made(tmp_path: Path) -> None:
-    if not has_openssl():
-        pytest.skip("certificates are made with openssl, which is not on PATH")
+def test_certificates_are_made(tmp_path: Path, missing: Missing) -> None:
+    if not shutil.which("openssl"):
+        missing("openssl", "certificates are made with openssl, which is not on PATH")
     assert Certificates.make(tmp_path).cert.read_text().startswith("-----BEGIN")
