@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -27,42 +28,27 @@ settings.load_profile("kit")
 SPARK = "spark"
 """The group of the tests that share one JVM."""
 
-LONG = (
-    "end_to_end/test_limited_clients.py",
-    "chaos/test_chaos_campaign.py",
-    "packaging/test_gate.py",
-    "cli/test_cli_signals.py",
-    "fuzz/test_fuzz_campaign.py",
-    "end_to_end/test_whole_runs.py",
-    "chaos/test_chaos_runs.py",
-    "mutants/test_mutants_matrix.py",
-    "mutants/test_generated_hunts.py",
-    "cli/test_cli_runs.py",
-    "cli/test_cli_endings.py",
-)
-"""Modules that take longer than others (the longest test first): begun early, and shared between processes."""
-
 _HERE = Path(__file__).parent
 _SCENARIOS = _HERE.parent / "conformance"
-_MATRIX = _HERE / "mutants" / "test_mutants_matrix.py"
-PLAYERS = {"scenarios": 2, "matrix": 3}
-"""So many processes play what mostly waits.
-
-Each has an oracle, a client and a Redis of its own to start and to warm up; and if all of them waited at one time,
-nobody would be left for whom the processors could work.
-"""
+SCENARIO_PROCESSES = 2
+"""Processes that run the scenarios. Each needs an oracle, a client and a Redis to start and to warm up."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Heed signals that whoever began this has ignored (a shell that begins it in the background, nohup).
+    """Restore signal handlers, and keep the order of the tests.
 
-    The programs that tests interrupt would ignore them as well. And tests are begun in the order of this file: xdist
-    would begin with the modules that have most tests, and end with the longest.
+    A shell that starts pytest in the background, or nohup, ignores signals, and the programs that tests interrupt would
+    inherit that. xdist would start with the modules that have most tests and end with the longest ones.
     """
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
     config.option.loadscopereorder = False
+    config.addinivalue_line(
+        "markers",
+        "long(place, processes=None): a module that takes long: it starts early, in the order of the places, and its "
+        "tests are shared between all processes, or that many",
+    )
     garbage.seldom_looked_for()
 
 
@@ -79,35 +65,39 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep a module in one process, which prepares once what its tests share, and begin with what takes longest."""
-    ranks = {module: _rank(module) for module in {item.path for item in items}}
-    played = {
-        "scenarios": [item for item in items if ranks[item.path] < 0],
-        "matrix": [item for item in items if item.path == _MATRIX],
-    }
-    for name, tests in played.items():
-        for number, item in enumerate(tests):
-            item.add_marker(pytest.mark.xdist_group(f"{name}-{number % PLAYERS[name]}"))
-    by_itself = {
-        module: pytest.mark.xdist_group(module.relative_to(_HERE).as_posix())
-        for module, rank in ranks.items()
-        if rank == len(LONG) and _HERE in module.parents
-    }
-    place = {}
-    for item in items:
-        group = item.get_closest_marker("xdist_group")
-        if group is None and item.path in by_itself:
-            item.add_marker(by_itself[item.path])
-        place[item] = (group is None or group.args != (SPARK,), ranks[item.path])
-    items.sort(key=place.__getitem__)
+    """Start the longest tests first, and keep each other module in one process, which prepares once what it shares."""
+    places = {item: _place(item) for item in items}
+    for number, item in enumerate(items):
+        group = _group(item, number)
+        if group and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=lambda item: (not _is_in_group(item, SPARK), places[item]))
 
 
-def _rank(module: Path) -> int:
-    """The place of a module in LONG, or behind all of them; scenarios before all, because they mostly wait."""
-    if _SCENARIOS in module.parents:
-        return -1
-    name = module.relative_to(_HERE).as_posix() if _HERE in module.parents else ""
-    return LONG.index(name) if name in LONG else len(LONG)
+def _place(item: pytest.Item) -> float:
+    """Scenarios first, because they mostly wait; then the modules marked `long` in their order, then all others."""
+    long = item.get_closest_marker("long")
+    return 0 if _SCENARIOS in item.path.parents else float(long.args[0]) if long else math.inf
+
+
+def _group(item: pytest.Item, number: int) -> str:
+    """The name of the process that runs this test; empty: any process.
+
+    Tests that mostly wait are limited to a few processes: if all processes waited, the cores would be idle.
+    """
+    if _SCENARIOS in item.path.parents:
+        return f"scenarios-{number % SCENARIO_PROCESSES}"
+    long = item.get_closest_marker("long")
+    if long is None and _HERE in item.path.parents:
+        return item.path.relative_to(_HERE).as_posix()
+    if long is not None and "processes" in long.kwargs:
+        return f"{item.path.stem}-{number % long.kwargs['processes']}"
+    return ""
+
+
+def _is_in_group(item: pytest.Item, name: str) -> bool:
+    group = item.get_closest_marker("xdist_group")
+    return group is not None and group.args == (name,)
 
 
 @pytest.fixture(scope="session")

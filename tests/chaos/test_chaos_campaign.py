@@ -22,6 +22,8 @@ from conformance.environment.clients import Launch
 from conformance.environment.prepare import Environment, EnvironmentOptions, prepare
 from conformance.problems import EnvironmentProblem
 
+pytestmark = pytest.mark.long(2)
+
 HANGING = """
 import asyncio
 from conformance.reference_impl.driver.main import make_server

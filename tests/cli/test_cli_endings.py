@@ -13,6 +13,8 @@ from conformance import interruption
 
 from .cli_program import PROGRAM, Program, clean_environment, run_command
 
+pytestmark = pytest.mark.long(11)
+
 WHILE_IT_STARTS = """
 import builtins, os, signal
 load = builtins.__import__

@@ -19,6 +19,8 @@ from .cli_program import (
     run_pytest,
 )
 
+pytestmark = pytest.mark.long(10)
+
 LIFO = "add/a_lifo_job_enters_wait_at_the_right"
 ONE = ("--select", "add.lifo", "--jobs", "1")
 

@@ -31,6 +31,8 @@ from .signals import (
     plant_foreign_keys,
 )
 
+pytestmark = pytest.mark.long(4)
+
 CARELESS = {
     "process": "subprocess.Popen(['sleep', '600'], start_new_session=True)",
     "key b'bc12345678:q:1'": "redis.set('bc12345678:q:1', 'of ours')",

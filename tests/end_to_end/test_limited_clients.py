@@ -19,6 +19,8 @@ import pytest
 from conformance.ledger.loader import load_ledger
 from conformance.protocol.scripts import BULLMQ_VERSION
 
+pytestmark = pytest.mark.long(1)
+
 EXAMINED = sum(row.examined for row in load_ledger(BULLMQ_VERSION).values())
 """Of so many requirements a share is decided."""
 SECONDS = 600

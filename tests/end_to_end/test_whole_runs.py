@@ -18,6 +18,8 @@ from conformance.report.run_file import read_run
 from conformance.upstream.node import bundled_node
 from tests.clients.tightness import doubled_in
 
+pytestmark = pytest.mark.long(6)
+
 KNOWN = Path(str(files("conformance.clients"))) / "python_official" / "known.toml"
 KNOWN_TO_DIFFER_FROM = {"5.62.0": KNOWN, "6.7.0": KNOWN.with_name("known-6.7.0.toml")}
 """The lists of the official Python client, by oracle."""

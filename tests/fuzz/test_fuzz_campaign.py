@@ -26,6 +26,8 @@ from conformance.servers import RedisInstance
 from .hunting import REPLAYS, hunt, target_for
 from .planted import HEALTHY, PLANTED
 
+pytestmark = pytest.mark.long(5)
+
 
 class HandmadeClocks:
     """The wall clock and the processor time of this process, set by hand (s)."""

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import LONG, PLAYERS
-
 TESTS = Path(__file__).parents[1]
 
 
@@ -26,17 +24,14 @@ def test_a_module_stays_in_one_process(request: pytest.FixtureRequest) -> None:
     assert not _is_grouping(request) or request.node.nodeid.endswith("@house/test_groups.py")
 
 
-def test_tests_that_take_long_are_shared_between_processes_and_begun_first(request: pytest.FixtureRequest) -> None:
-    ids = [item.nodeid for item in request.session.items if item.path.is_relative_to(TESTS)]
-    long = [name for name in ids if name.split("::")[0].removeprefix("tests/") in LONG]
-    matrix = [name for name in long if "/test_mutants_matrix.py::" in name]
-    grouped = [name for name in long if name not in matrix and "@" in name.rpartition("]")[2]]
-    assert [name for name in grouped if not name.endswith("@wheel")] == []
-    players = {f"matrix-{number}" for number in range(PLAYERS["matrix"])}
-    assert not _is_grouping(request) or {name.rpartition("@")[2] for name in matrix} <= players
-    begun = [name for name in ids if not name.endswith("@spark")]
-    assert not _is_grouping(request) or begun[: len(long)] == long
-
-
-def test_every_module_that_takes_long_is_there() -> None:
-    assert [name for name in LONG if not (TESTS / name).is_file()] == []
+def test_long_tests_start_first_and_are_shared_between_processes(request: pytest.FixtureRequest) -> None:
+    tests = [item for item in request.session.items if item.path.is_relative_to(TESTS)]
+    long = [item for item in tests if item.get_closest_marker("long")]
+    for item in long if _is_grouping(request) else ():
+        after_parameters = item.nodeid.rpartition("]")[2]
+        group = after_parameters.rpartition("@")[2] if "@" in after_parameters else ""
+        processes = item.get_closest_marker("long").kwargs.get("processes", 0)  # type: ignore[union-attr]
+        shared = {f"{item.path.stem}-{number}" for number in range(processes)} or {"", "wheel"}
+        assert group in shared, item.nodeid
+    started = [item.nodeid for item in tests if not item.nodeid.endswith("@spark")]
+    assert not _is_grouping(request) or started[: len(long)] == [item.nodeid for item in long]

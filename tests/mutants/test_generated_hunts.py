@@ -31,6 +31,8 @@ from conformance.mutants.generated.sweep import Sweep
 from conformance.mutants.matrix import ScenarioCase, all_cases
 from conformance.reference_impl.scripts.runner import ScriptTexts
 
+pytestmark = pytest.mark.long(9)
+
 _ATTEMPTS = 5
 PLAIN, LIFO = "add/a_plain_job_enters_wait_at_the_left", "add/a_lifo_job_enters_wait_at_the_right"
 

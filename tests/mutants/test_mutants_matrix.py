@@ -12,6 +12,8 @@ from conformance.mutants.damage import Damage
 from conformance.mutants.matrix import MutantResult, MutantRunner, ScenarioCase, all_cases
 from conformance.mutants.registry import MUTANTS, Mutant
 
+pytestmark = pytest.mark.long(8, processes=3)
+
 QUICK = [
     case for case in all_cases() if not (case.scenario.slow or case.scenario.needs or case.scenario.clock == "real")
 ]

@@ -29,7 +29,7 @@ DRIVER = Path("conformance", "driver.mjs")
 BROKEN_ROW = "job.hash.name"
 BUSY = "the machine was too busy to judge"
 
-pytestmark = pytest.mark.xdist_group("wheel")
+pytestmark = [pytest.mark.long(3), pytest.mark.xdist_group("wheel")]
 
 
 @dataclass(frozen=True, kw_only=True)
