@@ -15,10 +15,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from chaos.outcomes import OutcomeRecorder
 from chaos.processes import CALL_DEADLINE_MS, ClientProcess
 from chaos.readers import ChaosReader
 from chaos.recorder import HistoryRecorder
-from chaos.run_ends import RunEnds
 from chaos.workload import (
     EVENTS_KEPT,
     LIMITED,
@@ -305,7 +305,7 @@ class ChaosWorker:
         self.running: dict[RunKey, float] = {}
         """Runs whose processor has been called and has not ended, and when that was."""
         self._turns = _Turns()
-        self._run_ends = RunEnds(recorder)
+        self._run_ends = OutcomeRecorder(recorder)
         process.open_handles = self.open_handles
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from chaos.faults.base import ChaosSystem, Fault
-from chaos.troubles import Troubles
+from chaos.run_errors import RunErrors
 
 DOMAINS = {
     "workers": "processes",
@@ -51,7 +51,7 @@ def _domain(fault: Fault) -> str:
 
 
 @contextmanager
-def injected(faults: Sequence[Fault], system: ChaosSystem, troubles: Troubles) -> Iterator[None]:
+def injected(faults: Sequence[Fault], system: ChaosSystem, troubles: RunErrors) -> Iterator[None]:
     """The faults, the later ones while the earlier are on, for the duration of the block.
 
     They are healed in the order in which they began: a worker that was killed during a failover is started again when

@@ -7,7 +7,7 @@ import threading
 from chaos.processes import CALL_DEADLINE_MS, ClientProcess
 from chaos.recorder import HistoryRecorder
 from chaos.workload import MAIN
-from conformance.checkers.histories.history import EntryTold, HandleChange, HandleChanged
+from conformance.checkers.histories.history import EventReported, HandleChange, HandleChanged
 from conformance.driver.errors import DriverBroken, EventTimeout, OperationFailed, OperationUnsupported
 
 HANDLE = f"events-{MAIN}"
@@ -66,7 +66,7 @@ class ChaosReader:
                 return
             if event.name == "queue-event":
                 entry, name = str(event.args.get("event_id")), str(event.args.get("name"))
-                told = EntryTold(
+                told = EventReported(
                     at_ms=self._recorder.now_ms(), process=process.name, queue=MAIN, entry=entry, name=name
                 )
                 self._recorder.put(told)

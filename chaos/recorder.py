@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from chaos.troubles import CannotRecord
+from chaos.run_errors import CannotRecord
 from conformance.checkers.histories.history import (
     History,
     HistoryFooter,

@@ -11,11 +11,11 @@ from typing import Literal
 import msgspec
 
 from chaos.crash_points import CrashResult
-from chaos.excuses import Identity, explanation_of, stale_explanations
+from chaos.explanations import Identity, explanation_of, stale_explanations
+from chaos.fault_invariants import invariants_tested_by
 from chaos.options import ChaosOptions
 from chaos.process_lanes import ProcessLane, lanes_of
-from chaos.tested import invariants_tested_by
-from chaos.troubles import CannotRecord, Trouble
+from chaos.run_errors import CannotRecord, RunError
 from conformance.checkers.histories.base import CheckResult, HistoryFinding
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History, HistoryLine, ResourceSample, StreamEventLine, encode
@@ -103,7 +103,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     """Processes of the client whose memory grew; in files of before `memory` was an invariant."""
     tested: list[str] = []
     """The invariants that the run was meant to test."""
-    troubles: list[Trouble] = []
+    troubles: list[RunError] = []
     """What broke the run off, or a part of it."""
 
     @property
@@ -124,7 +124,7 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
         return not self.reached and not self.lacks
 
     @property
-    def kit_troubles(self) -> list[Trouble]:
+    def kit_troubles(self) -> list[RunError]:
         """What the kit or the machine could not do: this run says less than it should."""
         return [trouble for trouble in self.troubles if trouble.culprit == "kit"]
 
@@ -164,7 +164,7 @@ class ChaosResult:
     snapshot: Snapshot | None
     judgements: list[CheckResult]
     errors: Mapping[str, list[str]]
-    troubles: Sequence[Trouble] = ()
+    troubles: Sequence[RunError] = ()
     version: str = ""
     """Of the client, as it says itself."""
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from chaos.calm import CalmWatch, keep_calm
 from chaos.clients import ChaosProducer, ChaosWorker, ProcessorTimer
 from chaos.crash_points import CrashBench, CrashResult, crash, points_of
+from chaos.fault_invariants import invariants_tested_by
 from chaos.faults.base import ChaosSystem
 from chaos.nemesis import injected, schedule
 from chaos.observers import (
@@ -33,6 +33,7 @@ from chaos.options import ChaosOptions
 from chaos.processes import CALL_DEADLINE_MS, ClientProcess, ContainerProcess
 from chaos.readers import ChaosReader
 from chaos.recorder import HistoryRecorder
+from chaos.recovery_phase import RecoveryProgress, run_recovery_phase
 from chaos.report import render_all
 from chaos.results import (
     FILE,
@@ -44,10 +45,9 @@ from chaos.results import (
     identity_of,
     result_row,
 )
+from chaos.run_errors import RunErrors
 from chaos.script_calls import ScriptCallCollector
-from chaos.tested import invariants_tested_by
 from chaos.topologies import open_topology
-from chaos.troubles import Troubles
 from chaos.workload import LIMITED, MAIN, NARROW, NARROW_CONCURRENCY, QUEUES, RATE, SEGMENTS, ChaosWorkload
 from conformance.checkers.histories.history import HistoryBounds, HistoryHeader, RunPhase
 from conformance.checkers.histories.history_checks import check_history
@@ -137,7 +137,7 @@ def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[R
     with CrashBench(client, environment) as bench:
         for segment in SEGMENTS:
             for point in points_of(segment):
-                begun, troubles = time.monotonic(), Troubles()
+                begun, troubles = time.monotonic(), RunErrors()
                 result = CrashResult(where=point, reached=False, judgements=())
                 with troubles.noting(str(point)):
                     result = crash(bench, point)
@@ -148,7 +148,7 @@ def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[R
 
 def run_chaos(options: ChaosOptions, environment: Environment) -> ChaosResult:
     """Run all faults in one run, and judge. Raises CannotRecord."""
-    troubles, ended = Troubles(), _RunEnd()
+    troubles, ended = RunErrors(), _RunEnd()
     with closing(HistoryRecorder(options.out / "history.jsonl" if options.out is not None else None)) as recorder:
         # Around everything: what the end of a process or of a server raises is this run's too.
         with troubles.noting("the run"):
@@ -176,11 +176,11 @@ def _carry_out(
     options: ChaosOptions,
     environment: Environment,
     recorder: HistoryRecorder,
-    troubles: Troubles,
+    troubles: RunErrors,
     ended: _RunEnd,
 ) -> None:
     """The run itself. Nobody records afterwards."""
-    watch = CalmWatch()
+    watch = RecoveryProgress()
     recorder.listeners.append(watch)
     with ExitStack() as stack:
         system = stack.enter_context(_running_system(options, environment, recorder))
@@ -279,7 +279,7 @@ def _history_header(options: ChaosOptions, recorder: HistoryRecorder, prefix: st
     )
 
 
-def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch, troubles: Troubles) -> None:
+def _disturb(options: ChaosOptions, system: ChaosSystem, watch: RecoveryProgress, troubles: RunErrors) -> None:
     """The workload, and the nemesis: one fault after the other, in the order of the seed."""
     system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="workload"))
     begun = system.recorder.now_ms()
@@ -297,13 +297,13 @@ def _disturb(options: ChaosOptions, system: ChaosSystem, watch: CalmWatch, troub
     while (left := begun + options.duration_ms - system.recorder.now_ms()) > 0:
         system.pause(left)
     with troubles.noting("the calm"):
-        keep_calm(system, watch, invariants_tested_by(options.faults))
+        run_recovery_phase(system, watch, invariants_tested_by(options.faults))
     for producer in system.producers:
         producer.stop()
 
 
 def _settle(
-    options: ChaosOptions, system: ChaosSystem, observer: QueueObserver, watch: CalmWatch, troubles: Troubles
+    options: ChaosOptions, system: ChaosSystem, observer: QueueObserver, watch: RecoveryProgress, troubles: RunErrors
 ) -> Snapshot:
     """Heal, drain, come to rest, and read everything."""
     put, now = system.recorder.put, system.recorder.now_ms

@@ -75,7 +75,7 @@ def unheard_worker(system: ChaosSystem) -> Iterator[None]:
 @fault("network.brief-silence", group="network", hold_ms=400, times=4)
 @contextmanager
 def brief_silence(system: ChaosSystem) -> Iterator[None]:
-    """Trouble that is shorter than half a lock's life: no lock may be lost by it."""
+    """The network fails for less than half the life of a lock: no lock may be lost."""
     with _silent(system, system.processes):
         yield
 

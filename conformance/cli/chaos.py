@@ -107,7 +107,7 @@ def chaos(command: tuple[str, ...], only_list: bool, **options: Any) -> int:
         )
         results = run_suite(chosen, environment, _show)
     for stale in stale_of(results):
-        Console(soft_wrap=True, highlight=False, markup=False).print(f"excuse not used: {stale}")
+        Console(soft_wrap=True, highlight=False, markup=False).print(f"unused explanation: {stale}")
     failed, broken = any_failed(results), [result.name for result in results if result.kit_troubles]
     said = (
         "something does not hold" if failed else "not everything could be played" if broken else "every invariant holds"

@@ -12,7 +12,7 @@ from rich.text import Text
 from conformance.cli.options import Duration, run_options_of
 from conformance.environment.clients import client_names
 from conformance.environment.prepare import EnvironmentOptions, client_under_test
-from conformance.fuzz.replay import Playback, PlayedStep, Replay, play_back, read_replay
+from conformance.fuzz.replay import Replay, ReplayedStep, ReplayOutcome, read_replay, run_replay
 from conformance.fuzz.steps import MODES, Mode, step_line
 from conformance.fuzz.target import open_target
 from conformance.problems import EnvironmentProblem
@@ -118,14 +118,14 @@ def replay(  # noqa: PLR0917 - click passes every option by name
         console = Console(highlight=False)
         target = open_target(options, stack, header.mode)
         console.print(Text(target.parties), soft_wrap=True)
-        played = play_back(target, content)
+        played = run_replay(target, content)
     show(console, content, played)
     if played.unplayed and not played.fails:
         raise EnvironmentProblem(f"{file} says nothing about this client: {played.unplayed}")
     return FAILS if played.fails else FIXED
 
 
-def show(console: Console, content: Replay, played: Playback) -> None:
+def show(console: Console, content: Replay, played: ReplayOutcome) -> None:
     """Print the steps, with the differences beside the step that shows them."""
     header = content.header
     about = f"found on {header.client} {header.version} with seed {header.seed}, mode {header.mode}"
@@ -144,7 +144,7 @@ def show(console: Console, content: Replay, played: Playback) -> None:
         console.print(Text("it differs, but not as the file says", style="bold red"))
 
 
-def _show_step(console: Console, number: int, played: PlayedStep) -> None:
+def _show_step(console: Console, number: int, played: ReplayedStep) -> None:
     console.print(Text(f"{number:3} {step_line(played.step)}"), soft_wrap=True)
     for difference in played.differences:
         console.print(Text(f"      ✗ {difference}", style="red"), soft_wrap=True)

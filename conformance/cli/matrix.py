@@ -10,7 +10,7 @@ from conformance.cli.options import Duration, run_options_of
 from conformance.environment.clients import find_toolchain
 from conformance.environment.prepare import announce
 from conformance.matrix.cells import cells_of, chosen_cells, parse_clients
-from conformance.matrix.playing import MatrixOptions, MatrixPlayer
+from conformance.matrix.runner import MatrixOptions, MatrixRunner
 from conformance.participants.marks import Tier
 from conformance.report.matrix import read_matrix, write_matrix
 
@@ -60,10 +60,10 @@ def matrix(  # noqa: PLR0917 - click passes options by name
     options = MatrixOptions(
         out=Path(out), tier=tier, redis=redis, node=node, jobs=jobs, cell_limit_s=cell_limit / 1000, anew=anew
     )
-    player = MatrixPlayer(options, find_toolchain(node, announce), announce)
-    player.meet(wanted)
+    runner = MatrixRunner(options, find_toolchain(node, announce), announce)
+    runner.introduce(wanted)
     try:
-        player.play(wanted)
+        runner.run(wanted)
     finally:
         found = read_matrix(options.out, entrants, cells)
         for path in write_matrix(found, options.out):

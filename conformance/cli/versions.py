@@ -23,8 +23,8 @@ from conformance.upstream.node import NodeBinary, find_node
 from conformance.upstream.package import ensure_bullmq
 from conformance.upstream.registry import exact_version, published_versions
 from conformance.versions.changes import VersionDiff
-from conformance.versions.comparing import Comparison, ScriptReader
-from conformance.versions.playing import PairPlayer
+from conformance.versions.comparison import Comparison, ScriptReader
+from conformance.versions.pair_runner import PairRunner
 
 ALIKE, DIFFERENT, UNDECIDED = 0, 1, 4
 RUNS = "runs"
@@ -110,9 +110,9 @@ def _compared(
         folder = Path(out or stack.enter_context(TemporaryDirectory(prefix="bullmq-conformance-versions-")))
         found_node = find_node(node or None)
         first, last = exact_version(found_node, older), exact_version(found_node, newer)
-        player = PairPlayer(runs=folder / RUNS, announce=announce, tier=tier, redis=redis, node=node, jobs=jobs)
+        runner = PairRunner(runs=folder / RUNS, announce=announce, tier=tier, redis=redis, node=node, jobs=jobs)
         comparison = Comparison(
-            player=player,
+            runner=runner,
             scripts=_script_reader(found_node),
             announce=announce,
             older=first,

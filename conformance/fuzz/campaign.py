@@ -16,9 +16,9 @@ from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.errors import Flaky, FlakyFailure
 from hypothesis.stateful import run_state_machine_as_test
 
-from conformance.fuzz.comparing import DifferenceClass, KnownDifferences, StepDifference
+from conformance.fuzz.comparison import DifferenceClass, KnownDifferences, StepDifference
+from conformance.fuzz.execution import SequenceRunner
 from conformance.fuzz.machine import machine_for
-from conformance.fuzz.playing import SequencePlayer
 from conformance.fuzz.shrinking import SequenceShrinker, TimeAllowance
 from conformance.fuzz.steps import Step, calls_of
 from conformance.fuzz.strategies.context import GenerationContext, OperationAndState
@@ -188,14 +188,14 @@ class Campaign:
         progress.started = time.monotonic()  # not before both drivers have been started, which takes its time
         last = progress.rounds + options.most_rounds
         while not self._out_of_time() and len(self.findings) < options.most_findings and progress.rounds < last:
-            self._play_round()
+            self._run_round()
             progress.rounds += 1
         progress.phase = "done"
         return self.findings
 
-    def begin_sequence(self) -> tuple[SequencePlayer, GenerationContext]:
+    def begin_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
         """Begin a sequence on the target."""
-        player, drivers = self.target.begin(self.known), self.target.drivers
+        runner, drivers = self.target.begin(self.known), self.target.drivers
         context = GenerationContext(
             operations=self.progress.operations,
             frozen=drivers.frozen,
@@ -206,7 +206,7 @@ class Campaign:
             untried=self._round.untried,
         )
         self.progress.sequences += 1
-        return player, context
+        return runner, context
 
     def before_step(self) -> None:
         """Count a step. Raises TimeIsUp."""
@@ -232,14 +232,14 @@ class Campaign:
         self._round.keep_shorter(ShortestSequence(tuple(steps), tuple(news), time.monotonic()))
         raise _new_difference_type(str(self._round.group))("\n".join(map(str, news)))
 
-    def end_sequence(self, player: SequencePlayer) -> None:
+    def end_sequence(self, runner: SequenceRunner) -> None:
         """Remove what a sequence left."""
-        self.target.end(player)
+        self.target.end(runner)
 
     def _out_of_time(self) -> bool:
         return time.monotonic() >= self.progress.started + self.options.budget_s
 
-    def _play_round(self) -> None:
+    def _run_round(self) -> None:
         self._round = CampaignRound(self.progress.coverage.worth_trying(self.progress.operations))
         self.progress.phase = "searching"
         machine = seed(self._round_seed())(machine_for(self))

@@ -10,8 +10,8 @@ from hypothesis import target
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from conformance.driver.ops import lifecycle
-from conformance.fuzz.comparing import Completion, StepDifference
-from conformance.fuzz.playing import SequencePlayer
+from conformance.fuzz.comparison import Completion, StepDifference
+from conformance.fuzz.execution import SequenceRunner
 from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
 from conformance.fuzz.strategies.arguments import favourites
@@ -24,7 +24,7 @@ from conformance.participants.clock import FROZEN_START_MS
 class MachineCallbacks(Protocol):
     """What a machine needs from the campaign that it is part of."""
 
-    def begin_sequence(self) -> tuple[SequencePlayer, GenerationContext]:
+    def begin_sequence(self) -> tuple[SequenceRunner, GenerationContext]:
         """Begin a sequence."""
         ...
 
@@ -40,7 +40,7 @@ class MachineCallbacks(Protocol):
         """Raise where a step has shown something new."""
         ...
 
-    def end_sequence(self, player: SequencePlayer) -> None:
+    def end_sequence(self, runner: SequenceRunner) -> None:
         """Remove what the sequence left."""
         ...
 
@@ -69,7 +69,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.player, self.context = self.callbacks.begin_sequence()
+        self.runner, self.context = self.callbacks.begin_sequence()
         self.context.now_ms = FROZEN_START_MS
         self.model = SequenceModel()
         self.theme = "all"
@@ -96,15 +96,15 @@ class QueueMachine(RuleBasedStateMachine):
             predicted = self.model.follow(step, self.context.now_ms)
             if predicted is None:
                 self.predictable = False
-                self.player.end("nobody can know what comes of this step")
-            found = self.player.perform(step)
-            self._cover(covered, compared=self.player.live or bool(found))
+                self.runner.end("nobody can know what comes of this step")
+            found = self.runner.perform(step)
+            self._cover(covered, compared=self.runner.live or bool(found))
             self._update_context(step, predicted)
-            self.callbacks.judge(self.taken, self.player.news(found))
+            self.callbacks.judge(self.taken, self.runner.news(found))
 
     def teardown(self) -> None:
         """Remove what the sequence left, and let Hypothesis know how much of it was new."""
-        self.callbacks.end_sequence(self.player)
+        self.callbacks.end_sequence(self.runner)
         target(float(self.newly_covered), label="new combinations of operation, state and option")
 
     def _cover(self, covered: Collection[CallCombination], *, compared: bool) -> None:

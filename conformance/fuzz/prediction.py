@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from conformance.fuzz.comparing import Completion
+from conformance.fuzz.comparison import Completion
 from conformance.fuzz.steps import NOWHERE, CallStep, ClockStep, FaultStep, Step, addressed
 from conformance.model import Model, ModelCall, NotModelled
 from conformance.observe.tables import Snapshot

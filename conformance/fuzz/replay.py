@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from conformance.fuzz.comparing import DifferenceClass, KnownDifferences, StepDifference
+from conformance.fuzz.comparison import DifferenceClass, KnownDifferences, StepDifference
 from conformance.fuzz.steps import Mode, Step, as_record, from_record
 from conformance.fuzz.target import FuzzTarget
 from conformance.problems import UsageProblem
@@ -61,7 +61,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class PlayedStep:
+class ReplayedStep:
     """One step, and what was different after it that was not before. `beside`: what the file says not to count."""
 
     step: Step
@@ -70,10 +70,10 @@ class PlayedStep:
 
 
 @dataclass(frozen=True)
-class Playback:
+class ReplayOutcome:
     """What a file showed. `unplayed`: why the rest of the steps says nothing about the client; empty if they all do."""
 
-    steps: tuple[PlayedStep, ...]
+    steps: tuple[ReplayedStep, ...]
     unplayed: str = ""
 
     @property
@@ -86,22 +86,22 @@ class Playback:
         return any(difference.group in replay.groups for played in self.steps for difference in played.differences)
 
 
-def play_back(target: FuzzTarget, replay: Replay) -> Playback:
+def run_replay(target: FuzzTarget, replay: Replay) -> ReplayOutcome:
     """Play the file until the two systems go apart, or to its end."""
-    player = target.begin(KnownDifferences(set(replay.header.beside)))
-    played: list[PlayedStep] = []
+    runner = target.begin(KnownDifferences(set(replay.header.beside)))
+    played: list[ReplayedStep] = []
     try:
         for step in replay.steps:
-            found = player.perform(step)
-            news = player.news(found)
+            found = runner.perform(step)
+            news = runner.news(found)
             beside = tuple(difference for difference in found if difference not in news)
-            played.append(PlayedStep(step, tuple(news), beside))
-            if not player.live:
+            played.append(ReplayedStep(step, tuple(news), beside))
+            if not runner.live:
                 break
     finally:
-        target.end(player)
-    decided = player.live or any(taken.differences or taken.beside for taken in played)
-    return Playback(tuple(played), "" if decided else player.why_over)
+        target.end(runner)
+    decided = runner.live or any(taken.differences or taken.beside for taken in played)
+    return ReplayOutcome(tuple(played), "" if decided else runner.why_over)
 
 
 def write_replay(replay: Replay, path: Path) -> None:

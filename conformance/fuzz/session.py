@@ -19,8 +19,8 @@ from rich.text import Text
 
 from conformance.environment.prepare import EnvironmentOptions
 from conformance.fuzz.campaign import Campaign, CampaignListener, CampaignOptions, CampaignProgress, FuzzFinding
-from conformance.fuzz.comparing import KnownDifferences
-from conformance.fuzz.replay import Replay, ReplayHeader, file_name, play_back, read_replay, write_replay
+from conformance.fuzz.comparison import KnownDifferences
+from conformance.fuzz.replay import Replay, ReplayHeader, file_name, read_replay, run_replay, write_replay
 from conformance.fuzz.steps import Mode
 from conformance.fuzz.strategies.exploring import legal_pairs
 from conformance.fuzz.target import FuzzTarget, open_target
@@ -73,7 +73,7 @@ def run_fuzz(options: FuzzOptions, console: Console) -> bool:
             CampaignProgress(rounds=folder.rounds_done(options.seed)),
         )
         console.print(Text(target.parties), soft_wrap=True)
-        still_shown = _play_again(folder, campaign, console)
+        still_shown = _run_replays(folder, campaign, console)
         stack.callback(view.stop)
         view.start()
         try:
@@ -85,13 +85,13 @@ def run_fuzz(options: FuzzOptions, console: Console) -> bool:
     return still_shown or any(finding.reproduced for finding in campaign.findings)
 
 
-def _play_again(folder: FuzzFolder, campaign: Campaign, console: Console) -> bool:
+def _run_replays(folder: FuzzFolder, campaign: Campaign, console: Console) -> bool:
     """Play the findings of earlier runs: whether some still show. Those are known and are not looked for again."""
     still_shown = False
     for path, replay in folder.replays().items():
         if replay.header.mode != campaign.target.mode:
             continue
-        shows = play_back(campaign.target, replay).shows(replay)
+        shows = run_replay(campaign.target, replay).shows(replay)
         if shows:
             still_shown = True
             campaign.known.groups |= replay.groups

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from conformance.driver.ops import Op, flow, lifecycle, queue
-from conformance.fuzz.comparing import Completion, DifferenceClass, KnownDifferences, StepDifference
+from conformance.fuzz.comparison import Completion, DifferenceClass, KnownDifferences, StepDifference
 from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Step
 from conformance.fuzz.target import FuzzTarget
@@ -77,7 +77,7 @@ class SequenceShrinker:
 
     def shrink(self, steps: Sequence[Step]) -> SequenceOutcome:
         """The shortest sequence that can be had in the time."""
-        best = self.play(steps)
+        best = self.run(steps)
         allowance = TimeAllowance(REDUCE_SECONDS)
         better: SequenceOutcome | None = best if best.reproduced else None
         while better is not None:
@@ -86,16 +86,16 @@ class SequenceShrinker:
             better = better or self._first_that_shows(simpler_steps(best.steps), allowance)
         return best
 
-    def play(self, steps: Sequence[Step]) -> SequenceOutcome:
+    def run(self, steps: Sequence[Step]) -> SequenceOutcome:
         """Play a sequence until it shows the class, or to its end."""
-        player = self._target.begin(self._known)
+        runner = self._target.begin(self._known)
         taken: list[Step] = []
         beside: list[DifferenceClass] = []
         try:
             for step in steps:
                 taken.append(step)
-                found = player.perform(step)
-                news = player.news(found)
+                found = runner.perform(step)
+                news = runner.news(found)
                 beside += [
                     difference.group
                     for difference in found
@@ -104,7 +104,7 @@ class SequenceShrinker:
                 if any(difference.group == self._group for difference in news):
                     return SequenceOutcome(tuple(taken), tuple(news), tuple(dict.fromkeys(beside)), reproduced=True)
         finally:
-            self._target.end(player)
+            self._target.end(runner)
         return SequenceOutcome(tuple(steps), (), tuple(dict.fromkeys(beside)), reproduced=False)
 
     def _first_that_shows(
@@ -113,7 +113,7 @@ class SequenceShrinker:
         for candidate in candidates:
             if allowance.over:
                 return None
-            outcome = self.play(candidate)
+            outcome = self.run(candidate)
             if outcome.reproduced:
                 return outcome
         return None

@@ -15,9 +15,9 @@ from conformance.driver.ops import lifecycle
 from conformance.driver.ops.lifecycle import RedisAddress
 from conformance.environment.drivers import RestartableDriver
 from conformance.environment.prepare import EnvironmentOptions
-from conformance.fuzz.comparing import Completion, KnownDifferences
+from conformance.fuzz.comparison import Completion, KnownDifferences
+from conformance.fuzz.execution import ObservedPair, SequenceRunner, SystemUnderTest, TapConnectionCutter
 from conformance.fuzz.keyspace import RedisKeyspace
-from conformance.fuzz.playing import ObservedPair, SequencePlayer, SystemUnderTest, TapConnectionCutter
 from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.setup import FuzzedDrivers, prepare_drivers
 from conformance.fuzz.steps import CallStep, ClockStep, FaultStep, Mode, addressed
@@ -157,7 +157,7 @@ class FuzzTarget:
         compared += f" in turns with {client_text(partner.handshake().client)}" if partner else ""
         return f"{compared}, compared with {client_text(self.drivers.oracle.handshake().client)}"
 
-    def begin(self, known: KnownDifferences | None = None) -> SequencePlayer:
+    def begin(self, known: KnownDifferences | None = None) -> SequenceRunner:
         """A new sequence on fresh prefixes."""
         drivers = self.drivers
         expected, actual = self._systems()
@@ -170,7 +170,7 @@ class FuzzTarget:
         clock: ParticipantClock = FrozenClock() if drivers.frozen else RunningClock()
         drivers.client_point.begin()
         tap = drivers.client_point.tap
-        return SequencePlayer(
+        return SequenceRunner(
             expected,
             actual,
             observe,
@@ -184,11 +184,11 @@ class FuzzTarget:
             oracle_version=drivers.oracle.handshake().client.version,
         )
 
-    def end(self, player: SequencePlayer) -> None:
+    def end(self, runner: SequenceRunner) -> None:
         """Close what the sequence opened and remove what it left."""
         # The clients first: one that is still open might write again what has been removed.
         list(self._pool.map(RestartableDriver.reset, self.drivers.drivers))
-        self._keyspace.clear(player.prefixes)
+        self._keyspace.clear(runner.prefixes)
 
     def close(self) -> None:
         """End the drivers and all connections."""

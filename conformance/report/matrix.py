@@ -14,8 +14,8 @@ from conformance.gate.conclusion import ConclusionState
 from conformance.gate.profile_status import ProfileState
 from conformance.gate.separate_run import RUN_FILE
 from conformance.ledger.profiles import load_profiles
+from conformance.matrix.cell_store import StoredCell, cell_folder, load_cell
 from conformance.matrix.cells import Cell, Entrant
-from conformance.matrix.kept import KeptCell, cell_folder, kept
 from conformance.pages.page import html_page
 from conformance.pages.text import visible
 from conformance.report.causes import Cause
@@ -66,7 +66,7 @@ class MatrixCell:
     """One cell: how it was run, and what its run says; None for what there is not."""
 
     cell: Cell
-    kept: KeptCell | None
+    kept: StoredCell | None
     summary: Summary | None
 
     @property
@@ -124,7 +124,7 @@ def read_matrix(out: Path, entrants: Sequence[Entrant], cells: Sequence[Cell]) -
 
 
 def _read(out: Path, cell: Cell) -> MatrixCell:
-    what = kept(out, cell)
+    what = load_cell(out, cell)
     summary = load_summary(cell_folder(out, cell) / RUN_FILE) if what is not None and what.is_whole else None
     return MatrixCell(cell=cell, kept=what, summary=summary)
 

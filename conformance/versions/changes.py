@@ -153,7 +153,7 @@ def _is_undecided(record: ScenarioRecord) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told:
+class ChangeContext:
     """The two ledgers by which changes are worded, and the scenarios that are played by two clients on one queue."""
 
     older: Ledger
@@ -161,19 +161,19 @@ class Told:
     shared: Collection[str] = ()
 
 
-def changes_of(records: Iterable[ScenarioRecord], states: Side, told: Told) -> dict[Sign, Change]:
+def changes_of(records: Iterable[ScenarioRecord], states: Side, context: ChangeContext) -> dict[Sign, Change]:
     """The changes that scenarios show, each once, in the order in which they are met."""
     met: dict[Sign, list[tuple[Finding, ScenarioRecord]]] = {}
     for record in records:
         for finding in record.findings:
             met.setdefault(sign_of(finding, states), []).append((finding, record))
-    return {sign: _change(sign, found, told) for sign, found in met.items()}
+    return {sign: _change(sign, found, context) for sign, found in met.items()}
 
 
-def _change(sign: Sign, met: list[tuple[Finding, ScenarioRecord]], told: Told) -> Change:
+def _change(sign: Sign, met: list[tuple[Finding, ScenarioRecord]], context: ChangeContext) -> Change:
     finding, example = min(met, key=lambda each: len(each[1].steps))
-    row = told.older.get(sign.requirement) or told.newer.get(sign.requirement)
-    later = told.newer.get(sign.requirement)
+    row = context.older.get(sign.requirement) or context.newer.get(sign.requirement)
+    later = context.newer.get(sign.requirement)
     statement = row.statement if row is not None else finding.message
     before, after = finding.expected, finding.actual
     return Change(
@@ -181,7 +181,7 @@ def _change(sign: Sign, met: list[tuple[Finding, ScenarioRecord]], told: Told) -
         level=row.level if row is not None else "MUST",
         statement=statement,
         later=later.statement if later is not None and later.statement != statement else "",
-        aspect=_aspect(finding, example, told.shared),
+        aspect=_aspect(finding, example, context.shared),
         severity=finding.severity,
         where=sign.where,
         kind=sign.kind,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from chaos import calm, clients, processes
+from chaos import clients, processes, recovery_phase
 from chaos.faults.base import FAULTS, ChaosSystem, Fault
 from chaos.options import ChaosOptions
 from chaos.recorder import HistoryRecorder
 from chaos.results import FILE, ResultRow, read_results
+from chaos.run_errors import CannotRecord
 from chaos.runner import run_suite
-from chaos.troubles import CannotRecord
 from conformance.checkers.histories.history import RunPhase
 from conformance.driver.errors import DriverBroken
 from conformance.environment.clients import Launch
@@ -62,7 +62,7 @@ def test_a_close_that_does_not_end_is_the_clients_finding_with_its_stack(
 ) -> None:
     monkeypatch.setattr(processes, "CALL_DEADLINE_MS", 2000)
     monkeypatch.setattr(clients, "CLOSE_DEADLINE_MS", 2000)
-    monkeypatch.setattr(calm, "ENOUGH_S", 2)  # who has left does not come back, and is missed until then
+    monkeypatch.setattr(recovery_phase, "ENOUGH_S", 2)  # who has left does not come back, and is missed until then
     (tmp_path / "hanging.py").write_text(HANGING)
     client = Launch("hanging", [sys.executable, str(tmp_path / "hanging.py")])
     faults = [FAULTS["clock.worker-ahead"], FAULTS["network.reset"]]

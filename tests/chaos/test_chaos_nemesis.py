@@ -12,7 +12,7 @@ import pytest
 
 from chaos.faults.base import FAULTS, ChaosSystem, Fault
 from chaos.nemesis import DOMAINS, ORDER, injected, schedule
-from chaos.troubles import Troubles
+from chaos.run_errors import RunErrors
 
 
 def system_at(now_ms: Callable[[], float], seed: int = 0) -> ChaosSystem:
@@ -68,7 +68,7 @@ def test_what_began_first_is_healed_first(monkeypatch: pytest.MonkeyPatch) -> No
     log: list[str] = []
     monkeypatch.setattr(Fault, "inject_into", inject_as_is)
     with injected(
-        [logged("failover", "topology", log), logged("kill", "workers", log)], system_at(lambda: 0), Troubles()
+        [logged("failover", "topology", log), logged("kill", "workers", log)], system_at(lambda: 0), RunErrors()
     ):
         log.append("both")
     assert log == ["failover on", "kill on", "both", "failover off", "kill off"]
@@ -77,7 +77,7 @@ def test_what_began_first_is_healed_first(monkeypatch: pytest.MonkeyPatch) -> No
 def test_one_that_breaks_leaves_nobody_unhealed(monkeypatch: pytest.MonkeyPatch) -> None:
     log: list[str] = []
     monkeypatch.setattr(Fault, "inject_into", inject_as_is)
-    troubles = Troubles()
+    troubles = RunErrors()
     faults = [logged("first", "topology", log, breaks=True), logged("second", "workers", log)]
     with injected(faults, system_at(lambda: 0), troubles):
         pass

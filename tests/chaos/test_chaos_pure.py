@@ -19,7 +19,8 @@ import pytest
 
 from chaos import observers
 from chaos.crash_points import CrashPoint, points_of
-from chaos.excuses import EXPLANATIONS, Identity, explanation_of, stale_explanations
+from chaos.explanations import EXPLANATIONS, Identity, explanation_of, stale_explanations
+from chaos.fault_invariants import invariants_tested_by
 from chaos.faults.base import FAULTS, ChaosSystem, Fault, select_faults
 from chaos.mutants.catalogue import CHAOS_MUTANTS
 from chaos.mutants.hunt import Hunt
@@ -38,7 +39,6 @@ from chaos.results import (
     read_results,
     timeline_of,
 )
-from chaos.tested import invariants_tested_by
 from chaos.workload import OPENING, SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
 from conformance.checkers.histories.history import (
     FaultBegan,
@@ -228,7 +228,7 @@ def test_explanations_are_about_invariants_and_narrow() -> None:
     assert explanation_of(REFERENCE, "durability", "redis.oom", "acknowledged by flow.add, and gone") is None
 
 
-def test_an_excuse_is_for_what_the_kit_has_started_itself() -> None:
+def test_an_explanation_is_for_what_the_kit_has_started_itself() -> None:
     """`chaos -- node wrap.mjs` is started by a program that is called node, and says it is bullmq 5.62.0."""
     twice = "queue.add was answered ok, and there are 2 such jobs"
     for who in (
@@ -242,8 +242,8 @@ def test_an_excuse_is_for_what_the_kit_has_started_itself() -> None:
     assert all(explanation.versions not in {"", "*"} for explanation in EXPLANATIONS)
 
 
-def test_an_excuse_that_is_not_used_any_more_is_named() -> None:
-    """Only where every fault was played in which it is known to happen."""
+def test_an_unused_explanation_is_reported() -> None:
+    """Only if every fault was injected in which it is known to happen."""
     crashes = (str(point) for segment in SEGMENTS for point in points_of(segment))
     everywhere = dict.fromkeys([*FAULTS, *crashes], NODE)
     (stale,) = stale_explanations({"chaos.flow-refused-unnoticed", "chaos.node-resends"}, everywhere)

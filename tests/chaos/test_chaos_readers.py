@@ -13,7 +13,7 @@ from chaos.processes import ClientProcess
 from chaos.readers import ChaosReader
 from chaos.recorder import HistoryRecorder
 from chaos.workload import MAIN
-from conformance.checkers.histories.history import EntryTold, HandleChanged
+from conformance.checkers.histories.history import EventReported, HandleChanged
 from conformance.driver.errors import DriverBroken, EventTimeout
 from conformance.driver.messages import DriverEvent
 
@@ -78,7 +78,7 @@ def test_what_a_reader_tells_while_it_opens_again_is_its_own_and_not_that_of_the
     process, reader = OneProcess(tell_at_once), ChaosReader(recorder, "bc")
 
     def told() -> list[str]:
-        return [line.entry for line in recorder.finish().lines if isinstance(line, EntryTold)]
+        return [line.entry for line in recorder.finish().lines if isinstance(line, EventReported)]
 
     reader.open(process.itself)
     process.connection.events.put(entry(2))
@@ -88,7 +88,7 @@ def test_what_a_reader_tells_while_it_opens_again_is_its_own_and_not_that_of_the
     shown = [
         line.change if isinstance(line, HandleChanged) else line.entry
         for line in recorder.finish().lines
-        if isinstance(line, HandleChanged | EntryTold)
+        if isinstance(line, HandleChanged | EventReported)
     ]
     assert shown == ["opened", "1-0", "2-0", "opened", "3-0"]
 

@@ -16,7 +16,7 @@ from chaos.results import (
     any_failed,
     timeline_of,
 )
-from chaos.troubles import Trouble
+from chaos.run_errors import RunError
 from conformance.checkers.histories.history import (
     Fail,
     FaultBegan,
@@ -91,7 +91,7 @@ def test_labels_never_cover_each_other() -> None:
 
 def test_the_page_draws_processes_and_markdown_has_the_findings(tmp_path: Path) -> None:
     bad = InvariantCell(verdict="fail", examined=3, findings=[FindingRow(message="gone <i>\n::error::`x`", job="q:1")])
-    trouble = Trouble(during="worker.kill", culprit="client", message="it did not answer close", stack=["File <b>"])
+    trouble = RunError(during="worker.kill", culprit="client", message="it did not answer close", stack=["File <b>"])
     rows = [
         ResultRow(
             name="worker.kill",

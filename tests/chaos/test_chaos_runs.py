@@ -37,7 +37,7 @@ FAILING = """
 import sys
 from contextlib import contextmanager
 from conformance.environment.prepare import EnvironmentOptions, prepare
-from chaos import calm
+from chaos import recovery_phase
 from chaos.faults.base import Fault
 from chaos.options import ChaosOptions
 from chaos.runner import run_chaos
@@ -49,7 +49,7 @@ def broken(system):
         raise AssertionError("the nemesis itself fails")
         yield
 
-calm.ENOUGH_S = 1  # the frozen worker tells nothing more
+recovery_phase.ENOUGH_S = 1  # the frozen worker tells nothing more
 with prepare(EnvironmentOptions(), redis="program") as environment:
     fault = Fault("broken", "x", broken, "workers", times=1)
     options = ChaosOptions(client=environment.launch("reference"), faults=[fault])

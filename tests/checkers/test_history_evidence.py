@@ -10,7 +10,7 @@ import pytest
 from conformance.checkers.histories.base import CheckResult
 from conformance.checkers.histories.evidence import CALLS_AFTER_HEALING, ENTRIES_AFTER_HEALING
 from conformance.checkers.histories.history import (
-    EntryTold,
+    EventReported,
     Fail,
     HandleChange,
     HandleChanged,
@@ -435,7 +435,10 @@ def stream(*entries: int, told_by: str = "w", leave_out: tuple[int, ...] = ()) -
     told = [entry for entry in entries if entry not in leave_out]
     return [
         *(event(entry, "waiting", str(entry)) for entry in entries),
-        *(EntryTold(at_ms=entry + 5, process=told_by, queue="q", entry=f"{entry}-0", name="waiting") for entry in told),
+        *(
+            EventReported(at_ms=entry + 5, process=told_by, queue="q", entry=f"{entry}-0", name="waiting")
+            for entry in told
+        ),
     ]
 
 
@@ -469,9 +472,9 @@ def test_a_reader_that_has_fallen_silent() -> None:
 
 
 def test_a_reader_that_begins_again_or_goes_back() -> None:
-    again = EntryTold(at_ms=400, process="w", queue="q", entry="100-0", name="waiting")
+    again = EventReported(at_ms=400, process="w", queue="q", entry="100-0", name="waiting")
     assert "told twice" in messages(judged("event-readers", [READER, *stream(100, 110), again]))
-    early = EntryTold(at_ms=400, process="w", queue="q", entry="105-0", name="waiting")
+    early = EventReported(at_ms=400, process="w", queue="q", entry="105-0", name="waiting")
     assert "after a later entry" in messages(judged("event-readers", [READER, *stream(100, 110), early]))
 
 

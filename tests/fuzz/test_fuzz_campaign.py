@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from conformance.cli.fuzz import fuzz, replay
 from conformance.environment.clients import Launch
 from conformance.fuzz.campaign import Campaign, CampaignListener, CampaignOptions, FuzzFinding
-from conformance.fuzz.comparing import KnownDifferences
-from conformance.fuzz.replay import play_back, read_replay
+from conformance.fuzz.comparison import KnownDifferences
+from conformance.fuzz.replay import read_replay, run_replay
 from conformance.fuzz.session import FuzzFolder, as_replay
 from conformance.fuzz.shrinking import LONGEST_FACTOR, PROCESSOR_SHARE, TimeAllowance
 from conformance.fuzz.steps import Mode, calls_of
@@ -105,7 +105,7 @@ def test_a_defect_is_found_shrunk_and_written_down(
         path = FuzzFolder(tmp_path).save(finding, target)
         replay = read_replay(path)
         assert replay == as_replay(finding, target)
-        assert play_back(target, replay).shows(replay)
+        assert run_replay(target, replay).shows(replay)
     assert finding.reproduced
     assert finding.group.where == "membership.wait.order"
     assert calls_of(finding.steps) <= 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from conformance.driver.ops import REGISTRY
 from conformance.fuzz.campaign import Campaign, CampaignOptions
-from conformance.fuzz.comparing import KnownDifferences, StepDifference
+from conformance.fuzz.comparison import KnownDifferences, StepDifference
 from conformance.fuzz.prediction import SequenceModel
 from conformance.fuzz.steps import CallStep, Mode, Step, as_record, from_record, opening
 from conformance.fuzz.strategies.arguments import (
@@ -68,7 +68,7 @@ class DryTarget:
         self.players.append(DryPlayer())
         return self.players[-1]
 
-    def end(self, player: DryPlayer) -> None:
+    def end(self, runner: DryPlayer) -> None:
         """Nothing to clear."""
 
 
@@ -86,7 +86,7 @@ def _sequences(seed: int, number: int = 4) -> list[Sequence[Step]]:
     target, players = dry_target()
     campaign = Campaign(target, CampaignOptions(600.0, seed, sequences_per_round=number, most_rounds=1))
     campaign.run()
-    return [player.steps for player in players]
+    return [runner.steps for runner in players]
 
 
 def test_the_same_seed_gives_the_same_sequences() -> None:
@@ -145,7 +145,7 @@ def test_operations_that_are_left_out_are_not_called_on_the_way_either() -> None
     options = CampaignOptions(600.0, 3, left_out=("queue.pause",), sequences_per_round=8, most_rounds=1)
     campaign = Campaign(target, options)
     campaign.run()
-    names = {step.name for player in players for step in player.steps}
+    names = {step.name for runner in players for step in runner.steps}
     assert "queue.pause" not in names
     assert "queue.resume" in names
 

@@ -13,8 +13,8 @@ import pytest
 from conformance.driver.ops import flow, queue, worker
 from conformance.environment.clients import Launch
 from conformance.environment.prepare import EnvironmentOptions
-from conformance.fuzz.comparing import DifferenceClass, StepDifference
-from conformance.fuzz.replay import Replay, ReplayHeader, file_name, play_back, read_replay, write_replay
+from conformance.fuzz.comparison import DifferenceClass, StepDifference
+from conformance.fuzz.replay import Replay, ReplayHeader, file_name, read_replay, run_replay, write_replay
 from conformance.fuzz.steps import (
     CallStep,
     ClockStep,
@@ -203,7 +203,7 @@ def test_the_file_is_short_and_fails_on_the_sick_client(path: Path, server: Redi
     replay = read_replay(path)
     assert calls_of(replay.steps) <= MOST_CALLS
     with target_for(PLANTED[path.stem], server, oracle) as target:
-        played = play_back(target, replay)
+        played = run_replay(target, replay)
     assert played.fails, PLANTED[path.stem].what
     assert played.shows(replay), [str(difference) for step in played.steps for difference in step.differences]
     assert played.steps[-1].differences
@@ -212,7 +212,7 @@ def test_the_file_is_short_and_fails_on_the_sick_client(path: Path, server: Redi
 @pytest.mark.parametrize("path", PLANTED_FILES, ids=lambda path: path.stem)
 def test_the_file_passes_on_the_healthy_client(path: Path, healthy: FuzzTarget) -> None:
     replay = read_replay(path)
-    played = play_back(healthy, replay)
+    played = run_replay(healthy, replay)
     assert not played.fails, [str(difference) for step in played.steps for difference in step.differences]
     assert not played.unplayed
     assert len(played.steps) == len(replay.steps)
@@ -226,9 +226,9 @@ def test_what_only_two_clients_show_is_found_in_turns(path: Path, server: RedisI
     replay = read_replay(path)
     assert {step.by for step in replay.steps if isinstance(step, CallStep)} == {"client", "oracle"}
     with target_for(SKEWS[path.stem], server, oracle, "interop") as target:
-        assert play_back(target, replay).shows(replay)
+        assert run_replay(target, replay).shows(replay)
     with target_for(HEALTHY, server, oracle, "interop") as target:
-        played = play_back(target, replay)
+        played = run_replay(target, replay)
     assert (played.fails, played.unplayed) == (False, "")
 
 
@@ -237,7 +237,7 @@ def test_one_client_alone_does_not_show_it(path: Path, server: RedisInstance, or
     replay = read_replay(path)
     alone = [replace(step, by="client") if isinstance(step, CallStep) else step for step in replay.steps]
     with target_for(SKEWS[path.stem], server, oracle) as target:
-        assert not play_back(target, replace(replay, steps=tuple(alone))).fails
+        assert not run_replay(target, replace(replay, steps=tuple(alone))).fails
 
 
 def test_at_least_three_of_the_five_are_found_in_turns() -> None:
@@ -250,10 +250,10 @@ def test_a_partner_takes_the_oracles_turns(server: RedisInstance, oracle: Launch
     turns = [replace(step, by="oracle") if isinstance(step, CallStep) else step for step in replay.steps]
     in_turns = replace(replay, steps=tuple(turns))
     with target_for(HEALTHY, server, oracle, "interop") as target:
-        assert not play_back(target, in_turns).fails
+        assert not run_replay(target, in_turns).fails
         sick = MutantDriver(Launch("sick", []), 0, mutant=PLANTED["fifo-broken-at-third"], scripts=official_scripts())
         target.drivers.partner = sick
-        assert play_back(target, in_turns).shows(replay)
+        assert run_replay(target, in_turns).shows(replay)
         assert "in turns with mutant fifo-broken-at-third" in target.parties
 
 
@@ -285,5 +285,5 @@ def test_a_client_with_the_mistake_fails_the_file(server: RedisInstance, oracle:
     replay = read_replay(test_regressions.REGRESSIONS / "telemetry-options.jsonl")
     mutant = Mutant("long-names", "Options keep their long names.", (), (), (), (), long_names)
     with target_for(mutant, server, oracle) as target:
-        played = play_back(target, replay)
+        played = run_replay(target, replay)
     assert played.shows(replay)

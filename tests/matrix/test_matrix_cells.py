@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from conformance.gate.separate_run import kit_hash
+from conformance.matrix.cell_store import CELL_FILE, StoredCell, cell_folder, load_cell, store_cell
 from conformance.matrix.cells import Cell, Entrant, cells_of, chosen_cells, parse_clients
-from conformance.matrix.kept import CELL_FILE, KeptCell, cell_folder, keep, kept
 from conformance.problems import UsageProblem
 
 A, B, C = (Entrant(name) for name in "abc")
@@ -58,8 +58,8 @@ def test_a_folder_is_a_plain_name() -> None:
     assert Cell(A, B).folder != Cell(B, A).folder
 
 
-def _kept(**changes: str) -> KeptCell:
-    return KeptCell(
+def _kept(**changes: str) -> StoredCell:
+    return StoredCell(
         client="a",
         partner="b",
         versions={"client": "a 1", **changes},
@@ -73,18 +73,18 @@ def _kept(**changes: str) -> KeptCell:
 
 def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
     cell = Cell(A, B)
-    assert kept(tmp_path, cell) is None
+    assert load_cell(tmp_path, cell) is None
     cell_folder(tmp_path, cell).mkdir(parents=True)
-    keep(tmp_path, cell, _kept())
-    assert kept(tmp_path, cell) == _kept()
-    assert kept(tmp_path, Cell(B, A)) is None
+    store_cell(tmp_path, cell, _kept())
+    assert load_cell(tmp_path, cell) == _kept()
+    assert load_cell(tmp_path, Cell(B, A)) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"client": 1}'])
 def test_what_cannot_be_read_is_not_kept(tmp_path: Path, text: str) -> None:
     cell_folder(tmp_path, Cell(A)).mkdir(parents=True)
     (cell_folder(tmp_path, Cell(A)) / CELL_FILE).write_text(text)
-    assert kept(tmp_path, Cell(A)) is None
+    assert load_cell(tmp_path, Cell(A)) is None
 
 
 def test_the_kit_has_one_hash() -> None:

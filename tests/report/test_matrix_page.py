@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 
 from conformance.gate.separate_run import RUN_FILE
+from conformance.matrix.cell_store import StoredCell, cell_folder, store_cell
 from conformance.matrix.cells import Cell, Entrant, cells_of
-from conformance.matrix.kept import KeptCell, cell_folder, keep
 from conformance.report.matrix import Matrix, matrix_schema, read_matrix, render_document, render_page, write_matrix
 from tests.report.sample_runs import sample_run_files
 
@@ -32,7 +32,7 @@ def _keep(
     folder.mkdir(parents=True)
     if run is not None:
         (folder / RUN_FILE).write_bytes(run)
-    what = KeptCell(
+    what = StoredCell(
         client=cell.client.client,
         partner=cell.partner.client if cell.partner else None,
         versions={"client": f"{cell.client.client} 1", "oracle": "6.7.0", "kit": "0" * 64},
@@ -42,7 +42,7 @@ def _keep(
         ended_ms=1_700_000_000_000,
         took_ms=1500,
     )
-    keep(out, cell, what)
+    store_cell(out, cell, what)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import pytest
 
 from conformance.findings import Finding
 from conformance.ledger.loader import load_ledger
-from conformance.versions.changes import Told, changes_of, sign_of, signs_by_scenario, undecided
+from conformance.versions.changes import ChangeContext, changes_of, sign_of, signs_by_scenario, undecided
 from tests.report.sample_runs import finding, scenario
 
-TOLD = Told(older=load_ledger("5.62.0"), newer=load_ledger("6.7.0"), shared={"interop/handed"})
+TOLD = ChangeContext(older=load_ledger("5.62.0"), newer=load_ledger("6.7.0"), shared={"interop/handed"})
 ROW = "pause.moves-wait"
 
 

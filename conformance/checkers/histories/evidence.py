@@ -10,7 +10,7 @@ from functools import cached_property
 
 from conformance.checkers.histories.history import (
     Completion,
-    EntryTold,
+    EventReported,
     Fail,
     FaultBegan,
     FaultEnded,
@@ -194,7 +194,7 @@ class Evidence:
         """When somebody last asked to remove jobs of a queue, by queue."""
         self.runs: list[RunHistory] = []
         self.handles: list[HandleChanged] = []
-        self.told: list[EntryTold] = []
+        self.reported: list[EventReported] = []
         self.samples: list[ResourceSample] = []
         self._running: dict[tuple[str, str, str, str], RunHistory] = {}
         self._current: dict[tuple[str, str], JobHistory] = {}
@@ -347,8 +347,8 @@ class Evidence:
         """What goes on around them: faults and phases, handles and readers, and what was measured."""
         if isinstance(line, HandleChanged):
             self.handles.append(line)
-        elif isinstance(line, EntryTold):
-            self.told.append(line)
+        elif isinstance(line, EventReported):
+            self.reported.append(line)
         elif isinstance(line, ResourceSample):
             self.samples.append(line)
         elif isinstance(line, RunPhase):

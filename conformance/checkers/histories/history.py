@@ -200,7 +200,7 @@ class HandleChanged(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     error: str = ""
 
 
-class EntryTold(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="told"):
+class EventReported(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="told"):
     """A reader of the client has told of an entry of a queue's event stream; `name`: the event's."""
 
     at_ms: float
@@ -282,7 +282,7 @@ HistoryLine: TypeAlias = (
     | ScriptLine
     | StreamEventLine
     | HandleChanged
-    | EntryTold
+    | EventReported
     | FaultBegan
     | FaultEnded
     | RunPhase

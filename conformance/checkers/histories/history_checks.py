@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from conformance.checkers.histories import end_state, job_lives, promises, recovery, renewals, run_outcomes, timing
+from conformance.checkers.histories import end_state, guarantees, job_lives, recovery, renewals, run_outcomes, timing
 from conformance.checkers.histories.base import CheckResult, HistoryCheck
 from conformance.checkers.histories.evidence import Evidence
 from conformance.checkers.histories.history import History
@@ -17,7 +17,7 @@ ALL_CHECKS: tuple[HistoryCheck, ...] = (
     *timing.TIMING_CHECKS,
     *timing.LIMIT_CHECKS,
     *job_lives.TRANSITION_CHECKS,
-    *promises.PROMISE_CHECKS,
+    *guarantees.GUARANTEE_CHECKS,
     *recovery.RECOVERY_CHECKS,
     *end_state.REST_CHECKS,
 )

@@ -26,7 +26,7 @@ from conformance.checkers.histories.evidence import (
     entry_number,
 )
 from conformance.checkers.histories.history import (
-    EntryTold,
+    EventReported,
     Fail,
     HandleChanged,
     History,
@@ -193,7 +193,7 @@ def _one_close(
 def _signs_of_life(evidence: Evidence, closing: HandleChanged, end: HandleChanged) -> int:
     """How much the process did on its other handles when it had had enough time to close this one."""
     since = closing.at_ms + CLOSES_WITHIN_MS
-    told = sum(line.process == closing.process and since < line.at_ms < end.at_ms for line in evidence.told)
+    told = sum(line.process == closing.process and since < line.at_ms < end.at_ms for line in evidence.reported)
     runs = (run.started for run in evidence.runs if run.started.process == closing.process)
     return told + sum(since < run.at_ms < end.at_ms for run in runs)
 
@@ -226,16 +226,16 @@ def _event_readers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
             yield from _one_reader(evidence, process, streams[queue], entries, statistics, is_last=is_last)
 
 
-def _told_by_process(evidence: Evidence) -> dict[str, list[EntryTold]]:
-    told: dict[str, list[EntryTold]] = defaultdict(list)
-    for line in evidence.told:
+def _told_by_process(evidence: Evidence) -> dict[str, list[EventReported]]:
+    told: dict[str, list[EventReported]] = defaultdict(list)
+    for line in evidence.reported:
         told[line.process].append(line)
     return told
 
 
-def _by_epoch(told: Sequence[EntryTold], epochs: Sequence[float]) -> list[list[EntryTold]]:
+def _by_epoch(told: Sequence[EventReported], epochs: Sequence[float]) -> list[list[EventReported]]:
     """What a reader told of since it was opened at each of these times, until the next."""
-    parts: list[list[EntryTold]] = [[] for _ in epochs]
+    parts: list[list[EventReported]] = [[] for _ in epochs]
     for line in told:
         if since := bisect_right(epochs, line.at_ms):
             parts[since - 1].append(line)
@@ -267,7 +267,7 @@ def _one_reader(
     evidence: Evidence,
     process: str,
     stream: _Stream,
-    told: Sequence[EntryTold],
+    told: Sequence[EventReported],
     statistics: CheckStatistics,
     *,
     is_last: bool,
@@ -284,7 +284,7 @@ def _one_reader(
         yield from _left_out(evidence, who, stream, told, is_last=is_last)
 
 
-def _in_stream_order(who: str, told: Sequence[EntryTold]) -> Iterator[HistoryFinding]:
+def _in_stream_order(who: str, told: Sequence[EventReported]) -> Iterator[HistoryFinding]:
     seen: set[str] = set()
     latest = (0, 0)
     for line in told:
@@ -297,7 +297,7 @@ def _in_stream_order(who: str, told: Sequence[EntryTold]) -> Iterator[HistoryFin
 
 
 def _left_out(
-    evidence: Evidence, who: str, stream: _Stream, told: Sequence[EntryTold], *, is_last: bool
+    evidence: Evidence, who: str, stream: _Stream, told: Sequence[EventReported], *, is_last: bool
 ) -> Iterator[Judged]:
     """Entries of kinds that it tells of, which it did not, from its first one on; at the end none may be due."""
     first, last = entry_number(told[0].entry), max(entry_number(line.entry) for line in told)
@@ -318,8 +318,8 @@ def _left_out(
 
 
 def _neighbours(
-    missed: Sequence[StreamEventLine], told: Sequence[EntryTold]
-) -> tuple[StreamEventLine | EntryTold, ...]:
+    missed: Sequence[StreamEventLine], told: Sequence[EventReported]
+) -> tuple[StreamEventLine | EventReported, ...]:
     """What was told last before the first of them, they themselves, and what was told next."""
     gap = entry_number(missed[0].entry)
     before = [line for line in told if entry_number(line.entry) < gap]

@@ -11,8 +11,8 @@ from pathlib import Path
 from conformance.environment.clients import Launch, Toolchain, oracle_version
 from conformance.environment.drivers import introduced
 from conformance.gate.separate_run import kit_hash, play_run
+from conformance.matrix.cell_store import StoredCell, cell_folder, load_cell, store_cell
 from conformance.matrix.cells import Cell, Entrant
-from conformance.matrix.kept import KeptCell, cell_folder, keep, kept
 from conformance.participants.marks import Tier
 
 Announce = Callable[[str], None]
@@ -40,7 +40,7 @@ class MatrixOptions:
 
 
 @dataclass(frozen=True)
-class MatrixPlayer:
+class MatrixRunner:
     """Plays cells on one machine, one after the other; each starts its own Redis."""
 
     options: MatrixOptions
@@ -49,7 +49,7 @@ class MatrixPlayer:
     _known: dict[Entrant, str] = field(default_factory=dict)
     _launches: dict[Entrant, Launch] = field(default_factory=dict)
 
-    def meet(self, cells: Sequence[Cell]) -> None:
+    def introduce(self, cells: Sequence[Cell]) -> None:
         """Start each client once and ask for its version.
 
         Raises a Problem for a client that does not exist or cannot be started, and for an oracle that does not.
@@ -57,20 +57,20 @@ class MatrixPlayer:
         for cell in cells:
             self._versions(cell)
 
-    def play(self, cells: Sequence[Cell]) -> None:
-        """Play the cells that are not kept as they are now, in this order. Raises what `meet` raises."""
+    def run(self, cells: Sequence[Cell]) -> None:
+        """Play the cells that are not kept as they are now, in this order. Raises what `introduce` raises."""
         wanted = {cell: self._versions(cell) for cell in cells}
         for number, cell in enumerate(cells, start=1):
-            before = None if self.options.anew else kept(self.options.out, cell)
+            before = None if self.options.anew else load_cell(self.options.out, cell)
             if before is not None and self._is_current(before, wanted[cell]):
                 self.announce(f"cell {number} of {len(cells)}: {cell.name}: kept")
                 continue
-            played = self._played(cell, wanted[cell])
-            keep(self.options.out, cell, played)
+            played = self._run_cell(cell, wanted[cell])
+            store_cell(self.options.out, cell, played)
             how = played.problem or "played"
             self.announce(f"cell {number} of {len(cells)}: {cell.name}: {how}, {played.took_ms / 1000:.0f} s")
 
-    def _is_current(self, before: KeptCell, versions: Mapping[str, str]) -> bool:
+    def _is_current(self, before: StoredCell, versions: Mapping[str, str]) -> bool:
         return before.is_whole and (before.versions, before.settings) == (versions, self.options.settings)
 
     def _versions(self, cell: Cell) -> dict[str, str]:
@@ -95,13 +95,13 @@ class MatrixPlayer:
     def _oracle(self, entrant: Entrant) -> str:
         return oracle_version(self.toolchain.node, entrant.oracle) if entrant.oracle else ""
 
-    def _played(self, cell: Cell, versions: dict[str, str]) -> KeptCell:
+    def _run_cell(self, cell: Cell, versions: dict[str, str]) -> StoredCell:
         folder = cell_folder(self.options.out, cell)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         began = time.monotonic()
         how = play_run(self._words(cell), folder, within_s=self.options.cell_limit_s)
-        return KeptCell(
+        return StoredCell(
             client=cell.client.client,
             partner=cell.partner.client if cell.partner else None,
             versions=versions,

@@ -70,7 +70,7 @@ def _is_unsupported(call: CallHistory) -> bool:
     return isinstance(call.completion, Fail) and call.completion.unsupported
 
 
-PROMISE_CHECKS = (
+GUARANTEE_CHECKS = (
     HistoryCheck(
         name="deduplication", predicate=_deduplication, least=1, least_seen={"adds that found a job there": 1}
     ),

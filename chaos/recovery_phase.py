@@ -15,7 +15,7 @@ from chaos.faults.base import ChaosSystem
 from chaos.workload import LIMITED, LONG, LONG_MS, MAIN, RATE
 from conformance.checkers.histories.evidence import CALLS_AFTER_HEALING, ENTRIES_AFTER_HEALING, entry_number
 from conformance.checkers.histories.history import (
-    EntryTold,
+    EventReported,
     HandleChanged,
     HistoryLine,
     Ok,
@@ -38,7 +38,7 @@ READERS_S = 10.0
 """BullMQ's reader rests for 5 s after an error (upstream `classes/queue-events.ts`)."""
 
 
-class CalmWatch:
+class RecoveryProgress:
     """Counts what is recorded since the calm began. A listener of the recorder; safe to use from any thread."""
 
     def __init__(self) -> None:
@@ -68,7 +68,7 @@ class CalmWatch:
             self._is_calm = True
         elif isinstance(line, HandleChanged) and line.role == "events":
             (self._readers.add if line.change == "opened" else self._readers.discard)(line.process)
-        elif isinstance(line, EntryTold):
+        elif isinstance(line, EventReported):
             self._last_told[line.process] = max(self._last_told.get(line.process, (0, 0)), entry_number(line.entry))
         elif isinstance(line, RunStarted) and line.queue == LONG:
             self._long_since[line.token] = line.at_ms
@@ -80,7 +80,7 @@ class CalmWatch:
             self.calls[line.process] += 1
         elif isinstance(line, RunStarted):
             self.runs[line.process, line.queue] += 1
-        elif isinstance(line, EntryTold):
+        elif isinstance(line, EventReported):
             self.told[line.process] += 1
 
     def missing(self, system: ChaosSystem, tested: frozenset[str]) -> list[str]:
@@ -120,7 +120,7 @@ class CalmWatch:
             return sum(count for (who, queue), count in self.runs.items() if who != process and queue == MAIN)
 
 
-def keep_calm(system: ChaosSystem, watch: CalmWatch, tested: frozenset[str]) -> None:
+def run_recovery_phase(system: ChaosSystem, watch: RecoveryProgress, tested: frozenset[str]) -> None:
     """Let one worker and all producers leave and join, and work go on until enough was seen (or for a bounded time)."""
     system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="calm"))
     for producer in system.producers:
@@ -129,7 +129,7 @@ def keep_calm(system: ChaosSystem, watch: CalmWatch, tested: frozenset[str]) -> 
     wait_until(lambda: system.aborted.is_set() or not watch.missing(system, tested), deadline_s=ENOUGH_S)
 
 
-def _leave_and_join(worker: ChaosWorker, watch: CalmWatch) -> None:
+def _leave_and_join(worker: ChaosWorker, watch: RecoveryProgress) -> None:
     """Close its worker of the main queue in the middle of jobs, let others work, and open it again."""
     process = worker.process
     wait_until(lambda: worker.is_at_work(MAIN, for_ms=IN_HAND_MS), deadline_s=BUSY_S)

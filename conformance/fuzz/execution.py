@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
-from conformance.fuzz.comparing import (
+from conformance.fuzz.comparison import (
     Completion,
     KnownDifferences,
     StateObservation,
@@ -77,7 +77,7 @@ def _is_script(command: CommandRecord) -> bool:
 
 
 @dataclass
-class SequencePlayer:
+class SequenceRunner:
     """Plays one sequence on two systems.
 
     `known`: what is not new; `prefixes`: those in Redis; `kill_connections` disconnects both clients. `live` is False

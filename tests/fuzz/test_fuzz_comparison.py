@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from conformance.fuzz.comparing import (
+from conformance.fuzz.comparison import (
     Completion,
     DifferenceClass,
     completion_differences,

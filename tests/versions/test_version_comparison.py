@@ -13,8 +13,8 @@ from conformance.gate.records import ScenarioRecord
 from conformance.problems import EnvironmentProblem
 from conformance.upstream.manifest import RawScript
 from conformance.versions.changes import VersionDiff
-from conformance.versions.comparing import Comparison
-from conformance.versions.playing import PairPlayer, PlayedPair
+from conformance.versions.comparison import Comparison
+from conformance.versions.pair_runner import PairResult, PairRunner
 from tests.report.sample_runs import finding, scenario
 
 RELEASES = ["5.62.0", "5.70.0", "5.81.5", "6.0.0", "6.0.1", "6.7.0"]
@@ -28,13 +28,13 @@ def differs(requirement: str, where: str) -> Finding:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperPlayer(PairPlayer):
+class PaperPlayer(PairRunner):
     """Pauses are others since 6.0.0, and one field since 5.70.0. `broken`: versions that cannot be played."""
 
     broken: Collection[str] = ()
     asked: list[tuple[str, str]] = field(default_factory=list)
 
-    def play(self, oracle: str, client: str, select: Collection[str] = (), *, again: bool = False) -> PlayedPair:
+    def run(self, oracle: str, client: str, select: Collection[str] = (), *, again: bool = False) -> PairResult:
         assert not again or client in self.broken  # nothing else is left open
         self.asked.append((oracle, client))
         if client in self.broken:
@@ -43,7 +43,7 @@ class PaperPlayer(PairPlayer):
         records = [self._played(name, oracle, client) for name in plays if ROW in select or name in select]
         new = frozenset({"queue.add", "job.new"})
         old = frozenset({"queue.add", "job.old"})
-        return PlayedPair(
+        return PairResult(
             scenarios=tuple(records),
             oracle_ops=new if oracle == "6.7.0" else old,
             client_ops=new if client == "6.7.0" else old,
@@ -62,9 +62,9 @@ def scripts(version: str) -> Mapping[str, RawScript]:
 
 
 def compared(*, releases: Collection[str] = (), broken: Collection[str] = ()) -> tuple[VersionDiff, PaperPlayer]:
-    player = PaperPlayer(runs=Path(), announce=lambda _text: None, broken=broken)
+    runner = PaperPlayer(runs=Path(), announce=lambda _text: None, broken=broken)
     comparison = Comparison(
-        player=player,
+        runner=runner,
         scripts=scripts,
         announce=lambda _text: None,
         older="5.62.0",
@@ -72,12 +72,12 @@ def compared(*, releases: Collection[str] = (), broken: Collection[str] = ()) ->
         select=[ROW],
         releases=list(releases),
     )
-    return comparison.compare(), player
+    return comparison.compare(), runner
 
 
 def test_both_directions_are_played_and_become_changes() -> None:
-    found, player = compared()
-    assert player.asked == [("5.62.0", "6.7.0"), ("6.7.0", "5.62.0")]
+    found, runner = compared()
+    assert runner.asked == [("5.62.0", "6.7.0"), ("6.7.0", "5.62.0")]
     assert [(change.requirement, change.states, change.before, change.after) for change in found.changes] == [
         (ROW, "older", "old", "new"),
         ("job.hash.data", "older", "old", "new"),

@@ -6,15 +6,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-Sought = TypeVar("Sought")
+Target = TypeVar("Target")
 
 
-Look = Callable[[str, Collection[Sought]], Mapping[Sought, bool | None]]
-"""Plays one release: for each thing that is sought, whether that release is changed; None for what is not clear."""
+Probe = Callable[[str, Collection[Target]], Mapping[Target, bool | None]]
+"""Plays one release: for each thing that is targets, whether that release is changed; None for what is not clear."""
 
 
 @dataclass(frozen=True)
-class Found:
+class BisectionResult:
     """Where a change came: `release` shows it, and `last_before`, the release before, does not. Both were looked at.
 
     Where it was not found, both are empty, and `unknown` says why.
@@ -42,20 +42,20 @@ class _Interval:
 
 
 def find_releases(
-    sought: Mapping[Sought, Collection[str]],
+    targets: Mapping[Target, Collection[str]],
     releases: Sequence[str],
-    look: Look[Sought],
+    look: Probe[Target],
     announce: Callable[[str], None],
-) -> dict[Sought, Found]:
+) -> dict[Target, BisectionResult]:
     """The release in which each change came. `releases`: oldest first; the last one has been seen to be changed.
 
-    `sought`: each change with the releases in which somebody says that it came; they and the releases before them are
+    `targets`: each change with the releases in which somebody says that it came; they and the releases before them are
     looked at first. What the first release shows as well has no release, and `unknown` says it. A change that came,
     went and came again is found where it came once.
     """
-    search = _Search(releases, look, announce, {each: _Interval(-1, len(releases) - 1) for each in sought})
+    search = _Search(releases, look, announce, {each: _Interval(-1, len(releases) - 1) for each in targets})
     for guess, release in enumerate(releases):
-        guessed = [each for each, guesses in sought.items() if release in guesses]
+        guessed = [each for each, guesses in targets.items() if release in guesses]
         search.ask(guess, guessed)
         search.ask(guess - 1, guessed)
     for _ in releases:  # each question rules at least one release out, for at least one change
@@ -63,23 +63,23 @@ def find_releases(
         if place is None:
             break
         search.ask(place, search.intervals)
-    return {each: search.found(each) for each in sought}
+    return {each: search.found(each) for each in targets}
 
 
 @dataclass
-class _Search(Generic[Sought]):
+class _Search(Generic[Target]):
     releases: Sequence[str]
-    look: Look[Sought]
+    look: Probe[Target]
     announce: Callable[[str], None]
-    intervals: dict[Sought, _Interval]
+    intervals: dict[Target, _Interval]
 
     def next_place(self) -> int | None:
         """The middle of the widest interval: what is learned there is learned for all intervals around it."""
         widest = sorted(self.intervals.values(), key=lambda interval: interval.low - interval.high)
         return next((middle for interval in widest if (middle := interval.middle) is not None), None)
 
-    def ask(self, place: int, among: Collection[Sought]) -> None:
-        """Look at one release for those whose interval it is in."""
+    def ask(self, place: int, among: Collection[Target]) -> None:
+        """Probe at one release for those whose interval it is in."""
         inside = [(each, self.intervals[each]) for each in among]
         asked = [each for each, it in inside if it.low < place < it.high and not it.unclear]
         if not asked:
@@ -100,8 +100,8 @@ class _Search(Generic[Sought]):
         else:
             interval.low = place
 
-    def found(self, each: Sought) -> Found:
+    def found(self, each: Target) -> BisectionResult:
         interval = self.intervals[each]
         if interval.unclear:
-            return Found(unknown=interval.unclear)
-        return Found(self.releases[interval.low], self.releases[interval.high])
+            return BisectionResult(unknown=interval.unclear)
+        return BisectionResult(self.releases[interval.low], self.releases[interval.high])

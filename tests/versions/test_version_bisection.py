@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from conformance.versions.searching import Found, find_releases
+from conformance.versions.bisection import BisectionResult, find_releases
 
 RELEASES = [f"5.{number}.0" for number in range(100)]
 
@@ -25,7 +25,7 @@ class Past:
         found: dict[str, bool | None] = {each: place >= RELEASES.index(self.since[each]) for each in sought}
         return {each: None if each in self.unclear else held for each, held in found.items()}
 
-    def find(self, **guesses: str) -> dict[str, Found]:
+    def find(self, **guesses: str) -> dict[str, BisectionResult]:
         sought = {each: {guesses[each]} if each in guesses else set() for each in self.since}
         return find_releases(sought, RELEASES, self.look, lambda _text: None)
 
@@ -33,7 +33,7 @@ class Past:
 @pytest.mark.parametrize("place", [1, 2, 37, 98, 99])
 def test_the_first_release_that_is_changed_is_found(place: int) -> None:
     past = Past(change=RELEASES[place])
-    assert past.find() == {"change": Found(RELEASES[place - 1], RELEASES[place])}
+    assert past.find() == {"change": BisectionResult(RELEASES[place - 1], RELEASES[place])}
     assert len(past.asked) <= 8
 
 
@@ -57,12 +57,12 @@ def test_a_right_guess_is_all_that_is_looked_at() -> None:
 
 
 def test_a_wrong_guess_does_no_harm() -> None:
-    assert Past(change="5.37.0").find(change="5.80.0") == {"change": Found("5.36.0", "5.37.0")}
-    assert Past(change="5.37.0").find(change="7.0.0") == {"change": Found("5.36.0", "5.37.0")}
+    assert Past(change="5.37.0").find(change="5.80.0") == {"change": BisectionResult("5.36.0", "5.37.0")}
+    assert Past(change="5.37.0").find(change="7.0.0") == {"change": BisectionResult("5.36.0", "5.37.0")}
 
 
 def test_what_the_first_release_shows_as_well_did_not_come() -> None:
-    assert Past(change="5.0.0").find() == {"change": Found(unknown="5.0.0 does so against itself as well")}
+    assert Past(change="5.0.0").find() == {"change": BisectionResult(unknown="5.0.0 does so against itself as well")}
 
 
 def test_what_is_not_clear_has_no_release_and_stops_nobody_else() -> None:

@@ -14,7 +14,7 @@ CELLS = "cells"
 """Folder of the site that holds a folder for each cell."""
 
 
-class KeptCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class StoredCell(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One cell that was run, beside its run file.
 
     `versions`: what the clients say of themselves (`node 6.7.0 (javascript; ioredis 5.4.1)`), the oracle's version, and
@@ -42,14 +42,14 @@ def cell_folder(out: Path, cell: Cell) -> Path:
     return out / CELLS / cell.folder
 
 
-def kept(out: Path, cell: Cell) -> KeptCell | None:
+def load_cell(out: Path, cell: Cell) -> StoredCell | None:
     """What is kept of a cell; None where that is nothing that can be read."""
     try:
-        return msgspec.json.decode((cell_folder(out, cell) / CELL_FILE).read_bytes(), type=KeptCell)
+        return msgspec.json.decode((cell_folder(out, cell) / CELL_FILE).read_bytes(), type=StoredCell)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def keep(out: Path, cell: Cell, what: KeptCell) -> None:
+def store_cell(out: Path, cell: Cell, what: StoredCell) -> None:
     """Write down that a cell was run."""
     (cell_folder(out, cell) / CELL_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(what)) + b"\n")

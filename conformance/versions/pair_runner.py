@@ -15,7 +15,7 @@ from conformance.problems import EnvironmentProblem
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayedPair:
+class PairResult:
     """What a run says: its scenarios, and the operations of the driver protocol that each version has."""
 
     scenarios: tuple[ScenarioRecord, ...]
@@ -24,7 +24,7 @@ class PlayedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairPlayer:
+class PairRunner:
     """Plays one version as the oracle and another as the client, in a folder for each pair and selection.
 
     `redis` and `node` as users write them; `jobs`: processes of each run, None for the usual. After `limit_s` seconds a
@@ -39,7 +39,7 @@ class PairPlayer:
     jobs: int | None = None
     limit_s: float = 3600
 
-    def play(self, oracle: str, client: str, select: Collection[str] = (), *, again: bool = False) -> PlayedPair:
+    def run(self, oracle: str, client: str, select: Collection[str] = (), *, again: bool = False) -> PairResult:
         """Play the selected scenarios, all where none is named, unless this very run is kept; `again` plays it anew.
 
         Raises EnvironmentProblem for a run that does not come to its end, in the words of that run.
@@ -61,7 +61,7 @@ class PairPlayer:
             records = read_records(folder)
         header = records[0]
         assert isinstance(header, RunHeader)
-        return PlayedPair(
+        return PairResult(
             scenarios=tuple(record for record in records if isinstance(record, ScenarioRecord)),
             oracle_ops=frozenset(header.oracle.ops),
             client_ops=frozenset(header.client.ops),

@@ -21,7 +21,7 @@ _CLIENTS_OWN = (DriverBroken, OperationFailed, OperationIndeterminate, Operation
 """What a call raises where the client, or its driver, does not do what it was asked for."""
 
 
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+class RunError(msgspec.Struct, frozen=True, kw_only=True):
     """Something that had to be done and could not be.
 
     `during`: the name of the fault, or the phase of the run. `culprit`: whose finding it is: the client's, whose call
@@ -43,11 +43,11 @@ class CannotRecord(Problem):
     """The disk takes no more: nothing that happens from now on could be shown, so that the campaign has to end."""
 
 
-class Troubles:
+class RunErrors:
     """The troubles of one run."""
 
     def __init__(self) -> None:
-        self.found: list[Trouble] = []
+        self.found: list[RunError] = []
 
     @contextmanager
     def noting(self, during: str) -> Iterator[None]:
@@ -57,17 +57,17 @@ class Troubles:
         except CannotRecord:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is: the other faults have to be played
-            self.found.append(trouble_of(error, during))
+            self.found.append(run_error_of(error, during))
 
 
-def trouble_of(error: Exception, during: str) -> Trouble:
+def run_error_of(error: Exception, during: str) -> RunError:
     """Whose finding an error is, and where it stood."""
     if isinstance(error, _CLIENTS_OWN):
-        return Trouble(during=during, culprit="client", message=_first_line(error), stack=_kept(stack_of(error)))
+        return RunError(during=during, culprit="client", message=_first_line(error), stack=_kept(stack_of(error)))
     if isinstance(error, Problem):
-        return Trouble(during=during, culprit="kit", message=_first_line(error))
+        return RunError(during=during, culprit="kit", message=_first_line(error))
     lines = "".join(traceback.format_exception(error)).splitlines()
-    return Trouble(
+    return RunError(
         during=during, culprit="kit", message=f"{type(error).__name__}: {_first_line(error)}", stack=_kept(lines)
     )
 

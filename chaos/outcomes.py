@@ -11,7 +11,7 @@ from conformance.driver.errors import DriverBroken, OperationFailed, OperationIn
 from conformance.driver.ops.worker import Outcome
 
 
-class RunEnds:
+class OutcomeRecorder:
     """Of one worker. Every client can complete a job and let it fail; what else it can is known once it was told to.
 
     Safe to use from any thread.

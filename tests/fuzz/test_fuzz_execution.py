@@ -12,9 +12,9 @@ import pytest
 
 from conformance.driver.ops import queue, worker
 from conformance.environment.clients import Launch
-from conformance.fuzz.comparing import Completion
+from conformance.fuzz.comparison import Completion
+from conformance.fuzz.execution import ObservedPair, SequenceRunner
 from conformance.fuzz.keyspace import RedisKeyspace
-from conformance.fuzz.playing import ObservedPair, SequencePlayer
 from conformance.fuzz.steps import CUTTABLE, CallStep, ClockStep, FaultStep, Step, may_be_cut, opening
 from conformance.fuzz.target import FuzzTarget
 from conformance.observe.tap.rules import PHASES, TriggerPhase
@@ -24,7 +24,7 @@ from tests.observe.snapshot_builders import job, snapshot
 
 from .hunting import target_for
 from .planted import HEALTHY
-from .test_fuzz_comparing import HandmadeObservation
+from .test_fuzz_comparison import HandmadeObservation
 
 ADD = CallStep("queue-1", queue.Add(name="n"))
 UNDECIDED = Completion("info", code="connection-lost")
@@ -67,7 +67,7 @@ class ScriptedCutter:
 
 
 @pytest.fixture
-def player() -> Iterator[SequencePlayer]:
+def runner() -> Iterator[SequenceRunner]:
     expected, actual = CountingSystem("p"), CountingSystem("o")
 
     def observe() -> ObservedPair:
@@ -75,7 +75,7 @@ def player() -> Iterator[SequencePlayer]:
 
     with ThreadPoolExecutor(1) as pool:
         keyspace = cast("RedisKeyspace", None)
-        yield SequencePlayer(
+        yield SequenceRunner(
             expected, actual, observe, keyspace, FrozenClock(), pool, (), lambda: None, cutter=ScriptedCutter()
         )
 
@@ -84,23 +84,23 @@ def _cut(phase: TriggerPhase) -> CallStep:
     return CallStep(ADD.handle, ADD.op, cut=phase)
 
 
-def _systems(player: SequencePlayer) -> tuple[CountingSystem, CountingSystem]:
-    return cast("CountingSystem", player.expected), cast("CountingSystem", player.actual)
+def _systems(runner: SequenceRunner) -> tuple[CountingSystem, CountingSystem]:
+    return cast("CountingSystem", runner.expected), cast("CountingSystem", runner.actual)
 
 
-def _client(player: SequencePlayer, completion: Completion, times: int) -> None:
-    player.actual = CountingSystem("o", completion, times)
-    expected, actual = _systems(player)
+def _client(runner: SequenceRunner, completion: Completion, times: int) -> None:
+    runner.actual = CountingSystem("o", completion, times)
+    expected, actual = _systems(runner)
 
     def observe() -> ObservedPair:
         return expected.observe(), actual.observe()
 
-    player.observe = observe
+    runner.observe = observe
 
 
 @pytest.mark.parametrize(("version", "broken"), [("5.62.0", True), ("6.7.0", False)])
 def test_a_sequence_is_held_against_the_invariants_of_its_oracle(
-    player: SequencePlayer, version: str, broken: bool
+    runner: SequenceRunner, version: str, broken: bool
 ) -> None:
     states = [
         HandmadeObservation(
@@ -108,74 +108,74 @@ def test_a_sequence_is_held_against_the_invariants_of_its_oracle(
         )
         for name, prefix in (("paused", "p"), ("wait", "o"))
     ]
-    player.oracle_version = version
-    player.observe = lambda: (states[0], states[1])
-    found = player.perform(ADD)
+    runner.oracle_version = version
+    runner.observe = lambda: (states[0], states[1])
+    found = runner.perform(ADD)
     assert ("invariant.paused-list" in {difference.where for difference in found}) == broken
 
 
 @pytest.mark.parametrize(("phase", "times"), [("before-send", 0), ("after-execute", 1), ("mid-reply", 1)], ids=str)
 def test_an_undecided_call_that_happened_as_often_as_it_could_is_no_difference(
-    player: SequencePlayer, phase: TriggerPhase, times: int
+    runner: SequenceRunner, phase: TriggerPhase, times: int
 ) -> None:
-    _client(player, UNDECIDED, times)
-    assert player.perform(_cut(phase)) == []
-    assert player.live
-    assert _systems(player)[0].jobs == times, "the oracle makes the call where the client's call has happened"
-    assert not _systems(player)[1].calls[0].cut, "the client is asked for the plain call"
+    _client(runner, UNDECIDED, times)
+    assert runner.perform(_cut(phase)) == []
+    assert runner.live
+    assert _systems(runner)[0].jobs == times, "the oracle makes the call where the client's call has happened"
+    assert not _systems(runner)[1].calls[0].cut, "the client is asked for the plain call"
 
 
 def test_an_undecided_call_that_happened_after_all_ends_the_sequence_without_a_difference(
-    player: SequencePlayer,
+    runner: SequenceRunner,
 ) -> None:
-    _client(player, UNDECIDED, 1)
-    assert player.perform(_cut("before-send")) == []
-    assert not player.live
+    _client(runner, UNDECIDED, 1)
+    assert runner.perform(_cut("before-send")) == []
+    assert not runner.live
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_an_undecided_call_that_happened_twice_is_a_difference(player: SequencePlayer, phase: TriggerPhase) -> None:
-    _client(player, UNDECIDED, 2)
-    assert "job" in {difference.where for difference in player.perform(_cut(phase))}
-    assert not player.live
+def test_an_undecided_call_that_happened_twice_is_a_difference(runner: SequenceRunner, phase: TriggerPhase) -> None:
+    _client(runner, UNDECIDED, 2)
+    assert "job" in {difference.where for difference in runner.perform(_cut(phase))}
+    assert not runner.live
 
 
 @pytest.mark.parametrize("phase", ["after-execute", "mid-reply"])
 def test_an_undecided_call_that_redis_has_executed_must_have_happened(
-    player: SequencePlayer, phase: TriggerPhase
+    runner: SequenceRunner, phase: TriggerPhase
 ) -> None:
-    _client(player, UNDECIDED, 0)
-    assert [difference.kind for difference in player.perform(_cut(phase))] == ["missing-job"]
+    _client(runner, UNDECIDED, 0)
+    assert [difference.kind for difference in runner.perform(_cut(phase))] == ["missing-job"]
 
 
-def test_a_call_that_was_made_again_before_redis_saw_it_is_compared_as_ever(player: SequencePlayer) -> None:
-    _client(player, Completion("ok", {"id": "7"}), 1)
-    assert [difference.where for difference in player.perform(_cut("before-send"))] == ["answer.queue.add.id"]
-    assert not player.live
+def test_a_call_that_was_made_again_before_redis_saw_it_is_compared_as_ever(runner: SequenceRunner) -> None:
+    _client(runner, Completion("ok", {"id": "7"}), 1)
+    assert [difference.where for difference in runner.perform(_cut("before-send"))] == ["answer.queue.add.id"]
+    assert not runner.live
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_call_that_was_sent_again_may_have_happened_twice_as_with_node(player: SequencePlayer, times: int) -> None:
-    _client(player, ADDED, times)
-    assert player.perform(_cut("after-execute")) == []
-    assert "sent again" in player.why_over
+def test_a_call_that_was_sent_again_may_have_happened_twice_as_with_node(runner: SequenceRunner, times: int) -> None:
+    _client(runner, ADDED, times)
+    assert runner.perform(_cut("after-execute")) == []
+    assert "sent again" in runner.why_over
 
 
-def test_a_driver_that_breaks_at_the_cut_is_a_difference(player: SequencePlayer) -> None:
-    _client(player, Completion("broken", message="gone"), 1)
-    assert [difference.kind for difference in player.perform(_cut("after-execute"))] == ["outcome ok, not broken"]
+def test_a_driver_that_breaks_at_the_cut_is_a_difference(runner: SequenceRunner) -> None:
+    _client(runner, Completion("broken", message="gone"), 1)
+    assert [difference.kind for difference in runner.perform(_cut("after-execute"))] == ["outcome ok, not broken"]
 
 
-def test_a_call_without_a_script_is_not_cut(player: SequencePlayer) -> None:
-    player.cutter = ScriptedCutter(cuts=False)
-    _client(player, UNDECIDED, 1)
-    assert [difference.kind for difference in player.perform(_cut("after-execute"))] == ["outcome ok, not info"]
+def test_a_call_without_a_script_is_not_cut(runner: SequenceRunner) -> None:
+    runner.cutter = ScriptedCutter(cuts=False)
+    _client(runner, UNDECIDED, 1)
+    assert [difference.kind for difference in runner.perform(_cut("after-execute"))] == ["outcome ok, not info"]
 
 
-def test_without_a_tap_nothing_is_said_about_the_client(player: SequencePlayer) -> None:
-    player.cutter = None
-    assert player.perform(_cut("after-execute")) == []
-    assert "could cut" in player.why_over
+def test_without_a_tap_nothing_is_said_about_the_client(runner: SequenceRunner) -> None:
+    runner.cutter = None
+    assert runner.perform(_cut("after-execute")) == []
+    assert "could cut" in runner.why_over
 
 
 def test_only_calls_are_cut_of_which_it_is_known_what_may_come() -> None:
@@ -201,43 +201,43 @@ def test_a_healthy_client_survives_a_cut_at_the_tap(
 ) -> None:
     completing = CallStep("worker-1", worker.MoveToCompleted(job="1", token="t"), cut=phase)
     with target_for(HEALTHY, server, oracle, mode) as target:
-        player = target.begin()
+        runner = target.begin()
         try:
             for step in (*SEQUENCE, _cut(phase), completing, ADD):
-                assert player.perform(step) == [], step
-            assert player.live, player.why_over
-            assert player.observed is not None
-            assert [len(observation.snapshot.members("q", "wait")) for observation in player.observed] == [jobs + 1] * 2
-            assert [len(observation.snapshot.members("q", "completed")) for observation in player.observed] == [
+                assert runner.perform(step) == [], step
+            assert runner.live, runner.why_over
+            assert runner.observed is not None
+            assert [len(observation.snapshot.members("q", "wait")) for observation in runner.observed] == [jobs + 1] * 2
+            assert [len(observation.snapshot.members("q", "completed")) for observation in runner.observed] == [
                 jobs
             ] * 2
         finally:
-            target.end(player)
+            target.end(runner)
 
 
 def test_the_tap_really_cuts(server: RedisInstance, oracle: Launch) -> None:
     with target_for(HEALTHY, server, oracle) as target:
         assert target.drivers.cuts
-        player = target.begin()
-        completions = _watched(player)
+        runner = target.begin()
+        completions = _watched(runner)
         try:
             for step in (SEQUENCE[0], _cut("after-execute"), ADD):
-                player.perform(step)
+                runner.perform(step)
         finally:
-            target.end(player)
+            target.end(runner)
     assert [completion.status for completion in completions] == ["ok", "info", "ok"]
 
 
-def _watched(player: SequencePlayer) -> list[Completion]:
+def _watched(runner: SequenceRunner) -> list[Completion]:
     """The completions of the client from now on."""
     completions: list[Completion] = []
-    perform = player.actual.perform
+    perform = runner.actual.perform
 
     def watched(step: CallStep, now_ms: int | None) -> Completion:
         completions.append(perform(step, now_ms))
         return completions[-1]
 
-    player.actual.perform = watched  # type: ignore[method-assign]
+    runner.actual.perform = watched  # type: ignore[method-assign]
     return completions
 
 
@@ -247,18 +247,18 @@ def test_in_mode_model_there_is_nobody_to_cut(server: RedisInstance, oracle: Lau
         assert not target.drivers.cuts
 
 
-def test_the_first_call_after_a_kill_may_be_undecided(player: SequencePlayer) -> None:
-    _, actual = _systems(player)
-    player.perform(FaultStep("disconnect"))
+def test_the_first_call_after_a_kill_may_be_undecided(runner: SequenceRunner) -> None:
+    _, actual = _systems(runner)
+    runner.perform(FaultStep("disconnect"))
     actual.completion, actual.times = UNDECIDED, 0
-    assert player.perform(ADD) == []
-    assert not player.live
-    assert "killed just before" in player.why_over
+    assert runner.perform(ADD) == []
+    assert not runner.live
+    assert "killed just before" in runner.why_over
 
 
-def test_a_call_that_is_undecided_later_is_a_difference(player: SequencePlayer) -> None:
-    _, actual = _systems(player)
-    player.perform(FaultStep("disconnect"))
-    assert player.perform(ADD) == []
+def test_a_call_that_is_undecided_later_is_a_difference(runner: SequenceRunner) -> None:
+    _, actual = _systems(runner)
+    runner.perform(FaultStep("disconnect"))
+    assert runner.perform(ADD) == []
     actual.completion, actual.times = UNDECIDED, 0
-    assert player.perform(ADD)
+    assert runner.perform(ADD)

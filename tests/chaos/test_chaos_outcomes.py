@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from chaos.outcomes import OutcomeRecorder
 from chaos.recorder import HistoryRecorder
-from chaos.run_ends import RunEnds
 from conformance.checkers.histories.history import RunEnded
 from conformance.driver.errors import DriverBroken, OperationUnsupported
 from conformance.driver.ops.worker import Outcome
@@ -30,7 +30,7 @@ def outcomes_of(recorder: HistoryRecorder) -> list[str]:
 
 def test_a_run_that_cannot_be_put_back_is_completed_and_it_is_asked_once() -> None:
     recorder = HistoryRecorder()
-    client, ends = ClientWithout("wait"), RunEnds(recorder)
+    client, ends = ClientWithout("wait"), OutcomeRecorder(recorder)
     planned: tuple[Outcome, ...] = ("wait", "delay", "wait", "fail", "delay")
     for outcome in planned:
         ends.end(outcome, ABOUT, client.tell)
@@ -45,5 +45,5 @@ def test_what_is_not_heard_of_was_ended_as_planned() -> None:
     def die(_outcome: Outcome) -> None:
         raise DriverBroken("gone")
 
-    RunEnds(recorder).end("wait", ABOUT, die)
+    OutcomeRecorder(recorder).end("wait", ABOUT, die)
     assert outcomes_of(recorder) == ["wait"]

@@ -14,10 +14,10 @@ from conformance.environment.clients import Launch, Toolchain
 from conformance.gate import separate_run
 from conformance.gate.records import encode
 from conformance.gate.separate_run import RUN_FILE
-from conformance.matrix import playing
+from conformance.matrix import runner
+from conformance.matrix.cell_store import cell_folder, load_cell
 from conformance.matrix.cells import Cell, Entrant, cells_of
-from conformance.matrix.kept import cell_folder, kept
-from conformance.matrix.playing import MatrixOptions, MatrixPlayer
+from conformance.matrix.runner import MatrixOptions, MatrixRunner
 from conformance.upstream.node import NodeBinary
 from conformance.upstream.package import BullMQPackage
 from tests.report.sample_runs import footer, header
@@ -35,17 +35,17 @@ class Stage:
         self.versions = {"a": "a 1", "b": "b 1"}
         self.programs: dict[str, str] = {}
         self.folder = folder
-        monkeypatch.setattr(playing, "introduced", lambda launch: self.versions[launch.name])
+        monkeypatch.setattr(runner, "introduced", lambda launch: self.versions[launch.name])
         monkeypatch.setattr(Toolchain, "partner", lambda _self, text: Launch(text, ["driver", text], named=text == "a"))
-        monkeypatch.setattr(playing, "oracle_version", lambda _node, text: text)
+        monkeypatch.setattr(runner, "oracle_version", lambda _node, text: text)
         monkeypatch.setattr(separate_run, "_ended", self._ended(separate_run._ended))
 
-    def play(self, *cells: Cell, **options: object) -> None:
+    def run(self, *cells: Cell, **options: object) -> None:
         toolchain = Toolchain(
             NodeBinary(Path("node"), "20", "system"), BullMQPackage(Path(), "5.62.0", ""), self.said.append
         )
         asked = MatrixOptions(out=self.folder, **options)  # type: ignore[arg-type]
-        MatrixPlayer(asked, toolchain, self.said.append).play(cells)
+        MatrixRunner(asked, toolchain, self.said.append).run(cells)
 
     def _ended(self, real: Callable[..., int | None]) -> Callable[..., int | None]:
         def ended(words: Sequence[str], log: Path, *, within_s: float) -> int | None:
@@ -63,12 +63,12 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def test_a_cell_is_a_run_of_its_own(stage: Stage) -> None:
-    stage.play(Cell(A), Cell(B, A), jobs=2)
+    stage.run(Cell(A), Cell(B, A), jobs=2)
     alone, pair = stage.played
     out = str(cell_folder(stage.folder, Cell(A)))
     assert alone == ["--out", out, "--no-known", "--tier", "core", "--format", "html", "--jobs", "2", "--client", "a"]
     assert pair[7:] == ["--handovers", "--oracle", "6.7.0", "--jobs", "2", "--partner", "a", "--", "driver", "b"]
-    found = kept(stage.folder, Cell(B, A))
+    found = load_cell(stage.folder, Cell(B, A))
     assert found is not None
     assert (found.ended, found.problem) == ("run", "")
     assert {name: found.versions[name] for name in ("client", "partner", "oracle")} == {
@@ -80,34 +80,34 @@ def test_a_cell_is_a_run_of_its_own(stage: Stage) -> None:
 
 def test_what_is_kept_is_not_played_again_until_a_version_changes(stage: Stage) -> None:
     cells = cells_of((A, B))
-    stage.play(*cells)
-    stage.play(*cells)
+    stage.run(*cells)
+    stage.run(*cells)
     assert len(stage.played) == 4
     assert stage.said[-4:] == [f"cell {number} of 4: {cell.name}: kept" for number, cell in enumerate(cells, start=1)]
     stage.versions["b"] = "b 2"
-    stage.play(*cells)
+    stage.run(*cells)
     assert len(stage.played) == 4 + 3
-    stage.play(Cell(A), tier="full")
-    stage.play(Cell(A), tier="full", anew=True)
+    stage.run(Cell(A), tier="full")
+    stage.run(Cell(A), tier="full", anew=True)
     assert len(stage.played) == 4 + 3 + 2
 
 
 def test_a_cell_that_breaks_is_said_in_one_line_and_played_again(stage: Stage) -> None:
     stage.programs[Cell(A).folder] = "import sys; sys.exit('error: no Redis here\\n')"
-    stage.play(Cell(A), Cell(B))
-    found = kept(stage.folder, Cell(A))
+    stage.run(Cell(A), Cell(B))
+    found = load_cell(stage.folder, Cell(A))
     assert found is not None
     assert (found.ended, found.problem) == ("broken", "error: no Redis here")
     assert stage.said[0].startswith("cell 1 of 2: a: error: no Redis here")
-    stage.play(Cell(A), Cell(B))
+    stage.run(Cell(A), Cell(B))
     assert len(stage.played) == 3
 
 
 def test_a_run_that_was_cut_is_broken(stage: Stage) -> None:
     cut = encode(header())
     stage.programs[Cell(A).folder] = f"open({RUN_FILE!r}, 'wb').write({cut!r}); exit(3)"
-    stage.play(Cell(A))
-    found = kept(stage.folder, Cell(A))
+    stage.run(Cell(A))
+    found = load_cell(stage.folder, Cell(A))
     assert found is not None
     assert (found.ended, found.problem) == ("broken", "it ended with exit code 3")
 
@@ -115,14 +115,14 @@ def test_a_run_that_was_cut_is_broken(stage: Stage) -> None:
 def test_a_cell_that_hangs_is_ended(stage: Stage) -> None:
     stage.programs[Cell(A).folder] = "import time; time.sleep(600)"
     began = time.monotonic()
-    stage.play(Cell(A), cell_limit_s=0.5)
-    found = kept(stage.folder, Cell(A))
+    stage.run(Cell(A), cell_limit_s=0.5)
+    found = load_cell(stage.folder, Cell(A))
     assert found is not None
     assert (found.ended, found.problem) == ("time-out", "it did not come to its end in time")
     assert time.monotonic() - began < 120
 
 
 def test_what_is_kept_is_plain_json(stage: Stage) -> None:
-    stage.play(Cell(A))
+    stage.run(Cell(A))
     written = msgspec.json.decode((cell_folder(stage.folder, Cell(A)) / "cell.json").read_bytes())
     assert written["settings"] == {"tier": "core", "redis": "", "node": ""}

@@ -17,9 +17,18 @@ from conformance.ledger.loader import load_ledger
 from conformance.problems import EnvironmentProblem
 from conformance.protocol.script_versions import CHANGES
 from conformance.upstream.manifest import RawScript
-from conformance.versions.changes import Change, Side, Sign, Told, VersionDiff, changes_of, signs_by_scenario, undecided
-from conformance.versions.playing import PairPlayer, PlayedPair
-from conformance.versions.searching import Found, find_releases
+from conformance.versions.bisection import BisectionResult, find_releases
+from conformance.versions.changes import (
+    Change,
+    ChangeContext,
+    Side,
+    Sign,
+    VersionDiff,
+    changes_of,
+    signs_by_scenario,
+    undecided,
+)
+from conformance.versions.pair_runner import PairResult, PairRunner
 from conformance.versions.signatures import ScriptSign, changed_calls, other_texts
 
 Announce = Callable[[str], None]
@@ -39,7 +48,7 @@ class Comparison:
     change came; empty where it is not. `scripts`: reads the scripts of a version.
     """
 
-    player: PairPlayer
+    runner: PairRunner
     scripts: ScriptReader
     announce: Announce
     older: str
@@ -49,9 +58,9 @@ class Comparison:
 
     def compare(self) -> VersionDiff:
         """Play, compare and, if wanted, search. Raises EnvironmentProblem where a run or a package is not to be had."""
-        forward = self.player.play(self.older, self.newer, self.select)
+        forward = self.runner.run(self.older, self.newer, self.select)
         stated = self._stated_of_newer()
-        backward = self.player.play(self.newer, self.older, stated) if stated else None
+        backward = self.runner.run(self.newer, self.older, stated) if stated else None
         changes = {**self._changes(forward, "older"), **(self._changes(backward, "newer") if backward else {})}
         record = self._record(forward, backward, list(changes.values()))
         return self._with_releases(record, changes) if self.releases else record
@@ -62,15 +71,15 @@ class Comparison:
         return [name for name in newer if name not in older]
 
     def _chosen_for(self, version: str) -> list[str]:
-        config = RunConfig(oracle=version, tier=self.player.tier, select=list(self.select))
+        config = RunConfig(oracle=version, tier=self.runner.tier, select=list(self.select))
         return chosen_scenarios(config, load_ledger(version))
 
-    def _changes(self, played: PlayedPair, states: Side) -> dict[Sign, Change]:
+    def _changes(self, played: PairResult, states: Side) -> dict[Sign, Change]:
         shared = {name for name, made in all_scenarios() if made.style != "differential"}
-        told = Told(older=load_ledger(self.older), newer=load_ledger(self.newer), shared=shared)
-        return changes_of(played.scenarios, states, told)
+        context = ChangeContext(older=load_ledger(self.older), newer=load_ledger(self.newer), shared=shared)
+        return changes_of(played.scenarios, states, context)
 
-    def _record(self, forward: PlayedPair, backward: PlayedPair | None, changes: list[Change]) -> VersionDiff:
+    def _record(self, forward: PairResult, backward: PairResult | None, changes: list[Change]) -> VersionDiff:
         scenarios = [*forward.scenarios, *(backward.scenarios if backward else ())]
         open_ones = undecided(scenarios)
         before, after = self.scripts(self.older), self.scripts(self.newer)
@@ -79,7 +88,7 @@ class Comparison:
             kit=KIT_VERSION,
             older=self.older,
             newer=self.newer,
-            tier=self.player.tier,
+            tier=self.runner.tier,
             selected=list(self.select),
             scenarios=len(scenarios) - len(open_ones),
             undecided=open_ones,
@@ -92,7 +101,7 @@ class Comparison:
         )
 
     def _with_releases(self, record: VersionDiff, changes: Mapping[Sign, Change]) -> VersionDiff:
-        looking = _Looking(self, {sign: change.scenarios[0] for sign, change in changes.items()})
+        looking = _ReleaseProbe(self, {sign: change.scenarios[0] for sign, change in changes.items()})
         found = find_releases(_with_stated_releases(changes), self.releases, looking.look, self.announce)
         before, after = self.scripts(self.older), self.scripts(self.newer)
         calls = dict(changed_calls(before, self.older, after, self.newer))
@@ -111,7 +120,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class _Looking:
+class _ReleaseProbe:
     """Plays releases between the two. `shown_by`: the scenario that shows each sign most simply."""
 
     comparison: Comparison
@@ -127,16 +136,16 @@ class _Looking:
 
     def _shown(self, oracle: str, release: str, sought: Collection[Sign]) -> dict[Sign, bool | None]:
         """Whether a release shows signs; what a busy machine left open is played once more."""
-        first = self._played(oracle, release, sought, again=False)
+        first = self._rerun(oracle, release, sought, again=False)
         unclear = [sign for sign, seen in first.items() if seen is None]
-        return {**first, **self._played(oracle, release, unclear, again=True)}
+        return {**first, **self._rerun(oracle, release, unclear, again=True)}
 
-    def _played(self, oracle: str, release: str, sought: Collection[Sign], *, again: bool) -> dict[Sign, bool | None]:
+    def _rerun(self, oracle: str, release: str, sought: Collection[Sign], *, again: bool) -> dict[Sign, bool | None]:
         if not sought:
             return {}
         states = next(iter(sought)).states
         try:
-            played = self.comparison.player.play(oracle, release, {self.shown_by[sign] for sign in sought}, again=again)
+            played = self.comparison.runner.run(oracle, release, {self.shown_by[sign] for sign in sought}, again=again)
         except EnvironmentProblem as problem:
             self.comparison.announce(str(problem))
             return dict.fromkeys(sought)
@@ -162,5 +171,5 @@ def _releases_of(versions: str) -> set[str]:
     return {bound + ".0" * (2 - bound.count(".")) for bound in _RELEASE.findall(versions)}
 
 
-def _dated(change: Dated, found: Found) -> Dated:
+def _dated(change: Dated, found: BisectionResult) -> Dated:
     return msgspec.structs.replace(change, **asdict(found))

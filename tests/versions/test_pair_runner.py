@@ -11,7 +11,7 @@ from conformance.gate import separate_run
 from conformance.gate.records import encode
 from conformance.gate.separate_run import RUN_FILE
 from conformance.problems import EnvironmentProblem
-from conformance.versions.playing import PairPlayer
+from conformance.versions.pair_runner import PairRunner
 from tests.report.sample_runs import footer, header, party, scenario
 
 WHOLE = (
@@ -22,13 +22,13 @@ WHOLE = (
 
 
 class Stage:
-    """A player whose runs write `text` in place of being played. `played`: the words of each."""
+    """A runner whose runs write `text` in place of being played. `played`: the words of each."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.text = WHOLE
         self.played: list[list[str]] = []
         self.said: list[str] = []
-        self.player = PairPlayer(runs=folder, announce=self.said.append, tier="full", jobs=2)
+        self.runner = PairRunner(runs=folder, announce=self.said.append, tier="full", jobs=2)
         monkeypatch.setattr(separate_run, "_ended", self._ended)
 
     def _ended(self, words: Sequence[str], log: Path, *, within_s: float) -> int:
@@ -45,7 +45,7 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 def test_the_older_one_is_the_oracle_and_the_newer_one_the_client(stage: Stage) -> None:
-    pair = stage.player.play("5.62.0", "6.7.0", {"pause", "add"})
+    pair = stage.runner.run("5.62.0", "6.7.0", {"pause", "add"})
     oracle = ["--oracle", "5.62.0", "--client", "node@6.7.0", "--no-known", "--format", "json"]
     assert stage.played == [[*oracle, "--tier", "full", "--select", "add", "--select", "pause", "--jobs", "2"]]
     assert [record.id for record in pair.scenarios] == ["add/x"]
@@ -53,18 +53,18 @@ def test_the_older_one_is_the_oracle_and_the_newer_one_the_client(stage: Stage) 
 
 
 def test_a_run_is_kept_until_another_one_is_asked_for(stage: Stage) -> None:
-    stage.player.play("5.62.0", "6.7.0")
-    stage.player.play("5.62.0", "6.7.0")
+    stage.runner.run("5.62.0", "6.7.0")
+    stage.runner.run("5.62.0", "6.7.0")
     assert stage.said == ["bullmq 5.62.0 against 6.7.0: kept"]
-    stage.player.play("5.62.0", "6.7.0", {"pause"})
-    stage.player.play("6.7.0", "5.62.0")
-    stage.player.play("6.7.0", "5.62.0", again=True)
+    stage.runner.run("5.62.0", "6.7.0", {"pause"})
+    stage.runner.run("6.7.0", "5.62.0")
+    stage.runner.run("6.7.0", "5.62.0", again=True)
     assert len(stage.played) == 4
 
 
 def test_a_run_that_was_cut_is_a_problem_in_its_own_words_and_is_not_kept(stage: Stage) -> None:
     stage.text = encode(header())
     with pytest.raises(EnvironmentProblem, match=r"5\.62\.0 against 6\.7\.0: error: no Redis here"):
-        stage.player.play("5.62.0", "6.7.0")
+        stage.runner.run("5.62.0", "6.7.0")
     stage.text = WHOLE
-    assert stage.player.play("5.62.0", "6.7.0").scenarios
+    assert stage.runner.run("5.62.0", "6.7.0").scenarios
