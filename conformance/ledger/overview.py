@@ -93,7 +93,8 @@ def _wants_scenario(row: Requirement, scenarios: Mapping[str, Collection[str]]) 
 INTRODUCTION = """\
 # Requirements
 
-Made by `bullmq-conformance ledger page`; the source is `conformance/ledger/`, and a test says when this page is stale.
+Made by `bullmq-conformance ledger page` from `conformance/ledger/`. `bullmq-conformance explain ID` prints everything
+about one rule: both sides of a dispute, sources, profile, claims, scenarios. `make site` builds a page for each rule.
 """
 
 HOW_TO_READ = f"""\
@@ -114,14 +115,14 @@ Claims are the numbered statements of the specification (`conformance/ledger/cla
 
 
 def requirements_page(ledger: Ledger, profiles: ProfileTable) -> str:
-    """The whole page as Markdown."""
+    """The whole page as Markdown: one line per rule. The site has a page for each of them."""
     parts = [
         INTRODUCTION,
         HOW_TO_READ,
         *contents_table(ledger),
         PROFILES,
         *profiles_table(ledger, profiles),
-        *_areas(ledger, profiles),
+        *_areas(ledger),
     ]
     return "\n".join(parts).rstrip("\n") + "\n"
 
@@ -158,19 +159,15 @@ def contents_table(ledger: Ledger) -> Iterator[str]:
     yield ""
 
 
-def _areas(ledger: Ledger, profiles: ProfileTable) -> Iterator[str]:
+def _areas(ledger: Ledger) -> Iterator[str]:
     for area, title in ledger.areas.items():
         yield f"## {title}\n"
-        for row in ledger.values():
-            if row.area == area:
-                yield from _rule(row, profiles.profile_of(row.id))
+        yield from (_rule(row) for row in ledger.values() if row.area == area)
+        yield ""
 
 
-def _rule(row: Requirement, profile: Profile | None) -> Iterator[str]:
-    yield f"### {row.id}\n"
-    yield f"{row.level}, {row.status}. {row.statement}\n"
-    yield from (f"- {name}: {text}" for name, text in facts_of(row, profile).items())
-    yield ""
+def _rule(row: Requirement) -> str:
+    return f"- **{row.id}** ({row.level}, {row.status}): {' '.join(row.statement.split())}"
 
 
 def facts_of(row: Requirement, profile: Profile | None) -> dict[str, str]:

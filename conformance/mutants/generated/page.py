@@ -1,8 +1,8 @@
-"""`docs/reference/kill-matrix.md`: the result of each sampled mutant, by place and name, without any text of Lua."""
+"""`docs/reference/kill-matrix.md`: rates, method and open survivors of sampled mutants, without any text of Lua."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.rates import KillRate
@@ -10,22 +10,24 @@ from conformance.mutants.generated.rates import KillRate
 _INTRODUCTION = """\
 # Kill matrix
 
-Small changes that nobody chose are made to the official Lua scripts and to the code of the reference client; each makes
-a client that is broken in some way, a mutant. The gate has to notice it. This page is written by
+Small random changes to the official Lua scripts and to the code of the reference client each make a broken client, a
+*mutant*. The gate should notice every one. The record of this page (`kill-matrix.json`) comes from
 
     {command}
 
-A mutant is *killed* by the first case whose requirement fails (or warns) on it; *equivalent* or *unreachable* ones, of
-which `conformance/mutants/generated/judgements.toml` says why nobody can see them, do not count; whatever else
-survives is a hole of the gate. Rates are killed of effective mutants, with Wilson's interval of 95 %. Half of each
-sample is Lua, half Python, and every operator has its turn. `bullmq-conformance mutants --list --mutant KEY` shows the
-text of a change.
+A mutant is *killed* by the first case whose requirement fails or warns on it. Survivors that no client could show
+(*equivalent*) or that no operation reaches (*unreachable*) do not count; their reasons are in
+`conformance/mutants/generated/judgements.toml`. Every other survivor is a *hole* of the gate. Rates are killed of
+effective mutants, with Wilson's 95 % interval. Half of each sample is Lua, half Python, and all operators take turns.
+The same command prints the case that kills each mutant; `bullmq-conformance mutants --list --mutant KEY` shows the text
+of a change.
 """
 
 
 def kill_matrix_page(outcomes: Sequence[SweepOutcome], command: str) -> str:
-    """The page in Markdown."""
-    return "\n".join([_INTRODUCTION.format(command=command), *_summary(outcomes), *_details(outcomes)])
+    """The page in Markdown, at most 80 lines."""
+    parts = [_INTRODUCTION.format(command=command), *_summary(outcomes), *_rates(outcomes), *_holes(outcomes)]
+    return "\n".join(parts) + "\n"
 
 
 _COLUMNS = (
@@ -52,50 +54,40 @@ def _summary(outcomes: Sequence[SweepOutcome]) -> Iterator[str]:
     yield ""
 
 
-def _details(outcomes: Sequence[SweepOutcome]) -> Iterator[str]:
-    for each in outcomes:
-        yield f"## Seed {_seed(each)}"
-        yield ""
-        for title, rates in (("source", each.by_language), ("area", each.by_area), ("operator", each.by_operator)):
-            yield from _rate_table(title, rates)
-        yield from _table("Holes", ["mutant", "line", "cases that notice nothing"], map(_hole, each.holes))
-        alive = [*each.judged("equivalent"), *each.judged("unreachable")]
-        yield from _table("Judged", ["mutant", "verdict", "reason"], map(_judged, alive))
-        killed = sorted((one for one in each.mutants if one.is_killed), key=lambda one: one.key)
-        yield from _table("Killed", ["mutant", "scenario", "requirement"], map(_killed, killed))
+def _rates(outcomes: Sequence[SweepOutcome]) -> Iterator[str]:
+    """One table for sources, areas and operators: the rate over all seeds of a tier."""
+    tiers = list(dict.fromkeys(outcome.tier for outcome in outcomes))
+    merged = [
+        SweepOutcome(None, tier, 0, [mutant for each in outcomes if each.tier == tier for mutant in each.mutants])
+        for tier in tiers
+    ]
+    yield f"| killed, all seeds | {' | '.join(f'tier {tier}' for tier in tiers)} |"
+    yield "|---|" + "---|" * len(tiers)
+    for rates_of in _GROUPINGS:
+        rates = [rates_of(outcome) for outcome in merged]
+        for name in sorted(set().union(*rates)):
+            yield f"| {name} | {' | '.join(str(each.get(name, '')) for each in rates)} |"
+    yield ""
+
+
+_GROUPINGS: Sequence[Callable[[SweepOutcome], Mapping[str, KillRate]]] = (
+    lambda outcome: outcome.by_language,
+    lambda outcome: outcome.by_area,
+    lambda outcome: outcome.by_operator,
+)
+
+
+def _holes(outcomes: Sequence[SweepOutcome]) -> Iterator[str]:
+    """The survivors of the last tier, which plays most cases: nothing else kills those that it leaves."""
+    last = [outcome for outcome in outcomes if outcome.tier == outcomes[-1].tier]
+    holes: dict[str, JudgedMutant] = {hole.key: hole for outcome in last for hole in outcome.holes}
+    if holes:
+        yield f"## Holes of tier {last[0].tier}\n"
+        yield "| mutant | line | cases that notice nothing |"
+        yield "|---|---|---|"
+        for hole in holes.values():
+            yield f"| `{hole.key}` | {hole.line} | {hole.hunted.passed} of {hole.hunted.reach} |"
 
 
 def _seed(outcome: SweepOutcome) -> str:
     return "none" if outcome.seed is None else str(outcome.seed)
-
-
-def _rate_table(title: str, rates: Mapping[str, KillRate]) -> Iterator[str]:
-    yield f"| {title} | killed |"
-    yield "|---|---|"
-    yield from (f"| {name} | {rate} |" for name, rate in rates.items())
-    yield ""
-
-
-def _table(title: str, columns: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    if lines:
-        yield f"### {title}"
-        yield ""
-        yield f"| {' | '.join(columns)} |"
-        yield "|" + "---|" * len(columns)
-        yield from lines
-        yield ""
-
-
-def _hole(each: JudgedMutant) -> Sequence[str]:
-    return f"`{each.key}`", str(each.line), f"{each.hunted.passed} of {each.hunted.reach}"
-
-
-def _judged(each: JudgedMutant) -> Sequence[str]:
-    assert each.judgement is not None
-    return f"`{each.key}`", each.judgement.verdict, each.judgement.reason
-
-
-def _killed(each: JudgedMutant) -> Sequence[str]:
-    case = each.hunted.case.replace("|", "\\|").replace("\n", " ")
-    return f"`{each.key}`", f"`{case}`", f"`{each.hunted.requirement}`{' (warns)' if each.hunted.warns else ''}"

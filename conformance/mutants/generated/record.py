@@ -4,7 +4,7 @@ It has places, names and lines of Python, never text of Lua:
 
     python -m conformance.mutants.generated.record docs/reference/kill-matrix.json > docs/reference/kill-matrix.md
 
-What people say of survivors is not in it: the page shows today's judgements.
+Judgements of survivors are not in it: the page uses those of today. Of killed mutants it has only the names.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from conformance.compact_json import compact_json
 from conformance.mutants.generated.hunting import HuntedMutant
 from conformance.mutants.generated.judgements import judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
@@ -22,7 +23,7 @@ from conformance.mutants.generated.page import kill_matrix_page
 
 
 class RecordedMutant(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A mutant's place, for people and for judgements, and its fate. `code`: the line, of Python."""
+    """A mutant that was not killed: its place, for people and for judgements, and its fate. `code`: of Python only."""
 
     line: int
     hunted: HuntedMutant
@@ -30,12 +31,18 @@ class RecordedMutant(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedSweep(msgspec.Struct, frozen=True):
-    """One sample, and how many cases might have noticed its mutants."""
+    """One sample, and how many cases might have noticed its mutants.
+
+    `killed`: keys of the killed mutants, separated by spaces so that they are one line of the file; `warned`: how many
+    of them only warn. `others`: all other mutants.
+    """
 
     seed: int | None
     tier: str
     cases: int
-    mutants: list[RecordedMutant]
+    killed: str
+    warned: int
+    others: list[RecordedMutant]
 
 
 class KillMatrixRecord(msgspec.Struct, frozen=True):
@@ -56,24 +63,30 @@ class KillMatrixRecord(msgspec.Struct, frozen=True):
 
 
 def _recorded(outcome: SweepOutcome) -> RecordedSweep:
-    mutants = [
+    others = [
         RecordedMutant(each.line, msgspec.structs.replace(each.hunted, message="", took_s=0.0, problems=[]), each.code)
         for each in outcome.mutants
+        if not each.is_killed
     ]
-    return RecordedSweep(outcome.seed, outcome.tier, outcome.cases, mutants)
+    killed = " ".join(each.key for each in outcome.mutants if each.is_killed)
+    return RecordedSweep(outcome.seed, outcome.tier, outcome.cases, killed, outcome.only_warned, others)
 
 
 def _judged(sweep: RecordedSweep) -> SweepOutcome:
-    mutants = [
-        JudgedMutant(each.hunted, each.line, judgement_of(each.hunted.key, each.line, each.code), each.code)
-        for each in sweep.mutants
+    killed = [
+        JudgedMutant(HuntedMutant(key=key, fate="killed", warns=number < sweep.warned), 0, None)
+        for number, key in enumerate(sweep.killed.split())
     ]
-    return SweepOutcome(sweep.seed, sweep.tier, sweep.cases, mutants)
+    others = [
+        JudgedMutant(each.hunted, each.line, judgement_of(each.hunted.key, each.line, each.code), each.code)
+        for each in sweep.others
+    ]
+    return SweepOutcome(sweep.seed, sweep.tier, sweep.cases, [*killed, *others])
 
 
 def write_record(record: KillMatrixRecord, page: Path) -> None:
     """Write the page, and the record beside it, as `.json`."""
-    page.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+    page.with_suffix(".json").write_text(compact_json(msgspec.to_builtins(record), depth=4), encoding="utf-8")
     page.write_text(record.page, encoding="utf-8")
 
 
