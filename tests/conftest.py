@@ -52,6 +52,27 @@ def pytest_configure(config: pytest.Config) -> None:
     garbage.seldom_looked_for()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option with which a second run can repeat what a first one skipped."""
+    parser.addoption(
+        "--write-skipped",
+        metavar="FILE",
+        help="write the ids of the tests that were skipped, one a line: `pytest @FILE` runs them on another machine",
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Write the ids of the skipped tests, without the group that xdist appends to them."""
+    if path := config.getoption("write_skipped"):
+        skipped = [report.nodeid for report in terminalreporter.stats.get("skipped", [])]
+        Path(path).write_text("".join(f"{_without_group(node_id)}\n" for node_id in skipped), "utf-8")
+
+
+def _without_group(node_id: str) -> str:
+    name, bracket, rest = node_id.rpartition("]")
+    return name + bracket + rest.split("@")[0]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage among thousands of tests, neither while they are collected nor later."""

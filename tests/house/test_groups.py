@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,3 +38,29 @@ def test_long_tests_start_first_and_are_shared_between_processes(request: pytest
         assert group in shared, item.nodeid
     started = [item.nodeid for item in tests if not item.nodeid.endswith("@spark")]
     assert not _is_grouping(request) or started[: len(long)] == [item.nodeid for item in long]
+
+
+SKIPPED = """
+import pytest
+
+@pytest.mark.parametrize("address", ["a@b", "c d"])
+@pytest.mark.xdist_group("group")
+def test_skipped(address):
+    pytest.skip("not here")
+
+def test_run():
+    pass
+"""
+
+
+def test_skipped_tests_are_written_as_pytest_takes_them(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    (tmp_path / "test_some.py").write_text(SKIPPED)
+
+    def run(*arguments: str) -> str:
+        command = [sys.executable, "-m", "pytest", *arguments]
+        environment = os.environ | {"PYTHONPATH": str(TESTS.parent)}
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+
+    assert "1 passed, 2 skipped" in run("-n", "1", "--dist", "loadgroup", "--write-skipped", "skipped")
+    assert "2 skipped in" in run("@skipped")
