@@ -17,7 +17,7 @@ from chaos.processes import ClientProcess
 from chaos.recorder import HistoryRecorder
 from chaos.topologies import Topology
 from chaos.workload import NARROW, NARROW_CONCURRENCY
-from conformance.checkers.histories.end_state import waiting_for_good
+from conformance.checkers.histories.end_state import permanently_waiting
 from conformance.checkers.histories.evidence import KIT, LATE
 from conformance.checkers.histories.history import MachineStarved, ResourceSample, StreamEventLine
 from conformance.driver.run_queue import RunQueue
@@ -175,7 +175,7 @@ def _waits_for_good(client: Client, prefix: str, left: dict[str, int]) -> bool:
     """Whether the jobs left are parents of failed children, which nothing will ever release."""
     if left.keys() != {"waiting-children"}:
         return False
-    return left["waiting-children"] == len(waiting_for_good(read_snapshot(client, prefix)))
+    return left["waiting-children"] == len(permanently_waiting(read_snapshot(client, prefix)))
 
 
 def final_snapshot(topology: Topology, prefix: str) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The results file: one JSON line per run (or crash point), each finding explained where Node itself does the same."""
+"""The results file: one JSON line per run or crash point. Findings that Node.js itself produces are `explained`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from chaos.options import ChaosOptions
 from chaos.process_lanes import ProcessLane, lanes_of
 from chaos.run_errors import CannotRecord, RunError
 from conformance.checkers.histories.base import CheckResult, HistoryFinding
-from conformance.checkers.histories.evidence import Evidence
-from conformance.checkers.histories.history import History, HistoryLine, ResourceSample, StreamEventLine, encode
+from conformance.checkers.histories.evidence import Evidence, FaultWindow
+from conformance.checkers.histories.history import History, HistoryLine, ResourceSample, encode
 from conformance.environment.clients import Launch
 from conformance.observe.tables import Snapshot
 from conformance.problems import EnvironmentProblem, UsageProblem
@@ -32,7 +32,7 @@ CellVerdict = Literal["ok", "fail", "unknown", "explained"]
 
 
 class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding with the lines of the history that show it; `explained`: the reason, where Node does the same."""
+    """A finding with the lines of the history that show it. `explained`: the reason, if Node.js does the same."""
 
     message: str
     job: str = ""
@@ -42,9 +42,9 @@ class FindingRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvariantCell(msgspec.Struct, frozen=True, kw_only=True):
-    """What an invariant says of a run. `examined` 0: the run had nothing of the kind.
+    """The result of an invariant in a run. `examined` 0: there was nothing to judge.
 
-    `applicable`: False where the client lacks what the invariant is about.
+    `applicable` is False if the client lacks the feature that the invariant is about.
     """
 
     verdict: CellVerdict
@@ -65,7 +65,7 @@ class WindowRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """What went on, in steps of `step_ms`: jobs ended per step, their median latency (ms), and the backlog."""
+    """Jobs ended per step of `step_ms`, their median latency (ms), the backlog, memory, faults and processes."""
 
     step_ms: float = BUCKET_MS
     throughput: list[int] = []
@@ -78,7 +78,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="result"):
-    """One run. `name`: the faults, or the crash point. `reached`: False where the client never came to the point."""
+    """One run. `name`: the faults, or the crash point. `reached` is False if the client never reached the point."""
 
     name: str
     kind: Literal["faults", "crash"]
@@ -93,50 +93,50 @@ class ResultRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
     reproduce: str = ""
     reached: bool = True
     why: str = ""
-    """Why a crash point was never reached: what the client called instead."""
+    """Why a crash point was never reached: the calls of the client instead."""
     lacks: str = ""
-    """Operations that the client does not have: a crash point in them was not played, which speaks against nobody."""
+    """Operations that the client does not have: a crash point in them was not tried, and does not count."""
     cells: dict[str, InvariantCell]
     timeline: Timeline | None = None
     errors: dict[str, list[str]] = {}
     growth: dict[str, str] = {}
-    """Processes of the client whose memory grew; in files of before `memory` was an invariant."""
+    """Processes of the client whose memory grew; only in files from before `memory` became an invariant."""
     tested: list[str] = []
     """The invariants that the run was meant to test."""
     troubles: list[RunError] = []
-    """What broke the run off, or a part of it."""
+    """Errors that ended the run, or a part of it, early."""
 
     @property
     def who(self) -> Identity:
-        """Who was examined."""
+        """The client under test."""
         return Identity(client=self.client.partition("@")[0], version=self.version, named=self.named)
 
     @property
     def failed(self) -> list[str]:
-        """The invariants that do not hold, explanations aside; `memory`, and `calls` for one that came to no end."""
+        """The violated invariants without the explained ones, and `calls` if a call of the client never ended."""
         broken = [name for name, cell in self.cells.items() if cell.verdict == "fail"]
         broken += ["memory"] if self.growth else []
         return [*broken, "calls"] if any(trouble.culprit == "client" for trouble in self.troubles) else broken
 
     @property
     def missed(self) -> bool:
-        """Whether the client could have come to the point, and did not."""
+        """Whether the client could have reached the crash point, and did not."""
         return not self.reached and not self.lacks
 
     @property
     def kit_troubles(self) -> list[RunError]:
-        """What the kit or the machine could not do: this run says less than it should."""
+        """Errors of the kit or the machine: this run proves less than it should."""
         return [trouble for trouble in self.troubles if trouble.culprit == "kit"]
 
     @property
     def unproven(self) -> list[str]:
-        """The invariants that the run was meant to test, and about which it can say nothing for certain."""
+        """The invariants that the run was meant to test, and could not decide."""
         unknown = (name for name in self.tested if name in self.cells and self.cells[name].verdict == "unknown")
         return [name for name in unknown if self.cells[name].applicable]
 
 
 class ResultsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="chaos-results"):
-    """What the file is about."""
+    """First line: the command and the environment."""
 
     format: int = 1
     started: str = ""
@@ -145,7 +145,7 @@ class ResultsHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 class ResultsFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="footer"):
-    """All results are there."""
+    """Last line: all results were written."""
 
     results: int
 
@@ -157,7 +157,7 @@ _DECODER: msgspec.json.Decoder[ResultsHeader | ResultRow | ResultsFooter] = msgs
 
 @dataclass(frozen=True)
 class ChaosResult:
-    """What came of a run. `errors`: what the workers' error listeners were told last, by process."""
+    """The outcome of a run. `errors`: the last errors that the workers' listeners received, by process."""
 
     options: ChaosOptions
     history: History
@@ -166,26 +166,26 @@ class ChaosResult:
     errors: Mapping[str, list[str]]
     troubles: Sequence[RunError] = ()
     version: str = ""
-    """Of the client, as it says itself."""
+    """Of the client, as it reports itself."""
 
     @property
     def who(self) -> Identity:
-        """Whom the findings are about."""
+        """The client under test."""
         return identity_of(self.options.client, self.version)
 
     @property
     def failed(self) -> list[CheckResult]:
-        """The judgements that speak against the client."""
+        """The judgements that count against the client."""
         return [judgement for judgement in self.judgements if judgement.verdict == "fail"]
 
 
 def identity_of(launch: Launch, version: str) -> Identity:
-    """Who was started: `node@5.81.3` is the client `node`."""
+    """The identity of a started client: `node@5.81.3` is the client `node`."""
     return Identity(client=launch.name.partition("@")[0], version=version, named=launch.named)
 
 
 def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
-    """What is kept of a run."""
+    """The row of a run."""
     options = result.options
     client, faults = options.client.name, [fault.name for fault in options.faults]
     return ResultRow(
@@ -208,7 +208,7 @@ def result_row(result: ChaosResult, *, seconds: float) -> ResultRow:
 
 
 def crash_result_row(result: CrashResult, *, who: Identity, seconds: float, reproduce: str = "") -> ResultRow:
-    """What is kept of a crash point."""
+    """The row of a crash point."""
     return ResultRow(
         name=str(result.where),
         kind="crash",
@@ -253,7 +253,7 @@ def _finding_row(check: str, finding: HistoryFinding, who: Identity, where: Sequ
 
 
 def _ends_of(lines: Sequence[HistoryLine]) -> Sequence[HistoryLine]:
-    """The ends of a long slice: mostly the beginning tells what it is, and the end what is wrong."""
+    """The two ends of a long slice: its start shows the job, its end shows what is wrong."""
     if len(lines) <= LINES_SHOWN:
         return lines
     return (*lines[: LINES_SHOWN // 2], *lines[-LINES_SHOWN // 2 :])
@@ -262,17 +262,8 @@ def _ends_of(lines: Sequence[HistoryLine]) -> Sequence[HistoryLine]:
 def timeline_of(history: History) -> Timeline:
     """The run in steps of a quarter of a second."""
     evidence = Evidence(history)
-    end = max((line.at_ms for line in history.lines), default=0.0)
-    steps = int(end // BUCKET_MS) + 1
-    throughput = [0] * steps
-    latencies: list[list[float]] = [[] for _ in range(steps)]
-    for story in evidence.jobs:
-        waiting: float | None = None
-        for event in story.events:
-            if event.name == "waiting":
-                waiting = event.at_ms
-            elif event.name in {"completed", "failed"}:
-                _count(event, waiting, throughput, latencies)
+    end_ms = max((line.at_ms for line in history.lines), default=0.0)
+    throughput, latencies = _ends_by_step(evidence, steps=int(end_ms // BUCKET_MS) + 1)
     samples = [line for line in history.lines if isinstance(line, ResourceSample)]
     return Timeline(
         throughput=throughput,
@@ -280,28 +271,39 @@ def timeline_of(history: History) -> Timeline:
         backlog=[(line.at_ms, sum(line.backlog.values())) for line in samples if not line.memory],
         memory=[(line.at_ms, line.memory) for line in samples if line.memory],
         lanes=lanes_of(history),
-        end_ms=end,
-        windows=[
-            WindowRow(
-                fault=window.fault,
-                target=window.target,
-                began_ms=window.began_ms,
-                ended_ms=end if math.isinf(window.ended_ms) else window.ended_ms,
-            )
-            for window in evidence.windows
-        ],
+        end_ms=end_ms,
+        windows=[_window_row(window, end_ms) for window in evidence.windows],
     )
 
 
-def _count(event: StreamEventLine, waiting: float | None, throughput: list[int], latencies: list[list[float]]) -> None:
-    step = max(int(event.at_ms // BUCKET_MS), 0)
-    throughput[step] += 1
-    if waiting is not None:
-        latencies[step].append(event.at_ms - waiting)
+def _ends_by_step(evidence: Evidence, *, steps: int) -> tuple[list[int], list[list[float]]]:
+    """How many jobs ended in each step, and their latencies (ms) since they waited."""
+    throughput = [0] * steps
+    latencies: list[list[float]] = [[] for _ in range(steps)]
+    for job in evidence.jobs:
+        waiting_ms: float | None = None
+        for event in job.events:
+            if event.name == "waiting":
+                waiting_ms = event.at_ms
+            elif event.name in {"completed", "failed"}:
+                step = max(int(event.at_ms // BUCKET_MS), 0)
+                throughput[step] += 1
+                if waiting_ms is not None:
+                    latencies[step].append(event.at_ms - waiting_ms)
+    return throughput, latencies
+
+
+def _window_row(window: FaultWindow, end_ms: float) -> WindowRow:
+    return WindowRow(
+        fault=window.fault,
+        target=window.target,
+        began_ms=window.began_ms,
+        ended_ms=end_ms if math.isinf(window.ended_ms) else window.ended_ms,
+    )
 
 
 class ResultsFile:
-    """Writes results as they come."""
+    """Writes each result as soon as it is known, so that an interrupted campaign keeps the finished ones."""
 
     def __init__(self, path: Path, header: ResultsHeader) -> None:
         try:
@@ -313,7 +315,7 @@ class ResultsFile:
         self._write(header)
 
     def put(self, result: ResultRow) -> None:
-        """One more."""
+        """Write one result."""
         self._count += 1
         self._write(result)
 
@@ -332,11 +334,11 @@ class ResultsFile:
 
 
 def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
-    """Header, results, and whether the file is complete. Raises UsageProblem for what is no results file."""
+    """Header, results, and whether the file is complete. Raises UsageProblem if it is not a results file."""
     try:
         rows = [_DECODER.decode(row) for row in path.read_bytes().splitlines()]
     except (OSError, msgspec.MsgspecError) as error:
-        raise UsageProblem(f"{path} is no file of chaos results: {error}") from error
+        raise UsageProblem(f"{path} is not a file of chaos results: {error}") from error
     if not rows or not isinstance(rows[0], ResultsHeader):
         raise UsageProblem(f"{path} has no header")
     results = [row for row in rows if isinstance(row, ResultRow)]
@@ -344,13 +346,13 @@ def read_results(path: Path) -> tuple[ResultsHeader, list[ResultRow], bool]:
 
 
 def any_failed(results: Iterable[ResultRow]) -> bool:
-    """Whether anything speaks against a client, or was not proved although it was to be."""
+    """Whether anything counts against a client, or was not decided although the run was meant to test it."""
     return any(result.failed or ((result.missed or result.unproven) and not result.kit_troubles) for result in results)
 
 
 def stale_of(results: Sequence[ResultRow]) -> list[str]:
-    """Excuses that nothing needed, though all that they are for was played; one line each."""
+    """Explanations that were not needed although all of their faults were injected; one line each."""
     cells = [cell for result in results for cell in result.cells.values()]
     used = {finding.row for cell in cells for finding in cell.findings if finding.explained}
-    played = {name: result.who for result in results for name in result.name.split(", ")}
-    return stale_explanations(used, played)
+    executed = {name: result.who for result in results for name in result.name.split(", ")}
+    return stale_explanations(used, executed)

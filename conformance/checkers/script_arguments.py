@@ -144,29 +144,34 @@ def blocking_badly(commands: Sequence[CommandRecord]) -> Iterator[ViolationDetai
             yield located(command, "timeout", problem)
 
 
+_WORDS = {
+    "flag": ({b"", b"0", b"1"}, "is neither 1 nor 0"),
+    "push": ({b"LPUSH", b"RPUSH"}, "is neither LPUSH nor RPUSH"),
+}
+_NUMERIC_KINDS = frozenset({"now", "time", "number", "integer", "count", "duration"})
+
+
 def _problem(kind: str, word: bytes) -> str:
-    """What is wrong with an argument of this kind; empty if nothing is."""
+    """The problem of an argument of this kind; empty if there is none."""
     if kind.endswith("?") and not word:
         return ""
     kind = kind.rstrip("?")
-    if kind == "flag":
-        return "" if word in {b"", b"0", b"1"} else "is neither 1 nor 0"
-    if kind == "push":
-        return "" if word in {b"LPUSH", b"RPUSH"} else "is neither LPUSH nor RPUSH"
-    if kind not in {"now", "time", "number", "integer", "count", "duration"}:
+    if kind in _WORDS:
+        allowed, problem = _WORDS[kind]
+        return "" if word in allowed else problem
+    if kind not in _NUMERIC_KINDS:
         return ""
     if not _NUMBER.fullmatch(word) or not math.isfinite(float(word)):
         return "is not a finite number"
-    number = float(word)
-    if kind in {"time", "number"}:
-        return ""
+    return "" if kind in {"time", "number"} else _integer_problem(kind, float(word))
+
+
+def _integer_problem(kind: str, number: float) -> str:
     if number != int(number) or abs(number) > MAX_EXACT:
         return "is not a whole number that a double can hold"
     if kind == "now":
         return "" if is_plausible_ms(number) else "is not a time in Unix ms"
-    if number < {"count": 0, "duration": 1}.get(kind, -MAX_EXACT):
-        return "is too small"
-    return ""
+    return "is too small" if number < {"count": 0, "duration": 1}.get(kind, -MAX_EXACT) else ""
 
 
 def _bad_numbers(value: Any, allowed: frozenset[str], name: str = "it") -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from conformance.checkers.histories.end_state import waiting_for_good
+from conformance.checkers.histories.end_state import permanently_waiting
 from conformance.checkers.histories.history import (
     History,
     HistoryBounds,
@@ -192,9 +192,9 @@ def family(container: str, **more: Any) -> Snapshot:
 
 
 def test_a_parent_of_a_failed_child_waits_for_good() -> None:
-    assert waiting_for_good(family("failed")) == {("q", "1")}
+    assert permanently_waiting(family("failed")) == {("q", "1")}
     for not_so in (family("active"), family("failed", **{"q:1:dependencies": {"p:q:2", "p:q:3"}})):
-        assert waiting_for_good(not_so) == frozenset()
+        assert permanently_waiting(not_so) == frozenset()
     said = {found.message for found in judged("orphans", [quiescent()], family("failed")).findings}
     assert "still in waiting-children" not in said
     said = {found.message for found in judged("orphans", [quiescent()], family("active")).findings}
@@ -260,7 +260,7 @@ def test_a_stall_needs_a_fault() -> None:
 
 def test_more_runs_than_claims() -> None:
     lines = [*completed_life(), *ran(40, 50)]
-    assert "2 runs began" in judged("duplicate-runs", lines).findings[0].message
+    assert "2 runs started" in judged("duplicate-runs", lines).findings[0].message
 
 
 def test_a_stale_token_changes_nothing() -> None:

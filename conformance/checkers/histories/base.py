@@ -1,9 +1,9 @@
-"""What a check over a history is, and the result that it comes to. No I/O."""
+"""Checks of invariants over a history, and their results. No I/O."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -15,7 +15,7 @@ Verdict: TypeAlias = Literal["ok", "fail", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryFinding:
-    """One place where an invariant does not hold: what is wrong, with which job, and the lines that show it."""
+    """One violation of an invariant: what is wrong, with which job, and the lines of the history that show it."""
 
     message: str
     job: str = ""
@@ -24,28 +24,28 @@ class HistoryFinding:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Why something cannot be judged."""
+    """The reason why something cannot be judged."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Inapplicable:
-    """Why there is nothing to judge: the client has nothing of the kind, and says so."""
+    """The reason why there is nothing to judge: the client declares that it lacks the feature."""
 
     reason: str
 
 
 @dataclass
 class CheckStatistics:
-    """How much a check has looked at, what it has measured (for the report), and what it has seen how often."""
+    """Counts of a check: how much it has examined, its measurements for the report, and how often it saw something."""
 
     examined: int = 0
     facts: dict[str, float] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
 
     def count(self) -> None:
-        """Count one thing that was looked at."""
+        """Count one examined item."""
         self.examined += 1
 
     def keep_maximum(self, name: str, value: float) -> None:
@@ -57,8 +57,8 @@ class CheckStatistics:
 class CheckResult:
     """The result of a check over a history.
 
-    `unknown`: nothing speaks against the invariant, but not everything could be judged, or too little was seen to say
-    that it holds (`reasons`). `applicable`: False where that is so because the client lacks what it is about.
+    `unknown`: no violation was found, but not everything could be judged, or too little was seen to say that the
+    invariant holds (`reasons`). `applicable` is False if the client lacks the feature that the invariant is about.
     """
 
     check: str
@@ -71,20 +71,24 @@ class CheckResult:
 
 
 NO_SNAPSHOT = Undecided("there is no snapshot of the end")
-NO_REST = Undecided("the queues never came to rest, so that events and snapshot are of different times")
-TORN = Undecided("keys were evicted one by one, so that what is left need not fit together")
+NO_REST = Undecided("the queues never came to rest, so events and snapshot are of different times")
+TORN = Undecided("keys were evicted one by one, so the remaining keys may be inconsistent")
 """Even the counter of ids may be gone while jobs are still there: a new job may get the id of an old one."""
 
 Judged: TypeAlias = HistoryFinding | Undecided | Inapplicable
-Predicate: TypeAlias = Callable[[Evidence, CheckStatistics], Iterator[HistoryFinding | Undecided | Inapplicable]]
+Predicate: TypeAlias = Callable[[Evidence, CheckStatistics], Iterator[Judged]]
+
+
+def _reasons(judgements: Iterable[Judged], kind: type[Undecided | Inapplicable]) -> list[str]:
+    return [item.reason for item in judgements if isinstance(item, kind)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCheck:
-    """A named invariant over a history. `even_torn`: also judged where keys went away one by one.
+    """A named invariant over a history. `even_torn`: also judged if keys were evicted one by one.
 
-    `least`: how much it must have examined, and `least_seen`: what it must have seen how often, to say `ok` of a
-    history that is to be full evidence.
+    A history that is meant as full evidence is `ok` only if the check has examined at least `least` items, and has seen
+    each item of `least_seen` that often.
     """
 
     name: str
@@ -100,25 +104,24 @@ class HistoryCheck:
 
     @property
     def demands(self) -> str:
-        """What it must have seen, in words."""
+        """The minimum that the check must have seen, in words."""
         seen = [f"{least} {what}" for what, least in self.least_seen.items()]
         return ", ".join([f"{self.least} examined", *seen])
 
     def run(self, evidence: Evidence) -> CheckResult:
-        """Judge."""
+        """Judge a history."""
         if evidence.is_torn and not self.even_torn:
             return CheckResult(check=self.name, verdict="unknown", reasons=(TORN.reason,))
         statistics = CheckStatistics()
-        found = list(self.predicate(evidence, statistics))
-        findings = tuple(item for item in found if isinstance(item, HistoryFinding))
-        inapplicable = [item.reason for item in found if isinstance(item, Inapplicable)]
-        undecided = [item.reason for item in found if isinstance(item, Undecided)]
+        judgements = list(self.predicate(evidence, statistics))
+        findings = tuple(item for item in judgements if isinstance(item, HistoryFinding))
+        inapplicable = _reasons(judgements, Inapplicable)
+        undecided = _reasons(judgements, Undecided)
         if not inapplicable and evidence.is_full:
             undecided += self._too_little(statistics)
-        verdict: Verdict = "fail" if findings else "unknown" if undecided or inapplicable else "ok"
         return CheckResult(
             check=self.name,
-            verdict=verdict,
+            verdict="fail" if findings else "unknown" if undecided or inapplicable else "ok",
             findings=findings,
             reasons=tuple(dict.fromkeys([*inapplicable, *undecided])),
             examined=statistics.examined,

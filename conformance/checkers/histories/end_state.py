@@ -1,4 +1,4 @@
-"""What is there at the end: every acknowledged job is kept, once, and a queue at rest is tidy."""
+"""The state at the end: every acknowledged job is kept, once, and a queue at rest is consistent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from conformance.observe.tables import Snapshot
 
 MARKERS = frozenset({"base-marker", "marker-members", "delay-marker"})
 ABOUT_THE_PAST = {"event-jobs": "a loss took the beginning of the stream", "id-counter": "a loss took the counter back"}
-"""Snapshot checks that speak about what came before, and so not after a loss."""
+"""Snapshot checks that depend on the past, and so do not apply after a loss."""
 ABOUT_CLOCKS = {"times-in-order": "a clock was off"}
 TIMES = ("timestamp", "processedOn", "finishedOn")
 NOT_OF_REDIS = ("crash.", "worker.", "producer.", "network.", "clock.", "machine.")
-"""Beginnings of the names of faults that leave Redis itself alone."""
+"""Prefixes of the names of faults that do not touch Redis itself."""
 HELD = frozenset({"active", "stalled", "waiting-children"})
 """Containers that a queue at rest has no jobs in."""
 
@@ -33,11 +33,11 @@ def _conservation(evidence: Evidence, statistics: CheckStatistics) -> Iterator[H
     view = SnapshotView(evidence.snapshot)
     for job in _acknowledged(evidence):
         if (job.queue, job.id) not in view.jobs or evidence.may_be_lost(job):
-            continue  # the business of `durability`
+            continue  # `durability` judges these
         statistics.count()
         states = view.states.get((job.queue, job.id), [])
         if len(states) != 1:
-            where = " and ".join(states) or "in no state at all"
+            where = f"in {' and '.join(states)}" if states else "in no state at all"
             yield HistoryFinding(message=f"acknowledged, and at the end {where}", job=job.label, lines=tuple(job.lines))
     for queue, job_id in view.states:
         if (queue, job_id) not in view.jobs and not evidence.rollbacks:
@@ -45,10 +45,10 @@ def _conservation(evidence: Evidence, statistics: CheckStatistics) -> Iterator[H
 
 
 def _durability(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """An acknowledged job is there, or its options or a call removed it, or a fault may have lost what is known of it.
+    """An acknowledged job exists, or its options or a call removed it, or a fault may have lost it.
 
-    What may be lost depends on how Redis keeps its data, and every fault says it: nothing, what was written since some
-    time, or everything.
+    Which data may be lost depends on the persistence of Redis. Every fault declares it: nothing, everything written
+    since some time, or everything.
     """
     if evidence.snapshot is None:
         yield NO_SNAPSHOT
@@ -62,22 +62,22 @@ def _durability(evidence: Evidence, statistics: CheckStatistics) -> Iterator[His
         if evidence.may_be_lost(job):
             allowed += 1
         else:
-            op = evidence.calls_by_job[job.name].invocation.op if job.name in evidence.calls_by_job else "nobody"
+            op = evidence.calls_by_job[job.name].invocation.op if job.name in evidence.calls_by_job else "no call"
             message = f"acknowledged by {op}, and gone"
             yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
     statistics.facts["lost"] = allowed
 
 
 def _indeterminate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """A call that was answered happened once, one that failed never, and one that nobody knows about at most once.
+    """A call that succeeded took effect once, one that failed never, and one with an unknown outcome at most once.
 
-    addBulk is a pipeline and no transaction: when it fails, some of its jobs may be there. Of a flow all jobs are
-    there, or none.
+    addBulk is a pipeline, not a transaction: if it fails, some of its jobs may exist. A flow is added as a whole or not
+    at all.
     """
     kept = _names_kept(evidence)
     for call in evidence.calls.values():
         if call.invocation.op == "flow.add":
-            yield from _halves(evidence, call, kept)
+            yield from _partial_flow(evidence, call, kept)
         for planned in call.invocation.jobs:
             jobs = evidence.by_name.get(planned.name, [])
             if any(evidence.may_be_lost(job) for job in jobs):
@@ -94,25 +94,35 @@ def _indeterminate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
                 )
 
 
-def _halves(evidence: Evidence, call: CallHistory, kept: Counter[tuple[str, str]]) -> Iterator[HistoryFinding]:
-    """A flow of which only a part was added, while Redis itself was well: it refuses scripts of an EXEC one by one."""
+def _partial_flow(evidence: Evidence, call: CallHistory, kept: Counter[tuple[str, str]]) -> Iterator[HistoryFinding]:
+    """A finding if only a part of a flow was added while Redis was healthy.
+
+    During a fault of Redis this can happen: it refuses the scripts inside of an EXEC one by one.
+    """
     jobs = call.invocation.jobs
-    histories = [job for planned in jobs for job in evidence.by_name.get(planned.name, [])]
-    until = call.completion.at_ms if call.completion is not None else math.inf
-    hurt = any(
-        window.touches(call.invocation.at_ms, until) and not window.fault.startswith(NOT_OF_REDIS)
-        for window in evidence.windows
-    )
-    if hurt or any(evidence.may_be_lost(job) or evidence.may_be_removed(job) for job in histories):
+    if _redis_was_hurt(evidence, call) or _may_be_gone(evidence, call):
         return
-    there = [
+    added = [
         planned.name
         for planned in jobs
         if kept[planned.queue, planned.name] or any(_was_added(job) for job in evidence.by_name.get(planned.name, []))
     ]
-    if there and len(there) < len(jobs):
-        message = f"of the {len(jobs)} jobs of a flow {len(there)} were added: {', '.join(there)}"
+    if added and len(added) < len(jobs):
+        message = f"{len(added)} of the {len(jobs)} jobs of a flow were added: {', '.join(added)}"
         yield HistoryFinding(message=message, job=jobs[0].name, lines=(call.invocation,))
+
+
+def _redis_was_hurt(evidence: Evidence, call: CallHistory) -> bool:
+    until_ms = call.completion.at_ms if call.completion is not None else math.inf
+    return any(
+        window.touches(call.invocation.at_ms, until_ms) and not window.fault.startswith(NOT_OF_REDIS)
+        for window in evidence.windows
+    )
+
+
+def _may_be_gone(evidence: Evidence, call: CallHistory) -> bool:
+    jobs = (job for planned in call.invocation.jobs for job in evidence.by_name.get(planned.name, []))
+    return any(evidence.may_be_lost(job) or evidence.may_be_removed(job) for job in jobs)
 
 
 def _names_kept(evidence: Evidence) -> Counter[tuple[str, str]]:
@@ -126,7 +136,7 @@ def _acknowledged(evidence: Evidence) -> Iterator[JobHistory]:
 
 
 def _removed(evidence: Evidence, job: JobHistory) -> bool:
-    """By its own options, or by somebody who asked for it later."""
+    """Whether its own options or a later call removed it."""
     ended = {event.name for event in job.events}
     if "removed" in ended or (job.planned is not None and not job.planned.kept and "completed" in ended):
         return True
@@ -155,28 +165,28 @@ KEEPING_CHECKS = (
 
 
 def _markers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """Wake-up markers are there where work waits, and tell no later time than the first delayed job's."""
+    """If jobs wait, there is a wake-up marker; its time is not later than that of the first delayed job."""
     yield from _tidiness(evidence, statistics, markers=True)
 
 
 def _orphans(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """At rest nothing is active, locked or suspected, and every invariant of a single snapshot holds."""
+    """At rest no job is active, locked or suspected of stalling, and every invariant of a snapshot holds."""
     yield from _tidiness(evidence, statistics, markers=False)
     if evidence.snapshot is None or not any(phase.name == "quiescent" for phase in evidence.phases):
         return
     for lock in evidence.snapshot.locks:
         yield HistoryFinding(message=f"still locked by {lock.token}", job=f"{lock.queue}:{lock.job}")
-    for_good = waiting_for_good(evidence.snapshot)
+    stuck_parents = permanently_waiting(evidence.snapshot)
     for row in evidence.snapshot.memberships:
-        if row.container in HELD and (row.queue, row.job) not in for_good:
+        if row.container in HELD and (row.queue, row.job) not in stuck_parents:
             yield HistoryFinding(message=f"still in {row.container}", job=f"{row.queue}:{row.job}")
 
 
-def waiting_for_good(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
-    """Parents (queue and id) that wait for nothing but children that have failed, as BullMQ lets them unless told else.
+def permanently_waiting(snapshot: Snapshot) -> frozenset[tuple[str, str]]:
+    """Parents (queue and id) that only wait for failed children: BullMQ leaves them there by default.
 
-    After a refusal of Redis a worker takes a job whose result it could not store for failed (upstream
-    `classes/worker.ts`, `processJob`).
+    If Redis refuses the result of a job, the worker moves the job to failed (upstream `classes/worker.ts`,
+    `processJob`).
     """
     failed = {f"{snapshot.prefix}:{row.queue}:{row.job}" for row in snapshot.memberships if row.container == "failed"}
     pending: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -204,7 +214,7 @@ def _tidiness(
 def _held_up(evidence: Evidence, key: str) -> bool:
     """Whether a fault was on between those times of a job that are not in order.
 
-    A call that it held up carries the time of its beginning: a worker that asked before a job was there may get it.
+    A delayed call carries the time at which it was made: a worker that asked before a job was added may get that job.
     """
     jobs = evidence.snapshot.jobs if evidence.snapshot is not None else ()
     job = next(job for job in jobs if f"{job.queue}:{job.id}" == key)
@@ -216,7 +226,7 @@ def _held_up(evidence: Evidence, key: str) -> bool:
 
 
 def _switched_off(evidence: Evidence) -> dict[str, str]:
-    """What cannot be asked of a snapshot after such faults, with the reasons."""
+    """Snapshot checks that do not apply after the faults of this run, with the reasons."""
     lost = ABOUT_THE_PAST if evidence.rollbacks else {}
     skewed = ABOUT_CLOCKS if any(window.skew_ms for window in evidence.windows) else {}
     return {**lost, **skewed}

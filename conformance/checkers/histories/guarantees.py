@@ -1,9 +1,9 @@
-"""What was promised when jobs were asked for: one at a time of an id, and so many iterations of a scheduler."""
+"""Guarantees of the options of a job: deduplication ids, and the number of iterations of a scheduler."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from conformance.checkers.histories.base import (
     NO_REST,
@@ -26,25 +26,32 @@ def _deduplication(evidence: Evidence, statistics: CheckStatistics) -> Iterator[
         yield Inapplicable("the client takes no deduplicated jobs")
         return
     ids = {str(call.invocation.args["deduplication"]) for call in calls}
-    for queue, rows in evidence.events_by_queue.items():
-        there: dict[str, StreamEventLine] = {}
-        for event, _ in rows:
-            name = event.fields.get("name", "")
-            if event.name == "added" and name in ids:
-                statistics.count()
-                before = there.get(name)
-                if before is not None and not evidence.was_lost(before.at_ms):
-                    message = f"added, although job {before.job} of the same id ({name}) was not done"
-                    yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=(before, event))
-                there[name] = event
-            elif event.name in ENDS:
-                there = {name: added for name, added in there.items() if added.job != event.job}
-    asked = sum(isinstance(call.completion, Ok) for call in calls)
-    statistics.seen["adds that found a job there"] = max(asked - statistics.examined, 0)
+    for queue in evidence.events_by_queue:
+        yield from _second_jobs(evidence, queue, ids, statistics)
+    acknowledged = sum(isinstance(call.completion, Ok) for call in calls)
+    statistics.seen["adds that found a job there"] = max(acknowledged - statistics.examined, 0)
+
+
+def _second_jobs(
+    evidence: Evidence, queue: str, ids: Collection[str], statistics: CheckStatistics
+) -> Iterator[HistoryFinding]:
+    """Jobs that were added while another job of their deduplication id was not done; such jobs are named after it."""
+    unfinished: dict[str, StreamEventLine] = {}
+    for event, _ in evidence.events_by_queue[queue]:
+        name = event.fields.get("name", "")
+        if event.name == "added" and name in ids:
+            statistics.count()
+            before = unfinished.get(name)
+            if before is not None and not evidence.was_lost(before.at_ms):
+                message = f"added, although job {before.job} of the same id ({name}) was not done"
+                yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=(before, event))
+            unfinished[name] = event
+        elif event.name in ENDS:
+            unfinished = {name: added for name, added in unfinished.items() if added.job != event.job}
 
 
 def _schedules(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """A scheduler that was told to run so many times has run so often when all work is done."""
+    """A scheduler with a limit of iterations has run exactly that often when all work is done."""
     calls = [call for call in evidence.calls.values() if "scheduler" in call.invocation.args]
     if calls and all(_is_unsupported(call) for call in calls):
         yield Inapplicable("the client has no schedulers")
@@ -52,18 +59,23 @@ def _schedules(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judg
     if not evidence.at_rest:
         yield NO_REST
         return
+    # On a clock that is off, the next iteration may be due only after the end of the run.
+    if any(window.skew_ms for window in evidence.windows):
+        return
     done = Counter(job.name for job in evidence.jobs for event in job.events if event.name == "completed" and job.name)
-    skewed = any(window.skew_ms for window in evidence.windows)
     for call in calls:
         lost = any(call.invocation.at_ms <= until for _, until in evidence.rollbacks)
-        if skewed or lost or not isinstance(call.completion, Ok):
-            continue
-        statistics.count()
-        name, times = str(call.invocation.args["scheduler"]), int(call.invocation.args["times"])
-        if done[name] != times:
-            message = f"scheduler {name} has run {done[name]} times, and was to run {times} times"
-            lines = tuple(line for job in evidence.jobs if job.name == name for line in job.events)
-            yield HistoryFinding(message=message, job=name, lines=(call.invocation, *lines))
+        if not lost and isinstance(call.completion, Ok):
+            statistics.count()
+            yield from _wrong_iterations(evidence, call, done)
+
+
+def _wrong_iterations(evidence: Evidence, call: CallHistory, done: Counter[str]) -> Iterator[HistoryFinding]:
+    name, times = str(call.invocation.args["scheduler"]), int(call.invocation.args["times"])
+    if done[name] != times:
+        message = f"scheduler {name} has run {done[name]} times instead of {times} times"
+        lines = tuple(line for job in evidence.jobs if job.name == name for line in job.events)
+        yield HistoryFinding(message=message, job=name, lines=(call.invocation, *lines))
 
 
 def _is_unsupported(call: CallHistory) -> bool:

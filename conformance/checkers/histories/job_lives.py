@@ -45,46 +45,49 @@ CONTAINERS: Mapping[str, frozenset[str]] = {
 
 
 def _duplicate_runs(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """A job runs again only after its run has failed, or after it has stalled while some fault could explain that.
+    """A job runs again only after its run has failed, or after it has stalled and a fault explains that.
 
-    Or a machine that let its worker, Redis or the kit not run for a quarter of the lock's life.
+    It may also stall if its worker, Redis or the kit was starved of CPU for a quarter of the lock's life.
     """
     for job in evidence.certain():
         statistics.count()
         yield from _unreasonable_runs(evidence, job)
-        begun, claimed = len(job.starts), sum(event.name == "active" for event in job.events)
-        if begun > claimed > 0:
-            message = f"{begun} runs began, and Redis told of {claimed} claims"
+        started, claimed = len(job.starts), sum(event.name == "active" for event in job.events)
+        if started > claimed > 0:
+            message = f"{started} runs started, and Redis reported {claimed} claims"
             yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
 
 
 def _unreasonable_runs(evidence: Evidence, job: JobHistory) -> Iterator[HistoryFinding]:
-    """Walk through the life of a job with the reason, if any, why it may be claimed once more."""
+    """Walk through the life of a job; `reason` is why it may be claimed (again), empty if it must not be."""
     claimed: StreamEventLine | None = None
     reason = "added"
     for line in job.lines:
         if isinstance(line, RunEnded) and line.outcome != "complete":
             reason = line.outcome
-        elif isinstance(line, StreamEventLine) and line.name == "stalled" and claimed is not None:
-            if not evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS) and not _was_held_up(
-                evidence, job, line
-            ):
+        if not isinstance(line, StreamEventLine):
+            continue
+        if line.name == "stalled" and claimed is not None:
+            if not _is_excused(evidence, claimed, line) and not _was_held_up(evidence, job, line):
                 message = "stalled, although no fault has touched its worker"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
             reason = "stalled"
-        elif isinstance(line, StreamEventLine) and line.name == "waiting" and line.fields.get("prev") in FINAL:
+        elif line.name == "waiting" and line.fields.get("prev") in FINAL:
             reason = "retried"
-        elif isinstance(line, StreamEventLine) and line.name == "active":
-            if not reason and not (
-                claimed is not None and evidence.excused(claimed.at_ms, line.at_ms, margin_ms=ROUNDING_MS)
-            ):
+        elif line.name == "active":
+            if not reason and not _is_excused(evidence, claimed, line):
                 message = "claimed again, although its run had neither failed nor stalled"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
             claimed, reason = line, ""
 
 
+def _is_excused(evidence: Evidence, claimed: StreamEventLine | None, event: StreamEventLine) -> bool:
+    """Whether a fault was on between the claim and the event. Redis reports whole ms, hence the margin."""
+    return claimed is not None and evidence.excused(claimed.at_ms, event.at_ms, margin_ms=ROUNDING_MS)
+
+
 def _was_held_up(evidence: Evidence, job: JobHistory, stalled: StreamEventLine) -> bool:
-    """Whether renewals may have come too late: by the machine, or because an older run of the job has ended."""
+    """Whether renewals may have come too late: the machine was starved, or an older run of the job has ended."""
     lock_ms = evidence.bounds.lock_ms
     run = next((start for start in reversed(job.starts) if start.at_ms <= stalled.at_ms), None)
     if run is not None and job.loses_renewal(run, stalled.at_ms):
@@ -94,9 +97,9 @@ def _was_held_up(evidence: Evidence, job: JobHistory, stalled: StreamEventLine) 
 
 
 def _tokens(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """Only who claimed a job last can end its run; who is refused changes nothing; the value is that of the last run.
+    """Only the worker that claimed a job last can end its run; a refused call changes nothing.
 
-    Calls that were on their way at the same time are not judged by their order.
+    The stored value is that of the last run. Calls that were in flight at the same time may be served in any order.
     """
     seen = False
     for job in evidence.certain():
@@ -124,23 +127,23 @@ def _foreign_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[Histor
 
 
 def _unsent_ends(job: JobHistory, scripts: list[ScriptLine]) -> Iterator[HistoryFinding]:
-    """Every end that Redis tells of has a call that was accepted, or whose answer nobody has seen."""
+    """Every end in the stream has a call that Redis accepted, or whose answer was lost."""
     ends = [event for event in job.events if event.name in FINAL]
     calls = [line for line in scripts if line.script == "moveToFinished" and line.job == job.id]
     possible = [line for line in calls if line.accepted or line.fate not in {"answered", "answered-by-tap"}]
     if len(ends) > len(possible):
-        message = f"Redis tells of {len(ends)} ends, and {len(possible)} calls can have brought them about"
+        message = f"Redis reports {len(ends)} ends, and only {len(possible)} calls can have caused them"
         yield HistoryFinding(message=message, job=job.label, lines=(*calls, *ends))
     for event in ends:
         value = parsed_json(event.fields.get("returnvalue"))
         token = value.get("token") if isinstance(value, dict) else None
         if token and token not in {line.token for line in possible}:
-            message = f"the value is that of {token}, whose finish was not accepted"
+            message = f"the value is that of {token}, whose call to finish was not accepted"
             yield HistoryFinding(message=message, job=job.label, lines=(*calls, event))
 
 
 def _counters(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """`ats`, `stc` and `atm` of a job are the claims, stalls and ended attempts that Redis told of."""
+    """`ats`, `stc` and `atm` of a job equal the claims, stalls and ended attempts in the stream."""
     if evidence.snapshot is None:
         yield NO_SNAPSHOT
         return
@@ -160,17 +163,17 @@ def _counters(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Histo
             number = stored.number(field) or 0
             if not low <= number <= high:
                 expected = f"{low}" if low == high else f"{low} to {high}"
-                message = f"{field} is {number:g}, and Redis told of {expected}"
+                message = f"{field} is {number:g}, and the stream shows {expected}"
                 yield HistoryFinding(message=message, job=job.label, lines=tuple(job.lines))
 
 
 def _attempts(job: JobHistory, stalls: int) -> tuple[int, int]:
-    """How many attempts ended, at least and at most: a job that asked to be put back has not ended its attempt."""
+    """How many attempts ended, at least and at most: a job that puts itself back has not ended its attempt."""
     ended = sum(event.name in FINAL for event in job.events)
     back = sum(_is_return(event, before) for before, event in zip(job.events, job.events[1:], strict=False))
     most = ended + back - stalls
-    asked_for = job.planned is not None and job.planned.kind in PUTS_ITSELF_BACK
-    return (ended if asked_for else most), most
+    puts_itself_back = job.planned is not None and job.planned.kind in PUTS_ITSELF_BACK
+    return (ended if puts_itself_back else most), most
 
 
 def _is_return(event: StreamEventLine, before: StreamEventLine) -> bool:
@@ -188,9 +191,9 @@ RUN_CHECKS = (
 
 
 def _events(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """The events of a job tell transitions that exist, each from where the last one led, and the end agrees with them.
+    """The events of a job are existing transitions, each from the state the last one led to, and agree with the end.
 
-    A `stalled` follows directly upon the return to wait that it tells of.
+    A `stalled` directly follows the return to wait that it is about.
     """
     view = SnapshotView(evidence.snapshot) if evidence.snapshot is not None and evidence.at_rest else None
     if view is None:
@@ -234,7 +237,7 @@ def _check_end(job: JobHistory, view: SnapshotView) -> Iterator[HistoryFinding]:
 
 
 def _parents(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """A parent leaves waiting-children exactly once, not before its last child has completed, and knows all of them."""
+    """A parent leaves waiting-children once, after its last child has completed, and has the values of all children."""
     families: dict[str, list[str]] = {}
     for planned in evidence.planned.values():
         if planned.parent:
@@ -259,10 +262,12 @@ def _release(parent: JobHistory, children: list[JobHistory], expected: int) -> I
         yield HistoryFinding(message=f"left waiting-children {len(releases)} times", job=parent.label, lines=lines)
     elif releases and sum(_was_done(child, releases[0].at_ms) for child in children) < expected:
         yield HistoryFinding(
-            message=f"left before its {expected} children had completed", job=parent.label, lines=lines
+            message=f"left waiting-children before its {expected} children had completed", job=parent.label, lines=lines
         )
     elif not releases and len(ends) == expected and any(event.name == "waiting-children" for event in parent.events):
-        yield HistoryFinding(message="still waits, and all its children have completed", job=parent.label, lines=lines)
+        yield HistoryFinding(
+            message="still waits although all its children have completed", job=parent.label, lines=lines
+        )
 
 
 def _was_done(child: JobHistory, at_ms: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a fault leaves behind in a client: who is heard of again, closing, event readers, connections, memory."""
+"""After the last fault: recovery of producers and workers, closing, event readers, connections, memory."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from conformance.checkers.histories.evidence import (
     REDIS,
     CallHistory,
     Evidence,
+    RunHistory,
     entry_number,
 )
 from conformance.checkers.histories.history import (
@@ -32,30 +33,31 @@ from conformance.checkers.histories.history import (
     History,
     Ok,
     ResourceSample,
+    RunStarted,
     ScriptLine,
     StreamEventLine,
 )
 
 FEW_CALLS = 5
 FAILING_SHARE = 0.25
-"""So many calls, and so large a part of them, do not fail by chance when nothing is wrong any more."""
+"""Failed calls, as a number and as a share of all: fewer may fail by chance although nothing is wrong any more."""
 MANY_RUNS = 60
-"""So many runs began elsewhere that a worker that lives had to get one of them."""
+"""Runs in other processes after which a live worker must have got a job, too."""
 GETS_ONE_WITHIN_MS = 3000
-"""A worker that is let run for so long, all in all, gets one of the jobs that wait all that time."""
+"""CPU time after which a worker must have got one of the jobs that wait all that time."""
 TAKES_TIME_MS = 1000
-"""How long after the call of close a worker may still ask for jobs: it has to hear of the call first."""
+"""How long after the call of close a worker may still claim jobs: the call has to reach it first."""
 SIGNS_OF_LIFE = 50
-"""Who tells of so many entries, or begins so many runs, meanwhile is let run."""
+"""A process that reports this many entries, or starts this many runs, in the meantime is not starved of CPU."""
 CLOSES_WITHIN_MS = 5000
-"""So long may a close take on a machine that lets everybody run: jobs in hand take a third of a second."""
+"""How long a close may take on a machine that is not overloaded: a job in hand takes a third of a second."""
 TELLS_AFTER_MS = 3000
-"""How long a reader may take to tell of an entry."""
+"""How long a reader may take to report an entry."""
 MOST_GROWTH = 1.5
 LEAST_GROWTH_BYTES = 32 * 1024 * 1024
-"""Less than this is no growth: caches fill, heaps are not given back at once."""
+"""Smaller growth does not count: caches fill, and heaps are not given back at once."""
 KEPT_JOB_BYTES = 2048
-"""Of a finished job that Redis keeps, with what there is beside its hash: an hour of jobs took 0.9 KiB each."""
+"""Memory of a finished job that Redis keeps, with all its keys. Measured over an hour of jobs: 0.9 KiB each."""
 FEWEST_SAMPLES = 20
 NODES_OF_A_CLUSTER = 3
 
@@ -86,7 +88,7 @@ def _producers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judg
 
 
 def _failing(who: str, calls: Sequence[CallHistory]) -> Iterator[HistoryFinding]:
-    """Whether many of the calls fail although nothing is wrong any more."""
+    """A finding if many of the calls fail although nothing is wrong any more."""
     answered = [call for call in calls if call.completion is not None]
     failed = [call for call in answered if not isinstance(call.completion, Ok)]
     if len(failed) >= FEW_CALLS and len(failed) >= FAILING_SHARE * len(answered):
@@ -97,26 +99,61 @@ def _failing(who: str, calls: Sequence[CallHistory]) -> Iterator[HistoryFinding]
 
 
 def _workers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """Each worker of a queue got a job, or so many were run by the others that it must be dead."""
+    """Each worker of a queue got a job, unless the other workers ran too few to conclude that it is dead."""
     opened = [line for line in evidence.handles if line.role == "worker" and line.change == "opened"]
     for process, queue in dict.fromkeys((line.process, line.queue) for line in opened):
-        runs = [run.started for run in evidence.runs if run.started.queue == queue]
-        own = [run.at_ms for run in runs if run.process == process and run.at_ms > evidence.healed_ms]
-        others = [run for run in runs if run.process != process and run.at_ms > evidence.resumed_ms]
-        added = _added_ms(evidence, queue)
-        # A job that it had asked for before the fault is no sign of life where nobody gets any other.
-        all_stand_still = not others and len(added) >= MANY_RUNS and max(own, default=0) <= evidence.resumed_ms
-        if own and not all_stand_still:
+        work = _Work.of(evidence, process, queue)
+        if work.shows_life(evidence.resumed_ms):
             statistics.count()
-            continue
-        signs = [run.at_ms for run in others] if len(others) >= MANY_RUNS else added
-        if len(signs) < MANY_RUNS:
-            continue
-        message = f"{process} got no job of {queue} after the last fault, the others got {len(others)} of {len(added)}"
-        if _hardly_let_run(evidence, signs[0], signs[-1]):
-            yield Undecided(f"{message}, on a machine that starved")
         else:
-            yield HistoryFinding(message=message, lines=tuple(others[-3:]))
+            yield from _idle_worker(evidence, work)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The work on a queue after the last fault: of one process, and of all others."""
+
+    process: str
+    queue: str
+    own_ms: list[float]
+    """When this process started runs, from the end of the last fault on."""
+    others: list[RunStarted]
+    """Runs in other processes, from the end of the time that recovery may take."""
+    added_ms: list[float]
+    """When jobs were acknowledged, from the end of the time that recovery may take."""
+
+    @staticmethod
+    def of(evidence: Evidence, process: str, queue: str) -> _Work:
+        runs = [run.started for run in evidence.runs if run.started.queue == queue]
+        return _Work(
+            process,
+            queue,
+            own_ms=[run.at_ms for run in runs if run.process == process and run.at_ms > evidence.healed_ms],
+            others=[run for run in runs if run.process != process and run.at_ms > evidence.resumed_ms],
+            added_ms=_added_ms(evidence, queue),
+        )
+
+    def shows_life(self, resumed_ms: float) -> bool:
+        # A worker may have claimed its last job before the fault. If no worker gets any other, that one proves nothing.
+        all_stand_still = (
+            not self.others and len(self.added_ms) >= MANY_RUNS and max(self.own_ms, default=0) <= resumed_ms
+        )
+        return bool(self.own_ms) and not all_stand_still
+
+
+def _idle_worker(evidence: Evidence, work: _Work) -> Iterator[Judged]:
+    """A finding if enough jobs were there for the worker, and the machine let it run for long enough to get one."""
+    chances_ms = [run.at_ms for run in work.others] if len(work.others) >= MANY_RUNS else work.added_ms
+    if len(chances_ms) < MANY_RUNS:
+        return
+    message = (
+        f"{work.process} got no job of {work.queue} after the last fault, "
+        f"the others got {len(work.others)} of {len(work.added_ms)}"
+    )
+    if _hardly_let_run(evidence, chances_ms[0], chances_ms[-1]):
+        yield Undecided(f"{message}, on a machine that starved")
+    else:
+        yield HistoryFinding(message=message, lines=tuple(work.others[-3:]))
 
 
 def _added_ms(evidence: Evidence, queue: str) -> list[float]:
@@ -129,14 +166,14 @@ def _added_ms(evidence: Evidence, queue: str) -> list[float]:
 
 
 def _hardly_let_run(evidence: Evidence, since_ms: float, until_ms: float) -> bool:
-    """Whether the machine let nobody run for most of an interval, and what is left is not long enough to get a job."""
+    """Whether the machine was starved for most of an interval, and the rest is too short to get a job."""
     starved_ms = evidence.starved_ms(since_ms, until_ms)
     awake_ms = until_ms - since_ms - starved_ms
     return awake_ms < min(starved_ms, GETS_ONE_WITHIN_MS)
 
 
 def _closing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """A worker that is closed ends the jobs that it has in hand first, takes none any more, and comes to its end."""
+    """A worker that is closed first finishes the jobs that it has in hand, claims no further jobs, and then ends."""
     workers = [line for line in evidence.handles if line.role == "worker"]
     for position, line in enumerate(workers):
         if line.change != "closing":
@@ -150,52 +187,92 @@ def _closing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged
             yield Inapplicable(f"{line.process} cannot be closed: {later[0].error}")
         else:
             statistics.count()
-            yield from _one_close(evidence, line, later, statistics)
+            yield from _judge_close(evidence, _Close.of(evidence, line, later), statistics)
 
 
-def _one_close(
-    evidence: Evidence, closing: HandleChanged, later: Sequence[HandleChanged], statistics: CheckStatistics
-) -> Iterator[Judged]:
-    place, end = f"{closing.process} on {closing.queue}", later[0]
-    runs = [
-        run for run in evidence.runs if (run.started.process, run.started.queue) == (closing.process, closing.queue)
-    ]
-    in_hand = [run for run in runs if run.started.at_ms <= closing.at_ms < run.ended_ms]
-    statistics.seen["closes with jobs in hand"] += bool(in_hand)
-    if end.change != "closed":
-        awake_ms = end.at_ms - closing.at_ms - evidence.starved_ms(closing.at_ms, end.at_ms)
-        was_let_run = awake_ms >= CLOSES_WITHIN_MS or _signs_of_life(evidence, closing, end) >= SIGNS_OF_LIFE
-        if evidence.hurt(closing.at_ms, end.at_ms) or not was_let_run:
-            yield Undecided(f"close of {place} did not end, and a fault was on or the machine starved")
-        else:
-            message = f"close of {place} did not end within {end.at_ms - closing.at_ms:.0f} ms: {end.error}"
-            yield HistoryFinding(message=message, lines=(closing, end))
+@dataclass(frozen=True)
+class _Close:
+    """One close of a worker: its call, how it ended, and the runs of that worker."""
+
+    closing: HandleChanged
+    end: HandleChanged
+    reopened_ms: float
+    """When the worker was opened again; infinite if it was not."""
+    runs: list[RunHistory]
+
+    @staticmethod
+    def of(evidence: Evidence, closing: HandleChanged, later: Sequence[HandleChanged]) -> _Close:
+        """`later`: what became of this handle afterwards, at least one line."""
+        handle = (closing.process, closing.queue)
+        runs = [run for run in evidence.runs if (run.started.process, run.started.queue) == handle]
+        return _Close(closing, later[0], later[1].at_ms if len(later) > 1 else float("inf"), runs)
+
+    @property
+    def place(self) -> str:
+        return f"{self.closing.process} on {self.closing.queue}"
+
+    @property
+    def took_ms(self) -> float:
+        return self.end.at_ms - self.closing.at_ms
+
+    def runs_at(self, at_ms: float) -> list[RunStarted]:
+        """The runs that had started and not ended at a time."""
+        return [run.started for run in self.runs if run.started.at_ms <= at_ms < run.ended_ms]
+
+
+def _judge_close(evidence: Evidence, close: _Close, statistics: CheckStatistics) -> Iterator[Judged]:
+    statistics.seen["closes with jobs in hand"] += bool(close.runs_at(close.closing.at_ms))
+    if close.end.change != "closed":
+        yield _unfinished_close(evidence, close)
         return
-    statistics.keep_maximum("longest close (ms)", end.at_ms - closing.at_ms)
-    reopened = later[1].at_ms if len(later) > 1 else float("inf")
-    left = [run.started for run in runs if run.started.at_ms <= end.at_ms < run.ended_ms]
-    if left:
-        jobs = ", ".join(run.job for run in left)
-        yield HistoryFinding(message=f"{place} was closed, and still ran {jobs}", lines=(closing, end, *left[:3]))
-    taken = [run.started for run in runs if end.at_ms < run.started.at_ms < reopened]
+    statistics.keep_maximum("longest close (ms)", close.took_ms)
+    yield from _runs_after_close(close)
+    yield from _claims_after_close(evidence, close)
+
+
+def _unfinished_close(evidence: Evidence, close: _Close) -> Judged:
+    """A finding if the close had the CPU time that it needs, and no fault was on."""
+    since_ms, until_ms = close.closing.at_ms, close.end.at_ms
+    awake_ms = close.took_ms - evidence.starved_ms(since_ms, until_ms)
+    # Starvation is measured for the whole machine. A process that did other work meanwhile was not starved itself.
+    was_let_run = awake_ms >= CLOSES_WITHIN_MS or _signs_of_life(evidence, close.closing, close.end) >= SIGNS_OF_LIFE
+    if evidence.hurt(since_ms, until_ms) or not was_let_run:
+        return Undecided(f"close of {close.place} did not end, and a fault was on or the machine starved")
+    message = f"close of {close.place} did not end within {close.took_ms:.0f} ms: {close.end.error}"
+    return HistoryFinding(message=message, lines=(close.closing, close.end))
+
+
+def _runs_after_close(close: _Close) -> Iterator[HistoryFinding]:
+    still_running = close.runs_at(close.end.at_ms)
+    if still_running:
+        jobs = ", ".join(run.job for run in still_running)
+        message = f"{close.place} was closed, and still ran {jobs}"
+        yield HistoryFinding(message=message, lines=(close.closing, close.end, *still_running[:3]))
+    taken = [run.started for run in close.runs if close.end.at_ms < run.started.at_ms < close.reopened_ms]
     if taken:
-        message = f"{place} was closed, and took {len(taken)} jobs afterwards"
-        yield HistoryFinding(message=message, lines=(closing, end, *taken[:3]))
+        message = f"{close.place} was closed, and took {len(taken)} jobs afterwards"
+        yield HistoryFinding(message=message, lines=(close.closing, close.end, *taken[:3]))
+
+
+def _claims_after_close(evidence: Evidence, close: _Close) -> Iterator[HistoryFinding]:
+    called_ms = close.closing.at_ms
     late = [
-        line for line in _claims(evidence, closing) if closing.at_ms + TAKES_TIME_MS < (line.sent_ms or 0) < reopened
+        line
+        for line in _claims(evidence, close.closing)
+        if called_ms + TAKES_TIME_MS < (line.sent_ms or 0) < close.reopened_ms
     ]
-    allowed = evidence.waited_ms(closing.process, closing.at_ms, end.at_ms)
-    if late and not allowed and not evidence.excused(closing.at_ms, late[0].at_ms):
-        message = f"{place} was asked to close, and claimed {len(late)} jobs more than a second later"
-        yield HistoryFinding(message=message, lines=(closing, *late[:3]))
+    waited_for_cpu = evidence.waited_ms(close.closing.process, called_ms, close.end.at_ms)
+    if late and not waited_for_cpu and not evidence.excused(called_ms, late[0].at_ms):
+        message = f"{close.place} was asked to close, and claimed {len(late)} jobs more than a second later"
+        yield HistoryFinding(message=message, lines=(close.closing, *late[:3]))
 
 
 def _signs_of_life(evidence: Evidence, closing: HandleChanged, end: HandleChanged) -> int:
-    """How much the process did on its other handles when it had had enough time to close this one."""
+    """Entries reported and runs started by the process on its other handles, after the time that a close may take."""
     since = closing.at_ms + CLOSES_WITHIN_MS
-    told = sum(line.process == closing.process and since < line.at_ms < end.at_ms for line in evidence.reported)
+    entries = sum(line.process == closing.process and since < line.at_ms < end.at_ms for line in evidence.reported)
     runs = (run.started for run in evidence.runs if run.started.process == closing.process)
-    return told + sum(since < run.at_ms < end.at_ms for run in runs)
+    return entries + sum(since < run.at_ms < end.at_ms for run in runs)
 
 
 def _claims(evidence: Evidence, closing: HandleChanged) -> list[ScriptLine]:
@@ -209,34 +286,34 @@ def _claims(evidence: Evidence, closing: HandleChanged) -> list[ScriptLine]:
 
 
 def _event_readers(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """A reader tells of every entry that the stream still has, once, in the order of the stream, through every fault.
+    """A reader reports every entry that the stream still has, once, in the order of the stream, through every fault.
 
-    From the first that it told of. Entries that a fault may have lost are not asked for.
+    This counts from its first report on. Entries that a fault may have lost are not required.
     """
     opened = [line for line in evidence.handles if line.role == "events"]
     if opened and all(line.change == "absent" for line in opened):
         yield Inapplicable(f"the client has no event reader: {opened[0].error}")
         return
     streams = {queue: _Stream.of(evidence, queue) for queue in {line.queue for line in opened}}
-    told = _told_by_process(evidence)
+    reports = _reports_by_process(evidence)
     for process, queue in dict.fromkeys((line.process, line.queue) for line in opened):
         epochs = [line.at_ms for line in opened if line.process == process and line.change == "opened"]
-        for number, entries in enumerate(_by_epoch(told[process], epochs), start=1):
+        for number, entries in enumerate(_by_epoch(reports[process], epochs), start=1):
             is_last = number == len(epochs)
-            yield from _one_reader(evidence, process, streams[queue], entries, statistics, is_last=is_last)
+            yield from _judge_reader(evidence, process, streams[queue], entries, statistics, is_last=is_last)
 
 
-def _told_by_process(evidence: Evidence) -> dict[str, list[EventReported]]:
-    told: dict[str, list[EventReported]] = defaultdict(list)
+def _reports_by_process(evidence: Evidence) -> dict[str, list[EventReported]]:
+    reports: dict[str, list[EventReported]] = defaultdict(list)
     for line in evidence.reported:
-        told[line.process].append(line)
-    return told
+        reports[line.process].append(line)
+    return reports
 
 
-def _by_epoch(told: Sequence[EventReported], epochs: Sequence[float]) -> list[list[EventReported]]:
-    """What a reader told of since it was opened at each of these times, until the next."""
+def _by_epoch(reports: Sequence[EventReported], epochs: Sequence[float]) -> list[list[EventReported]]:
+    """The reports of a reader, split by the times at which it was opened."""
     parts: list[list[EventReported]] = [[] for _ in epochs]
-    for line in told:
+    for line in reports:
         if since := bisect_right(epochs, line.at_ms):
             parts[since - 1].append(line)
     return parts
@@ -244,7 +321,7 @@ def _by_epoch(told: Sequence[EventReported], epochs: Sequence[float]) -> list[li
 
 @dataclass(frozen=True)
 class _Stream:
-    """The entries of a queue's stream in their order, and their numbers, so that a part of them is found at once."""
+    """The entries of a queue's stream in order, and their numbers for binary search."""
 
     queue: str
     entries: list[StreamEventLine]
@@ -263,75 +340,89 @@ class _Stream:
         return self.entries[bisect_right(self.numbers, first) : bisect_left(self.numbers, last)]
 
 
-def _one_reader(
+def _judge_reader(
     evidence: Evidence,
     process: str,
     stream: _Stream,
-    told: Sequence[EventReported],
+    reports: Sequence[EventReported],
     statistics: CheckStatistics,
     *,
     is_last: bool,
 ) -> Iterator[Judged]:
     who = f"the reader of {process}"
-    for _ in told:
+    for _ in reports:
         statistics.count()
-    yield from _in_stream_order(who, told)
+    yield from _in_stream_order(who, reports)
     if is_last:
-        after = sum(line.at_ms > evidence.healed_ms for line in told)
+        after = sum(line.at_ms > evidence.healed_ms for line in reports)
         if after < ENTRIES_AFTER_HEALING and evidence.is_full:
-            yield Undecided(f"{who} told of {after} entries after the last fault")
-    if told:
-        yield from _left_out(evidence, who, stream, told, is_last=is_last)
+            yield Undecided(f"{who} reported {after} entries after the last fault")
+    if reports:
+        yield from _left_out(evidence, who, stream, reports, is_last=is_last)
 
 
-def _in_stream_order(who: str, told: Sequence[EventReported]) -> Iterator[HistoryFinding]:
+def _in_stream_order(who: str, reports: Sequence[EventReported]) -> Iterator[HistoryFinding]:
     seen: set[str] = set()
     latest = (0, 0)
-    for line in told:
+    for line in reports:
         if line.entry in seen:
-            yield HistoryFinding(message=f"{who} told twice of {line.name} ({line.entry})", lines=(line,))
+            yield HistoryFinding(message=f"{who} reported {line.name} ({line.entry}) twice", lines=(line,))
         elif entry_number(line.entry) < latest:
-            yield HistoryFinding(message=f"{who} told of {line.name} ({line.entry}) after a later entry", lines=(line,))
+            yield HistoryFinding(
+                message=f"{who} reported {line.name} ({line.entry}) after a later entry", lines=(line,)
+            )
         seen.add(line.entry)
         latest = max(latest, entry_number(line.entry))
 
 
 def _left_out(
-    evidence: Evidence, who: str, stream: _Stream, told: Sequence[EventReported], *, is_last: bool
+    evidence: Evidence, who: str, stream: _Stream, reports: Sequence[EventReported], *, is_last: bool
 ) -> Iterator[Judged]:
-    """Entries of kinds that it tells of, which it did not, from its first one on; at the end none may be due."""
-    first, last = entry_number(told[0].entry), max(entry_number(line.entry) for line in told)
-    entries, names = {line.entry for line in told}, {line.name for line in told}
+    """Entries that the reader did not report, of the kinds that it reports, from its first report on.
+
+    Up to the end of the history for the last epoch of a reader (`is_last`), else up to its last report.
+    """
+    last = max(entry_number(line.entry) for line in reports)
     end_ms = evidence.history.lines[-1].at_ms
-    due = [event for event in stream.after(last) if event.at_ms < end_ms - TELLS_AFTER_MS] if is_last else []
-    missed = [
+    missed = _missed_entries(evidence, stream, reports, until_ms=end_ms if is_last else None)
+    unread = [event for event in missed if entry_number(event.entry) > last]
+    # A reader that only lags at the end may still be starved; a gap in the middle is a loss, however slow the machine.
+    if missed and len(unread) == len(missed) and evidence.starved(unread[0].at_ms, end_ms):
+        yield Undecided(f"{who} had not reported {len(unread)} entries at the end, on a machine that starved")
+    elif missed:
+        message = f"{who} left out {len(missed)} entries, first {missed[0].name} of job {missed[0].job}"
+        yield HistoryFinding(message=message, job=f"{stream.queue}:{missed[0].job}", lines=_neighbours(missed, reports))
+
+
+def _missed_entries(
+    evidence: Evidence, stream: _Stream, reports: Sequence[EventReported], *, until_ms: float | None
+) -> list[StreamEventLine]:
+    first, last = entry_number(reports[0].entry), max(entry_number(line.entry) for line in reports)
+    entries, names = {line.entry for line in reports}, {line.name for line in reports}
+    due = [] if until_ms is None else [row for row in stream.after(last) if row.at_ms < until_ms - TELLS_AFTER_MS]
+    return [
         event
         for event in [*stream.between(first, last), *due]
         if event.entry not in entries and event.name in names and not evidence.was_lost(event.at_ms)
     ]
-    unread = [event for event in missed if entry_number(event.entry) > last]
-    if missed and len(unread) == len(missed) and evidence.starved(unread[0].at_ms, end_ms):
-        yield Undecided(f"{who} had not told of {len(unread)} entries at the end, on a machine that starved")
-    elif missed:
-        message = f"{who} left out {len(missed)} entries, first {missed[0].name} of job {missed[0].job}"
-        yield HistoryFinding(message=message, job=f"{stream.queue}:{missed[0].job}", lines=_neighbours(missed, told))
 
 
 def _neighbours(
-    missed: Sequence[StreamEventLine], told: Sequence[EventReported]
+    missed: Sequence[StreamEventLine], reports: Sequence[EventReported]
 ) -> tuple[StreamEventLine | EventReported, ...]:
-    """What was told last before the first of them, they themselves, and what was told next."""
+    """The last report before the gap, the missed entries, and the next report."""
     gap = entry_number(missed[0].entry)
-    before = [line for line in told if entry_number(line.entry) < gap]
-    after = [line for line in told if entry_number(line.entry) > gap]
+    before = [line for line in reports if entry_number(line.entry) < gap]
+    after = [line for line in reports if entry_number(line.entry) > gap]
     return (*before[-1:], *missed[:5], *after[:1])
 
 
 def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """When all is over, a process has about as many connections to Redis open as it had before the first fault.
+    """At the end a process has about as many connections to Redis open as before the first fault.
 
-    A pool may have grown by half, or by one for each handle (redis-py opens another for `addBulk` and for a flow while
-    one is in use): those of the queues, and the one that adds flows; in a cluster connections are opened node by node.
+    A pool may have grown by half, or by one connection for each handle: redis-py opens another one for `addBulk` and
+    for a flow while the first is in use. Handles are those of the queues, and the one that adds flows. In a cluster,
+    connections are opened per node.
     """
     flows = any(call.invocation.op == "flow.add" for call in evidence.calls.values())
     handles = len(evidence.events_by_queue) + flows
@@ -353,9 +444,9 @@ def _connections(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Ju
 
 
 def _memory(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """The memory of a process does not grow by half (and 32 MiB) while it does the same all the time.
+    """The memory of a process does not grow by half (and 32 MiB) while its work stays the same.
 
-    Redis may grow by the jobs that it is given to keep as well.
+    Redis may also grow by the jobs that it keeps.
     """
     sampled = {name for sample in evidence.samples for name in sample.memory} - {KIT}
     judged = [name for name, series in _memory_series(evidence.history).items() if len(series) >= FEWEST_SAMPLES]
@@ -370,12 +461,12 @@ def _memory(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]
 
 
 def growth(history: History, *, kept_jobs: int = 0) -> dict[str, str]:
-    """Processes of the client whose memory grew, with how much. The kit keeps the history, and is not judged.
+    """Processes of the client whose memory grew, and by how much. The kit itself stores the history, and is not judged.
 
-    The median of the last fifth is compared with that of the second; a process with few samples is not judged.
-    `kept_jobs`: how many jobs Redis may have been given to keep, of 2 KiB each.
+    The median of the last fifth is compared with that of the second fifth: in the first, caches still fill. A process
+    with few samples is not judged. `kept_jobs`: how many jobs Redis may keep, of 2 KiB each.
     """
-    found = {}
+    grown = {}
     for name, series in _memory_series(history).items():
         if name == KIT or len(series) < FEWEST_SAMPLES:
             continue
@@ -383,8 +474,8 @@ def growth(history: History, *, kept_jobs: int = 0) -> dict[str, str]:
         before, after = median(series[fifth : 2 * fifth]), median(series[-fifth:])
         kept = KEPT_JOB_BYTES * kept_jobs if name == REDIS else 0
         if after > before * MOST_GROWTH and after - before > LEAST_GROWTH_BYTES + kept:
-            found[name] = f"{before / 2**20:.0f} MiB to {after / 2**20:.0f} MiB"
-    return found
+            grown[name] = f"{before / 2**20:.0f} MiB to {after / 2**20:.0f} MiB"
+    return grown
 
 
 def _memory_series(history: History) -> dict[str, list[int]]:

@@ -1,4 +1,4 @@
-"""Whether workers keep the locks of the jobs that they run: in time, and at all."""
+"""Workers renew the locks of the jobs that they run, and do so in time."""
 
 from __future__ import annotations
 
@@ -13,52 +13,75 @@ from conformance.checkers.histories.evidence import Evidence, JobHistory, RunHis
 from conformance.checkers.histories.history import HistoryLine, ScriptLine
 
 LATEST_RENEWAL = 0.7
-"""The part of a lock's life after which it has to be renewed: BullMQ looks every quarter, and renews what is older than
-one, so that half a life passes at most; the rest is for a busy machine (upstream `classes/lock-manager.ts`)."""
+"""The share of a lock's life within which it must be renewed. BullMQ checks every quarter of a life, and renews locks
+that are older than a quarter, so at most half a life passes; the rest is a margin for a busy machine (upstream
+`classes/lock-manager.ts`)."""
 OFTEN = 3
 RENEWING = frozenset({"extendLocks", "extendLock"})
 ANSWERS_MEANWHILE = 20
-"""Who got so many answers from Redis while a renewal was due was let run, however busy the machine."""
+"""A process that got this many answers from Redis while a renewal was due was not starved, however busy the machine."""
 LOCKS_LEFT = 2
-"""So many locks whose whole life passes, and none that is renewed, are no matter of chance."""
+"""Locks that expire while none is renewed: from this number on it is not chance."""
 
 
 def _renewals(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """The lock of a job that runs is renewed long before it expires, over and over, as the tap sees it.
+    """The lock of a running job is renewed again and again, long before it expires, as the tap sees it.
 
-    Not judged: while a fault is on, until the worker is heard of after it, and when the job has been taken away. Who
-    tries to renew a lock that is gone has left nothing undone.
+    Not judged: the time in which a fault is on, until the tap sees the worker again; and the time after the job was
+    taken away. A worker that tries to renew a lost lock has done its part.
     """
-    heard = _ScriptTimes(evidence)
-    if not heard.any:
+    wire = _ScriptTimes(evidence)
+    if not wire.any:
         return
-    expired: defaultdict[tuple[str, str], list[_LeftAlone]] = defaultdict(list)
-    waits: defaultdict[tuple[str, str], list[_LeftAlone]] = defaultdict(list)
+    expired: defaultdict[tuple[str, str], list[_Gap]] = defaultdict(list)
+    waits: defaultdict[tuple[str, str], list[_Gap]] = defaultdict(list)
+    for run, until_ms in _judged_runs(evidence, wire):
+        worker = run.started.process, run.started.queue
+        statistics.count()
+        renewed = [at for at in wire.renewed_ms(run) if run.started.at_ms <= at <= until_ms]
+        statistics.seen["locks renewed three times"] += len(renewed) >= OFTEN
+        for gap in _gaps(evidence, wire, run, until_ms):
+            yield from _too_long(evidence, gap, statistics)
+            if gap.for_ms >= evidence.bounds.lock_ms:
+                expired[worker].append(gap)
+        waits[worker] += _whole_waits(evidence, wire, run, until_ms)
+    for gaps in expired.values():
+        yield from _never(evidence, wire, gaps)
+    for gaps in waits.values():
+        if gaps:
+            yield from _always_late(evidence, wire, gaps)
+
+
+def _judged_runs(evidence: Evidence, wire: _ScriptTimes) -> Iterator[tuple[RunHistory, float]]:
+    """The runs that last long enough to need a renewal, each with the time (ms) until which one can be required."""
     jobs = {id(start): job for job in evidence.jobs for start in job.starts}
     for run in evidence.runs:
         job = jobs.get(id(run.started))
         if job is not None and (evidence.may_be_lost(job) or _lock_may_be_gone(evidence, job, run)):
             continue
-        until = min(run.ended_ms, _taken_away_ms(job, run) if job is not None else run.ended_ms, heard.last_ms)
-        if until - run.started.at_ms <= LATEST_RENEWAL * evidence.bounds.lock_ms:
-            continue
-        statistics.count()
-        tried = [at for at in heard.tried_to_renew_ms(run) if run.started.at_ms <= at <= until]
-        renewed = [at for at in heard.renewed_ms(run) if run.started.at_ms <= at <= until]
-        statistics.seen["locks renewed three times"] += len(renewed) >= OFTEN
-        times = [run.started.at_ms, *tried, until]
-        for since, then in pairwise(times):
-            left_alone = _left_alone(evidence, heard, run, since, then)
-            yield from _too_long(evidence, left_alone, statistics)
-            if left_alone.for_ms >= evidence.bounds.lock_ms:
-                expired[run.started.process, run.started.queue].append(left_alone)
-            if then != until and left_alone.since_ms == since:
-                begun_ms = heard.claimed_ms(run) if since == run.started.at_ms else since
-                waits[run.started.process, run.started.queue].append(_LeftAlone(run, begun_ms, then))
-    for left in expired.values():
-        yield from _never(evidence, heard, left)
-    for left in waits.values():
-        yield from _always_late(evidence, heard, left)
+        # The tap stops before the history does: after its last line a renewal may just not have been recorded.
+        until_ms = min(run.ended_ms, _taken_away_ms(job, run) if job is not None else run.ended_ms, wire.last_ms)
+        if until_ms - run.started.at_ms > LATEST_RENEWAL * evidence.bounds.lock_ms:
+            yield run, until_ms
+
+
+def _attempts_ms(wire: _ScriptTimes, run: RunHistory, until_ms: float) -> list[float]:
+    return [at for at in wire.tried_to_renew_ms(run) if run.started.at_ms <= at <= until_ms]
+
+
+def _gaps(evidence: Evidence, wire: _ScriptTimes, run: RunHistory, until_ms: float) -> Iterator[_Gap]:
+    """The times between two renewals of a run, the start and the end of the run included."""
+    times = [run.started.at_ms, *_attempts_ms(wire, run, until_ms), until_ms]
+    return (_gap(evidence, wire, run, since, then) for since, then in pairwise(times))
+
+
+def _whole_waits(evidence: Evidence, wire: _ScriptTimes, run: RunHistory, until_ms: float) -> Iterator[_Gap]:
+    """The gaps that ended with a renewal and were not shortened by a fault; the first starts with the claim."""
+    times = [run.started.at_ms, *_attempts_ms(wire, run, until_ms)]
+    for since, then in pairwise(times):
+        if then != until_ms and _gap(evidence, wire, run, since, then).since_ms == since:
+            # A busy machine delivers the start of the run late; the lock lives since the claim.
+            yield _Gap(run, wire.claimed_ms(run) if since == run.started.at_ms else since, then)
 
 
 def _lock_may_be_gone(evidence: Evidence, job: JobHistory, run: RunHistory) -> bool:
@@ -70,8 +93,8 @@ def _lock_may_be_gone(evidence: Evidence, job: JobHistory, run: RunHistory) -> b
 
 
 @dataclass(frozen=True, slots=True)
-class _LeftAlone:
-    """A time (ms) in which nobody renewed the lock of a run, as far as that can be asked for."""
+class _Gap:
+    """A time (ms) without renewal of a run's lock, as far as a renewal can be required."""
 
     run: RunHistory
     since_ms: float
@@ -79,71 +102,70 @@ class _LeftAlone:
 
     @property
     def for_ms(self) -> float:
-        """How long that was; not positive where nothing can be asked for."""
+        """Its length; not positive if no renewal can be required."""
         return self.until_ms - self.since_ms
 
 
-def _left_alone(evidence: Evidence, heard: _ScriptTimes, run: RunHistory, since: float, until: float) -> _LeftAlone:
-    """Between two renewals; where a fault is on, from when the worker is heard of after it."""
+def _gap(evidence: Evidence, wire: _ScriptTimes, run: RunHistory, since: float, until: float) -> _Gap:
+    """The time between two renewals; if a fault was on, it starts when the tap saw the worker again."""
     hurt = [window.ended_ms for window in evidence.windows if window.touches(since, until)]
-    return _LeftAlone(run, max(since, heard.first_after_ms(run, max(hurt))) if hurt else since, until)
+    return _Gap(run, max(since, wire.first_after_ms(run, max(hurt))) if hurt else since, until)
 
 
-def _too_long(evidence: Evidence, left: _LeftAlone, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
-    """Whether a lock was left alone for too long; who waited for the machine may be late by as much."""
-    who = left.run.started
-    allowed = LATEST_RENEWAL * evidence.bounds.lock_ms + evidence.waited_ms(who.process, left.since_ms, left.until_ms)
-    statistics.keep_maximum("longest without renewal (ms)", left.for_ms)
-    if left.for_ms > allowed:
+def _too_long(evidence: Evidence, gap: _Gap, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
+    """A finding if a lock was not renewed for too long. CPU time that the worker had to wait for does not count."""
+    who = gap.run.started
+    allowed = LATEST_RENEWAL * evidence.bounds.lock_ms + evidence.waited_ms(who.process, gap.since_ms, gap.until_ms)
+    statistics.keep_maximum("longest without renewal (ms)", gap.for_ms)
+    if gap.for_ms > allowed:
         message = (
-            f"{who.process} did not renew the lock for {left.for_ms:.0f} ms, which is more than {allowed:.0f} ms; "
+            f"{who.process} did not renew the lock for {gap.for_ms:.0f} ms, which is more than {allowed:.0f} ms; "
             f"it lives for {evidence.bounds.lock_ms:g} ms"
         )
-        yield HistoryFinding(message=message, job=f"{who.queue}:{who.job}", lines=_lines_of(left.run))
+        yield HistoryFinding(message=message, job=f"{who.queue}:{who.job}", lines=_lines_of(gap.run))
 
 
-def _never(evidence: Evidence, heard: _ScriptTimes, expired: Sequence[_LeftAlone]) -> Iterator[HistoryFinding]:
-    """Whether a worker renews nothing any more, which no busy machine explains: it does everything else meanwhile."""
+def _never(evidence: Evidence, wire: _ScriptTimes, expired: Sequence[_Gap]) -> Iterator[HistoryFinding]:
+    """A finding if a worker renews no lock any more although it does other work: no busy machine explains that."""
     who = expired[0].run.started
-    since = min(left.since_ms for left in expired)
-    answers = _answers_when_due(evidence, heard, expired)
-    renews = any(at > since for at in heard.any_renewal_ms(who.process, who.queue))
+    since = min(gap.since_ms for gap in expired)
+    answers = _answers_when_due(evidence, wire, expired)
+    renews = any(at > since for at in wire.any_renewal_ms(who.process, who.queue))
     if len(expired) >= LOCKS_LEFT and answers >= ANSWERS_MEANWHILE and not renews:
         message = (
             f"{who.process} has let {len(expired)} locks of {who.queue} expire and renewed none since then; "
             f"when that was due Redis answered {answers} of its calls"
         )
-        lines = tuple(line for left in expired[:3] for line in _lines_of(left.run))
+        lines = tuple(line for gap in expired[:3] for line in _lines_of(gap.run))
         yield HistoryFinding(message=message, job=f"{who.queue}:{who.job}", lines=lines)
 
 
-def _always_late(evidence: Evidence, heard: _ScriptTimes, waits: Sequence[_LeftAlone]) -> Iterator[HistoryFinding]:
-    """Whether a worker renews, but not once in time, which no busy machine explains either.
+def _always_late(evidence: Evidence, wire: _ScriptTimes, waits: Sequence[_Gap]) -> Iterator[HistoryFinding]:
+    """A finding if a worker renews, but never in time: no busy machine explains that either.
 
-    Only whole waits tell: one of which a fault has taken a part may seem short. The first begins with the claim, as the
-    tap saw it, because a busy machine tells late of the run.
+    Only whole waits count: one that a fault interrupted may seem short.
     """
     who = waits[0].run.started
-    late = [left for left in waits if left.for_ms > LATEST_RENEWAL * evidence.bounds.lock_ms]
-    answers = _answers_when_due(evidence, heard, late)
+    late = [gap for gap in waits if gap.for_ms > LATEST_RENEWAL * evidence.bounds.lock_ms]
+    answers = _answers_when_due(evidence, wire, late)
     if len(late) == len(waits) >= OFTEN and answers >= ANSWERS_MEANWHILE:
         message = (
             f"{who.process} has renewed locks of {who.queue} {len(late)} times and never sooner than after "
-            f"{min(left.for_ms for left in late):.0f} ms of the {evidence.bounds.lock_ms:g} ms that they live; "
+            f"{min(gap.for_ms for gap in late):.0f} ms of the {evidence.bounds.lock_ms:g} ms that they live; "
             f"when that was due Redis answered {answers} of its calls"
         )
-        lines = tuple(line for left in late[:3] for line in _lines_of(left.run))
+        lines = tuple(line for gap in late[:3] for line in _lines_of(gap.run))
         yield HistoryFinding(message=message, job=f"{who.queue}:{who.job}", lines=lines)
 
 
-def _answers_when_due(evidence: Evidence, heard: _ScriptTimes, late: Sequence[_LeftAlone]) -> int:
-    """How many calls of a worker Redis answered while renewals of its were due."""
+def _answers_when_due(evidence: Evidence, wire: _ScriptTimes, late: Sequence[_Gap]) -> int:
+    """How many calls of a worker Redis answered while its renewals were due."""
     due_after_ms = LATEST_RENEWAL * evidence.bounds.lock_ms
     return len(
         {
             at
-            for left in late
-            for at in heard.answered_ms(left.run.started.process, left.since_ms + due_after_ms, left.until_ms)
+            for gap in late
+            for at in wire.answered_ms(gap.run.started.process, gap.since_ms + due_after_ms, gap.until_ms)
         }
     )
 
@@ -153,7 +175,7 @@ def _lines_of(run: RunHistory) -> tuple[HistoryLine, ...]:
 
 
 def _taken_away_ms(job: JobHistory, run: RunHistory) -> float:
-    """When somebody else got the job, or it went back to wait: from then on there is no lock to renew."""
+    """When another worker got the job, or it went back to wait: from then on there is no lock to renew."""
     later = (
         event.at_ms
         for event in job.events
@@ -163,7 +185,7 @@ def _taken_away_ms(job: JobHistory, run: RunHistory) -> float:
 
 
 class _ScriptTimes:
-    """When processes were heard of on the wire, and which locks they renewed, or would have; ms."""
+    """Times (ms) of the scripts that the tap saw: answers per process, claims, renewals and refused renewals."""
 
     def __init__(self, evidence: Evidence) -> None:
         lines = [line for line in evidence.history.lines if isinstance(line, ScriptLine)]
