@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from conformance.compact_json import compact_json
 from conformance.driver.messages import PROTOCOL_VERSION, Call, DriverEvent, Hello, Ready, Result
 from conformance.driver.ops import REGISTRY, Op, flow, job, lifecycle, queue, worker
 from conformance.driver.ops.lifecycle import EVENT_ARGS
@@ -96,7 +97,7 @@ def _with_published_names(schema: Schema) -> Schema:
 
 def schema_text() -> str:
     """Return the content of the schema file."""
-    return json.dumps(build_schema(), indent=1, ensure_ascii=False) + "\n"
+    return compact_json(build_schema(), width=200)
 
 
 def schema_is_current() -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from conformance.compact_json import compact_json
 from conformance.findings import Finding
 from conformance.gate.conclusion import Conclusion, ConclusionState
 from conformance.gate.outcomes import REPORTED_VERDICTS, ReportedVerdict
@@ -381,4 +382,4 @@ def _is_everything(conclusion: Conclusion) -> bool:
 
 
 if __name__ == "__main__":  # prints the schema, to be published beside this module
-    print(json.dumps(schema(), indent=2, ensure_ascii=False))
+    print(compact_json(schema()), end="")

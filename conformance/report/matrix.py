@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from conformance.compact_json import compact_json
 from conformance.gate.conclusion import ConclusionState
 from conformance.gate.profile_status import ProfileState
 from conformance.gate.separate_run import RUN_FILE
@@ -357,4 +358,4 @@ def _json_failure(cause: Cause) -> JsonFailure:
 
 
 if __name__ == "__main__":  # prints the schema, to be published beside this module
-    print(json.dumps(matrix_schema(), indent=2, ensure_ascii=False))
+    print(compact_json(matrix_schema()), end="")

@@ -14,6 +14,7 @@ from packaging.version import Version
 from rich.console import Console
 from rich.markdown import Markdown
 
+from conformance.compact_json import compact_json
 from conformance.pages.text import clip, count, moment, visible
 from conformance.problems import UsageProblem
 from conformance.report.output import write_text
@@ -66,8 +67,8 @@ def render_version_text(found: VersionDiff) -> str:
 
 
 def render_version_record(found: VersionDiff) -> str:
-    """Render the record itself, indented."""
-    return msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
+    """Render the record itself, one change per line."""
+    return compact_json(msgspec.to_builtins(found), depth=2).rstrip("\n")
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ that Redis holds (some are beyond 2**53). The schema is published beside the fil
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 import msgspec
+
+from conformance.compact_json import compact_json
 
 FORMAT = 1
 """Within a format, fields are added but never renamed, removed or given another meaning."""
@@ -190,4 +191,4 @@ def schema_text() -> str:
         "files": dict(zip(FILES, schemas, strict=True)),
         "$defs": components,
     }
-    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+    return compact_json(schema)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from conformance.compact_json import compact_json
 from conformance.protocol.scripts import BULLMQ_VERSION
 from conformance.upstream.manifest import load_manifest
 from tests.reference_impl.corpus.all_cases import CASES
@@ -125,7 +126,7 @@ def write(folder: Path = FOLDER) -> None:
     (folder / "calls").mkdir(parents=True, exist_ok=True)
     manifest = msgspec.to_builtins(manifest_of(written))
     texts = {name: text for name, (text, _) in written.items()}
-    texts |= {"manifest.json": json.dumps(manifest, indent=1) + "\n", "schema.json": schema_text()}
+    texts |= {"manifest.json": compact_json(manifest), "schema.json": schema_text()}
     for name, text in texts.items():
         (folder / name).write_bytes(text.encode())
 
