@@ -11,8 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/how-to/add-a-client.md", "docs/how-to/support-a-bullmq-version.md")
-PAGES = (*PAGES, "docs/how-to/extend-the-fuzzer.md", "docs/explanation/model.md")
+PAGES = (
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/how-to/add-a-client.md",
+    "docs/how-to/support-a-bullmq-version.md",
+    "docs/how-to/extend-the-fuzzer.md",
+    "docs/explanation/model.md",
+)
 PACKAGES = ("conformance", "chaos", "reports", "website", "tests", "benchmarks")
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
