@@ -10,7 +10,7 @@ import pytest
 from conformance.participants.expect import equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.waiting import MOVING, WAYS, Stage
+from conformance.scenarios.support.waiting import MOVING, WAYS, open_busy_queue
 
 ON_PURPOSE = {
     "required-fields": "the scenario stores a job without them",
@@ -30,10 +30,10 @@ MADE_BY_THE_WAY = tuple(
 def test_a_bare_job_starts_to_wait(client: Participant, how: str) -> None:
     """It waits where a job without priority does, if its priority was only in its hash."""
     way = WAYS[how]
-    stage = Stage(client, at_work=way.at_work)
-    way.prepare(stage)
-    stage.queue.redis.delete(MOVING)
-    stage.queue.redis.set_field(MOVING, "name", MOVING)
-    stage.queue.redis.set_field(MOVING, "data", "{}")
-    way.act(stage)
-    equal(stage.queue.redis.field(MOVING, "name"), MOVING, "nothing was written over it")
+    prepared = open_busy_queue(client, at_work=way.at_work)
+    way.prepare(prepared)
+    prepared.queue.redis.delete(MOVING)
+    prepared.queue.redis.set_field(MOVING, "name", MOVING)
+    prepared.queue.redis.set_field(MOVING, "data", "{}")
+    way.act(prepared)
+    equal(prepared.queue.redis.field(MOVING, "name"), MOVING, "nothing was written over it")

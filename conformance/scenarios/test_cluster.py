@@ -11,7 +11,7 @@ from conformance.participants.expect import Mismatch, equal, holds
 from conformance.participants.handles import FlowHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
-from conformance.scenarios.support.script_coverage import EXERCISED_SCRIPTS, exercise_every_script
+from conformance.scenarios.support.operation_groups import EXERCISED_SCRIPTS, exercise_every_script
 from conformance.scenarios.support.steps import node
 
 NOT_THERE = "Script attempted to access a non local key"

@@ -12,7 +12,7 @@ from conformance.participants.expect import equal
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import node, open_flow_handles
-from conformance.scenarios.support.waiting import QUEUE_STATES, Stage
+from conformance.scenarios.support.waiting import QUEUE_STATES, open_busy_queue
 
 LATER_MS = 60_000
 
@@ -24,14 +24,14 @@ def test_a_child_with_children_is_done_before_its_parent_is_added(
     client: Participant, queue_state: str, priority: int
 ) -> None:
     """The parent waits where a new job would."""
-    stage = Stage(client)
-    stage.below.add("child", {}, jobId="child")
-    stage.worker_below.complete(stage.worker_below.claim_one().id, {"done": True})
-    QUEUE_STATES[queue_state](stage)
-    stage.queue.redis.delete("marker")
-    stage.flow.add(node("top", node("child", node("grandchild", queue="below"), queue="below"), priority=priority))
+    prepared = open_busy_queue(client)
+    prepared.below.queue.add("child", {}, jobId="child")
+    prepared.below.worker.complete(prepared.below.worker.claim_one().id, {"done": True})
+    QUEUE_STATES[queue_state](prepared)
+    prepared.queue.redis.delete("marker")
+    prepared.flow.add(node("top", node("child", node("grandchild", queue="below"), queue="below"), priority=priority))
     place = "prioritized" if priority else "paused" if queue_state == "paused" else "wait"
-    equal(stage.queue.redis.state("top"), [place], "the parent is where a new job would be")
+    equal(prepared.queue.redis.state("top"), [place], "the parent is where a new job would be")
 
 
 # What goes with unprocessed children.

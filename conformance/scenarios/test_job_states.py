@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import pytest
@@ -19,9 +18,9 @@ from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
 from conformance.driver.ops.base import Op
 from conformance.participants.expect import equal
-from conformance.participants.handles import QueueHandle, WorkerHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.prepared_queue import PreparedQueue, Step
 from conformance.scenarios.support.steps import node
 
 LATER_MS = 60_000
@@ -29,96 +28,78 @@ TOKEN = "token-1"
 ANOTHER = "another token"
 
 
-class PlacedJob:
-    """A queue of its own, with its worker and the job `job`; both are named after what is to be done."""
-
-    def __init__(self, client: Participant, name: str) -> None:
-        self.client, self.name = client, name
-        self.job = f"the-{name}"  # not as one of the queue's own keys
-        self.queue: QueueHandle = client.queue(name)
-
-    @cached_property
-    def worker(self) -> WorkerHandle:
-        """A worker that is driven step by step, opened where it is needed."""
-        return self.client.worker(queue=self.name)
-
-
-Act: TypeAlias = Callable[[PlacedJob], object]
-
-
 # The states, and how a job comes there.
 
 
-def _added(**opts: Any) -> Act:
-    return lambda placed: placed.queue.add("job", {"n": 1}, jobId=placed.job, **opts)
+def _added(**opts: Any) -> Step:
+    return lambda prepared: prepared.queue.add("job", {"n": 1}, jobId=prepared.job, **opts)
 
 
-def _park(placed: PlacedJob) -> None:
-    placed.queue.pause()
-    _added()(placed)
+def _park(prepared: PreparedQueue) -> None:
+    prepared.queue.pause()
+    _added()(prepared)
 
 
-def _claim(placed: PlacedJob) -> None:
-    _added()(placed)
-    placed.worker.claim_one(TOKEN)
+def _claim(prepared: PreparedQueue) -> None:
+    _added()(prepared)
+    prepared.worker.claim_one(TOKEN)
 
 
-def _lose_lock(placed: PlacedJob) -> None:
-    _claim(placed)
-    placed.queue.redis.delete(f"{placed.job}:lock")
+def _lose_lock(prepared: PreparedQueue) -> None:
+    _claim(prepared)
+    prepared.queue.redis.delete(f"{prepared.job}:lock")
 
 
-def _steal_lock(placed: PlacedJob) -> None:
-    _claim(placed)
-    placed.queue.redis.set_string(f"{placed.job}:lock", ANOTHER, ttl_ms=LATER_MS)
+def _steal_lock(prepared: PreparedQueue) -> None:
+    _claim(prepared)
+    prepared.queue.redis.set_string(f"{prepared.job}:lock", ANOTHER, ttl_ms=LATER_MS)
 
 
-def _claim_with_attempts(placed: PlacedJob) -> None:
-    _added(attempts=3, backoff=1000)(placed)
-    placed.worker.claim_one(TOKEN)
+def _claim_with_attempts(prepared: PreparedQueue) -> None:
+    _added(attempts=3, backoff=1000)(prepared)
+    prepared.worker.claim_one(TOKEN)
 
 
-def _complete(placed: PlacedJob) -> None:
-    _claim(placed)
-    placed.worker.complete(placed.job, {"done": True})
+def _complete(prepared: PreparedQueue) -> None:
+    _claim(prepared)
+    prepared.worker.complete(prepared.job, {"done": True})
 
 
-def _fail(placed: PlacedJob) -> None:
-    _claim(placed)
-    placed.worker.fail(placed.job)
+def _fail(prepared: PreparedQueue) -> None:
+    _claim(prepared)
+    prepared.worker.fail(prepared.job)
 
 
-def _wait_for_a_child(placed: PlacedJob) -> None:
-    _claim(placed)
-    placed.queue.add("child", {}, jobId="child", delay=LATER_MS, parent=_as_parent(placed))
-    placed.worker.wait_for_children(placed.job)
+def _wait_for_a_child(prepared: PreparedQueue) -> None:
+    _claim(prepared)
+    prepared.queue.add("child", {}, jobId="child", delay=LATER_MS, parent=prepared.as_parent())
+    prepared.worker.wait_for_children(prepared.job)
 
 
-def _as_parent(placed: PlacedJob) -> dict[str, str]:
-    return {"id": placed.job, "queue": placed.queue.redis.key("").rstrip(":")}
-
-
-def _have_children(placed: PlacedJob) -> None:
+def _have_children(prepared: PreparedQueue) -> None:
     """The job is a parent: one child is done, one was ignored, one has failed, and one waits."""
-    done, ignored = node("done", queue=placed.name), node("ignored", queue=placed.name, ignoreDependencyOnFailure=True)
-    bad = node("bad", queue=placed.name, continueParentOnFailure=True)
-    pending = node("pending", queue=placed.name, delay=LATER_MS)
-    placed.client.flow().add(node(placed.job, done, ignored, bad, pending, queue=placed.name))
-    placed.worker.complete(placed.worker.claim_one(TOKEN).id, {"of": "done"})
-    placed.worker.fail(placed.worker.claim_one(TOKEN).id, "ignored")
-    placed.worker.fail(placed.worker.claim_one(TOKEN).id, "bad")
+    done, ignored = (
+        node("done", queue=prepared.name),
+        node("ignored", queue=prepared.name, ignoreDependencyOnFailure=True),
+    )
+    bad = node("bad", queue=prepared.name, continueParentOnFailure=True)
+    pending = node("pending", queue=prepared.name, delay=LATER_MS)
+    prepared.flow.add(node(prepared.job, done, ignored, bad, pending, queue=prepared.name))
+    prepared.worker.complete(prepared.worker.claim_one(TOKEN).id, {"of": "done"})
+    prepared.worker.fail(prepared.worker.claim_one(TOKEN).id, "ignored")
+    prepared.worker.fail(prepared.worker.claim_one(TOKEN).id, "bad")
 
 
-def _be_a_child(placed: PlacedJob) -> None:
-    placed.client.flow().add(node("parent", node(placed.job, queue=placed.name), queue=placed.name))
+def _be_a_child(prepared: PreparedQueue) -> None:
+    prepared.flow.add(node("parent", node(prepared.job, queue=prepared.name), queue=prepared.name))
 
 
-def _be_claimed_as_a_child(placed: PlacedJob) -> None:
-    _be_a_child(placed)
-    placed.worker.claim_one(TOKEN)
+def _be_claimed_as_a_child(prepared: PreparedQueue) -> None:
+    _be_a_child(prepared)
+    prepared.worker.claim_one(TOKEN)
 
 
-STATES: Mapping[str, Act] = {
+STATES: Mapping[str, Step] = {
     "wait": _added(),
     "prioritized": _added(priority=5),
     "delayed": _added(delay=LATER_MS),
@@ -141,26 +122,26 @@ STARTED = ("active", "active-with-attempts", "active-without-lock", "active-for-
 """Those in which the job runs."""
 
 
-def _be_listed_without_hash(placed: PlacedJob) -> None:
-    _added()(placed)
-    placed.queue.redis.delete(placed.job)
+def _be_listed_without_hash(prepared: PreparedQueue) -> None:
+    _added()(prepared)
+    prepared.queue.redis.delete(prepared.job)
 
 
-def _be_active_without_hash(placed: PlacedJob) -> None:
-    _claim(placed)
-    placed.queue.redis.delete(placed.job)
+def _be_active_without_hash(prepared: PreparedQueue) -> None:
+    _claim(prepared)
+    prepared.queue.redis.delete(prepared.job)
 
 
-def _be_in_no_list(placed: PlacedJob) -> None:
-    _added()(placed)
-    placed.queue.redis.delete("wait")
+def _be_in_no_list(prepared: PreparedQueue) -> None:
+    _added()(prepared)
+    prepared.queue.redis.delete("wait")
 
 
-def _be_unknown(placed: PlacedJob) -> None:
+def _be_unknown(prepared: PreparedQueue) -> None:
     """Nothing has this id."""
 
 
-ODD_STATES: Mapping[str, Act] = {
+ODD_STATES: Mapping[str, Step] = {
     "wait-without-hash": _be_listed_without_hash,
     "active-without-hash": _be_active_without_hash,
     "in-no-list": _be_in_no_list,
@@ -182,59 +163,61 @@ LOST = {
 # What is done then.
 
 
-OPERATOR: Mapping[str, Act] = {
-    "removed": lambda placed: placed.queue.remove(placed.job),
-    "removed-alone": lambda placed: placed.queue.remove(placed.job, children=False),
-    "removed-by-itself": lambda placed: placed.queue.call(job_ops.RemoveJob(job=placed.job)),
-    "promoted": lambda placed: placed.queue.promote(placed.job),
-    "put-off": lambda placed: placed.queue.call(job_ops.ChangeDelay(job=placed.job, delay_ms=2 * LATER_MS)),
-    "made-due": lambda placed: placed.queue.call(job_ops.ChangeDelay(job=placed.job, delay_ms=0)),
-    "made-urgent": lambda placed: placed.queue.call(job_ops.ChangePriority(job=placed.job, priority=3)),
-    "made-first": lambda placed: placed.queue.call(job_ops.ChangePriority(job=placed.job, priority=0, lifo=True)),
-    "retried": lambda placed: placed.queue.retry(placed.job),
-    "retried-after-success": lambda placed: placed.queue.retry(placed.job, "completed"),
+OPERATOR: Mapping[str, Step] = {
+    "removed": lambda prepared: prepared.queue.remove(prepared.job),
+    "removed-alone": lambda prepared: prepared.queue.remove(prepared.job, children=False),
+    "removed-by-itself": lambda prepared: prepared.queue.call(job_ops.RemoveJob(job=prepared.job)),
+    "promoted": lambda prepared: prepared.queue.promote(prepared.job),
+    "put-off": lambda prepared: prepared.queue.call(job_ops.ChangeDelay(job=prepared.job, delay_ms=2 * LATER_MS)),
+    "made-due": lambda prepared: prepared.queue.call(job_ops.ChangeDelay(job=prepared.job, delay_ms=0)),
+    "made-urgent": lambda prepared: prepared.queue.call(job_ops.ChangePriority(job=prepared.job, priority=3)),
+    "made-first": lambda prepared: prepared.queue.call(job_ops.ChangePriority(job=prepared.job, priority=0, lifo=True)),
+    "retried": lambda prepared: prepared.queue.retry(prepared.job),
+    "retried-after-success": lambda prepared: prepared.queue.retry(prepared.job, "completed"),
 }
 """What somebody does to it by hand."""
 
-WRITING: Mapping[str, Act] = {
-    "progress": lambda placed: placed.queue.progress(placed.job, {"at": 50}),
-    "data": lambda placed: placed.queue.update_data(placed.job, {"n": 2}),
-    "log": lambda placed: placed.queue.log(placed.job, "a row"),
-    "short-log": lambda placed: placed.queue.log(placed.job, "a row", keep=1),
-    "no-log": lambda placed: placed.queue.call(job_ops.ClearLogs(job=placed.job)),
-    "less-log": lambda placed: placed.queue.call(job_ops.ClearLogs(job=placed.job, keep_logs=1)),
+WRITING: Mapping[str, Step] = {
+    "progress": lambda prepared: prepared.queue.progress(prepared.job, {"at": 50}),
+    "data": lambda prepared: prepared.queue.update_data(prepared.job, {"n": 2}),
+    "log": lambda prepared: prepared.queue.log(prepared.job, "a row"),
+    "short-log": lambda prepared: prepared.queue.log(prepared.job, "a row", keep=1),
+    "no-log": lambda prepared: prepared.queue.call(job_ops.ClearLogs(job=prepared.job)),
+    "less-log": lambda prepared: prepared.queue.call(job_ops.ClearLogs(job=prepared.job, keep_logs=1)),
 }
 """What is written to it."""
 
-FAMILY: Mapping[str, Act] = {
-    "unlinked": lambda placed: placed.queue.call(job_ops.RemoveChildDependency(job=placed.job)),
-    "freed": lambda placed: placed.queue.call(job_ops.RemoveUnprocessedChildren(job=placed.job)),
-    "given-up": lambda placed: placed.queue.call(queue_ops.RemoveDeduplicationKey(id="its")),
+FAMILY: Mapping[str, Step] = {
+    "unlinked": lambda prepared: prepared.queue.call(job_ops.RemoveChildDependency(job=prepared.job)),
+    "freed": lambda prepared: prepared.queue.call(job_ops.RemoveUnprocessedChildren(job=prepared.job)),
+    "given-up": lambda prepared: prepared.queue.call(queue_ops.RemoveDeduplicationKey(id="its")),
 }
 """What takes it from what belongs to it."""
 
 
-WorkerAct: TypeAlias = Callable[[PlacedJob, str], object]
+WorkerAct: TypeAlias = Callable[[PreparedQueue, str], object]
 """What a worker does that has this token."""
 
 
-def _put_off(placed: PlacedJob, token: str) -> object:
-    due = placed.client.clock.now_ms() + LATER_MS
-    return placed.worker.call(worker_ops.MoveToDelayed(job=placed.job, token=token, timestamp=due))
+def _put_off(prepared: PreparedQueue, token: str) -> object:
+    due = prepared.client.clock.now_ms() + LATER_MS
+    return prepared.worker.call(worker_ops.MoveToDelayed(job=prepared.job, token=token, timestamp=due))
 
 
 WORKING: Mapping[str, WorkerAct] = {
-    "completed": lambda placed, token: placed.worker.complete(placed.job, {"done": True}, token),
-    "completed-for-another": lambda placed, token: placed.worker.complete(placed.job, None, token, fetch_next=True),
-    "failed": lambda placed, token: placed.worker.fail(placed.job, "boom", token),
-    "failed-for-good": lambda placed, token: placed.worker.fail(
-        placed.job, "boom", token, unrecoverable=True, fetch_next=True
+    "completed": lambda prepared, token: prepared.worker.complete(prepared.job, {"done": True}, token),
+    "completed-for-another": lambda prepared, token: prepared.worker.complete(
+        prepared.job, None, token, fetch_next=True
+    ),
+    "failed": lambda prepared, token: prepared.worker.fail(prepared.job, "boom", token),
+    "failed-for-good": lambda prepared, token: prepared.worker.fail(
+        prepared.job, "boom", token, unrecoverable=True, fetch_next=True
     ),
     "put-off": _put_off,
-    "put-back": lambda placed, token: placed.worker.call(worker_ops.MoveToWait(job=placed.job, token=token)),
-    "made-to-wait": lambda placed, token: placed.worker.wait_for_children(placed.job, token),
-    "kept": lambda placed, token: placed.worker.extend_lock(placed.job, LATER_MS, token),
-    "kept-with-others": lambda placed, token: placed.worker.extend_locks([placed.job], [token], LATER_MS),
+    "put-back": lambda prepared, token: prepared.worker.call(worker_ops.MoveToWait(job=prepared.job, token=token)),
+    "made-to-wait": lambda prepared, token: prepared.worker.wait_for_children(prepared.job, token),
+    "kept": lambda prepared, token: prepared.worker.extend_lock(prepared.job, LATER_MS, token),
+    "kept-with-others": lambda prepared, token: prepared.worker.extend_locks([prepared.job], [token], LATER_MS),
 }
 """What a worker does with it, or tries to do."""
 
@@ -242,14 +225,15 @@ NEIGHBOURS = {"next": "wait", "later": "delayed", "urgent": "prioritized"}
 """Jobs that come after it, and where they are."""
 
 
-def _prepare(client: Participant, state: str, name: str) -> PlacedJob:
-    placed = PlacedJob(client, name)
-    {**STATES, **ODD_STATES, "paused": _park}[state](placed)
-    placed.queue.add("next", {}, jobId="next")
-    placed.queue.add("later", {}, jobId="later", delay=LATER_MS)
-    placed.queue.add("urgent", {}, jobId="urgent", priority=5)
+def _prepare(client: Participant, state: str, name: str) -> PreparedQueue:
+    # `the-`: a job called as a key of its queue (`wait`) would be stored in that key.
+    prepared = PreparedQueue(client, name, job=f"the-{name}")
+    {**STATES, **ODD_STATES, "paused": _park}[state](prepared)
+    prepared.queue.add("next", {}, jobId="next")
+    prepared.queue.add("later", {}, jobId="later", delay=LATER_MS)
+    prepared.queue.add("urgent", {}, jobId="urgent", priority=5)
     client.pass_time(20)
-    return placed
+    return prepared
 
 
 def _part(client: Participant, state: str) -> None:
@@ -258,16 +242,16 @@ def _part(client: Participant, state: str) -> None:
     _do(client, state, {name: act for name, act in FAMILY.items() if knows_parent or name != "unlinked"})
 
 
-def _do(client: Participant, state: str, acts: Mapping[str, Act]) -> None:
+def _do(client: Participant, state: str, acts: Mapping[str, Step]) -> None:
     """Do everything to a job in this state, each to another one; the neighbours stay where they are."""
     for name, act in acts.items():
-        placed = _prepare(client, state, name)
+        prepared = _prepare(client, state, name)
         # That Node refuses it as well, and why, is compared with the other answers.
         with suppress(OperationFailed):
-            act(placed)
-        places = {"wait": "paused"} if placed.queue.redis.elements("paused") else {}
+            act(prepared)
+        places = {"wait": "paused"} if prepared.queue.redis.elements("paused") else {}
         stay = {job: [places.get(place, place)] for job, place in NEIGHBOURS.items()}
-        equal({job: placed.queue.redis.state(job) for job in NEIGHBOURS}, stay, f"{name}: other jobs stay")
+        equal({job: prepared.queue.redis.state(job) for job in NEIGHBOURS}, stay, f"{name}: other jobs stay")
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -339,12 +323,12 @@ def _asked(job: str) -> tuple[Op[Any], ...]:
 
 
 def _ask(client: Participant, state: str) -> None:
-    placed = _prepare(client, state, "asked")
-    before = placed.queue.redis.hash(placed.job)
-    for op in _asked(placed.job):
+    prepared = _prepare(client, state, "asked")
+    before = prepared.queue.redis.hash(prepared.job)
+    for op in _asked(prepared.job):
         with suppress(OperationFailed):
-            placed.queue.call(op)
-    equal(placed.queue.redis.hash(placed.job), before, "whoever only asks changes nothing")
+            prepared.queue.call(op)
+    equal(prepared.queue.redis.hash(prepared.job), before, "whoever only asks changes nothing")
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -363,11 +347,11 @@ def test_by_asking_when_something_was_lost(client: Participant, state: str) -> N
 
 def _work(client: Participant, state: str, token: str) -> None:
     for name, act in WORKING.items():
-        placed = _prepare(client, state, name)
-        placed.worker.claim("token-of-the-next")
+        prepared = _prepare(client, state, name)
+        prepared.worker.claim("token-of-the-next")
         # That Node refuses it as well, and why, is compared with the other answers.
         with suppress(OperationFailed):
-            act(placed, token)
+            act(prepared, token)
 
 
 @pytest.mark.parametrize(

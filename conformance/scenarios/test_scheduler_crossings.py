@@ -11,7 +11,7 @@ from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of
-from conformance.scenarios.support.waiting import QUEUE_STATES, Stage
+from conformance.scenarios.support.waiting import QUEUE_STATES, open_busy_queue
 
 TEMPLATES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -27,16 +27,16 @@ TEMPLATES: dict[str, dict[str, Any]] = {
 @scenario("scheduler.next", "paused.everything-parks", "concurrency.no-marker", tier="full", cases={"paused-*": "<6"})
 def test_the_next_job_is_made_while_the_queue_changes(client: Participant, queue_state: str, template: str) -> None:
     """Between the claim and the making of the next job: that one is due at once, and waits where it then has to."""
-    stage = Stage(client, at_work=3)  # with the job that is claimed
-    queue, opts = stage.queue, TEMPLATES[template]
+    prepared = open_busy_queue(client, at_work=3)  # with the job that is claimed
+    queue, opts = prepared.queue, TEMPLATES[template]
     queue.schedule("s", {"every": HOUR_MS}, **opts)
     first = current_job(queue)
     if client.clock.frozen:
         client.pass_time(HOUR_MS)  # to the ms
     with client.tap.hold("updateJobScheduler") as barrier:
-        claiming = client.meanwhile(stage.worker.claim_one)
+        claiming = client.meanwhile(prepared.worker.claim_one)
         barrier.wait()
-        QUEUE_STATES[queue_state](stage)
+        QUEUE_STATES[queue_state](prepared)
         barrier.release()
         claiming.result()
     following = current_job(queue)

@@ -11,7 +11,7 @@ from conformance.participants.handles import QueueHandle
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.scenarios.support.steps import HOUR_MS, START_MS, YEARLY, claim_current_job, current_job, due_of, node
-from conformance.scenarios.support.waiting import MOVING, QUEUE_STATES, Stage
+from conformance.scenarios.support.waiting import MOVING, QUEUE_STATES, add_family, open_busy_queue
 
 SECOND_MS = 1000
 
@@ -90,14 +90,14 @@ def test_the_older_option_repeat_begins_at_once(client: Participant, opts: dict[
 @scenario("scheduler.legacy-repeat", "paused.everything-parks", "concurrency.no-marker", tier="full", bullmq="<6")
 def test_a_parent_loses_the_job_of_an_older_option_that_is_changed(client: Participant, queue_state: str) -> None:
     """The job that was to come is replaced; the parent that waited for it alone waits where a new job would."""
-    stage = Stage(client)
-    queue, below = stage.queue, stage.below
-    stage.add_family()
+    prepared = open_busy_queue(client)
+    queue, below = prepared.queue, prepared.below.queue
+    add_family(prepared)
     below.add("old", repeat={**YEARLY, "key": "mine"}, parent={"id": MOVING, "queue": queue.redis.base[:-1]})
     replaced = current_job(below, "mine")
     below.remove("child")
     equal(queue.redis.state(MOVING), ["waiting-children"], "the parent waits for the job that is to come")
-    QUEUE_STATES[queue_state](stage)
+    QUEUE_STATES[queue_state](prepared)
     queue.redis.delete("marker")
     below.add("old", repeat={**YEARLY, "pattern": "0 0 2 1 *", "key": "mine"})
     equal(below.redis.exists(replaced), False, "another job is to come instead")

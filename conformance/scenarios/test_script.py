@@ -8,7 +8,8 @@ from conformance.participants.expect import equal, holds
 from conformance.participants.marks import scenario
 from conformance.participants.participant import Participant
 from conformance.participants.redis_view import RedisView
-from conformance.scenarios.support.script_coverage import OPERATION_GROUPS, REFUSALS, SLOTS_BUSY, Refusal
+from conformance.scenarios.support.operation_groups import OPERATION_GROUPS
+from conformance.scenarios.support.refusals import REFUSALS, SLOTS_BUSY, Refusal
 
 CONTAINERS = ("wait", "paused", "active", "prioritized", "delayed", "completed", "failed", "waiting-children")
 
@@ -61,19 +62,19 @@ def test_a_busy_slot_is_refused(client: Participant) -> None:
 @scenario("script.refused-call", bullmq=">=5.80.8")
 def test_a_busy_slot_is_passed_over(client: Participant) -> None:
     """A scheduler whose next two times are taken by other jobs is accepted, and they are left alone."""
-    with SLOTS_BUSY.prepared(client) as setup:
+    with SLOTS_BUSY.prepared(client) as prepared:
         before = _places(client.redis())
-        SLOTS_BUSY.call(setup)
+        SLOTS_BUSY.call(prepared)
         after = _places(client.redis())
         lost = {name: sorted(set(ids) - set(after[name])) for name, ids in before.items()}
         equal({name: ids for name, ids in lost.items() if ids}, {}, "no job has left its place")
 
 
 def _see_refused(client: Participant, refusal: Refusal) -> None:
-    with refusal.prepared(client) as setup:
+    with refusal.prepared(client) as prepared:
         before = _places(client.redis())
         with client.refuses(refusal.error_code, f"{refusal.script} refuses with {int(refusal.code)}"):
-            refusal.call(setup)
+            refusal.call(prepared)
         equal(_places(client.redis()), before, "no job has moved")
     if client.role == "oracle":
         reply = client.tap.calls(refusal.script)[-1].reply

@@ -19,18 +19,18 @@ PRIORITY_IS_KEPT = {"retried-by-hand-prioritized": "<6.3.15"}
 @scenario("lifecycle.one-state", "order.marker.base", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_queue_with_room_takes_a_job(client: Participant, how: str) -> None:
     """It is where its options put it and nowhere else, with a marker where Node sets one."""
-    stage, job = start_to_wait(client, how, "with-room")
-    equal(stage.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
+    prepared, job = start_to_wait(client, how, "with-room")
+    equal(prepared.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
 
 
 @pytest.mark.parametrize("how", WAYS)
 @scenario("paused.everything-parks", "paused.prioritized-no-marker", tier="full", bullmq="<6")
 def test_a_paused_queue_parks_a_job(client: Participant, how: str) -> None:
     """Without priority it is parked, and in no case a worker is woken."""
-    stage, job = start_to_wait(client, how, "paused")
+    prepared, job = start_to_wait(client, how, "paused")
     place = WAYS[how].place
-    equal(stage.queue.redis.state(job), ["paused" if place == "wait" else place], "the job is parked")
-    markers = stage.queue.redis.members("marker")
+    equal(prepared.queue.redis.state(job), ["paused" if place == "wait" else place], "the job is parked")
+    markers = prepared.queue.redis.members("marker")
     holds("0" not in markers, "no marker wakes a worker", seen=markers, where="marker.base")
 
 
@@ -38,9 +38,9 @@ def test_a_paused_queue_parks_a_job(client: Participant, how: str) -> None:
 @scenario("concurrency.no-marker", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_full_queue_wakes_nobody_for_a_job(client: Participant, how: str) -> None:
     """The job waits where its options put it, and no worker could take it."""
-    stage, job = start_to_wait(client, how, "full")
-    equal(stage.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
-    markers = stage.queue.redis.members("marker")
+    prepared, job = start_to_wait(client, how, "full")
+    equal(prepared.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
+    markers = prepared.queue.redis.members("marker")
     holds("0" not in markers, "no marker wakes a worker", seen=markers, where="marker.base")
 
 
@@ -48,13 +48,13 @@ def test_a_full_queue_wakes_nobody_for_a_job(client: Participant, how: str) -> N
 @scenario("eviction.meta", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_queue_without_meta_takes_a_job(client: Participant, how: str) -> None:
     """Nothing is known of its limits any more, and what is written brings back only what Node brings back."""
-    stage, job = start_to_wait(client, how, "without-meta")
-    equal(stage.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
+    prepared, job = start_to_wait(client, how, "without-meta")
+    equal(prepared.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
 
 
 @pytest.mark.parametrize("how", WAYS)
 @scenario("retention.events.last-queue-wins", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_stream_keeps_its_limit_when_a_job_waits(client: Participant, how: str) -> None:
     """Nothing but a new Queue sets another one."""
-    stage, _ = start_to_wait(client, how, lambda stage: stage.queue.redis.set_field("meta", LIMIT, "77"))
-    equal(stage.queue.redis.field("meta", LIMIT), "77", "the limit is the one that was set", where="meta.opts")
+    prepared, _ = start_to_wait(client, how, lambda prepared: prepared.queue.redis.set_field("meta", LIMIT, "77"))
+    equal(prepared.queue.redis.field("meta", LIMIT), "77", "the limit is the one that was set", where="meta.opts")

@@ -9,7 +9,8 @@ import pytest
 
 from conformance.protocol.scripts import SCRIPT_SIGNATURES
 from conformance.reference_impl.scripts.runner import official_scripts
-from conformance.scenarios.support.script_coverage import EXERCISED_SCRIPTS, REFUSALS, SLOTS_BUSY
+from conformance.scenarios.support.operation_groups import EXERCISED_SCRIPTS
+from conformance.scenarios.support.refusals import REFUSALS, SLOTS_BUSY
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "scripts.md").read_text("utf-8")
 NOT_REACHED = {

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 from conformance.driver.ops import job as job_ops
 from conformance.driver.ops import queue as queue_ops
 from conformance.driver.ops import worker as worker_ops
-from conformance.participants.handles import FlowHandle, QueueHandle, WorkerHandle
 from conformance.participants.participant import Participant
+from conformance.scenarios.support.prepared_queue import PreparedQueue, Step
 from conformance.scenarios.support.steps import HOUR_MS, current_job, let_stall, node
 
 MOVING = "moving"
@@ -26,201 +26,179 @@ SOON_MS = 20
 LATER_MS = 60_000
 
 
-class Stage:
-    """A queue with two jobs at work, and a second queue for the children of its jobs.
+def open_busy_queue(client: Participant, *, at_work: int = len(AT_WORK)) -> PreparedQueue:
+    """A queue in which `AT_WORK` are active.
 
-    `at_work`: how many jobs are active when the job starts to wait, and so how many a queue allows that is full then.
+    `at_work`: how many of them are still active when the job starts to wait; a full queue allows that many.
     """
-
-    def __init__(self, client: Participant, *, at_work: int = len(AT_WORK)) -> None:
-        self.client = client
-        self.at_work = at_work
-        self.queue: QueueHandle = client.queue()
-        self.worker: WorkerHandle = client.worker()
-        for name in AT_WORK:
-            self.queue.add(name, {}, jobId=name, attempts=2)
-            self.worker.claim_one(f"token-{name}")
-
-    @cached_property
-    def flow(self) -> FlowHandle:
-        """A FlowProducer."""
-        return self.client.flow()
-
-    @cached_property
-    def below(self) -> QueueHandle:
-        """The queue of the children."""
-        return self.client.queue("below")
-
-    @cached_property
-    def worker_below(self) -> WorkerHandle:
-        """A worker of the children."""
-        return self.client.worker(queue="below")
-
-    def add(self, **opts: Any) -> None:
-        """Add the job that is to move."""
-        self.queue.add(MOVING, {}, jobId=MOVING, **opts)
-
-    def claim(self, **opts: Any) -> None:
-        """Add the job that is to move, and claim it."""
-        self.add(**opts)
-        self.worker.claim_one()
-
-    def finish(self, *, failed: bool = False, **opts: Any) -> None:
-        """Add the job that is to move, and finish it."""
-        self.claim(**opts)
-        if failed:
-            self.worker.fail(MOVING)
-        else:
-            self.worker.complete(MOVING, {"done": True})
-
-    def add_family(self, *, child: dict[str, Any] | None = None, **opts: Any) -> None:
-        """Add the job that is to move as the parent of job `child` in the queue below; `child` are its options."""
-        self.flow.add(node(MOVING, node("child", queue="below", **(child or {})), **opts))
-
-    def release_by(self, outcome: str) -> None:
-        """Claim the child, and end it as `complete` or `fail`."""
-        self.worker_below.claim_one()
-        if outcome == "complete":
-            self.worker_below.complete("child")
-        else:
-            self.worker_below.fail("child")
-
-    def pass_delay(self) -> None:
-        """Let time pass until the delay of `SOON_MS` is over."""
-        self.client.pass_time(2 * SOON_MS)
+    prepared = PreparedQueue(client, job=MOVING, at_work=at_work)
+    worker = prepared.worker
+    for name in AT_WORK:
+        prepared.queue.add(name, {}, jobId=name, attempts=2)
+        worker.claim_one(f"token-{name}")
+    return prepared
 
 
-Act: TypeAlias = Callable[[Stage], object]
+def add_family(prepared: PreparedQueue, *, child: dict[str, Any] | None = None, **opts: Any) -> None:
+    """Add the job that is to move as the parent of job `child` in the queue below; `child` are its options."""
+    prepared.flow.add(node(MOVING, node("child", queue="below", **(child or {})), **opts))
+
+
+def release_by(prepared: PreparedQueue, outcome: str) -> None:
+    """Claim the child, and end it as `complete` or `fail`."""
+    worker = prepared.below.worker
+    worker.claim_one()
+    if outcome == "complete":
+        worker.complete("child")
+    else:
+        worker.fail("child")
 
 
 @dataclass(frozen=True)
 class WayToWait:
     """One way: `prepare` leads to where `act` makes the job start to wait, in `place`: `wait` or `prioritized`."""
 
-    prepare: Act
-    act: Act
+    prepare: Step
+    act: Step
     place: str = "wait"
-    job: Callable[[Stage], str] = lambda _stage: MOVING
+    job: Callable[[PreparedQueue], str] = lambda _prepared: MOVING
     """Id of the job that starts to wait."""
     at_work: int = len(AT_WORK)
     """How many jobs are active when it starts to wait."""
 
 
-def _nothing(_stage: Stage) -> None:
+def _nothing(_prepared: PreparedQueue) -> None:
     """Nothing has to be prepared."""
 
 
-def _add(**opts: Any) -> Act:
-    return lambda stage: stage.add(**opts)
+def _add(**opts: Any) -> Step:
+    return lambda prepared: prepared.queue.add(MOVING, {}, jobId=MOVING, **opts)
 
 
-def _claim(**opts: Any) -> Act:
-    return lambda stage: stage.claim(attempts=3, **opts)
+def _claim(**opts: Any) -> Step:
+    def claim(prepared: PreparedQueue) -> None:
+        _add(attempts=3, **opts)(prepared)
+        prepared.worker.claim_one()
+
+    return claim
 
 
-def _finish(*, failed: bool = False, **opts: Any) -> Act:
-    return lambda stage: stage.finish(failed=failed, **opts)
+def _finish(*, failed: bool = False, **opts: Any) -> Step:
+    def finish(prepared: PreparedQueue) -> None:
+        _add(**opts)(prepared)
+        prepared.worker.claim_one()
+        if failed:
+            prepared.worker.fail(MOVING)
+        else:
+            prepared.worker.complete(MOVING, {"done": True})
+
+    return finish
 
 
-def _family(*, child: dict[str, Any] | None = None, **opts: Any) -> Act:
-    return lambda stage: stage.add_family(child=child, **opts)
+def _family(*, child: dict[str, Any] | None = None, **opts: Any) -> Step:
+    return lambda prepared: add_family(prepared, child=child, **opts)
 
 
-def _add_bulk(stage: Stage) -> None:
-    stage.queue.add_bulk(("other", {}, {}), (MOVING, {}, {"jobId": MOVING}))
+def _pass_delay(prepared: PreparedQueue) -> None:
+    """Let the delay of `SOON_MS` pass."""
+    prepared.client.pass_time(2 * SOON_MS)
 
 
-def _change_priority(priority: int, *, lifo: bool = False) -> Act:
-    return lambda stage: stage.queue.call(job_ops.ChangePriority(job=MOVING, priority=priority, lifo=lifo))
+def _add_bulk(prepared: PreparedQueue) -> None:
+    prepared.queue.add_bulk(("other", {}, {}), (MOVING, {}, {"jobId": MOVING}))
 
 
-def _promote(stage: Stage) -> None:
-    stage.queue.promote(MOVING)
+def _change_priority(priority: int, *, lifo: bool = False) -> Step:
+    return lambda prepared: prepared.queue.call(job_ops.ChangePriority(job=MOVING, priority=priority, lifo=lifo))
 
 
-def _promote_all(stage: Stage) -> None:
-    stage.queue.call(queue_ops.PromoteJobs())
+def _promote(prepared: PreparedQueue) -> None:
+    prepared.queue.promote(MOVING)
 
 
-def _claim_when_due(stage: Stage) -> None:
-    stage.pass_delay()
-    stage.worker.claim("token-next")
+def _promote_all(prepared: PreparedQueue) -> None:
+    prepared.queue.call(queue_ops.PromoteJobs())
 
 
-def _fetch_next_when_due(stage: Stage) -> None:
-    stage.pass_delay()
-    stage.worker.complete("running", token="token-running", fetch_next=True)
+def _claim_when_due(prepared: PreparedQueue) -> None:
+    _pass_delay(prepared)
+    prepared.worker.claim("token-next")
 
 
-def _retry_another_when_due(stage: Stage) -> None:
-    stage.pass_delay()
-    stage.worker.fail("running", token="token-running")
+def _fetch_next_when_due(prepared: PreparedQueue) -> None:
+    _pass_delay(prepared)
+    prepared.worker.complete("running", token="token-running", fetch_next=True)
 
 
-def _fail(stage: Stage) -> None:
-    stage.worker.fail(MOVING)
+def _retry_another_when_due(prepared: PreparedQueue) -> None:
+    _pass_delay(prepared)
+    prepared.worker.fail("running", token="token-running")
 
 
-def _give_back(stage: Stage) -> None:
-    stage.worker.call(worker_ops.MoveToWait(job=MOVING, token="token-1"))
+def _fail(prepared: PreparedQueue) -> None:
+    prepared.worker.fail(MOVING)
 
 
-def _stall(stage: Stage) -> None:
-    let_stall(stage.queue, stage.worker, MOVING)
+def _give_back(prepared: PreparedQueue) -> None:
+    prepared.worker.call(worker_ops.MoveToWait(job=MOVING, token="token-1"))
 
 
-def _retry_by_hand(state: str) -> Act:
-    return lambda stage: stage.queue.retry(MOVING, state)
+def _stall(prepared: PreparedQueue) -> None:
+    let_stall(prepared.queue, prepared.worker, MOVING)
 
 
-def _retry_all_failed(stage: Stage) -> None:
-    stage.queue.call(queue_ops.RetryJobs(state="failed"))
+def _retry_by_hand(state: str) -> Step:
+    return lambda prepared: prepared.queue.retry(MOVING, state)
 
 
-def _retry_all_completed(stage: Stage) -> None:
-    stage.queue.call(queue_ops.RetryJobs(state="completed"))
+def _retry_all_failed(prepared: PreparedQueue) -> None:
+    prepared.queue.call(queue_ops.RetryJobs(state="failed"))
 
 
-def _release_by(outcome: str) -> Act:
-    return lambda stage: stage.release_by(outcome)
+def _retry_all_completed(prepared: PreparedQueue) -> None:
+    prepared.queue.call(queue_ops.RetryJobs(state="completed"))
 
 
-def _remove_child(stage: Stage) -> None:
-    stage.below.remove("child")
+def _release_by(outcome: str) -> Step:
+    return lambda prepared: release_by(prepared, outcome)
 
 
-def _unlink_child(stage: Stage) -> None:
-    stage.below.call(job_ops.RemoveChildDependency(job="child"))
+def _remove_child(prepared: PreparedQueue) -> None:
+    prepared.below.queue.remove("child")
 
 
-def _remove_unprocessed(stage: Stage) -> None:
-    stage.queue.call(job_ops.RemoveUnprocessedChildren(job=MOVING))
+def _unlink_child(prepared: PreparedQueue) -> None:
+    prepared.below.queue.call(job_ops.RemoveChildDependency(job="child"))
 
 
-def _drain_children(stage: Stage) -> None:
-    stage.below.call(queue_ops.Drain())
+def _remove_unprocessed(prepared: PreparedQueue) -> None:
+    prepared.queue.call(job_ops.RemoveUnprocessedChildren(job=MOVING))
 
 
-def _clean_children(stage: Stage) -> None:
-    stage.client.pass_time(SOON_MS)
-    stage.below.call(queue_ops.Clean(grace_ms=0, limit=10, type="wait"))
+def _drain_children(prepared: PreparedQueue) -> None:
+    prepared.below.queue.call(queue_ops.Drain())
 
 
-def _obliterate_children(stage: Stage) -> None:
-    stage.below.call(queue_ops.Obliterate())
+def _clean_children(prepared: PreparedQueue) -> None:
+    prepared.client.pass_time(SOON_MS)
+    prepared.below.queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="wait"))
 
 
-def _finish_child_before(stage: Stage) -> None:
+def _obliterate_children(prepared: PreparedQueue) -> None:
+    prepared.below.queue.call(queue_ops.Obliterate())
+
+
+def _finish_child_before(prepared: PreparedQueue) -> None:
     """The child is there, and completed, before its parent is."""
-    stage.below.add("child", {}, jobId="child")
-    stage.worker_below.complete(stage.worker_below.claim_one().id, {"done": True})
+    prepared.below.queue.add("child", {}, jobId="child")
+    prepared.below.worker.complete(prepared.below.worker.claim_one().id, {"done": True})
 
 
-def _schedule(**opts: Any) -> Act:
-    return lambda stage: stage.queue.schedule("s", {"every": HOUR_MS}, **opts)
+def _schedule(**opts: Any) -> Step:
+    return lambda prepared: prepared.queue.schedule("s", {"every": HOUR_MS}, **opts)
 
 
-_SCHEDULED = partial(WayToWait, _nothing, job=lambda stage: current_job(stage.queue))
+_SCHEDULED = partial(WayToWait, _nothing, job=lambda prepared: current_job(prepared.queue))
 
 WAYS: dict[str, WayToWait] = {
     # Adding.
@@ -304,25 +282,25 @@ WAYS: dict[str, WayToWait] = {
 """Every way in which a job starts to wait, by name."""
 
 
-def _pause(stage: Stage) -> None:
-    stage.queue.pause()
+def _pause(prepared: PreparedQueue) -> None:
+    prepared.queue.pause()
 
 
-def _fill_up(stage: Stage) -> None:
+def _fill_up(prepared: PreparedQueue) -> None:
     """Exactly as many jobs as the queue allows are active when the job starts to wait: one place more would be room."""
-    stage.queue.call(queue_ops.SetGlobalConcurrency(concurrency=stage.at_work))
+    prepared.queue.call(queue_ops.SetGlobalConcurrency(concurrency=prepared.at_work))
 
 
-def _leave_room(stage: Stage) -> None:
+def _leave_room(prepared: PreparedQueue) -> None:
     """The queue has a limit, and room for more."""
-    stage.queue.call(queue_ops.SetGlobalConcurrency(concurrency=9))
+    prepared.queue.call(queue_ops.SetGlobalConcurrency(concurrency=9))
 
 
-def _lose_meta(stage: Stage) -> None:
-    stage.queue.redis.delete("meta")
+def _lose_meta(prepared: PreparedQueue) -> None:
+    prepared.queue.redis.delete("meta")
 
 
-QUEUE_STATES: dict[str, Act] = {
+QUEUE_STATES: dict[str, Step] = {
     "with-room": _leave_room,
     "paused": _pause,
     "full": _fill_up,
@@ -331,19 +309,19 @@ QUEUE_STATES: dict[str, Act] = {
 """What a queue may be like when a job starts to wait in it."""
 
 
-def start_to_wait(client: Participant, how: str, queue_state: str | Act) -> tuple[Stage, str]:
+def start_to_wait(client: Participant, how: str, queue_state: str | Step) -> tuple[PreparedQueue, str]:
     """Bring a job to where it can start to wait, the queue into a state, other jobs beside it, and make it wait.
 
     `queue_state`: one of QUEUE_STATES, or what makes another. The markers of what was before are gone. Returns the
-    stage, and the id of the job.
+    prepared, and the id of the job.
     """
     way = WAYS[how]
-    stage = Stage(client, at_work=way.at_work)
-    way.prepare(stage)
-    stage.queue.add("neighbour", {}, jobId="neighbour")
-    stage.queue.add("neighbour", {}, jobId="urgent neighbour", priority=3)
+    prepared = open_busy_queue(client, at_work=way.at_work)
+    way.prepare(prepared)
+    prepared.queue.add("neighbour", {}, jobId="neighbour")
+    prepared.queue.add("neighbour", {}, jobId="urgent neighbour", priority=3)
     change = QUEUE_STATES[queue_state] if isinstance(queue_state, str) else queue_state
-    change(stage)
-    stage.queue.redis.delete("marker")
-    way.act(stage)
-    return stage, way.job(stage)
+    change(prepared)
+    prepared.queue.redis.delete("marker")
+    way.act(prepared)
+    return prepared, way.job(prepared)
