@@ -1,22 +1,21 @@
-"""Reads the ledger: every requirement, by its stable named id, from the YAML files beside this module.
+"""Reads the ledger: every requirement, by its stable named id, from the YAML files next to this module.
 
 A file holds one area: `area`, `title`, and `rows` with `id`, `level`, `statement` and `source` (the upstream Lua script
 or file that says so). The written specification was taken apart into claims (`claims.txt`); each claim belongs to
-exactly one row, which names it in `claims`. What becomes of a row is its `status`:
+exactly one row, which names it in `claims`. The `status` of a row says how it is checked:
 
-    tested       a scenario looks at it (the default)
-    disputed     the specification (`paper`) and real BullMQ (`oracle`) say different things. Where another client can
-                 see it in Redis, the oracle is the requirement; where only the library's user sees it, the paper is.
-                 A scenario looks at it, unless `reason` says why none does
-    client-only  only the user of one library sees it; no other client can, so it is not the kit's to judge
-    untestable   no scenario looks at it; `reason` says why, and `scenario missing` that one could
+    tested       a scenario checks it (the default)
+    disputed     the specification (`paper`) and real BullMQ (`oracle`) say different things. If another client can
+                 see it in Redis, the oracle is the requirement; if only the library's user sees it, the paper is.
+                 A scenario checks it, unless `reason` says why none does
+    client-only  only the user of one library sees it; no other client can, so the kit does not judge it
+    untestable   no scenario checks it; `reason` says why, and `scenario missing` that one could
 
-`owns` are glob patterns of locators: a difference at an owned locator speaks against that row, whichever scenario met
+`owns` are glob patterns of locators: a difference at an owned locator counts against that row, whichever scenario found
 it.
 
-What holds of a range of versions of BullMQ only says so: `since` and `until` (that release is the first for which the
-row no longer holds). Where a release says the same thing in another way, the row stays, and `later` has the texts from
-that release on.
+Rows can hold for a range of versions of BullMQ: `since` and `until` (the first release for which the row no longer
+holds). If a release does the same thing in another way, the row stays, and `later` has the texts from that release on.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ REQUIREMENT_SET = BULLMQ_VERSION
 """The version of BullMQ whose behaviour the rows state unless a later text says otherwise."""
 
 SCENARIO_MISSING = "scenario missing"
-"""How the `reason` of a row begins that could have a scenario and has none yet."""
+"""Start of the `reason` of a row that could have a scenario and has none yet."""
 
 TABLES = ("operations.yaml", "profiles.yaml")
-"""Files beside the areas that say something about their rows."""
+"""Files next to the areas that say more about their rows."""
 
 Level = Literal["MUST", "SHOULD", "MAY"]
 Status = Literal["tested", "disputed", "client-only", "untestable"]
@@ -50,7 +49,7 @@ STATUSES: tuple[Status, ...] = ("tested", "disputed", "client-only", "untestable
 
 
 class LaterText(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a row says from release `since` on, as far as it is something else than before."""
+    """The texts of a row that change with release `since`."""
 
     since: str
     statement: str = ""

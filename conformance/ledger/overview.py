@@ -99,15 +99,15 @@ about one rule: both sides of a dispute, sources, profile, claims, scenarios. `m
 
 HOW_TO_READ = f"""\
 Every rule that the kit knows about clients of BullMQ, by its stable id, in the words of {REQUIREMENT_SET}; where newer
-releases do otherwise, the rule says from which one on. `MUST` fails a run, `SHOULD` warns, `MAY` informs. What becomes
-of a rule is its status:
+releases differ, the rule says from which one on. `MUST` fails a run, `SHOULD` warns, `MAY` informs. The status of a
+rule says how it is checked:
 
-- **tested**: a scenario looks at it.
-- **disputed**: the written specification and real BullMQ say different things; both are given. Where another client can
-  see it in Redis, what BullMQ does is the requirement; where only the library's user sees it, the specification is.
+- **tested**: a scenario checks it.
+- **disputed**: the written specification and real BullMQ say different things; both are given. If another client can
+  see it in Redis, the behaviour of BullMQ is the requirement; if only the library's user sees it, the specification is.
   `bullmq-conformance explain ID --prove` shows what BullMQ does.
-- **client-only**: only the user of one library sees it, so it is not the kit's to judge.
-- **untestable**: no scenario looks at it, for the reason given; `scenario missing` means that one could.
+- **client-only**: only the user of one library sees it, so the kit does not judge it.
+- **untestable**: no scenario checks it, for the reason given; `scenario missing` means that one could.
 
 Claims are the numbered statements of the specification (`conformance/ledger/claims.txt`); each belongs to one rule.
 `bullmq-conformance explain ID` takes the id of a rule or of a claim, and also names scenarios.
@@ -130,9 +130,9 @@ def requirements_page(ledger: Ledger, profiles: ProfileTable) -> str:
 PROFILES = """\
 ## Profiles
 
-What a client can be conformant as. Every rule that a scenario looks at belongs to one profile: to the one whose
-behaviour it judges, whoever brings its jobs into their states. A driver claims a profile by declaring all that it
-needs; `wire` needs nothing, because it is about every client, and makes nobody conformant by itself.
+Clients are judged per profile. Every rule that a scenario checks belongs to one profile: to the one whose behaviour it
+judges, whichever client brings its jobs into their states. A driver claims a profile by declaring all that it needs;
+`wire` needs nothing, because it is about every client, and makes no client conformant by itself.
 """
 
 

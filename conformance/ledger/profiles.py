@@ -1,4 +1,4 @@
-"""Profiles: what a client can be conformant as. Read from `profiles.yaml`, which says how rows find their profile.
+"""Profiles: named sets of requirements to which a client can conform, read from `profiles.yaml`.
 
 A profile is a named set of ledger rows and the operations and capabilities that a driver has to declare to claim it.
 """
@@ -38,7 +38,7 @@ class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Profile(ProfileEntry, frozen=True, kw_only=True):
     """A named set of requirements, and what a driver has to declare to claim it.
 
-    `needs`: what Redis has to be for its rows to be looked at.
+    `needs`: the kind of Redis on which its rows can be checked.
     """
 
     name: str

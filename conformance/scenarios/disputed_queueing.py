@@ -54,7 +54,7 @@ def test_keys_have_no_braces(client: Participant) -> None:
     """The keys of the queue `q` contain no braces."""
     queue = client.queue("q")
     queue.add("plain")
-    equal(queue.redis.key("wait"), f"{client.prefix}:q:wait", "the kit looks at the key without braces")
+    equal(queue.redis.key("wait"), f"{client.prefix}:q:wait", "the kit reads the key without braces")
     equal(queue.redis.elements("wait"), ["1"], "the job is in that key")
     equal(client.redis("{q}").elements("wait"), [], "the key with braces around the queue does not exist")
 

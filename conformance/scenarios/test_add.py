@@ -120,7 +120,7 @@ def test_a_priority_with_a_fraction_is_refused(client: Participant) -> None:
 )
 @scenario("add.options-refused")
 def test_options_that_make_no_sense_are_refused(client: Participant, opts: dict[str, Any]) -> None:
-    """A jitter that is no share, an id that looks like a marker, two answers to what a failed child means."""
+    """A jitter outside 0 to 1, an id that looks like a marker, and two options for a failed child are refused."""
     _refused(client, opts)
 
 
@@ -195,7 +195,7 @@ def test_size_limit_counts_utf8_bytes(client: Participant) -> None:
 
 @scenario("add.default-options")
 def test_default_job_options_apply(client: Participant) -> None:
-    """What a job does not say, the queue says."""
+    """The queue's `defaultJobOptions` apply where a job gives no option."""
     queue = client.queue(defaultJobOptions={"attempts": 5, "delay": 1000, "removeOnComplete": True})
     queue.add("defaults")
     queue.add("own", {}, delay=0, attempts=2)
@@ -218,7 +218,7 @@ def test_an_id_is_no_default(client: Participant, bulk: bool) -> None:
 
 @scenario("add.default-options")
 def test_default_job_options_apply_to_a_bulk(client: Participant) -> None:
-    """What the jobs of a bulk do not say, the queue says."""
+    """The queue's `defaultJobOptions` apply to the jobs of a bulk that give no option."""
     queue = client.queue(defaultJobOptions={"attempts": 5, "lifo": True})
     queue.add_bulk(("own", {}, {"lifo": False}), ("defaults", {}, {}))
     equal(queue.redis.elements("wait"), ["1", "2"], "the default applies, and the job's own option wins")

@@ -31,7 +31,7 @@ def test_a_full_queue_hands_out_nothing(client: Participant) -> None:
     fill(queue, 4)
     first, second = client.worker(), client.worker()
     equal([first.claim_one("token-1").id, second.claim_one("token-2").id], ["1", "2"], "two jobs are active")
-    equal((first.claim("token-3"), second.claim("token-4")), (None, None), "nobody gets a third")
+    equal((first.claim("token-3"), second.claim("token-4")), (None, None), "no worker gets a third")
     equal(queue.redis.elements("wait"), ["4", "3"], "the others wait")
     first.complete("1", token="token-1")
     equal(second.claim_one("token-5").id, "3", "a finished job makes room for the next")
@@ -39,7 +39,7 @@ def test_a_full_queue_hands_out_nothing(client: Participant) -> None:
 
 @scenario("concurrency.queue-wide")
 def test_a_full_queue_keeps_its_prioritized_jobs(client: Participant) -> None:
-    """Urgency is no way around the limit."""
+    """Prioritized jobs do not get around the limit."""
     queue, worker = client.queue(), client.worker()
     _limit(queue, 1)
     queue.add("plain")
@@ -96,7 +96,7 @@ def test_finishing_hands_out_nothing_above_the_limit(client: Participant) -> Non
     for number in (1, 2, 3):
         worker.claim_one(f"token-{number}")
     _limit(queue, 1)
-    equal(queue.redis.elements("active"), ["3", "2", "1"], "nothing is taken away from anybody")
+    equal(queue.redis.elements("active"), ["3", "2", "1"], "the active jobs stay with their workers")
     equal(worker.complete("1", token="token-1", fetch_next=True), None, "two are still active: nothing is handed out")
     equal(queue.redis.state("4"), ["wait"], "the fourth waits")
 
@@ -163,7 +163,7 @@ def test_a_pause_and_a_limit_hold_both(client: Participant) -> None:
     fill(queue, 3)
     worker.claim_one("token-1")
     queue.pause()
-    equal(worker.claim("token-2"), None, "a paused queue has no job for anybody")
+    equal(worker.claim("token-2"), None, "a paused queue hands out no job")
     queue.resume()
     equal(worker.claim_one("token-3").id, "2", "after the resume there is room for one")
     equal(worker.claim("token-4"), None, "and for no more")
@@ -171,7 +171,7 @@ def test_a_pause_and_a_limit_hold_both(client: Participant) -> None:
 
 @scenario("concurrency.rate-limited")
 def test_a_full_queue_counts_no_starts(client: Participant) -> None:
-    """Where both limits are set, a claim that finds the queue full is not counted as a start."""
+    """With both limits set, a claim that finds the queue full is not counted as a start."""
     queue, worker = client.queue(), client.worker()
     _limit(queue, 1)
     queue.call(queue_ops.SetGlobalRateLimit(max=2, duration_ms=60_000))
@@ -268,4 +268,4 @@ def test_many_workers_finish_every_job_once(client: Participant, oracle: Partici
     for name in ("active", "completed"):
         jobs = sorted(int(entry["jobId"]) for entry in events if entry["event"] == name)
         equal(jobs, list(range(1, 301)), f"every job was {name} exactly once")
-    equal(queue.redis.value("active"), None, "nobody holds a job")
+    equal(queue.redis.value("active"), None, "no worker holds a job")

@@ -1,8 +1,8 @@
 """Cron patterns at their edges: of every field, of every month, and where clocks are changed.
 
 Many patterns are tried in each scenario, every one by a scheduler of its own: what is refused, and which time comes
-first, are differences to Node. All begin in a year to come, so that no clock that runs decides about them. When they
-begin is told in ms, which every client takes: that a date may be text as well is not what these are about.
+first, are differences to Node. All start in a future year, so that the current time does not decide the result. The
+start is given in ms, which every client takes: dates given as text are not the subject here.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def test_every_month_has_its_days(client: Participant, months: str) -> None:
 @pytest.mark.parametrize("field", FIELDS)
 @scenario("scheduler.pattern", tier="full")
 def test_every_field_has_its_edges(client: Participant, field: str) -> None:
-    """What lies beyond them is refused."""
+    """Values outside these ranges are refused."""
     pattern, low, high = FIELDS[field]
     _try_all(client.queue(), map(pattern.format, _edges(low, high)), A_WEDNESDAY)
 

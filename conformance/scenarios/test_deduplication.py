@@ -34,7 +34,7 @@ def test_a_second_add_is_ignored(client: Participant, mode: dict[str, Any]) -> N
     equal(queue.redis.field(first, "deid"), "once", "it names its deduplication id", where="job.deid")
     equal(queue.dedup_owner("once"), first, "it owns the id", where="answer.queue.getDeduplicationJobId")
     events = [event for event in queue.redis.events() if event["event"] == "deduplicated"]
-    equal([event["jobId"] for event in events], [first], "one event tells of it, and names the owner")
+    equal([event["jobId"] for event in events], [first], "one event reports it, and names the owner")
 
 
 @pytest.mark.parametrize("opts", [{"delay": 60_000}, {"priority": 2}, {"lifo": True}], ids="-".join)
@@ -151,13 +151,13 @@ def test_a_short_ttl_ends_by_itself(client: Participant) -> None:
 @pytest.mark.parametrize("extend", [True, False], ids=["extend", "keep"])
 @scenario("dedup.extend")
 def test_extending_the_ttl(client: Participant, extend: bool) -> None:
-    """Only with `extend` an ignored add starts the ttl anew."""
+    """Only with `extend` an ignored add restarts the ttl."""
     queue = client.queue()
     queue.add("first", {}, deduplication=_once(ttl=TTL_MS))
     queue.redis.set_string(KEY, "1", ttl_ms=TTL_MS // 2)  # half of the time has passed
     equal(queue.add("second", {}, deduplication=_once(ttl=TTL_MS, extend=extend)), "1", "the add is ignored")
     low, high = (TTL_MS // 2 + 1, TTL_MS) if extend else (1, TTL_MS // 2)
-    between(queue.redis.ttl_ms(KEY), low, high, "the ttl starts anew only if asked to", where="dedup.ttl")
+    between(queue.redis.ttl_ms(KEY), low, high, "the ttl restarts only with `extend`", where="dedup.ttl")
 
 
 @scenario("dedup.replace")
@@ -171,13 +171,13 @@ def test_a_delayed_owner_is_replaced(client: Participant) -> None:
     equal([queue.redis.exists("1"), queue.redis.exists("2")], [False, False], "the others are gone")
     equal(queue.dedup_owner("once"), "3", "the last one owns the id")
     removed = [event["jobId"] for event in queue.redis.events() if event["event"] == "removed"]
-    equal(removed, ["1", "2"], "an event tells of each job that was replaced", where="event.removed")
+    equal(removed, ["1", "2"], "an event reports each job that was replaced", where="event.removed")
 
 
 @pytest.mark.parametrize("state", ["waiting", "active", "promoted"])
 @scenario("dedup.replace")
 def test_an_owner_that_is_not_delayed_stays(client: Participant, state: str) -> None:
-    """What waits or runs is not replaced; the new job is ignored without a word."""
+    """An owner that waits or runs is not replaced; the new job is ignored without an event."""
     queue, worker = client.queue(), client.worker()
     opts: dict[str, Any] = {"deduplication": _once(replace=True)}
     queue.add("owner", {}, **opts, delay=60_000 if state == "promoted" else 0)
@@ -187,7 +187,7 @@ def test_an_owner_that_is_not_delayed_stays(client: Participant, state: str) -> 
         worker.claim_one()
     before = queue.redis.event_names()
     equal(queue.add("new", {}, **opts, delay=60_000), "1", "the answer is the owner")
-    equal(queue.redis.event_names(), before, "no event tells of it")
+    equal(queue.redis.event_names(), before, "there is no event about it")
     equal(queue.redis.exists("2"), False, "the new job is not stored")
 
 
@@ -201,7 +201,7 @@ def test_debouncing(client: Participant, extend: bool) -> None:
     queue.redis.set_string(KEY, "1", ttl_ms=TTL_MS // 2)  # half of the time has passed
     equal(queue.add("second", {"n": 2}, **opts), "2", "the answer is the new job")
     low, high = (TTL_MS // 2 + 1, TTL_MS) if extend else (1, TTL_MS // 2)
-    between(queue.redis.ttl_ms(KEY), low, high, "the ttl starts anew only if asked to", where="dedup.ttl")
+    between(queue.redis.ttl_ms(KEY), low, high, "the ttl restarts only with `extend`", where="dedup.ttl")
     equal(queue.redis.members("delayed"), ["2"], "only the latest job is left")
     queue.promote("2")
     equal(worker.claim_one().data_raw, '{"n":2}', "what runs is the latest job")
@@ -214,7 +214,7 @@ def test_an_id_is_freed_by_hand(client: Participant) -> None:
     queue.add("owner", {}, deduplication=_once())
     equal(queue.call(queue_ops.RemoveDeduplicationKey(id="once")).count, 1, "one key is removed")
     equal(queue.call(queue_ops.RemoveDeduplicationKey(id="once")).count, 0, "then there is none")
-    equal(queue.dedup_owner("once"), None, "nobody owns the id")
+    equal(queue.dedup_owner("once"), None, "the id has no owner")
     equal(queue.add("next", {}, deduplication=_once()), "2", "the next add is stored")
     equal(queue.redis.elements("wait"), ["2", "1"], "both jobs wait")
 
@@ -242,7 +242,7 @@ def test_an_id_is_required(client: Participant, option: dict[str, Any]) -> None:
 
 @handover("dedup.simple", "dedup.simple.ends")
 def test_ids_are_shared_between_clients(producer: Participant, consumer: Participant) -> None:
-    """What one side owns is taken for the other, until the other has finished it."""
+    """An id owned by a job of one side is taken for the other side, until that finishes the job."""
     mine, theirs = producer.queue(), consumer.queue()
     job = mine.add("first", {}, deduplication=_once())
     equal(theirs.add("second", {}, deduplication=_once()), job, "the other side sees that the id is taken")

@@ -144,7 +144,7 @@ def _meet_every_owner(client: Participant, kind: str, mode: dict[str, Any]) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @scenario("dedup.simple", "dedup.ttl", tier="full")
 def test_every_kind_of_job_meets_every_owner(client: Participant, kind: str, mode: str) -> None:
-    """An owner stays, whatever it is."""
+    """An owner stays, in every state."""
     _meet_every_owner(client, kind, KEEPING[mode])
 
 
@@ -152,7 +152,7 @@ def test_every_kind_of_job_meets_every_owner(client: Participant, kind: str, mod
 @pytest.mark.parametrize("kind", KINDS)
 @scenario("dedup.extend", tier="full")
 def test_every_kind_of_job_extends_every_owner(client: Participant, kind: str, mode: str) -> None:
-    """An owner stays, whatever it is, and for longer."""
+    """An owner stays, in every state, and the ttl restarts."""
     _meet_every_owner(client, kind, EXTENDING[mode])
 
 
@@ -160,7 +160,7 @@ def test_every_kind_of_job_extends_every_owner(client: Participant, kind: str, m
 @pytest.mark.parametrize("kind", KINDS)
 @scenario("dedup.replace", "dedup.debounce", tier="full")
 def test_every_kind_of_job_replaces_a_delayed_owner(client: Participant, kind: str, mode: str) -> None:
-    """An owner that is not delayed stays, whatever it is."""
+    """An owner that is not delayed stays, in every state."""
     _meet_every_owner(client, kind, REPLACING[mode])
 
 
@@ -211,7 +211,7 @@ def _join_every_flow(client: Participant, member: str, mode: dict[str, Any]) -> 
 @pytest.mark.parametrize("member", MEMBERS)
 @scenario("dedup.simple", "dedup.ttl", tier="full", without=NOBODY_COMES, cases=REFUSED)
 def test_every_member_of_a_flow_meets_every_owner(client: Participant, member: str, mode: str) -> None:
-    """An owner stays, whatever it is."""
+    """An owner stays, in every state."""
     _join_every_flow(client, member, KEEPING[mode])
 
 
@@ -219,7 +219,7 @@ def test_every_member_of_a_flow_meets_every_owner(client: Participant, member: s
 @pytest.mark.parametrize("member", MEMBERS)
 @scenario("dedup.extend", tier="full", without=NOBODY_COMES, cases=REFUSED)
 def test_every_member_of_a_flow_extends_every_owner(client: Participant, member: str, mode: str) -> None:
-    """An owner stays, whatever it is, and for longer."""
+    """An owner stays, in every state, and the ttl restarts."""
     _join_every_flow(client, member, EXTENDING[mode])
 
 
@@ -227,7 +227,7 @@ def test_every_member_of_a_flow_extends_every_owner(client: Participant, member:
 @pytest.mark.parametrize("member", MEMBERS)
 @scenario("dedup.replace", "dedup.debounce", tier="full", without=NOBODY_COMES, cases=REPLACED_BY_ROOTS)
 def test_every_member_of_a_flow_replaces_a_delayed_owner(client: Participant, member: str, mode: str) -> None:
-    """An owner that is not delayed stays, whatever it is."""
+    """An owner that is not delayed stays, in every state."""
     _join_every_flow(client, member, REPLACING[mode])
 
 

@@ -1,4 +1,4 @@
-"""What a worker does that was opened without any option."""
+"""A worker that was opened without any option."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ def _started_at_ms(redis: RedisView) -> int:
 
 @scenario("stalled.interval.default")
 def test_a_stalled_check_counts_for_thirty_seconds(client: Participant) -> None:
-    """Without `stalledInterval`: a check keeps all others from checking for so long."""
+    """Without `stalledInterval` a check keeps all other workers from checking for 30 s."""
     queue, worker = client.queue(), client.worker()
     before_ms = queue.redis.now_ms()
     worker.check_stalled()
     after_ms = queue.redis.now_ms()
     began_ms = queue.redis.expires_at_ms("stalled-check") - STALLED_INTERVAL_MS
-    between(began_ms, before_ms - INACCURACY_MS, after_ms + INACCURACY_MS, "nobody checks again within 30 s (Unix ms)")
+    between(
+        began_ms, before_ms - INACCURACY_MS, after_ms + INACCURACY_MS, "no worker checks again within 30 s (Unix ms)"
+    )
 
 
 @scenario("stalled.limit.default")

@@ -92,7 +92,7 @@ def test_texts_name_relatives(producer: Participant, consumer: Participant) -> N
 @pytest.mark.parametrize("name", ["two words", "caf\u00e9", "new\nline", "a:w:b"])
 @scenario("edge.worker-names", clock="real")
 def test_a_worker_can_have_any_name(client: Participant, name: str) -> None:
-    """Redis refuses some of these names for a connection, which is no reason not to work."""
+    """A worker whose name Redis refuses for a connection still works."""
     queue = client.queue()
     queue.add("signed")
     client.worker("noop", name=name)
@@ -101,7 +101,7 @@ def test_a_worker_can_have_any_name(client: Participant, name: str) -> None:
 
 @handover("edge.texts")
 def test_texts_survive_the_other_language(producer: Participant, consumer: Participant) -> None:
-    """What one side sends comes back from the other as it was."""
+    """A text that one side sends comes back unchanged from the other."""
     queue = producer.queue()
     for text in TEXTS.values():
         queue.add(text, {"text": text, text: 1})
@@ -123,7 +123,7 @@ def test_reasons_survive_the_other_language(producer: Participant, consumer: Par
         consumer.queue().log(str(number), text)
         worker.fail(str(number), text)
         seen = queue.job(str(number))
-        equal(seen and seen.failed_reason, text, "the reason is read as it was told")
+        equal(seen and seen.failed_reason, text, "the reason is read as it was written")
         equal(queue.logs(str(number)).logs, [text], "the log is read as it was written")
 
 
@@ -147,7 +147,7 @@ def test_reasons_survive_the_other_language(producer: Participant, consumer: Par
 )
 @scenario("edge.options")
 def test_options_hold_any_value(client: Participant, given: Any, stored: Any) -> None:
-    """Options go through MessagePack and Lua's JSON: texts as they are, numbers to 14 digits, no list is no object."""
+    """Options go through MessagePack and Lua's JSON: texts stay, numbers keep 14 digits, `[]` becomes `{}`."""
     queue = client.queue()
     queue.add("options", {}, note=given)
     equal(queue.redis.json("1", "opts").get("note"), stored, "the option is stored as Lua writes it")

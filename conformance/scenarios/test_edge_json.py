@@ -24,7 +24,7 @@ from conformance.scenarios.support.edge_values import (
 )
 from conformance.scenarios.support.steps import echoed, wait_for_finished
 
-NO_LONE_SURROGATES = {"oracle-health": "parsed values with lone surrogates cannot be told in a driver's lines"}
+NO_LONE_SURROGATES = {"oracle-health": "a driver's lines cannot hold parsed values with lone surrogates"}
 
 
 @scenario("edge.json-round-trip", clock="real")
@@ -104,7 +104,7 @@ def _is_faithful(sent: str, result: str) -> bool:
 @pytest.mark.parametrize("raw", BEYOND_DOUBLES, ids=["huge", "negative", "400-digits"])
 @scenario("edge.numbers", clock="real", compare=False)
 def test_numbers_beyond_doubles_never_leave_json(client: Participant, raw: str) -> None:
-    """Infinity is no JSON: what has become of such a number is told in JSON, or the job fails."""
+    """Infinity is not JSON: the result holds another value that is JSON, or the job fails."""
     queue = client.queue()
     queue.add("infinite")
     queue.redis.set_field("1", "data", f'{{"n":{raw}}}')
@@ -134,7 +134,7 @@ def _refuse(name: str) -> None:
 )
 @scenario("edge.nesting", clock="real")
 def test_deep_data_arrives(client: Participant, raw: str) -> None:
-    """Five hundred levels are no problem."""
+    """Data nested 500 levels deep arrives."""
     client.queue().add("deep", raw=raw)
     equal(same_json(echoed(client)), same_json(raw), "the result is the data")
 
@@ -148,7 +148,7 @@ def test_deep_data_arrives(client: Participant, raw: str) -> None:
     },
 )
 def test_what_is_no_json_is_not_read_as_such(client: Participant, raw: str) -> None:
-    """Some libraries read and write what others stumble over: nobody is handed a value that nobody has sent."""
+    """Some libraries accept JSON that others refuse: no processor gets a value that no producer sent."""
     queue = client.queue()
     queue.add("broken")
     queue.redis.set_field("1", "data", raw)
@@ -156,4 +156,4 @@ def test_what_is_no_json_is_not_read_as_such(client: Participant, raw: str) -> N
     with suppress(OperationFailed):
         job = queue.job("1")
         read.append(job.data_raw if job else "nothing")
-    equal(read, [], "whoever reads the job is told that its data cannot be read")
+    equal(read, [], "reading the job reports that its data cannot be read")

@@ -23,7 +23,7 @@ def test_adding_leaves_added_and_waiting(client: Participant) -> None:
     equal(
         queue.redis.events(),
         [{"event": "added", "jobId": "1", "name": "named"}, {"event": "waiting", "jobId": "1"}],
-        "the stream tells that the job was added and waits",
+        "the stream shows that the job was added and waits",
     )
 
 
@@ -41,7 +41,7 @@ def test_a_delayed_job_leaves_its_due_time(client: Participant) -> None:
 
 @scenario("event.waiting", "event.added")
 def test_a_prioritized_job_leaves_waiting(client: Participant) -> None:
-    """No event tells the priority."""
+    """No event holds the priority."""
     queue = client.queue()
     queue.add("urgent", {}, priority=3)
     equal(queue.redis.event_names(), ["added", "waiting"], "a prioritized job waits like any other")
@@ -55,7 +55,7 @@ def test_one_job_through_the_queue(client: Participant) -> None:
     worker.claim_one()
     worker.complete("1", {"ok": [1, "é"]})
     names = ["added", "waiting", "active", "completed", "drained"]
-    equal(queue.redis.event_names(), names, "the stream tells the job's whole life", where="event.order")
+    equal(queue.redis.event_names(), names, "the stream holds the job's whole life", where="event.order")
 
 
 @scenario("event.drained")
@@ -105,7 +105,7 @@ def test_a_delayed_retry(client: Participant) -> None:
     worker.claim_one()
     worker.complete("1")
     names = ["added", "waiting", "active", "delayed", "waiting", "active", "completed", "drained"]
-    equal(queue.redis.event_names(), names, "the stream tells the delayed retry")
+    equal(queue.redis.event_names(), names, "the stream holds the delayed retry")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_removing_leaves_removed(client: Participant, opts: dict[str, Any], cont
 
 @scenario("event.paused")
 def test_pausing_leaves_paused_and_resumed(client: Participant) -> None:
-    """Every pause and every resume is told."""
+    """Every pause and every resume leaves its event."""
     queue = client.queue()
     queue.pause()
     queue.resume()
@@ -188,7 +188,7 @@ def test_the_reader_delivers_what_is_new(client: Participant) -> None:
 @pytest.mark.parametrize("ending", ["completed", "failed", "not-yet"])
 @scenario("event.reader", tier="full")
 def test_a_job_that_has_ended_is_not_waited_for(client: Participant, ending: str) -> None:
-    """Whoever asks for its end is told at once; of a job that still runs nothing is told."""
+    """Waiting for a finished job ends at once with its result or failure; for a running job it times out."""
     queue, worker, reader = client.queue(), client.worker(), client.events()
     queue.add("work", jobId="mine")
     worker.claim_one()
@@ -207,7 +207,7 @@ def test_a_job_that_has_ended_is_not_waited_for(client: Participant, ending: str
 @pytest.mark.parametrize("ending", ["completed", "failed"])
 @scenario("event.reader", tier="full", clock="real")
 def test_the_end_of_a_job_is_waited_for(client: Participant, ending: str) -> None:
-    """Whoever asks while it runs is told when it ends."""
+    """Waiting for a running job returns when it ends."""
     queue, worker, reader = client.queue(), client.worker(), client.events()
     queue.add("work", jobId="mine")
     worker.claim_one()

@@ -1,6 +1,6 @@
 """Keys that Redis has evicted: what is lost with each, and that clients report it and go on.
 
-`redis.delete` stands for the eviction of one key; real pressure on memory is in `test_memory_pressure.py`.
+`redis.delete` simulates the eviction of one key; real pressure on memory is in `test_memory_pressure.py`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_a_lost_suspicion_costs_one_check(client: Participant) -> None:
 
 @scenario("eviction.throttles")
 def test_a_lost_stalled_check_is_made_anew(client: Participant) -> None:
-    """Without `stalled-check` the next worker checks at once, and the interval begins again."""
+    """Without `stalled-check` the next worker checks at once, and the interval starts again."""
     queue, worker = client.queue(), client.worker(stalledInterval=60_000)
     queue.add("lost")
     worker.claim_one()
@@ -138,7 +138,7 @@ def test_a_waiting_job_without_hash_can_fail(client: Participant) -> None:
 
 @scenario("eviction.hash.active", without=NO_FIELDS)
 def test_an_active_job_without_hash_cannot_be_finished(client: Participant) -> None:
-    """Its worker is told that the job is missing; later it is recovered like one that has stalled."""
+    """Its worker gets an error that the job is missing; later the job is recovered like a stalled one."""
     queue, worker = client.queue(), client.worker()
     queue.add("vanishing", {"n": 1})
     worker.claim_one()
@@ -168,7 +168,7 @@ def test_a_worker_outlives_the_hash_of_its_job(client: Participant) -> None:
     equal(worker.next_job().job.id, "2", "the next job is handed out")
     worker.resolve("2")
     worker.wait_local("completed", "2")
-    equal(queue.redis.value("1"), None, "the lost hash is not made anew")
+    equal(queue.redis.value("1"), None, "the lost hash is not created again")
     worker.close()
 
 
@@ -193,7 +193,7 @@ def test_a_worker_outlives_the_lock_of_its_job(client: Participant) -> None:
 @pytest.mark.parametrize("processor", ["echo", "fail"])
 @scenario("eviction.worker-goes-on", clock="real", without=NO_FIELDS)
 def test_a_worker_outlives_a_job_without_name_and_data(client: Participant, processor: str) -> None:
-    """The processor is called, and whatever it makes of it, the worker goes on."""
+    """The processor is called, and the worker goes on after either outcome."""
     queue = client.queue()
     queue.add("vanished", {"n": 1})
     queue.redis.delete("1")
@@ -322,7 +322,7 @@ def test_without_marker_a_worker_finds_jobs_by_itself(client: Participant) -> No
 
 @scenario("eviction.events", clock="real")
 def test_a_reader_outlives_the_stream(client: Participant) -> None:
-    """What happens after the stream was lost is delivered."""
+    """Events after the loss of the stream are delivered."""
     queue, reader = client.queue(), client.events()
     queue.add("before")
     reader.wait_for("waiting", "1")
@@ -351,7 +351,7 @@ def test_a_lost_id_counter_starts_again(client: Participant) -> None:
 
 @scenario("eviction.counters", without={"priority-counter": "the counter was evicted"})
 def test_a_lost_priority_counter_lets_jobs_overtake(client: Participant) -> None:
-    """Within a priority, new jobs go beside the oldest ones; nothing is lost."""
+    """Within a priority, new jobs are next to the oldest ones; no job is lost."""
     queue, worker = client.queue(), client.worker()
     for name in ("first", "second"):
         queue.add(name, {}, priority=1)
@@ -372,7 +372,7 @@ def test_jobs_of_a_lost_container_are_not_found(client: Participant) -> None:
     queue.redis.delete("wait")
     with client.refuses("wrong-state", "a job that is not in `active` cannot be completed"):
         worker.complete("1", token="token-1")
-    equal(worker.claim("token-2"), None, "nobody gets the job that waited")
+    equal(worker.claim("token-2"), None, "no worker gets the job that waited")
     equal([queue.state(job) for job in ("1", "2")], ["unknown", "unknown"], "both have no state")
     queue.add("later")
     equal(worker.claim_one("token-3").id, "3", "what is added later runs")

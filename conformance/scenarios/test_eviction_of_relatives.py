@@ -23,7 +23,7 @@ PARENT_LOST = {
 @pytest.mark.parametrize("lost", ["parent", "parent:dependencies", "waiting-children"])
 @scenario("eviction.flow", without=PARENT_LOST)
 def test_children_finish_without_their_parent(client: Participant, lost: str) -> None:
-    """What the parent has lost is no reason for a child to fail; but nobody releases the parent any more."""
+    """A child finishes although keys of its parent were lost; but the parent is never released."""
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("first"), node("second")))
     queue.redis.delete(lost)
@@ -49,7 +49,7 @@ def test_a_child_can_fail_without_its_parent(client: Participant, how: str) -> N
 
 @scenario("eviction.flow")
 def test_a_parent_goes_on_without_lost_results(client: Participant) -> None:
-    """Results of children that were evicted are missing; the parent runs all the same."""
+    """Results of children that were evicted are missing; the parent still runs."""
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("first"), node("second")))
     run_next(worker, "first", 1)

@@ -1,4 +1,4 @@
-"""Crashes, partitions, lost connections, restarts: whatever breaks, jobs are finished, and by those who hold them.
+"""Crashes, partitions, lost connections, restarts: each time all jobs are finished, by the workers that hold them.
 
 The tap hurts the client under test alone; for combinations and long runs there is the room `chaos`.
 """
@@ -81,7 +81,7 @@ def test_a_worker_that_is_cut_off_loses_its_job(client: Participant, oracle: Par
 
 @shared("chaos.reconnect", slow=True)
 def test_a_worker_goes_on_after_an_outage(client: Participant, oracle: Participant) -> None:
-    """What its processor returns meanwhile is stored afterwards, and jobs that came meanwhile are run."""
+    """Results returned during the outage are stored afterwards, and jobs added during it are run."""
     queue = oracle.queue()
     queue.add("running")
     worker = client.worker("ask", drainDelay=1, runRetryDelay=200)
@@ -131,7 +131,7 @@ def test_an_idle_worker_survives_a_lost_connection(client: Participant, oracle: 
 
 @shared("chaos.reconnect", slow=True)
 def test_a_reader_misses_nothing(client: Participant, oracle: Participant) -> None:
-    """What happened while its connection was broken is delivered afterwards."""
+    """Events during the broken connection are delivered afterwards."""
     queue, reader = oracle.queue(), client.events()
     queue.add("before")
     reader.wait_for("waiting", "1")
@@ -161,7 +161,7 @@ def _added(queue: QueueHandle, job: str) -> str | None:
 @pytest.mark.parametrize("trouble", ["silence", "lost connection"])
 @shared("chaos.renewal-survives", slow=True)
 def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, trouble: str) -> None:
-    """For less than half of a lock's life: afterwards the lock is renewed, and nobody has taken the job."""
+    """For less than half of a lock's life: afterwards the lock is renewed, and no other worker has taken the job."""
     life_ms = 4000
     queue = oracle.queue()
     queue.add("long")
@@ -179,7 +179,9 @@ def test_short_trouble_costs_no_lock(client: Participant, oracle: Participant, t
     )
     worker.resolve("1")
     worker.wait_local("completed", "1", within_ms=LONG_MS)
-    equal((queue.redis.field("1", "ats"), queue.redis.field("1", "stc")), ("1", None), "nobody else has run the job")
+    equal(
+        (queue.redis.field("1", "ats"), queue.redis.field("1", "stc")), ("1", None), "no other worker has run the job"
+    )
     rival.close()
     worker.close()
 
@@ -196,7 +198,7 @@ def _await_renewal(client: Participant, queue: QueueHandle, life_ms: int) -> Non
 def _let_lock_age(client: Participant, queue: QueueHandle, by_ms: float) -> None:
     at_first = queue.redis.ttl_ms("1:lock")
     client.eventually(
-        lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl <= at_first - by_ms, "nobody can renew the lock"
+        lambda: queue.redis.ttl_ms("1:lock"), lambda ttl: ttl <= at_first - by_ms, "the lock cannot be renewed"
     )
 
 
@@ -239,7 +241,7 @@ CUTS: Final[list[tuple[str, TriggerPhase]]] = [
     compare=False,
     tier="full",
     slow=True,
-    without={"worker-errors": "how a client tells of a lost connection is its own affair"},
+    without={"worker-errors": "clients may report a lost connection in any way"},
 )
 def test_a_connection_that_breaks_at_the_worst_moment_costs_no_job(
     client: Participant, script: str, phase: TriggerPhase
@@ -269,4 +271,4 @@ def test_lost_connections_cost_no_job(client: Participant, oracle: Participant) 
     _wait_for_completed(client, jobs)
     mine.close()
     other.close()
-    equal(queue.redis.value("active"), None, "nobody holds a job")
+    equal(queue.redis.value("active"), None, "no worker holds a job")

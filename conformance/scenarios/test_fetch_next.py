@@ -41,7 +41,7 @@ def test_a_marker_of_a_former_version_is_for_prioritized_jobs(client: Participan
     queue.redis.push_left("wait", "0:0")
     equal(_finish(worker, how), "2", "the prioritized job comes with the answer")
     equal(queue.redis.elements("active"), ["2"], "the marker is in no list any more")
-    equal(queue.redis.elements("wait"), [], "and waits for nobody")
+    equal(queue.redis.elements("wait"), [], "and it does not wait")
 
 
 @pytest.mark.parametrize("how", ["complete", "fail"])
@@ -58,7 +58,7 @@ def test_the_next_job_may_have_been_delayed(client: Participant, how: str) -> No
 
 @scenario("fetch-next.signs")
 def test_the_next_job_is_signed(client: Participant) -> None:
-    """`pb` tells who fetched it."""
+    """`pb` names the worker that fetched it."""
     queue, worker = client.queue(), client.worker(name="worker-7")
     queue.add("first")
     queue.add("second")

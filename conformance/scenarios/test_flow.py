@@ -122,7 +122,7 @@ def test_a_paused_queue_parks_the_parent(client: Participant) -> None:
 
 @scenario("flow.release", bullmq=">=6")
 def test_a_paused_queue_keeps_the_parent_waiting(client: Participant) -> None:
-    """A released parent stands in `wait`, and is not handed out before the resume."""
+    """A released parent is in `wait`, and is not handed out before the resume."""
     flow, queue, parents = open_flow_handles(client)
     worker = client.worker(queue="below")
     flow.add(node("parent", node("child", queue="below")))
@@ -167,7 +167,7 @@ def test_a_running_parent_waits_for_new_children(client: Participant) -> None:
 @pytest.mark.parametrize("children", [True, False], ids=["with-children", "alone"])
 @scenario("flow.remove.parent")
 def test_removing_a_parent(client: Participant, children: bool) -> None:
-    """Children go with their parent, unless told not to."""
+    """Removing a parent removes its children, unless the caller excludes them."""
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("done"), node("pending")))
     run_next(worker, "done")
@@ -255,7 +255,7 @@ def test_reading_a_flow(client: Participant) -> None:
     everything = ["top", "middle", "low", "lowest"]
     equal(levels(10), everything, "the whole tree is read, finished children too")
     equal(levels(2), everything[:2], "it is read down to the depth asked for")
-    equal(flow.get("nobody"), None, "a job that does not exist has no tree")
+    equal(flow.get("missing"), None, "a job that does not exist has no tree")
 
 
 def first_branch(level: FlowNode | None) -> list[str]:

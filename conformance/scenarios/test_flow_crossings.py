@@ -78,7 +78,7 @@ def test_a_child_is_done_before_its_parent_is_added(client: Participant, child: 
 def test_a_child_is_there_before_its_parent(
     client: Participant, child: str, state: str, parent: dict[str, Any]
 ) -> None:
-    """What the child is, and what the parent is, is all the same to that."""
+    """In every state of child and parent, the child counts as pending or processed once."""
     _add_parent(client, child, state, parent)
 
 
@@ -97,7 +97,7 @@ def test_a_child_is_added_again_with_its_parent(client: Participant, child: str)
 @pytest.mark.parametrize("child", CHILDREN)
 @scenario("flow.child.done", tier="full", without=ADOPTED, bullmq="<6")
 def test_an_orphan_is_not_adopted(client: Participant, child: str) -> None:
-    """A child keeps the name of a parent that is gone, and nobody else waits for it."""
+    """A child keeps the name of a parent that is gone, and no other parent waits for it."""
     queue, below = client.queue(), client.queue("below")
     client.flow().add(node("first parent", CHILDREN["plain"]))
     for lost in ("first parent", "first parent:dependencies", "waiting-children"):
@@ -114,7 +114,7 @@ def test_an_orphan_is_not_adopted(client: Participant, child: str) -> None:
     without={"waits-for-something": "the second parent gets no child, and waits for ever, also in Node"},
 )
 def test_a_child_has_one_living_parent(client: Participant, child: str) -> None:
-    """Another one that names it is stored, but does not get it; and nothing is told of the attempt."""
+    """Another parent that names it is stored, but does not get it; the attempt leaves no event."""
     queue, below = client.queue(), client.queue("below")
     client.flow().add(node("first parent", CHILDREN["plain"]))
     client.flow().add(node("parent", CHILDREN[child]))
@@ -122,7 +122,7 @@ def test_a_child_has_one_living_parent(client: Participant, child: str) -> None:
     equal(children_of(queue, "first parent", "dependencies"), ["child"], "the first parent waits for it")
     equal(children_of(queue, "parent", "dependencies"), [], "the other one does not")
     of_child = [event["event"] for event in below.redis.events() if event.get("jobId") == "child"]
-    equal(of_child, ["added", "waiting"], "nobody hears of the attempt", where="event.duplicated")
+    equal(of_child, ["added", "waiting"], "the attempt leaves no event", where="event.duplicated")
 
 
 # Children that come back.
@@ -255,7 +255,7 @@ FAILURE_OPTIONS = (
     "flow.fail.parent", "flow.fail.continue", "flow.fail.ignore", "flow.fail.remove", tier="full", without=ADOPTED
 )
 def test_a_child_fails_wherever_its_parent_is(client: Participant, where: str, option: str, priority: int) -> None:
-    """What its failure does to the parent hangs on where that is; what is asked for afterwards agrees with Redis."""
+    """The effect of a child's failure depends on its parent's state; later queries agree with Redis."""
     queue, worker = client.queue(), client.worker()
     client.queue("below")
     below = client.worker(queue="below")

@@ -60,7 +60,7 @@ def test_a_parent_with_a_failed_child_cannot_complete(client: Participant) -> No
 
 @scenario("flow.fail.parent", bullmq=">=5.80.7,<6")
 def test_a_parent_with_a_failed_child_is_failed_by_the_fetch(client: Participant) -> None:
-    """The deferred failure is carried out when the parent is fetched, and nobody is given it."""
+    """The deferred failure is applied when the parent is fetched, and no worker gets the parent."""
     flow, queue, worker = open_flow_handles(client)
     flow.add(node("parent", node("bad", failParentOnFailure=True)))
     worker.fail(worker.claim_one().id, "boom")

@@ -78,17 +78,17 @@ def test_an_unprocessed_child_goes_with_what_it_owns(client: Participant, child:
     left = [name for name in ("child", "child:logs") if below.redis.exists(name)]
     equal(left, [], "nothing of the child is left")
     told = [event["jobId"] for event in below.redis.events() if event["event"] == "removed"]
-    equal(told, [] if child == "without-a-hash" else ["child"], "whoever was there is told to be removed")
+    equal(told, [] if child == "without-a-hash" else ["child"], "an event reports the removal of each job that existed")
     if child == "in-a-queue-with-a-limit":
         equal(below.redis.field("meta", "opts.maxLenEvents"), "77", "the stream keeps its limit", where="meta.opts")
     owner = "another job" if child == "a-former-owner" else None
     equal(below.redis.string("de:its"), owner, "the id is free, or the other job's")
-    equal(queue.redis.state("parent"), ["wait"], "the parent waits for nobody any more")
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits for no child any more")
 
 
 @scenario("flow.remove.unprocessed", tier="full")
 def test_an_unprocessed_child_still_waits_for_one_that_is_at_work(client: Participant) -> None:
-    """It goes all the same, and who is at work stays."""
+    """The child is removed although its own child runs; the running grandchild stays."""
     family, queue, below = client.flow(), client.queue(), client.queue("below")
     family.add(node("parent", node("child", node("grandchild", queue="below"), queue="below")))
     client.worker(queue="below").claim_one()
@@ -101,7 +101,7 @@ def test_an_unprocessed_child_still_waits_for_one_that_is_at_work(client: Partic
 @pytest.mark.parametrize("how", ["drained", "cleaned", "obliterated"])
 @scenario("flow.swept", "dedup.removal", tier="full", bullmq="<5.70.4")
 def test_the_last_child_owns_an_id_and_is_swept_away(client: Participant, how: str) -> None:
-    """With the parent in the same queue the id goes, whoever has it by then."""
+    """With the parent in the same queue the id is freed, whichever job owns it by then."""
     family, queue, _ = open_flow_handles(client)
     family.add(node("parent", node("child", deduplication={"id": "its"})))
     queue.redis.set_string("de:its", "another job")
@@ -131,15 +131,15 @@ def test_the_last_child_has_failed_and_makes_room_for_others(client: Participant
     below.add("newer", {}, removeOnFail={"count": 1})
     worker.fail(worker.claim_one().id)
     equal(below.redis.exists("child"), False, "the child is gone")
-    equal(queue.redis.state("parent"), ["wait"], "the parent waits for nobody any more")
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits for no child any more")
     equal(queue.redis.elements("wait"), ["parent"], "it is there once")
     told = [entry.get("prev") for entry in queue.redis.events() if entry.get("jobId") == "parent"]
-    equal(told[-1], "waiting-children", "its release is told", where="event.waiting.prev")
+    equal(told[-1], "waiting-children", "an event reports its release", where="event.waiting.prev")
 
 
 @scenario("flow.remove.unprocessed", "event.removed", tier="full")
 def test_an_unprocessed_child_whose_worker_is_gone(client: Participant) -> None:
-    """It is active without lock, and so nobody's."""
+    """It is active without lock, so no worker owns it."""
     family, queue, below = client.flow(), client.queue(), client.queue("below")
     family.add(node("parent", node("child", queue="below")))
     client.worker(queue="below").claim_one()
@@ -147,5 +147,5 @@ def test_an_unprocessed_child_whose_worker_is_gone(client: Participant) -> None:
     queue.call(job_ops.RemoveUnprocessedChildren(job="parent"))
     equal((below.redis.exists("child"), below.redis.elements("active")), (False, []), "the child is gone")
     told = [entry.get("prev") for entry in below.redis.events() if entry.get("event") == "removed"]
-    equal(told, ["active"], "its end is told, with where it was", where="event.removed.prev")
-    equal(queue.redis.state("parent"), ["wait"], "the parent waits for nobody any more")
+    equal(told, ["active"], "an event reports its removal and the container it was in", where="event.removed.prev")
+    equal(queue.redis.state("parent"), ["wait"], "the parent waits for no child any more")

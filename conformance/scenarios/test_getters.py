@@ -88,12 +88,12 @@ def test_the_state_is_the_container(client: Participant) -> None:
 
 @scenario("getters.job", "getters.job.fields")
 def test_a_job_is_read_back(client: Participant) -> None:
-    """What one asks for is what is in Redis."""
+    """Getters return what is in Redis."""
     queue, _ = _one_of_each(client)
     for number in range(1, 8):
         found = queue.job(str(number))
         equal(found.id if found else None, str(number), "the job is found")
-    equal(queue.job("nobody"), None, "a missing job is none")
+    equal(queue.job("missing"), None, "getting a missing job returns nothing")
 
 
 @pytest.mark.parametrize("asc", [True, False], ids=["oldest-first", "newest-first"])
@@ -185,7 +185,7 @@ def test_changing_a_priority(client: Participant, before: int, after: int) -> No
 @pytest.mark.parametrize("delayed", [False, True], ids=["keep-delayed", "with-delayed"])
 @scenario("getters.drain")
 def test_draining(client: Participant, delayed: bool) -> None:
-    """Only what has not begun is removed."""
+    """Only jobs that have not started are removed."""
     queue, _ = _one_of_each(client)
     queue.call(queue_ops.Drain(delayed=delayed))
     left = [number for number in range(1, 8) if queue.redis.exists(str(number))]
@@ -278,7 +278,7 @@ BARE_HASHES: dict[str, dict[str, str]] = {
     },
 )
 def test_incomplete_jobs_are_read_and_run(client: Participant, fields: dict[str, str]) -> None:
-    """What is missing has its default, and the job is run like any other."""
+    """Missing fields have their defaults, and the job is run like any other."""
     queue, worker = client.queue(), client.worker()
     queue.add("complete")
     queue.redis.delete("1")

@@ -9,7 +9,7 @@ from conformance.participants.participant import Participant
 
 @scenario("job.hash.processed-on", "job.hash.finished-on", tier="smoke")
 def test_times_are_in_ms(client: Participant) -> None:
-    """Start and finish are told in Unix ms, by the worker's clock."""
+    """Start and finish are stored in Unix ms, by the worker's clock."""
     queue, worker = client.queue(), client.worker()
     queue.add("work")
     client.pass_time(20)

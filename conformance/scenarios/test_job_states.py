@@ -1,7 +1,7 @@
-"""What can be done to one job, in every state in which a job may be: a table, each cell compared with what Node does.
+"""Every operation on a job in every state of a job: a table, each cell compared with what Node does.
 
-Nothing is stated beside what holds in every cell: what comes of a call, whether it is refused and what it leaves behind
-are differences to Node, whichever version that is. Each operation has a queue and a job of its own, named after it.
+The scenarios state only what holds in every cell. Whether a call is refused, what it returns and what it leaves behind
+is compared with Node, of any version. Each operation has a queue and a job of its own, named after it.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ OPERATOR: Mapping[str, Step] = {
     "retried": lambda prepared: prepared.queue.retry(prepared.job),
     "retried-after-success": lambda prepared: prepared.queue.retry(prepared.job, "completed"),
 }
-"""What somebody does to it by hand."""
+"""Operations that a user calls by hand."""
 
 WRITING: Mapping[str, Step] = {
     "progress": lambda prepared: prepared.queue.progress(prepared.job, {"at": 50}),
@@ -185,18 +185,18 @@ WRITING: Mapping[str, Step] = {
     "no-log": lambda prepared: prepared.queue.call(job_ops.ClearLogs(job=prepared.job)),
     "less-log": lambda prepared: prepared.queue.call(job_ops.ClearLogs(job=prepared.job, keep_logs=1)),
 }
-"""What is written to it."""
+"""Operations that write to it."""
 
 FAMILY: Mapping[str, Step] = {
     "unlinked": lambda prepared: prepared.queue.call(job_ops.RemoveChildDependency(job=prepared.job)),
     "freed": lambda prepared: prepared.queue.call(job_ops.RemoveUnprocessedChildren(job=prepared.job)),
     "given-up": lambda prepared: prepared.queue.call(queue_ops.RemoveDeduplicationKey(id="its")),
 }
-"""What takes it from what belongs to it."""
+"""Operations that separate it from its relatives and from its id."""
 
 
 WorkerAct: TypeAlias = Callable[[PreparedQueue, str], object]
-"""What a worker does that has this token."""
+"""An operation of a worker with this token."""
 
 
 def _put_off(prepared: PreparedQueue, token: str) -> object:
@@ -219,7 +219,7 @@ WORKING: Mapping[str, WorkerAct] = {
     "kept": lambda prepared, token: prepared.worker.extend_lock(prepared.job, LATER_MS, token),
     "kept-with-others": lambda prepared, token: prepared.worker.extend_locks([prepared.job], [token], LATER_MS),
 }
-"""What a worker does with it, or tries to do."""
+"""Operations of a worker on the job, allowed or not."""
 
 NEIGHBOURS = {"next": "wait", "later": "delayed", "urgent": "prioritized"}
 """Jobs that come after it, and where they are."""
@@ -267,7 +267,7 @@ def test_by_hand(client: Participant, state: str) -> None:
 
 @scenario("paused.everything-parks", tier="full")
 def test_by_hand_in_a_paused_queue(client: Participant) -> None:
-    """So is one that is parked, but for its removal, whose event says where it was (`event.removed`)."""
+    """A parked job is changed in all these ways; only its removal differs, by its event (`event.removed`)."""
     _do(client, "paused", {name: act for name, act in OPERATOR.items() if not name.startswith("removed")})
     _ask(client, "paused")
     _work(client, "paused", TOKEN)
@@ -281,7 +281,7 @@ def test_by_hand_in_a_paused_queue(client: Participant) -> None:
     without=LOST,
 )
 def test_by_hand_when_something_was_lost(client: Participant, state: str) -> None:
-    """So is one of which something is missing."""
+    """A job whose hash or place was lost is removed, promoted, put off, given another priority, or retried."""
     _do(client, state, OPERATOR)
 
 
@@ -295,7 +295,7 @@ def test_by_writing(client: Participant, state: str) -> None:
 @pytest.mark.parametrize("state", ODD_STATES)
 @scenario("progress.missing-job", "data.missing-job", "log.cleared", tier="full", without=LOST)
 def test_by_writing_when_something_was_lost(client: Participant, state: str) -> None:
-    """Nothing is written to a job without hash, whoever lists it."""
+    """Nothing is written to a job without hash, in whichever list its id is."""
     _do(client, state, {name: WRITING[name] for name in ("progress", "data", "no-log")})
 
 
@@ -309,7 +309,7 @@ def test_by_parting(client: Participant, state: str) -> None:
 @pytest.mark.parametrize("state", ODD_STATES)
 @scenario("flow.unlink", "flow.remove.unprocessed", "dedup.key-removal", tier="full", without=LOST)
 def test_by_parting_when_something_was_lost(client: Participant, state: str) -> None:
-    """So is one of which something is missing."""
+    """A job whose hash or place was lost is parted from its parent, from its children and from its id."""
     _part(client, state)
 
 
@@ -328,7 +328,7 @@ def _ask(client: Participant, state: str) -> None:
     for op in _asked(prepared.job):
         with suppress(OperationFailed):
             prepared.queue.call(op)
-    equal(prepared.queue.redis.hash(prepared.job), before, "whoever only asks changes nothing")
+    equal(prepared.queue.redis.hash(prepared.job), before, "reading the job changes nothing")
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -341,7 +341,7 @@ def test_by_asking(client: Participant, state: str) -> None:
 @pytest.mark.parametrize("state", ODD_STATES)
 @scenario("getters.job", "getters.state", "log.read", "flow.children-values", tier="full", without=LOST)
 def test_by_asking_when_something_was_lost(client: Participant, state: str) -> None:
-    """So is one of which something is missing."""
+    """A job whose hash or place was lost is read."""
     _ask(client, state)
 
 
@@ -378,5 +378,5 @@ def test_by_a_worker(client: Participant, state: str, token: str) -> None:
     without=LOST,
 )
 def test_by_a_worker_when_something_was_lost(client: Participant, state: str) -> None:
-    """So does it with one of which something is missing."""
+    """A worker ends, puts back or keeps a job whose hash or place was lost."""
     _work(client, state, TOKEN)

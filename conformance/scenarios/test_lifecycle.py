@@ -152,14 +152,14 @@ def test_a_job_that_is_not_active_cannot_be_completed(client: Participant) -> No
     },
 )
 def test_a_job_without_hash_cannot_be_completed(client: Participant) -> None:
-    """What was evicted or deleted is not finished silently."""
+    """A job whose hash was evicted or deleted cannot be completed."""
     queue, worker = client.queue(), client.worker()
     queue.add("vanishing")
     worker.claim_one()
     queue.redis.delete("1")
     with client.refuses("missing-job", "a job without hash cannot be completed"):
         worker.complete("1")
-    equal(queue.redis.value("1"), None, "the hash is not made anew")
+    equal(queue.redis.value("1"), None, "the hash is not created again")
 
 
 @scenario("lifecycle.fail.moves", "job.hash.failed-reason", "job.hash.stacktrace", tier="smoke")

@@ -44,7 +44,7 @@ def test_delayed_jobs_run_in_time(client: Participant) -> None:
 @pytest.mark.parametrize("when", ["at-the-start", "after-a-job"])
 @scenario("liveness.delayed", clock="real", compare=False)
 def test_the_next_due_job_is_waited_for(client: Participant, when: str) -> None:
-    """A worker that finds nothing is told when the first delayed job is due, whose marker another one has taken."""
+    """A claim without a job returns when the first delayed job is due, if another worker took its marker."""
     queue = client.queue()
     if when == "after-a-job":
         queue.add("now")
@@ -80,7 +80,7 @@ def test_closing_waits_for_the_running_job(client: Participant) -> None:
 
 @scenario("liveness.close-ends", clock="real")
 def test_an_idle_worker_closes_at_once(client: Participant) -> None:
-    """It waits for no job and for no marker; every other scenario that closes something looks at this too."""
+    """It waits for no job and for no marker; every other scenario that closes a handle checks this too."""
     queue = client.queue()
     queue.add("before")
     worker = client.worker("noop", drainDelay=30)
@@ -166,7 +166,7 @@ def test_a_processor_moves_its_job(client: Participant, outcome: Outcome) -> Non
 
 @scenario("liveness.autorun", clock="real", compare=False)
 def test_a_worker_that_does_not_run_takes_nothing(client: Participant) -> None:
-    """Of two workers the one that was not told to run leaves every job to the other."""
+    """With `autorun` false, a worker whose `run` was not called leaves every job to the other worker."""
     queue = client.queue()
     idle, busy = client.worker("noop", name="idle", autorun=False), client.worker("noop", name="busy")
     jobs = [queue.add(f"job {number}") for number in range(12)]
@@ -283,8 +283,8 @@ def test_a_worker_that_checks_nothing(client: Participant) -> None:
     queue.add("work")
     worker = client.worker("noop", skipStalledCheck=True)
     worker.wait_local("completed", "1")
-    equal(queue.redis.exists("stalled-check"), False, "nobody has looked for stalled jobs")
-    equal([call.script for call in client.tap.calls("moveStalledJobsToWait")], [], "nobody has asked to")
+    equal(queue.redis.exists("stalled-check"), False, "no worker has checked for stalled jobs")
+    equal([call.script for call in client.tap.calls("moveStalledJobsToWait")], [], "no worker has called the check")
     worker.close()
 
 

@@ -48,7 +48,7 @@ def test_another_token_cannot_extend(client: Participant) -> None:
     between(queue.redis.ttl_ms("1:lock"), 0, 10_000, "the lock keeps its time to live")
     queue.redis.delete("1:lock")
     equal(worker.extend_lock("1", 90_000, "token-mine"), False, "a lock that is gone stays gone")
-    equal(queue.redis.value("1:lock"), None, "no lock was made anew")
+    equal(queue.redis.value("1:lock"), None, "no lock was created again")
 
 
 @scenario("lock.extend-many")
@@ -129,7 +129,7 @@ def test_a_running_worker_renews_its_lock(client: Participant) -> None:
 class LockObserver:
     """Reads when a lock expires again and again, and remembers what it saw.
 
-    A renewal puts that moment off by exactly so much as had passed since the last one, however long nobody looked.
+    A renewal puts that moment off by exactly the time since the last one, however long the observer did not run.
     """
 
     def __init__(self, view: RedisView, lock: str) -> None:
@@ -160,7 +160,7 @@ class LockObserver:
 def test_a_lock_is_renewed_every_quarter_of_its_life(client: Participant) -> None:
     """The first time before half of `lockDuration` has passed, and then again after a quarter: one may fail.
 
-    Of several renewals the quickest counts: a machine that lets nobody run makes some of them late, and none early.
+    Of several renewals the quickest counts: a starved machine makes some of them late, and none early.
     """
     life_ms = 4000
     queue, worker = client.queue(), client.worker("ask", lockDuration=life_ms)
@@ -180,14 +180,14 @@ def test_a_lock_is_renewed_every_quarter_of_its_life(client: Participant) -> Non
 
 @scenario("lock.lost.handler-goes-on", clock="real")
 def test_a_worker_goes_on_without_the_lock(client: Participant) -> None:
-    """Nothing is renewed, the processor runs on, other jobs are run, and the next renewal is tried all the same."""
+    """Nothing is renewed, the processor runs on, other jobs are run, and the next renewal is still tried."""
     queue = client.queue()
     worker = client.worker("ask", concurrency=2, lockDuration=2000, stalledInterval=60_000)
     queue.add("unlucky")
     token = worker.next_job().token
     queue.redis.delete("1:lock")
     worker.wait_for_error()
-    equal(queue.redis.value("1:lock"), None, "the renewal does not make the lock anew")
+    equal(queue.redis.value("1:lock"), None, "the renewal does not create the lock again")
     for other in ("2", "3"):
         queue.add("other")
         equal(worker.next_job().job.id, other, "other jobs are run")

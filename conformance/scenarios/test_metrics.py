@@ -120,7 +120,9 @@ def test_a_new_minute_stores_a_point(client: Participant, minutes: list[int], po
     stored = queue.redis.hash(COMPLETED)
     in_points = sum(map(int, points))
     equal(
-        (stored["count"], stored["prevCount"]), (str(len(minutes)), str(in_points)), "all are counted, those told apart"
+        (stored["count"], stored["prevCount"]),
+        (str(len(minutes)), str(in_points)),
+        "all finishes are counted, and separately those in points",
     )
 
 
@@ -152,7 +154,7 @@ def test_a_pause_has_a_point_for_each_minute(client: Participant) -> None:
 
 @scenario("metrics.read")
 def test_metrics_are_read_by_page(client: Participant) -> None:
-    """Pages begin at the newest point; the number of points is that of all."""
+    """Pages start at the newest point; the count is that of all points."""
     queue, worker = _opened(client)
     for passed in (0, 1, 1, 2, 1):
         _minutes_pass(client, queue, passed)

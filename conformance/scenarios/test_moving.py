@@ -71,7 +71,7 @@ STATES: dict[str, Bring] = {
 def test_a_priority_is_changed_in_every_state(
     client: Participant, queue_is: str, state: str, priority: int, lifo: bool
 ) -> None:
-    """What waits moves to where the new priority belongs, before its equals with `lifo`; anything else stays."""
+    """A waiting job moves to the place of its new priority, with `lifo` before its equals; other jobs stay."""
     queue, worker = client.queue(), client.worker()
     STATES[state](queue, worker)
     for name, other in (("plain", 0), ("equal", 5), ("before", 2)):
@@ -134,7 +134,7 @@ def _finish_all(client: Participant, queue: QueueHandle, worker: WorkerHandle, s
 @pytest.mark.parametrize("state", ["completed", "failed"])
 @scenario("retry.manual", "retry.manual.completed", tier="full", cases={"*-paused": "<6"})
 def test_finished_jobs_are_retried_together(client: Participant, state: Any, among: str, queue_is: str) -> None:
-    """Those that ended by then wait again, the oldest first, without what they ended with, whatever their options."""
+    """Jobs that ended by then wait again, oldest first, without their results, whichever options they have."""
     queue, worker = client.queue(), client.worker()
     ends = _finish_all(client, queue, worker, state)
     queue.add("running", {}, jobId="running")
@@ -158,7 +158,7 @@ def test_finished_jobs_are_retried_together(client: Participant, state: Any, amo
 @pytest.mark.parametrize("count", [1, 1000], ids=["one-by-one", "all"])
 @scenario("getters.promote", tier="full", cases={"*-paused": "<6"})
 def test_delayed_jobs_are_promoted_together(client: Participant, count: int, queue_is: str) -> None:
-    """Together they wait in the order in which they were due, whatever their options."""
+    """Together they wait in the order in which they were due, whichever options they have."""
     queue, worker = client.queue(), client.worker()
     queue.add("running", {}, jobId="running")
     worker.claim_one("token-running")

@@ -135,7 +135,7 @@ def test_a_delayed_job_sets_the_delay_marker(client: Participant) -> None:
 
 @scenario("order.meta", tier="smoke")
 def test_the_meta_of_a_queue(client: Participant) -> None:
-    """Meta tells the event limit and who wrote it."""
+    """`meta` holds the event limit and the library that wrote it."""
     queue = client.queue()
     queue.add("work")
     meta = queue.redis.hash("meta")
@@ -145,9 +145,9 @@ def test_the_meta_of_a_queue(client: Participant) -> None:
 
 @scenario("order.meta")
 def test_the_library_of_a_queue_is_read(client: Participant) -> None:
-    """Whoever asks is told what `meta` says."""
+    """`getVersion` returns the version in `meta`."""
     queue = client.queue()
-    queue.add("work")  # whoever has only opened a queue may not have written anything yet
+    queue.add("work")  # a client that has only opened a queue may not have written yet
     stored = queue.redis.field("meta", "version")
     equal(queue.call(queue_ops.GetVersion()).value, stored, "the version is the one in `meta`")
     queue.redis.delete("meta")

@@ -33,7 +33,7 @@ def test_pausing_parks_the_waiting_jobs(client: Participant) -> None:
 
 @scenario("pause.moves-wait", "pause.meta", tier="smoke", bullmq=">=6")
 def test_pausing_leaves_the_waiting_jobs(client: Participant) -> None:
-    """All waiting jobs stay in `wait`, in order, and nobody is given one."""
+    """All waiting jobs stay in `wait`, in order, and no worker gets one."""
     queue, worker = client.queue(), client.worker()
     for name in ("a", "b", "c"):
         queue.add(name)
@@ -87,7 +87,7 @@ def test_resuming_with_only_delayed_jobs_sets_their_marker(client: Participant) 
 
 @scenario("pause.running-goes-on", bullmq="<6")
 def test_an_active_job_can_be_finished_while_paused(client: Participant) -> None:
-    """Pausing stops what has not begun, and nothing else."""
+    """Pausing stops only jobs that have not started."""
     queue, worker = client.queue(), client.worker()
     queue.add("running")
     queue.add("waiting")
@@ -99,7 +99,7 @@ def test_an_active_job_can_be_finished_while_paused(client: Participant) -> None
 
 @scenario("pause.running-goes-on", bullmq=">=6")
 def test_an_active_job_can_be_finished_beside_those_that_wait(client: Participant) -> None:
-    """Pausing stops what has not begun, and moves nothing."""
+    """Pausing stops jobs that have not started, and moves none."""
     queue, worker = client.queue(), client.worker()
     queue.add("running")
     queue.add("waiting")
@@ -156,7 +156,7 @@ def test_due_jobs_are_parked_while_paused(client: Participant) -> None:
 
 @scenario("pause.delayed-promoted", bullmq=">=6")
 def test_due_jobs_wait_while_paused(client: Participant) -> None:
-    """A delay that ends during a pause moves the job to `wait`, where nobody gets it."""
+    """A delay that ends during a pause moves the job to `wait`, where no worker gets it."""
     queue, worker = client.queue(), client.worker()
     queue.add("due", {}, delay=30)
     queue.pause()

@@ -1,6 +1,6 @@
-"""While a queue is paused: whatever starts to wait is parked, and nobody is woken.
+"""While a queue is paused, each job that starts to wait is parked, and no worker is woken.
 
-Before BullMQ 6 it is parked in `paused`; from then on it stands in `wait`, and is not handed out.
+Before BullMQ 6 it is parked in `paused`; from then on it is in `wait`, and is not handed out.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def test_parked_jobs_are_counted(client: Participant) -> None:
     counts = queue.counts("paused", "prioritized", "delayed")
     equal((counts.get("paused"), counts.get("prioritized")), (2, 1), "parked jobs are counted as paused")
     equal(sorted(map(str, queue.jobs("paused"))), ["1", "2"], "they are listed as paused")
-    equal(queue.state("1"), "waiting", "and told as waiting, one by one")
+    equal(queue.state("1"), "waiting", "and its state is reported as waiting")
     priorities = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 2])).counts
     equal(priorities, {"0": 2, "2": 1}, "priority 0 is what is parked")
 
@@ -177,7 +177,7 @@ def test_jobs_of_a_paused_queue_are_counted_as_waiting(client: Participant) -> N
     counts = queue.counts("wait", "paused", "prioritized")
     equal([counts.get(name) for name in ("wait", "paused", "prioritized")], [2, 0, 1], "they are counted as waiting")
     equal(sorted(map(str, queue.jobs("wait"))), ["1", "2"], "they are listed as waiting")
-    equal(queue.state("1"), "waiting", "and told as waiting, one by one")
+    equal(queue.state("1"), "waiting", "and its state is reported as waiting")
     priorities = queue.call(queue_ops.GetCountsPerPriority(priorities=[0, 2])).counts
     equal(priorities, {"0": 2, "2": 1}, "priority 0 is what waits")
 

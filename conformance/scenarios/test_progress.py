@@ -79,7 +79,7 @@ def test_logs_are_read_by_range(client: Participant, asc: bool) -> None:
     for number in range(5):
         queue.log("1", f"row {number}")
     everything = queue.logs("1", asc=asc)
-    equal(everything.count, 5, "the total is told")
+    equal(everything.count, 5, "the total is returned")
     rows = [f"row {number}" for number in range(5)]
     equal(everything.logs, rows if asc else rows[::-1], "all rows come in order")
     queue.logs("1", start=1, end=2, asc=asc)
@@ -105,7 +105,7 @@ def test_updating_the_data(client: Participant) -> None:
     before = queue.redis.event_names()
     queue.update_data("1", {"new": [1, None, "é"]})
     equal(queue.redis.json("1", "data"), {"new": [1, None, "é"]}, "the field `data` is replaced", where="job.data")
-    equal(queue.redis.event_names(), before, "no event tells of it")
+    equal(queue.redis.event_names(), before, "there is no event about it")
 
 
 @scenario("data.missing-job")

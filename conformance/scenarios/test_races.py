@@ -13,7 +13,7 @@ from conformance.scenarios.support.races import Contender, claimed_id, drain, in
 @interleavings("fetch", "pause")
 @scenario("race.pause-and-fetch")
 def test_a_pause_meets_a_fetch(client: Participant, interleaving: str) -> None:
-    """What was fetched before the pause stays with its worker; after it nothing is fetched."""
+    """A job fetched before the pause stays with its worker; after it no job is fetched."""
     queue, worker = client.queue(), client.worker()
     queue.add("first")
     queue.add("second")
@@ -72,7 +72,7 @@ def test_an_addition_meets_a_drain(client: Participant, interleaving: str) -> No
         drain=Contender("drain", lambda: drain(other)),
     )
     kept = race.first == "drain"
-    equal(race.outcomes, {"addition": "2", "drain": None}, "both are answered as ever")
+    equal(race.outcomes, {"addition": "2", "drain": None}, "both return their usual results")
     equal(queue.redis.elements("wait"), ["2"] if kept else [], "what was added after the drain waits")
     equal((queue.redis.exists("1"), queue.redis.exists("2")), (False, kept), "no other hash is left")
 
@@ -90,7 +90,7 @@ def test_an_addition_meets_an_obliteration(client: Participant, interleaving: st
         obliteration=Contender("obliterate", lambda: obliterate(other)),
     )
     kept = race.first == "obliteration"
-    equal(race.outcomes["addition"], "1" if kept else "2", "the ids begin anew after the obliteration")
+    equal(race.outcomes["addition"], "1" if kept else "2", "the ids start again at 1 after the obliteration")
     equal(queue.redis.elements("wait"), ["1"] if kept else [], "what was added after it waits")
     equal(queue.redis.elements("paused"), [], "nothing is left behind")
     equal((queue.redis.exists("1"), queue.redis.exists("2")), (kept, False), "no other hash is left")
@@ -112,7 +112,7 @@ def test_a_progress_meets_the_completion(client: Participant, interleaving: str,
     )
     too_late = race.first == "completion" and not kept
     equal(race.outcomes, {"progress": "missing-job" if too_late else None, "completion": None}, "nothing else happens")
-    equal(queue.redis.exists("1"), kept, "a job that is gone is not made anew")
+    equal(queue.redis.exists("1"), kept, "a job that is gone is not created again")
     if kept:
         equal(queue.redis.json("1", "progress"), 50, "the progress is stored")
 
@@ -120,7 +120,7 @@ def test_a_progress_meets_the_completion(client: Participant, interleaving: str,
 @interleavings("one", "other")
 @scenario("race.same-id")
 def test_two_producers_add_one_id(client: Participant, interleaving: str) -> None:
-    """The first one's job is stored, and both are told its id."""
+    """The job of the first producer is stored, and both adds return its id."""
     one, other = client.queue(), client.queue()
     race = interleave(
         client,
@@ -131,4 +131,4 @@ def test_two_producers_add_one_id(client: Participant, interleaving: str) -> Non
     equal(race.outcomes, {"one": "same", "other": "same"}, "both are answered the id")
     equal(one.redis.elements("wait"), ["same"], "there is one job")
     equal(one.redis.json("same", "data"), {"of": race.first}, "it is the first one's")
-    equal(one.redis.event_names(), ["added", "waiting", "duplicated"], "the other one is told to be a duplicate")
+    equal(one.redis.event_names(), ["added", "waiting", "duplicated"], "the second add leaves `duplicated`")

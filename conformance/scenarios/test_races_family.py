@@ -1,4 +1,4 @@
-"""Parents and children, two things at once: a parent is released exactly once, whatever happens to its children."""
+"""Two operations on a family at once: a parent is released exactly once, in every order of its children's ends."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def test_a_removal_meets_the_end_of_the_sibling(client: Participant, interleavin
 
 
 class ParentWithResults(NamedTuple):
-    """Where a parent is, and how many results of children it has."""
+    """The state of a parent, and how many results of children it has."""
 
     place: str
     results: int
 
 
 class FamilyPlaces(NamedTuple):
-    """Where a child and its parent are."""
+    """The states of a child and its parent."""
 
     child: str
     parent: str

@@ -103,22 +103,22 @@ def test_a_renewal_meets_a_check_with_lock(client: Participant, interleaving: st
 @interleavings("renewal", "check")
 @scenario("race.extend-and-stalled")
 def test_a_renewal_meets_a_check_without_lock(client: Participant, interleaving: str) -> None:
-    """A renewal that comes too late does not make the lock anew, and the job is put back."""
+    """A renewal that comes too late does not create the lock again, and the job is put back."""
     queue, worker, checker = _suspected(client)
     renewal = Contender("extendLock", lambda: worker.extend_lock("1", 60_000))
     check = Contender("moveStalledJobsToWait", lambda: _check_without_lock(queue, checker))
     race = interleave(client, interleaving, renewal=renewal, check=check)
     in_time = interleaving == "renewal-unheard"
     equal(race.outcomes["renewal"], in_time, "only a lock that lives is renewed")
-    equal(race.outcomes["check"], [] if in_time else ["1"], "a job that was renewed has to be suspected anew")
+    equal(race.outcomes["check"], [] if in_time else ["1"], "a job that was renewed must be marked again first")
     equal(queue.redis.state("1"), ["active" if in_time else "wait"], "the job is where the check has left it")
-    equal(queue.redis.exists("1:lock"), False, "no lock was made anew")
+    equal(queue.redis.exists("1:lock"), False, "no lock was created again")
 
 
 @interleavings("one", "other")
 @scenario("race.one-token")
 def test_two_workers_finish_under_one_token(client: Participant, interleaving: str) -> None:
-    """The token is all that tells owners apart: the first of the two finishes the job, whoever claimed it."""
+    """Only the token identifies the owner: the first of two workers with it finishes the job."""
     queue, one, other = client.queue(), client.worker(), client.worker()
     queue.add("shared")
     one.claim_one("token-same")

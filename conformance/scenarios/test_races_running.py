@@ -1,4 +1,4 @@
-"""The races again, two hundred times each, between the client and Node, with nobody who holds them up."""
+"""The races again, two hundred times each, between the client and Node, without holding any call."""
 
 from __future__ import annotations
 
@@ -274,4 +274,4 @@ def test_producers_add_the_same_ids(client: Participant, oracle: Participant) ->
     one_job = RoundOutcome(first=True, second=True, observed=(1, True))
     race_repeatedly(client, oracle, prepare, {one_job})
     duplicates = client.redis().event_names().count("duplicated")
-    equal(duplicates, ROUNDS, "in every round exactly one was told to be a duplicate")
+    equal(duplicates, ROUNDS, "in every round exactly one add was a duplicate")

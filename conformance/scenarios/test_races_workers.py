@@ -1,4 +1,4 @@
-"""Workers that are told to stop while something is on its way to them: held, and without anybody who holds them up."""
+"""Workers that are stopped while a reply is on its way to them: held by the tap, and without holding it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_pausing_a_worker_meets_its_fetch(client: Participant, when: HeldPhase) 
     "race.stop-and-wake-up",
     clock="real",
     compare=False,
-    without={"base-marker": "what the scenario itself looks at, for its own row"},
+    without={"base-marker": "the scenario itself checks it, for its own row"},
 )
 def test_stopping_meets_the_wake_up(client: Participant, how: str, when: HeldPhase) -> None:
     """The job that a worker was woken for is run, or there is a marker that wakes another worker."""

@@ -1,4 +1,4 @@
-"""What rate limits do to work: jobs that follow others, that go back, and workers that wait and go on."""
+"""Rate limits while jobs run: jobs that follow others, jobs that go back, and workers that wait and go on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from conformance.scenarios.support.steps import (
 @pytest.mark.parametrize("how", ["complete", "fail"])
 @scenario("ratelimit.fetch-next")
 def test_finishing_hands_out_nothing_beyond_the_limit(client: Participant, how: str) -> None:
-    """The job is finished all the same, and the queue is not called drained."""
+    """The job is still finished, and there is no event `drained`."""
     queue, worker = client.queue(), client.worker()
     limit_queue(queue, 1)
     fill(queue, 2)
@@ -52,7 +52,7 @@ def test_what_finishing_hands_out_is_counted(client: Participant) -> None:
 
 @scenario("ratelimit.fetch-next", "ratelimit.window", tier="full")
 def test_what_finishing_hands_out_begins_a_window(client: Participant) -> None:
-    """Where no window runs, the job that comes with the answer of another is its first start."""
+    """If no window is open, the job fetched by finishing another is its first start."""
     queue, worker = client.queue(), client.worker()
     limit_queue(queue, 1)
     fill(queue, 2)
@@ -112,7 +112,7 @@ def test_a_job_goes_back_into_a_paused_queue(client: Participant, priority: int)
     worker.call(worker_ops.MoveToWait(job="1", token="token-1"))
     order = queue.redis.members("prioritized") if priority else list(reversed(queue.redis.elements("paused")))
     equal(order, ["1", "2"], "it will be the first to run")
-    equal(worker.claim(), None, "a paused queue has no job for anybody")
+    equal(worker.claim(), None, "a paused queue hands out no job")
     queue.resume()
     equal(worker.claim_one("token-2").id, "1", "after the resume it is handed out")
 
@@ -129,7 +129,7 @@ def test_a_job_goes_back_while_the_queue_is_paused(client: Participant, priority
     worker.call(worker_ops.MoveToWait(job="1", token="token-1"))
     order = queue.redis.members("prioritized") if priority else list(reversed(queue.redis.elements("wait")))
     equal(order, ["1", "2"], "it will be the first to run")
-    equal(worker.claim(), None, "a paused queue has no job for anybody")
+    equal(worker.claim(), None, "a paused queue hands out no job")
     queue.resume()
     equal(worker.claim_one("token-2").id, "1", "after the resume it is handed out")
 
@@ -153,7 +153,7 @@ def test_a_job_that_went_back_is_run_after_the_window(client: Participant) -> No
 @pytest.mark.parametrize("whose", ["worker", "queue"])
 @scenario("ratelimit.goes-on", clock="real", compare=False)  # who ends first of those that run at once is a race
 def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concurrency: int) -> None:
-    """Six jobs at two per window are three windows, and nobody has to wake the worker."""
+    """Six jobs at two per window are three windows, and the worker wakes by itself."""
     queue = client.queue()
     limiter = apply_limit(whose, queue, 2, 200)
     fill(queue, 6)
@@ -165,7 +165,7 @@ def test_a_limited_worker_works_in_bursts(client: Participant, whose: str, concu
 
 @shared("ratelimit.goes-on")
 def test_a_limited_worker_loses_no_time(client: Participant, oracle: Participant) -> None:
-    """Client and oracle work at once, each on a queue of its own: as soon as a window has ended, the next one begins.
+    """Client and oracle work at once, each on its own queue: the next window starts as soon as the last has ended.
 
     Of several windows the one in the middle counts, and all that makes Node late may make the client so three times.
     """

@@ -33,7 +33,7 @@ def test_claims_fill_the_window(client: Participant, whose: str) -> None:
 
 @scenario("ratelimit.inside-the-claim")
 def test_a_reached_limit_takes_nothing(client: Participant) -> None:
-    """The claim looks at the counter before it touches a job."""
+    """The claim reads the counter before it changes a job."""
     limit = {"max": 3, "duration": MINUTE_MS}
     queue, worker = client.queue(), client.worker(limiter=limit)
     queue.add("urgent", {}, priority=1)
@@ -72,7 +72,7 @@ def test_every_start_counts(client: Participant) -> None:
 
 @scenario("ratelimit.queue-wide")
 def test_workers_share_the_window(client: Participant) -> None:
-    """What one worker starts is counted for the other."""
+    """Starts of one worker count for the other."""
     queue = client.queue()
     limit_queue(queue, 2)
     fill(queue, 3)
@@ -145,7 +145,7 @@ def test_a_worker_may_set_the_limit_too(client: Participant) -> None:
 
 @scenario("ratelimit.unlimited")
 def test_a_worker_without_limit_goes_on(client: Participant) -> None:
-    """Where neither worker nor queue has a limit, the counter is nobody's business."""
+    """If neither worker nor queue has a limit, the counter is ignored."""
     queue, worker = client.queue(), client.worker()
     fill(queue, 1)
     queue.call(queue_ops.SetRateLimit(expire_ms=MINUTE_MS))

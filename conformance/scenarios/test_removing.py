@@ -157,7 +157,7 @@ def test_a_parent_with_children_in_all_states(client: Participant, pending: str,
     equal(left, stay, "those that are finished go only with their parent, and only if asked to")
     waited_for = below.redis.exists("pending")
     spared = how == "alone" or (how, pending) == ("unprocessed", "broken")
-    equal(waited_for, spared, "the one that is waited for goes with its parent, or alone if nobody has tried it")
+    equal(waited_for, spared, "the job waited for is removed with its parent, or alone if no worker tried it")
 
 
 @pytest.mark.parametrize("children", [True, False], ids=["with-children", "alone"])
@@ -188,14 +188,14 @@ def test_whoever_is_at_work_protects_a_family(client: Participant, locked: str) 
         worker.complete(job)
     equal(queue.remove("parent"), 0, "the parent is not removed")
     left = [job for job in ("parent", "child", "grandchild") if queue.redis.exists(job)]
-    equal(left, ["parent", "child", "grandchild"], "nobody is gone")
+    equal(left, ["parent", "child", "grandchild"], "no job is gone")
     alone = queue.remove("parent", children=False)
     equal(alone, 0 if locked == "parent" else 1, "alone it can be removed, if it is not held itself")
 
 
 @scenario("event.removed", tier="full")
 def test_an_active_job_without_lock_is_removed(client: Participant) -> None:
-    """Its worker is gone, and nobody else has it."""
+    """Its worker is gone, and no other worker has it."""
     queue, worker = client.queue(), client.worker()
     queue.add("left behind")
     worker.claim_one()
@@ -203,4 +203,4 @@ def test_an_active_job_without_lock_is_removed(client: Participant) -> None:
     equal(queue.remove("1"), 1, "it is removed")
     equal((queue.redis.exists("1"), queue.redis.elements("active")), (False, []), "nothing of it is left")
     told = [entry.get("prev") for entry in queue.redis.events() if entry.get("event") == "removed"]
-    equal(told, ["active"], "its end is told, with where it was", where="event.removed.prev")
+    equal(told, ["active"], "an event reports its removal and the container it was in", where="event.removed.prev")

@@ -1,4 +1,4 @@
-"""What is kept of finished jobs, of logs and events, and what makes room."""
+"""Which finished jobs, log rows and events are kept, and which are removed to make room."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _complete(queue: QueueHandle, worker: WorkerHandle, **opts: Any) -> str:
 )
 @scenario("retention.age-and-count")
 def test_age_and_count_hold_together(client: Participant, keep: dict[str, int], kept: list[str]) -> None:
-    """What is too old goes, and of the rest what is too much."""
+    """Jobs older than `age` are removed, and of the rest those above `count`."""
     queue, worker = client.queue(), client.worker()
     _complete(queue, worker)
     client.pass_time(5)
@@ -58,7 +58,7 @@ def test_a_limit_on_removals_is_ignored(client: Participant) -> None:
 
 @scenario("retention.limit-forgets", bullmq=">=5.66.6,<5.70.2", without=FORGOTTEN)
 def test_a_limit_on_removals_forgets_the_others(client: Participant) -> None:
-    """All that are too old leave the set, but only so many hashes go, and the others stay for good."""
+    """All jobs that are too old leave the set, but only `limit` hashes are removed; the others are never removed."""
     queue = client.queue()
     _let_three_get_too_old_and_remove_one(client, queue)
     equal(queue.redis.members("completed"), ["4"], "all three old jobs have left the set")
@@ -67,7 +67,7 @@ def test_a_limit_on_removals_forgets_the_others(client: Participant) -> None:
 
 @scenario("retention.limit", bullmq=">=5.70.2")
 def test_a_limit_on_removals_is_kept(client: Participant) -> None:
-    """Of the jobs that are too old, so many go with each finish, the youngest first."""
+    """Each finish removes up to `limit` of the jobs that are too old, the youngest first."""
     queue = client.queue()
     _let_three_get_too_old_and_remove_one(client, queue)
     equal(queue.redis.members("completed"), ["1", "2", "4"], "the youngest of the three old jobs is gone")
@@ -95,7 +95,7 @@ def test_an_age_of_zero_keeps_nothing(client: Participant) -> None:
 @pytest.mark.parametrize("keep", [False, -1, {"count": -1}], ids=["false", "negative", "negative-count"])
 @scenario("retention.keep-all")
 def test_everything_is_kept(client: Participant, keep: Any) -> None:
-    """No limit is no limit, whatever it looks like."""
+    """False and negative counts keep every job."""
     queue, worker = client.queue(), client.worker()
     for _ in range(3):
         _complete(queue, worker, removeOnComplete=keep)
@@ -118,7 +118,7 @@ def test_the_finishing_job_decides_for_all(client: Participant) -> None:
 @pytest.mark.parametrize("keep", [1, {"age": 1}], ids=["count", "age"])
 @scenario("retention.silent")
 def test_jobs_go_silently(client: Participant, keep: Any) -> None:
-    """What made room leaves neither keys nor events."""
+    """Jobs removed to make room leave neither keys nor events."""
     queue, worker = client.queue(), client.worker()
     queue.add("old")
     queue.log("1", "a row")
@@ -127,7 +127,7 @@ def test_jobs_go_silently(client: Participant, keep: Any) -> None:
     _complete(queue, worker, removeOnComplete=keep)
     equal([queue.redis.exists(name) for name in ("1", "1:logs", "2")], [False, False, True], "hash and log are gone")
     names = ["added", "waiting", "active", "completed", "drained"]
-    equal(queue.redis.event_names(), names * 2, "no event tells of it")
+    equal(queue.redis.event_names(), names * 2, "there is no event about it")
 
 
 # Logs.
@@ -143,7 +143,7 @@ def test_a_job_limits_its_own_log(client: Participant) -> None:
         lambda: queue.redis.state("1"), lambda state: state == ["completed"], "the job is completed", within_ms=15_000
     )
     equal(queue.redis.elements("1:logs"), ["row 3", "row 4"], "the newest two rows are kept")
-    equal(queue.log("1", "from outside"), 3, "a row of somebody else has no limit")
+    equal(queue.log("1", "from outside"), 3, "a row added from outside has no limit")
     equal(queue.redis.elements("1:logs"), ["row 3", "row 4", "from outside"], "it is appended")
 
 

@@ -51,13 +51,13 @@ def _upsert_twice(client: Participant, moment: str) -> None:
     equal((due_of(queue), queue.redis.state(job.id)), (due, state), "the job has the same time and place")
     equal(queue.redis.field(job.id, "name"), "after", "it is made of the new template", where="job.name")
     names = queue.redis.event_names()
-    holds("removed" not in names, "no event tells of the job that was replaced", seen=names)
+    holds("removed" not in names, "there is no event about the job that was replaced", seen=names)
     equal(queue.redis.field("repeat:s", "ic"), "1", "it counts as the same iteration", where="scheduler.ic")
 
 
 @scenario("scheduler.upsert.pending")
 def test_an_upsert_while_a_job_runs(client: Participant) -> None:
-    """What runs is left alone; its successor is replaced."""
+    """A running job does not change; its successor is replaced."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS}, name="before")
     running = claim_current_job(queue, worker)

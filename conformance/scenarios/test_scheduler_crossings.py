@@ -105,7 +105,7 @@ def _bring(client: Participant, moment: str) -> QueueHandle:
 @pytest.mark.parametrize("moment", MOMENTS)
 @scenario("scheduler.upsert.pending", "scheduler.record", tier="full")
 def test_a_scheduler_is_changed(client: Participant, moment: str, change: str, template: str) -> None:
-    """At whatever moment: one job is to come, made of the new template."""
+    """At every moment an upsert leaves exactly one job due next, made from the new template."""
     queue = _bring(client, moment)
     job = queue.schedule("s", CHANGES[change], data={"n": 2}, **TEMPLATES[template])
     upcoming = current_job(queue)

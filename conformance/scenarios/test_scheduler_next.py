@@ -20,7 +20,7 @@ OWNED_BY_A_NAME = {"deduplication": "the new owner is a name only, so that nothi
 
 @scenario("scheduler.next.once", tier="full")
 def test_the_next_job_is_there_already(client: Participant) -> None:
-    """It stays as it is, whoever has made it, and the scheduler ends with it."""
+    """A job that already has the id of the next iteration stays unchanged, and the scheduler ends with it."""
     queue, worker = client.queue(), client.worker()
     queue.schedule("s", {"every": HOUR_MS})
     following = f"repeat:s:{due_of(queue) + HOUR_MS}"
@@ -147,12 +147,12 @@ def test_the_key_of_an_older_version_is_still_used(client: Participant) -> None:
 
 @scenario("scheduler.legacy-repeat", tier="full", bullmq="<6")
 def test_the_end_of_an_older_option_repeat_is_kept(client: Participant) -> None:
-    """In the record, in ms, whatever form it is given in."""
+    """The record holds it in ms, whichever form it is given in."""
     queue = client.queue()
     queue.add("old", repeat={**YEARLY, "key": "mine", "endDate": "2099-01-02T03:04:05.000Z"})
     record = queue.redis.hash("repeat:mine")
     equal(record.get("endDate"), "4071006245000", "the end is in the record", where="scheduler.endDate")
-    equal(record.get("pattern"), YEARLY["pattern"], "beside the pattern")
+    equal(record.get("pattern"), YEARLY["pattern"], "and the pattern")
 
 
 @pytest.mark.parametrize("owner", ["it", "another job"])

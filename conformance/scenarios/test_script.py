@@ -1,4 +1,4 @@
-"""Area script: how the official scripts are called, and what they say when they refuse."""
+"""Area script: how the official scripts are called, and how their refusals are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTAINERS = ("wait", "paused", "active", "prioritized", "delayed", "completed",
 @pytest.mark.parametrize("group", OPERATION_GROUPS)
 @scenario("script.keys", "script.arguments", "script.atomic", "script.harmless")
 def test_everything_that_is_sent_is_in_order(client: Participant, group: str) -> None:
-    """On a walk through all operations every command is as Node sends it: the checks of the traffic judge that."""
+    """Every operation sends commands in the form that Node sends them (the traffic checks decide that)."""
     OPERATION_GROUPS[group](client, "q")
     seen = [command.name for command in client.tap.commands()]
     holds("EVALSHA" in seen or "EVAL" in seen, "the tap has seen the client's scripts", seen=seen)
@@ -25,7 +25,7 @@ def test_everything_that_is_sent_is_in_order(client: Participant, group: str) ->
 
 @scenario("script.loading")
 def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
-    """Redis has forgotten every script: the client sends the text again, and nobody notices."""
+    """If Redis has forgotten every script, the client sends the text again and every call succeeds."""
     queue, worker = client.queue(), client.worker()
     queue.add(attempts=2)
     queue.add()
@@ -49,19 +49,19 @@ def test_forgotten_scripts_are_sent_again(client: Participant) -> None:
 @pytest.mark.parametrize("refusal", REFUSALS, ids=str)
 @scenario("script.refused-call")
 def test_a_refusal_is_told(client: Participant, refusal: Refusal) -> None:
-    """What a script refuses fails with its reason, and no job moves."""
+    """A call that a script refuses fails with its reason, and no job moves."""
     _see_refused(client, refusal)
 
 
 @scenario("script.refused-call", bullmq="<5.80.8")
 def test_a_busy_slot_is_refused(client: Participant) -> None:
-    """A scheduler whose next two times are taken by other jobs makes none."""
+    """A scheduler is refused if other jobs have the ids of its next two times."""
     _see_refused(client, SLOTS_BUSY)
 
 
 @scenario("script.refused-call", bullmq=">=5.80.8")
 def test_a_busy_slot_is_passed_over(client: Participant) -> None:
-    """A scheduler whose next two times are taken by other jobs is accepted, and they are left alone."""
+    """A scheduler is accepted if other jobs have the ids of its next two times; these jobs do not change."""
     with SLOTS_BUSY.prepared(client) as prepared:
         before = _places(client.redis())
         SLOTS_BUSY.call(prepared)

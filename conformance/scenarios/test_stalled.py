@@ -33,7 +33,7 @@ def test_a_stalled_job_is_recovered_by_the_second_check(client: Participant) -> 
 
 @scenario("stalled.two-checks")
 def test_a_job_that_was_cleaned_meanwhile_stays_away(client: Participant) -> None:
-    """It was suspected, and nobody works on it: but it is not there any more."""
+    """A job that was marked as stalled and then cleaned is not put back."""
     queue, worker = client.queue(), client.worker()
     queue.add("cleaned")
     worker.claim_one()
@@ -43,7 +43,7 @@ def test_a_job_that_was_cleaned_meanwhile_stays_away(client: Participant) -> Non
     client.pass_time(20)
     queue.call(queue_ops.Clean(grace_ms=0, limit=10, type="active"))
     equal(check_stalled_again(queue, worker), [], "the second check recovers nothing")
-    equal(queue.redis.exists("1"), False, "the job is gone for good")
+    equal(queue.redis.exists("1"), False, "the job stays removed")
     equal(queue.redis.elements("wait"), ["2"], "only the other job waits")
 
 

@@ -1,4 +1,4 @@
-"""Wherever a job comes from when it starts to wait: a paused, full or forgetful queue treats all of them alike."""
+"""A job starts to wait, in every way: a paused or full queue, or one without `meta`, treats all ways the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRIORITY_IS_KEPT = {"retried-by-hand-prioritized": "<6.3.15"}
 @pytest.mark.parametrize("how", WAYS)
 @scenario("lifecycle.one-state", "order.marker.base", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_queue_with_room_takes_a_job(client: Participant, how: str) -> None:
-    """It is where its options put it and nowhere else, with a marker where Node sets one."""
+    """The job is only in the container of its options, and a marker is set if Node sets one."""
     prepared, job = start_to_wait(client, how, "with-room")
     equal(prepared.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
 
@@ -26,7 +26,7 @@ def test_a_queue_with_room_takes_a_job(client: Participant, how: str) -> None:
 @pytest.mark.parametrize("how", WAYS)
 @scenario("paused.everything-parks", "paused.prioritized-no-marker", tier="full", bullmq="<6")
 def test_a_paused_queue_parks_a_job(client: Participant, how: str) -> None:
-    """Without priority it is parked, and in no case a worker is woken."""
+    """A job without priority is parked, and no worker is woken."""
     prepared, job = start_to_wait(client, how, "paused")
     place = WAYS[how].place
     equal(prepared.queue.redis.state(job), ["paused" if place == "wait" else place], "the job is parked")
@@ -47,7 +47,7 @@ def test_a_full_queue_wakes_nobody_for_a_job(client: Participant, how: str) -> N
 @pytest.mark.parametrize("how", WAYS)
 @scenario("eviction.meta", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_queue_without_meta_takes_a_job(client: Participant, how: str) -> None:
-    """Nothing is known of its limits any more, and what is written brings back only what Node brings back."""
+    """A queue without `meta` has no limits, and new writes restore only what Node restores."""
     prepared, job = start_to_wait(client, how, "without-meta")
     equal(prepared.queue.redis.state(job), [WAYS[how].place], "the job waits where its options put it")
 
@@ -55,6 +55,6 @@ def test_a_queue_without_meta_takes_a_job(client: Participant, how: str) -> None
 @pytest.mark.parametrize("how", WAYS)
 @scenario("retention.events.last-queue-wins", tier="full", cases=PRIORITY_IS_KEPT)
 def test_a_stream_keeps_its_limit_when_a_job_waits(client: Participant, how: str) -> None:
-    """Nothing but a new Queue sets another one."""
+    """Only a new Queue sets another limit of the stream."""
     prepared, _ = start_to_wait(client, how, lambda prepared: prepared.queue.redis.set_field("meta", LIMIT, "77"))
     equal(prepared.queue.redis.field("meta", LIMIT), "77", "the limit is the one that was set", where="meta.opts")

@@ -114,7 +114,7 @@ class RaceRound:
 
 
 class RoundOutcome(NamedTuple):
-    """What each of the two calls returned (or its error code), and what was observed afterwards."""
+    """The result (or error code) of each of the two calls, and the state observed afterwards."""
 
     first: Any
     second: Any

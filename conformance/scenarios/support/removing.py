@@ -1,4 +1,4 @@
-"""Ways in which a job is removed, whatever it belongs to: by hand, with all of its kind, or to make room for others."""
+"""Ways in which a job is removed, alone or with its relatives: by hand, with all of its kind, or to make room."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CleanedState: TypeAlias = Literal["completed", "wait", "active", "paused", "prio
 
 @dataclass(frozen=True)
 class Ground:
-    """Where jobs are removed: one queue of a client with its worker."""
+    """One queue of a client, with its worker, from which jobs are removed."""
 
     client: Participant
     queue: QueueHandle
