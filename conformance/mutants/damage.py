@@ -130,9 +130,9 @@ _ABSENT = object()
 
 
 class Damage:
-    """What is broken about one client. As a context manager, it heals everything at the end.
+    """The damage to one client. As a context manager, it repairs everything at the end.
 
-    Python code is broken for the whole process; Lua only for who uses `scripts`. `witness` knows whether broken Python
+    Python code is broken for the whole process; Lua only for users of `scripts`. `witness` knows whether broken Python
     code has had an effect; a broken script leaves a `note` in Redis (see `filtered`).
     """
 

@@ -1,6 +1,6 @@
-"""Scenarios that no mutant fails: nobody has ever seen them find what they look for.
+"""Scenarios that no mutant fails, so that no run has shown yet that they can fail.
 
-Why one is kept all the same is data beside this file:
+The reason to keep each one is data next to this file:
 
     [[idle]]
     scenario = "area/name"
@@ -23,20 +23,20 @@ from conformance.mutants.registry import MUTANTS, Mutant
 from conformance.problems import EnvironmentProblem
 
 REASONS = Path(str(files("conformance.mutants"))) / "idle.toml"
-_Said = Annotated[str, msgspec.Meta(min_length=1)]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class MutantTrial(Protocol):
-    """What plays a case with a mutant as the client (`MutantRunner`)."""
+    """Runs a case with a mutant as the client (`MutantRunner`)."""
 
     def evidence(self, mutant: Mutant, case: ScenarioCase) -> TrialResult:
-        """What one scenario brings to light about a mutant."""
+        """The result of one scenario on a mutant."""
         ...
 
 
 @dataclass(frozen=True)
 class ProvenScenario:
-    """A scenario and a mutant that fails it; without one, `reason` says why it is kept, if anybody has said so."""
+    """A scenario and a mutant that fails it; without one, `reason` says why it is kept, if a reason is recorded."""
 
     scenario: str
     mutant: str = ""
@@ -44,18 +44,18 @@ class ProvenScenario:
 
     @property
     def is_unexplained(self) -> bool:
-        """Whether no mutant fails it, and nobody has said why."""
+        """Whether no mutant fails it, and no reason is recorded."""
         return not self.mutant and not self.reason
 
     @property
     def is_explained_in_vain(self) -> bool:
-        """Whether somebody has said that no mutant fails it, and one does."""
+        """Whether a reason is recorded, but a mutant fails it."""
         return bool(self.mutant and self.reason)
 
 
 class _Idle(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    scenario: _Said
-    reason: _Said
+    scenario: _Text
+    reason: _Text
 
 
 class _IdleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,7 +68,7 @@ def load_reasons(path: Path = REASONS) -> dict[str, str]:
         return {each.scenario: each.reason for each in msgspec.toml.decode(path.read_bytes(), type=_IdleFile).idle}
     except (OSError, msgspec.DecodeError) as error:
         raise EnvironmentProblem(
-            f"the reasons in {path} cannot be read: {error}", hint="mend the file, or reinstall bullmq-conformance"
+            f"the reasons in {path} cannot be read: {error}", hint="repair the file, or reinstall bullmq-conformance"
         ) from error
 
 

@@ -87,9 +87,9 @@ def _choices(mark: pytest.Mark) -> list[dict[str, Any]]:
 
 @dataclass
 class MutantResult:
-    """What became of one row: `finding` speaks against it; without one it survived, and `seen` is what was seen.
+    """The result for one row: `finding` counts against it; without one the mutant survived; `seen`: other findings.
 
-    `errors`: where the kit or the oracle broke, so that nothing is known, and why the mutant is none.
+    `errors`: why there is no result (the kit or the oracle broke, or the damage had no effect).
     """
 
     row: str
@@ -106,18 +106,18 @@ class MutantResult:
 
 
 def wanted_verdict(mutant: Mutant, row: str) -> Verdict:
-    """What the gate must say about a row of the mutant."""
+    """The verdict that the gate must give on a row of the mutant."""
     must = load_ledger().row(row).level == "MUST"
     return "fail" if must and row not in mutant.warns else "warn"
 
 
 NOTE = "conformance-mutant:"
-"""Keys that begin so say that a broken script has had an effect."""
+"""Prefix of keys that show that a broken script has had an effect."""
 
 
 @dataclass
 class MutantDriver(RestartableDriver):
-    """A mutant in the place of the client, in this process; where its driver was lost, it is started anew."""
+    """A mutant in the place of the client, in this process; if its driver is lost, it is started again."""
 
     mutant: Mutant | None = None
     scripts: ScriptTexts = field(default_factory=dict)
@@ -149,7 +149,7 @@ class MutantDriver(RestartableDriver):
 
 
 class MutantRunner:
-    """Where mutants meet the scenarios. One per process, because a mutant breaks code of the whole process."""
+    """Runs scenarios on mutants. One per process, because a mutant breaks code of the whole process."""
 
     def __init__(self, server: RedisInstance, oracle: Launch, scripts: ScriptTexts) -> None:
         self._scripts = scripts
@@ -182,7 +182,7 @@ class MutantRunner:
         return results
 
     def evidence(self, mutant: Mutant, case: ScenarioCase) -> TrialResult:
-        """What one scenario brings to light about a mutant."""
+        """The result of one scenario on a mutant."""
         with self._as_client(mutant):
             return run_trial(case.scenario, case.arguments, self._bench, load_ledger())
 

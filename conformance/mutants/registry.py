@@ -6,7 +6,7 @@
         damage.commands("add*Job", 'if command[1] == "ZADD" and on(command, "marker") then return 0 end')
 
 The function inflicts the damage; the first line of its docstring says what is broken. `kills` are ledger rows that the
-gate must find violated; where the finding comes from a scenario that does not name the row, or only from one of very
+gate must find violated; if the finding comes from a scenario that does not name the row, or only from one of very
 many cases, `by` names it (`area/name`, `area/name[ARGUMENT]`). `warns` are rows that the gate only warns about,
 `missed` rows that it should find violated and does not yet.
 """

@@ -1,7 +1,7 @@
-"""Whether a damage has come about: the broken code ran, and did what the healthy code would not have done.
+"""Whether a damage had an effect: the broken code ran, and did something that the healthy code would not do.
 
-A mutant whose damage is never inflicted is a healthy client. If nothing is noticed, that says nothing of the gate; and
-if something is, it was not the damage.
+A mutant whose damage has no effect is a healthy client: if it survives, that says nothing about the gate; if it is
+noticed, the damage was not the cause.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _BrokenCall:
 
 
 def _as_it_is(value: Any) -> Any:
-    """The value, as far as it is plain data: what is changed in it later is not changed here."""
+    """A copy of a plain value, so that later changes do not affect it."""
     is_plain = isinstance(value, (dict, list)) or (is_dataclass(value) and type(value).__eq__ is not object.__eq__)
     return copy(value) if is_plain else value
 
@@ -44,7 +44,7 @@ def _arguments(args: tuple[Any, ...], named: dict[str, Any]) -> _Arguments:
 class Witness:
     """Watches broken functions. `inflicted`: whether one of them did something that the healthy one would not.
 
-    Seen are arguments, answers and errors. A damage that is something else (it waits, or forgets) tells so with `note`.
+    Seen are arguments, answers and errors. A damage of another kind (it waits, or forgets) calls `note`.
     """
 
     def __init__(self) -> None:
@@ -55,15 +55,15 @@ class Witness:
         self.inflicted = True
 
     def around(self, healthy: _Function, wrap: Callable[[_Function], _Function]) -> _Function:
-        """The broken function that `wrap` puts around the healthy one, watched in what it makes of a call."""
+        """The broken function that `wrap` puts around the healthy one, with each of its calls compared."""
         current: ContextVar[_BrokenCall | None] = ContextVar("current", default=None)
         broken = wrap(_remembered(healthy, current))
         return self._compared(broken, current) if isfunction(broken) else self.replacement(broken)
 
     def replacement(self, replacement: Any) -> Any:
-        """What stands in the place of something healthy: a function has an effect as soon as it is called.
+        """The replacement of something healthy: a function has an effect as soon as it is called.
 
-        Anything else has one at once, as far as anybody can tell.
+        Anything else counts as having one at once.
         """
         match replacement:
             case staticmethod():
@@ -113,7 +113,7 @@ class Witness:
 
 
 class _Comparison:
-    """While it lasts, a call of a broken function is going on; at its end the witness knows what came of it."""
+    """One call of a broken function; at its end the witness learns whether it differed from the healthy one."""
 
     def __init__(self, witness: Witness, current: ContextVar[_BrokenCall | None], call: _BrokenCall) -> None:
         self._witness, self._current, self._call = witness, current, call
@@ -131,7 +131,7 @@ class _Comparison:
 
 
 def _remembered(healthy: _Function, current: ContextVar[_BrokenCall | None]) -> _Function:
-    """The healthy function, which tells the call of the broken one what it was handed, and what it answered."""
+    """The healthy function, which records its arguments and answers in the call of the broken one."""
     if isinstance(healthy, type):
         return healthy
 

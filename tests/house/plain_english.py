@@ -43,7 +43,7 @@ PATTERNS = {
 
 ALLOWED = (
     r"\Anobody\Z",  # the value of a scenario's parameter, which is part of its id
-    r"liveness\.tells",  # the id of a requirement
+    r"\b[a-z]+\.[a-z]+(?:-[a-z]+)*\b",  # names of requirements, mutants, faults
     r"autoplay",
     r"replay(s|ed|ing|er)?",
 )

@@ -12,16 +12,16 @@ import pytest
 from conformance.environment.clients import find_toolchain
 from conformance.environment.drivers import RestartableDriver
 from conformance.findings import Finding
-from conformance.mutants.generated import hunting, player
+from conformance.mutants.generated import case_runner, hunt
+from conformance.mutants.generated.case_runner import CaseRun, CaseRunner, CaseRunnerSetting
 from conformance.mutants.generated.catalogue import REFERENCE, Catalogue
 from conformance.mutants.generated.change import Edit, GeneratedMutant, Place
 from conformance.mutants.generated.command import quick_cases
 from conformance.mutants.generated.driver import UNCHANGED, launch_of
-from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Hunter, Likelihood, stems, telling
+from conformance.mutants.generated.hunt import HuntedCase, HuntedMutant, Hunter, Likelihood, stems, telling
 from conformance.mutants.generated.judgements import Judgement, judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.page import kill_matrix_page
-from conformance.mutants.generated.player import PlayedCase, Player, PlayerSetting
 from conformance.mutants.generated.rates import KillRate
 from conformance.mutants.generated.reach import CaseReach, case_names, reaching
 from conformance.mutants.generated.record import KillMatrixRecord, read_record, write_record
@@ -48,21 +48,21 @@ def cases() -> dict[str, ScenarioCase]:
 
 
 @pytest.fixture(scope="module")
-def playing(catalogue: Catalogue) -> Iterator[Player]:
+def playing(catalogue: Catalogue) -> Iterator[CaseRunner]:
     texts = {name: text.decode() for name, text in catalogue.scripts.items()}
-    with Player(PlayerSetting(oracle=find_toolchain("", print).oracle, scripts=texts)) as found:
+    with CaseRunner(CaseRunnerSetting(oracle=find_toolchain("", print).oracle, scripts=texts)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def hunter(playing: Player, cases: dict[str, ScenarioCase]) -> Iterator[Hunter]:
+def hunter(playing: CaseRunner, cases: dict[str, ScenarioCase]) -> Iterator[Hunter]:
     found = Hunter(playing, cases, lambda: False)
     yield found
     found.close()
 
 
 @pytest.fixture(scope="module")
-def recorder(playing: Player) -> Iterator[Recorder]:
+def recorder(playing: CaseRunner) -> Iterator[Recorder]:
     found = Recorder(playing)
     yield found
     found.close()
@@ -130,7 +130,7 @@ def test_a_change_that_changes_nothing_is_not_noticed(hunter: Hunter) -> None:
     assert _hunt(hunter, harmless, [PLAIN, LIFO]) == ([HuntedCase(PLAIN), HuntedCase(LIFO)], "", [])
 
 
-def _noticed(requirement: str) -> PlayedCase:
+def _noticed(requirement: str) -> CaseRun:
     finding = Finding(
         requirement=requirement,
         source="assertion",
@@ -142,10 +142,10 @@ def _noticed(requirement: str) -> PlayedCase:
         actual="2",
         message=f"{requirement} is violated",
     )
-    return PlayedCase(finding, "fail", "", starved=False, took_ms=1.0)
+    return CaseRun(finding, "fail", "", starved=False, took_ms=1.0)
 
 
-NOTHING = PlayedCase(None, "pass", "", starved=False, took_ms=1.0)
+NOTHING = CaseRun(None, "pass", "", starved=False, took_ms=1.0)
 
 
 @pytest.mark.parametrize(
@@ -179,12 +179,12 @@ def test_who_never_comes_to_its_change_says_so(hunter: Hunter, catalogue: Catalo
 def test_what_is_noticed_before_the_change_has_run_was_not_the_change(
     hunter: Hunter, catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hunting, "launch_of", lambda mutant, _arrived: launch_of(mutant))
+    monkeypatch.setattr(hunt, "launch_of", lambda mutant, _arrived: launch_of(mutant))
     said, broken, problems = hunter.hunt(
         _in_lua(catalogue, "addStandardJob", "addJobInTargetList", "drop-call"), [LIFO]
     )
     assert (said, broken) == ([], "")
-    assert f"{LIFO}: what is changed never ran, and yet there is" in problems[0]
+    assert f"{LIFO}: the changed code never ran, but there is" in problems[0]
 
 
 def test_a_hunt_that_never_reached_its_mutant_says_so(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_client_that_does_not_start_is_no_mutant(hunter: Hunter) -> None:
 
 def test_a_client_that_hangs_is_ended_and_noticed(hunter: Hunter, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not even let go of its event loop."""
-    monkeypatch.setattr(player, "LIMIT_S", 5.0)
+    monkeypatch.setattr(case_runner, "LIMIT_S", 5.0)
     head = "    async def add("
     text = (REFERENCE / "queue.py").read_text("utf-8")
     body = text.index('"""', text.index('"""', text.index(head)) + 3) + 3
@@ -346,7 +346,7 @@ def test_the_interval_is_wilsons() -> None:
     assert str(KillRate(10, 10)) == "10 of 10, 100 % (72 to 100)"
 
 
-def _judged(fate: hunting.Fate, judgement: Judgement | None = None, *, warns: bool = False) -> JudgedMutant:
+def _judged(fate: hunt.Fate, judgement: Judgement | None = None, *, warns: bool = False) -> JudgedMutant:
     hunted = HuntedMutant(key=MUTANT.key, fate=fate, case="area/case[x|y]", requirement="row", warns=warns)
     return JudgedMutant(hunted, MUTANT.line, judgement)
 

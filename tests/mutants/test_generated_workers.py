@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from conformance.environment.clients import Launch
-from conformance.mutants.generated.player import PlayerSetting
+from conformance.mutants.generated.case_runner import CaseRunnerSetting
 from conformance.mutants.generated.workers import worker_processes
 
 COUNT = 3
@@ -18,7 +18,7 @@ import os, signal, threading, time
 from pathlib import Path
 from conformance import interruption
 from conformance.environment.clients import Launch
-from conformance.mutants.generated.player import PlayerSetting
+from conformance.mutants.generated.case_runner import CaseRunnerSetting
 from conformance.mutants.generated.workers import worker_processes
 
 LARGER_THAN_A_PIPE = "-" * 1_000_000
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     threading.Thread(target=hit_the_group_often_when_the_first_begins, daemon=True).start()
     with interruption.heeded():
         try:
-            setting = PlayerSetting(oracle=Launch("none", ["false"]), scripts={"x": LARGER_THAN_A_PIPE})
+            setting = CaseRunnerSetting(oracle=Launch("none", ["false"]), scripts={"x": LARGER_THAN_A_PIPE})
             with worker_processes(setting, 2):
                 pass
         except KeyboardInterrupt:
@@ -46,9 +46,9 @@ if __name__ == "__main__":
 """
 
 
-def nobody() -> PlayerSetting:
+def nobody() -> CaseRunnerSetting:
     """Whoever is to play with this gives up at once."""
-    return PlayerSetting(oracle=Launch("none", ["false"]), scripts={})
+    return CaseRunnerSetting(oracle=Launch("none", ["false"]), scripts={})
 
 
 def test_all_of_them_begin_before_anybody_plays() -> None:

@@ -1,4 +1,4 @@
-"""Adding jobs wrongly, with options that are lost, stored wrongly or not heeded."""
+"""Adding jobs wrongly, with options that are lost, stored wrongly or ignored."""
 
 from __future__ import annotations
 

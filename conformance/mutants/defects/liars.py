@@ -15,7 +15,7 @@ from conformance.reference_impl.queue_base import QueueBase
 
 
 class RememberedAnswers:
-    """What a queue object was given, by queue: its jobs in order, and whether it was paused."""
+    """The jobs that were added through each queue object, in order."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, dict[str, Job]] = {}

@@ -1,4 +1,4 @@
-"""Locks that hold nobody or the wrong worker back, and stalled jobs recovered at the wrong time, wrongly or never."""
+"""Locks that stop no worker or the wrong one, and stalled jobs recovered at the wrong time, wrongly or never."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Clients that are right as long as nobody else acts: they look first, and act on what they saw a moment ago.
+"""Clients that are right as long as no other client acts: they check first, and act on a state that may be outdated.
 
-Each looks at Redis with plain commands whether its script may act, and tells the script not to look again. Where the
-script would refuse anyway, it is called as ever. So nothing but a race shows the difference.
+Each checks with plain commands whether its script may act, and disables the check in the script. If the script would
+refuse anyway, it is called unchanged. So only a race shows the difference.
 """
 
 from __future__ import annotations

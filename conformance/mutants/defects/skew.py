@@ -1,7 +1,7 @@
-"""Clients that are right alone and wrong beside another: only one way to share out the roles loses or repeats a job.
+"""Clients that are right alone and wrong together with another: only one assignment of roles loses or repeats a job.
 
-So do two versions that keep something in two places, or a port that remembers what it should look up. Each of these
-knows what it has done itself, does everything else by the book, and goes wrong with what somebody else did.
+Like two versions that store something in two places, or a port that remembers what it should read. Each of these
+clients remembers its own calls, and goes wrong with jobs of another client.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _ADDS = frozenset({"addStandardJob", "addDelayedJob", "addPrioritizedJob"})
 
 
 @dataclass
-class _OwnDeeds:
-    """What this client has done itself in one queue: the ids of jobs, the ids of schedulers."""
+class _OwnCalls:
+    """The calls of this client in one queue: the ids of jobs, the ids of schedulers."""
 
     added: set[str] = field(default_factory=set)
     claimed: set[str] = field(default_factory=set)
@@ -50,13 +50,13 @@ class _OwnDeeds:
 
 Run = Callable[[EvalCommand], Awaitable[Any]]
 """Runs a script by the book."""
-Skewed = Callable[[ScriptRunner, EvalCommand, _OwnDeeds, Run], Awaitable[Any]]
+Skewed = Callable[[ScriptRunner, EvalCommand, _OwnCalls, Run], Awaitable[Any]]
 """Runs a script, knowing what the client has done itself."""
 
 
 def _remembers(damage: Damage, script: str, skewed: Skewed) -> None:
     """Have one script run by a client that goes by what it has done itself."""
-    deeds: defaultdict[str, _OwnDeeds] = defaultdict(_OwnDeeds)
+    deeds: defaultdict[str, _OwnCalls] = defaultdict(_OwnCalls)
 
     def broken(healthy: Function) -> Function:
         async def run(runner: ScriptRunner, call: EvalCommand) -> Any:
@@ -105,7 +105,7 @@ def adds_beside_a_foreign_pause(damage: Damage) -> None:
         ),
     )
 
-    async def add(_runner: ScriptRunner, call: EvalCommand, own: _OwnDeeds, run: Run) -> Any:
+    async def add(_runner: ScriptRunner, call: EvalCommand, own: _OwnCalls, run: Run) -> Any:
         return await run(call if own.paused else _forgetful(call))
 
     _remembers(damage, "addStandardJob", add)
@@ -116,7 +116,7 @@ def adds_beside_a_foreign_pause(damage: Damage) -> None:
         ),
     )
 
-    async def resume(_runner: ScriptRunner, call: EvalCommand, _own: _OwnDeeds, run: Run) -> Any:
+    async def resume(_runner: ScriptRunner, call: EvalCommand, _own: _OwnCalls, run: Run) -> Any:
         return await run(_forgetful(call) if call.arguments[0] == "resumed" else call)
 
     _remembers(damage, "pause", resume)
@@ -130,7 +130,7 @@ def resume_leaves_foreign_jobs(damage: Damage) -> None:
     """
     damage.commands("pause", _if_forgetful('if command[1] == "RENAME" then return 0 end'))
 
-    async def resume(runner: ScriptRunner, call: EvalCommand, own: _OwnDeeds, run: Run) -> Any:
+    async def resume(runner: ScriptRunner, call: EvalCommand, own: _OwnCalls, run: Run) -> Any:
         if call.arguments[0] == "paused" or own.paused:
             return await run(call)
         parked = [text(job) for job in await _redis(runner, "LRANGE", _queue_of(call) + keys.PAUSED, 0, -1)]
@@ -147,7 +147,7 @@ def recovers_twice(damage: Damage) -> None:
     """
     damage.commands("moveStalledJobsToWait", _if_forgetful('if command[1] == "RPUSH" then send(unpack(command)) end'))
 
-    async def recover(runner: ScriptRunner, call: EvalCommand, own: _OwnDeeds, run: Run) -> Any:
+    async def recover(runner: ScriptRunner, call: EvalCommand, own: _OwnCalls, run: Run) -> Any:
         suspected = {text(job) for job in await _redis(runner, "SMEMBERS", _queue_of(call) + keys.STALLED)}
         return await run(_forgetful(call) if suspected & (own.added - own.claimed) else call)
 
@@ -168,7 +168,7 @@ def scheduler_keeps_foreign_job(damage: Damage) -> None:
         ),
     )
 
-    async def change(runner: ScriptRunner, call: EvalCommand, own: _OwnDeeds, run: Run) -> Any:
+    async def change(runner: ScriptRunner, call: EvalCommand, own: _OwnCalls, run: Run) -> Any:
         scheduler = str(call.arguments[2])
         known = await _redis(runner, "ZSCORE", _queue_of(call) + keys.REPEAT, scheduler)
         return await run(call if scheduler in own.schedulers or not known else _forgetful(call))
@@ -184,7 +184,7 @@ def retry_drops_foreign_job(damage: Damage) -> None:
     """
     damage.commands("reprocessJob", _if_forgetful('if command[1] == "LPUSH" then return 1 end'))
 
-    async def retry(_runner: ScriptRunner, call: EvalCommand, own: _OwnDeeds, run: Run) -> Any:
+    async def retry(_runner: ScriptRunner, call: EvalCommand, own: _OwnCalls, run: Run) -> Any:
         job = str(call.arguments[0])
         return await run(call if job in own.added | own.failed else _forgetful(call))
 
@@ -196,7 +196,7 @@ def retry_refuses_foreign_job(damage: Damage) -> None:
     """It takes a job that another has added for one that cannot be retried."""
     not_in_that_state = -3
 
-    async def retry(_runner: ScriptRunner, call: EvalCommand, own: _OwnDeeds, run: Run) -> Any:
+    async def retry(_runner: ScriptRunner, call: EvalCommand, own: _OwnCalls, run: Run) -> Any:
         return await run(call) if str(call.arguments[0]) in own.added else not_in_that_state
 
     _remembers(damage, "reprocessJob", retry)

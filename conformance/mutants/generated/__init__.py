@@ -1,1 +1,1 @@
-"""Broken clients that nobody wrote: small changes to the official Lua scripts and to the reference client."""
+"""Generated broken clients: small changes to the official Lua scripts and to the reference client."""

@@ -1,4 +1,4 @@
-"""The area of a mutant: what the script or the module that it breaks is about. Rates are told by area."""
+"""The area of a mutant: the subject of the script or module that it breaks. Rates are given by area."""
 
 from __future__ import annotations
 

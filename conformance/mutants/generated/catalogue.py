@@ -109,7 +109,7 @@ def _reference_modules() -> dict[str, Module]:
 
 
 class _Readers:
-    """Where names are read inside of functions, also through names that take their value from them."""
+    """The places where functions read names, also through names that take their value from them."""
 
     def __init__(self, modules: Mapping[str, Module]) -> None:
         self._places: dict[str, set[Place]] = {}

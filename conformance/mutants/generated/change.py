@@ -42,7 +42,7 @@ class GeneratedMutant:
     """One change that breaks a client, if it is not an equivalent one.
 
     `file`: name of the script, or path of the module below `reference_impl`. `line` is for people: `key` does not
-    depend on it. `places`: whoever passes none of them cannot notice the change.
+    depend on it. `places`: a case that passes none of them cannot notice the change.
     """
 
     language: Language
@@ -66,7 +66,7 @@ class GeneratedMutant:
 
 @dataclass(frozen=True)
 class Candidate:
-    """What an operator proposes: it has no name yet."""
+    """A change that an operator proposes, before it has a key."""
 
     operator: str
     edit: Edit

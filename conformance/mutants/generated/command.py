@@ -1,4 +1,4 @@
-"""What the verb `mutants` does: choose mutants, complete the baseline, sweep, and bring the judgements in."""
+"""The verb `mutants`: choose mutants, complete the baseline, sweep, and apply the judgements."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from itertools import product
 
 from conformance.environment.clients import find_toolchain
 from conformance.mutants.generated.areas import AREAS, area_of
+from conformance.mutants.generated.case_runner import CaseRunnerSetting
 from conformance.mutants.generated.catalogue import Catalogue, sample
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import Likelihood
+from conformance.mutants.generated.hunt import Likelihood
 from conformance.mutants.generated.judgements import judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
-from conformance.mutants.generated.player import PlayerSetting
 from conformance.mutants.generated.reach import CaseReach, case_names, scenario_hashes
 from conformance.mutants.generated.store import Store
 from conformance.mutants.generated.sweep import Sweep, complete_baseline
@@ -41,9 +41,9 @@ def default_jobs() -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class MutantOptions:
-    """What the user asked for. With `keys` nothing is drawn; if `quick`, few cases may notice (see `quick_cases`).
+    """The options of the verb. With `keys` nothing is drawn; if `quick`, few cases may notice (see `quick_cases`).
 
-    Cases that are slow may notice only if `slow`: they play hundreds of times what a quick one plays once.
+    Cases that are slow may notice only if `slow`: they repeat hundreds of times what a quick one runs once.
     """
 
     size: int
@@ -91,7 +91,7 @@ class MutantSession:
         cases = {name: case for allowed in by_tier.values() for name, case in allowed.items()}
         store = Store(scenario_hashes(cases))
         likelihood = Likelihood(store.kills())
-        setting = PlayerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
+        setting = CaseRunnerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
         with worker_processes(setting, self._options.jobs) as pool:
             reaches = complete_baseline(list(cases), store, pool, _progress(announce))
             _tell_unhealthy(reaches.values(), announce)
@@ -111,7 +111,7 @@ class MutantSession:
     def baseline(self, announce: Callable[[str], None]) -> tuple[dict[str, ScenarioCase], dict[str, CaseReach]]:
         """The cases of the last tier, and what each of them passes on the healthy client."""
         cases = self._cases(self._options.tiers[-1])
-        setting = PlayerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
+        setting = CaseRunnerSetting(oracle=self._toolchain.oracle, scripts=self._scripts)
         with worker_processes(setting, self._options.jobs) as pool:
             return cases, complete_baseline(list(cases), Store(scenario_hashes(cases)), pool, _progress(announce))
 
@@ -120,7 +120,7 @@ class MutantSession:
         cases = {name: case for tier in self._options.tiers for name, case in self._cases(tier).items()}
         kills = Store(scenario_hashes(cases)).kills()
         known = {kill.case.partition("[")[0]: f"a generated mutant near {kill.near[0]}" for kill in kills}
-        logging.disable()  # what broken clients complain about
+        logging.disable()  # broken clients log a lot
         with open_server(None, announce=lambda _text: None) as server:
             runner = MutantRunner(server, self._toolchain.oracle, self._official)
             try:
@@ -180,4 +180,4 @@ def _tell_unhealthy(reaches: Iterable[CaseReach], announce: Callable[[str], None
     """What the healthy client does not pass, or decides nothing about, says nothing of a mutant."""
     for reach in reaches:
         if not reach.healthy:
-            announce(f"not played: {reach.case}, which the healthy client does not decide on this machine")
+            announce(f"not run: {reach.case}, which the healthy client does not decide on this machine")

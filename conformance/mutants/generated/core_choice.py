@@ -1,8 +1,8 @@
-"""Which cases of tier `full` are played in `core` as well: chosen by what they pass, and not by taste.
+"""Which cases of tier `full` are run in `core` as well: chosen by the code that they pass.
 
     python -m conformance.mutants.generated.core_choice --write
 
-A table of a hundred crossings belongs to `full`, and most of its cases pass the same code. Those are played in `core`
+A table of a hundred crossings belongs to `full`, and most of its cases pass the same code. Those are run in `core`
 that pass a statement of a script, or a line of the reference, which too few of core's own cases pass; the cheapest
 first. The choice is kept in `CORE_CASES`. Without `--write` nothing is chosen: exit code 1 if core passes less than it
 could.
@@ -27,13 +27,13 @@ Passed = tuple[str, int]
 """A file, and a line or the first byte of a statement in it."""
 
 MOST_PASSES = 2
-"""So many cases of core pass what as many of full do: the one goes into a condition, and another one around it."""
+"""Cases of core that pass each place, if as many of full do: one enters a condition, the other goes around it."""
 _START_MS = 50.0
-"""What a case costs beside its own time, in ms."""
+"""The cost of a case besides its own time, in ms."""
 _LONGEST_TEXT = 120
 """Cases whose arguments are longer texts, in characters, are not named in a file that people read."""
 _HEADING = """\
-# Cases of tier full that core plays as well, by scenario. Together with core's own they pass every statement of the
+# Cases of tier full that core runs as well, by scenario. Together with core's own they pass every statement of the
 # scripts, and every line of the reference, that scenarios of full pass, twice where they can: `make core-cases`.
 
 """
@@ -78,7 +78,7 @@ def chosen_cases(
     reaches: Mapping[str, CaseReach],
     kept: Mapping[str, frozenset[str]] | None = None,
 ) -> dict[str, list[str]]:
-    """By scenario, the cases to be played in core beside its own and those that are `kept`."""
+    """By scenario, the cases to be run in core besides its own and those that are `kept`."""
     named = kept or {}
     healthy = {name: case for name, case in cases.items() if name in reaches and reaches[name].healthy}
     own = {name for name, case in healthy.items() if _is_of_core(case) or _text_of(case) in named.get(case.id, ())}
@@ -95,9 +95,9 @@ def _is_of_core(case: ScenarioCase) -> bool:
 
 
 def _may_be_chosen(case: ScenarioCase) -> bool:
-    """Whether it is of full, and core could play it: of the assignments of a hand-over, core plays its own only.
+    """Whether it is of full, and core could run it: of the assignments of a hand-over, core runs only its own.
 
-    And whether its arguments can be named in a file: no long text, nothing that is shown by where it lies.
+    Its arguments must also fit in a file: no long text, no object shown by its address.
     """
     assignment = case.arguments.get(ASSIGNMENT)
     if case.scenario.tier != "full" or (isinstance(assignment, Assignment) and not assignment.in_core):
@@ -125,7 +125,7 @@ def _quoted(text: str) -> str:
 
 
 def main(*, write: bool) -> int:
-    """Choose anew and write that, or say what core does not pass as often as it could; the exit code."""
+    """Choose and write the cases, or print those that core lacks. Returns the exit code."""
     session = MutantSession(MutantOptions(size=1, seeds=(0,), area="", file="*", keys=(), tiers=TIERS[-1:]))
     cases, reaches = session.baseline(lambda text: print(text, file=sys.stderr))
     if write:
@@ -133,7 +133,11 @@ def main(*, write: bool) -> int:
         return 0
     missing = chosen_cases(cases, reaches, core_cases())
     if missing:
-        print(as_toml(missing), "core passes too little without these: `make core-cases` chooses anew", file=sys.stderr)
+        print(
+            as_toml(missing),
+            "core lacks these: run `make core-cases` to choose again",
+            file=sys.stderr,
+        )
     return int(bool(missing))
 
 

@@ -32,11 +32,11 @@ _PACKAGE = "conformance.reference_impl"
 
 
 UNCHANGED = GeneratedMutant("python", "", "", 0, "none", Edit(0, 0, ""), (), "unchanged")
-"""The healthy reference, started as mutants are: what notices this one, notices the way in which they are started."""
+"""The healthy reference, started like mutants: a case that notices this one notices the way of starting."""
 
 
 def launch_of(mutant: GeneratedMutant, arrived: Path | None = None) -> Launch:
-    """How the mutant's driver is started; once it has come to the change, there is the file `arrived`."""
+    """How the mutant's driver is started; it creates the file `arrived` once the changed code runs."""
     command = [sys.executable, "-m", "conformance.mutants.generated.driver", mutant.key]
     environment = {GIVEN: msgspec.json.encode(mutant).decode()}
     if arrived is not None:
@@ -77,7 +77,7 @@ class _ChangedLoader(SourceFileLoader):
         super().exec_module(module)
 
 
-class _Changing(importlib.abc.MetaPathFinder):
+class _ChangeFinder(importlib.abc.MetaPathFinder):
     """Finds the module that is to be changed."""
 
     def __init__(self, mutant: GeneratedMutant, arrival: Arrival) -> None:
@@ -98,7 +98,7 @@ def serve(mutant: GeneratedMutant) -> None:
     """Serve stdin and stdout with the broken client. Nothing of the reference may be imported before."""
     arrival = Arrival.from_environment()
     if mutant.language == "python":
-        sys.meta_path.insert(0, _Changing(mutant, arrival))
+        sys.meta_path.insert(0, _ChangeFinder(mutant, arrival))
     from conformance.reference_impl.driver.main import DEEPEST_JSON, make_server, use_fast_loop  # noqa: PLC0415 - see above
     from conformance.reference_impl.scripts.runner import ScriptText, official_scripts  # noqa: PLC0415 - see above
 

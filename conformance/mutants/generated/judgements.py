@@ -1,4 +1,4 @@
-"""What people say of mutants that no scenario can notice, kept as data beside this file.
+"""Judgements of mutants that no scenario can notice, as data next to this file.
 
     [[judgement]]
     mutants = ["lua/getRanges/main/boundary/1f3a9c2e77"]
@@ -27,7 +27,7 @@ from conformance.problems import EnvironmentProblem
 JUDGEMENTS = Path(str(files("conformance.mutants.generated"))) / "judgements.toml"
 
 Judged = Literal["equivalent", "unreachable"]
-_Said = Annotated[str, msgspec.Meta(min_length=1)]
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,11 +36,11 @@ class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `lines` and `code`: where, if not everywhere.
     """
 
-    mutants: Annotated[tuple[_Said, ...], msgspec.Meta(min_length=1)]
+    mutants: Annotated[tuple[_Text, ...], msgspec.Meta(min_length=1)]
     verdict: Judged
-    reason: _Said
+    reason: _Text
     lines: tuple[tuple[int, int], ...] = ()
-    code: tuple[_Said, ...] = ()
+    code: tuple[_Text, ...] = ()
 
     def is_about(self, key: str, line: int, code: str) -> bool:
         """Whether the mutant with this key, on this line that holds this code, is one of these."""
@@ -66,16 +66,16 @@ def load_judgements(path: Path = JUDGEMENTS) -> tuple[Judgement, ...]:
         return msgspec.toml.decode(path.read_bytes(), type=_JudgementFile).judgement
     except (OSError, msgspec.DecodeError) as error:
         raise EnvironmentProblem(
-            f"the judgements in {path} cannot be read: {error}", hint="mend the file, or reinstall bullmq-conformance"
+            f"the judgements in {path} cannot be read: {error}", hint="repair the file, or reinstall bullmq-conformance"
         ) from error
 
 
 def judgement_of(
     key: str, line: int, code: str = "", judgements: Sequence[Judgement] | None = None
 ) -> Judgement | None:
-    """The first judgement about the mutant with this key; None where there is none.
+    """The first judgement about the mutant with this key; None if there is none.
 
-    `line`: where it changes its script or module; `code`: what stands there, of Python modules only.
+    `line`: where it changes its script or module; `code`: the text of that line, of Python modules only.
     """
     known = load_judgements() if judgements is None else judgements
     return next((judgement for judgement in known if judgement.is_about(key, line, code)), None)

@@ -1,4 +1,4 @@
-"""What is changed in a Lua script: one function per operator, each from a node of the tree to edits."""
+"""Changes of a Lua script: one function per operator, each from a node of the tree to edits."""
 
 from __future__ import annotations
 

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from conformance.mutants.generated.areas import area_of
-from conformance.mutants.generated.hunting import HuntedMutant
+from conformance.mutants.generated.hunt import HuntedMutant
 from conformance.mutants.generated.judgements import Judgement
 from conformance.mutants.generated.rates import KillRate, kill_rate, rates_by
 
 
 @dataclass(frozen=True)
 class JudgedMutant:
-    """A mutant, its fate, and what people say of it.
+    """A mutant, its fate, and its judgement.
 
-    `line`: in its script or module, for people; `code`: what stands there, of Python only.
+    `line`: in its script or module, for people; `code`: the text of that line, of Python only.
     """
 
     hunted: HuntedMutant
@@ -50,7 +50,7 @@ class JudgedMutant:
 
     @property
     def is_alive(self) -> bool:
-        """Whether no case noticed it, whatever people say of it."""
+        """Whether no case noticed it, with or without a judgement."""
         return self.hunted.fate in ("survived", "unreached")
 
     @property
@@ -60,13 +60,13 @@ class JudgedMutant:
 
     @property
     def is_misjudged(self) -> bool:
-        """Whether people say that nobody can notice it, and a case did."""
+        """Whether its judgement says that no case can notice it, and one did."""
         return self.is_killed and self.judgement is not None
 
 
 @dataclass(frozen=True)
 class SweepOutcome:
-    """What became of one sample. `seed`: None where the mutants were not drawn. `cases`: how many might be played."""
+    """The results of one sample. `seed`: None if the mutants were not drawn. `cases`: how many could be run."""
 
     seed: int | None
     tier: str
@@ -103,7 +103,7 @@ class SweepOutcome:
         return sum(each.hunted.fate == fate for each in self.mutants)
 
     def judged(self, verdict: str) -> list[JudgedMutant]:
-        """The living mutants of which people say so."""
+        """The living mutants with this judgement."""
         return [each for each in self.mutants if each.is_alive and each.judgement and each.judgement.verdict == verdict]
 
     @property

@@ -1,4 +1,4 @@
-"""What is changed in a Python module: one function per operator, each from a node of the tree to edits."""
+"""Changes of a Python module: one function per operator, each from a node of the tree to edits."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Module:
 
 
 @dataclass(frozen=True)
-class _Scene:
-    """Where a node stands: in which function (dotted), which statement, and beside which words."""
+class _Context:
+    """The place of a node: its function (dotted), its statement, and the words next to it."""
 
     function: str = "module"
     definition: ast.FunctionDef | ast.AsyncFunctionDef | None = None
@@ -84,13 +84,13 @@ def python_mutants(module: Module, readers: Callable[[str], tuple[Place, ...]]) 
 
 
 def _candidates(module: Module, readers: Callable[[str], tuple[Place, ...]]) -> Iterator[Candidate]:
-    for node, scene in _walk(module.tree, _Scene()):
+    for node, scene in _walk(module.tree, _Context()):
         for operator, edits_of in OPERATORS.items():
             for edit in edits_of(module, node, scene):
                 yield Candidate(operator, edit, scene.function, _places(module, scene, readers))
 
 
-def _walk(node: ast.AST, scene: _Scene) -> Iterator[tuple[ast.AST, _Scene]]:
+def _walk(node: ast.AST, scene: _Context) -> Iterator[tuple[ast.AST, _Context]]:
     """Every node that decides what the client does: no types, docstrings, messages of exceptions or logs."""
     for child in ast.iter_child_nodes(node):
         if _is_unseen(node, child):
@@ -100,16 +100,16 @@ def _walk(node: ast.AST, scene: _Scene) -> Iterator[tuple[ast.AST, _Scene]]:
         yield from _walk(child, inner)
 
 
-def _inner(node: ast.AST, scene: _Scene) -> _Scene:
+def _inner(node: ast.AST, scene: _Context) -> _Context:
     statement = node if isinstance(node, ast.stmt) and not isinstance(node, _SCOPES) else scene.statement
     if not isinstance(node, _SCOPES):
-        return _Scene(scene.function, scene.definition, statement, scene.words)
+        return _Context(scene.function, scene.definition, statement, scene.words)
     name = node.name if scene.function == "module" else f"{scene.function}.{node.name}"
     if isinstance(node, ast.ClassDef):
-        return _Scene(name, scene.definition, None, scene.words)
+        return _Context(name, scene.definition, None, scene.words)
     constants = [each for each in ast.walk(node) if isinstance(each, ast.Constant)]
     constants.sort(key=lambda each: (each.lineno, each.col_offset))
-    return _Scene(name, node, None, [word for each in constants if (word := _word(each))])
+    return _Context(name, node, None, [word for each in constants if (word := _word(each))])
 
 
 def _word(node: ast.AST) -> str:
@@ -146,7 +146,7 @@ def _is_call_of(node: ast.AST, names: frozenset[str]) -> bool:
     return False
 
 
-def _places(module: Module, scene: _Scene, readers: Callable[[str], tuple[Place, ...]]) -> tuple[Place, ...]:
+def _places(module: Module, scene: _Context, readers: Callable[[str], tuple[Place, ...]]) -> tuple[Place, ...]:
     """Where the change is passed: at the statement, in a function with a changed default, or where its name is read."""
     statement, definition = scene.statement, scene.definition
     if definition is not None:
@@ -180,7 +180,7 @@ def _names_given(statement: ast.stmt | None) -> list[str]:
 # Operators.
 
 
-def _negate(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _negate(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """A condition becomes its opposite."""
     tests: list[ast.expr] = []
     if isinstance(node, ast.If | ast.While | ast.IfExp):
@@ -190,12 +190,12 @@ def _negate(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
     yield from (module.replaced(test, f"(not ({module.source(test)}))") for test in tests)
 
 
-def _shift_boundary(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _shift_boundary(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """A comparison holds one step earlier or later."""
     yield from _other_comparison(module, node, _BOUNDARIES)
 
 
-def _swap_comparison(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _swap_comparison(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """A comparison says the opposite, also where it is only a part of a condition."""
     yield from _other_comparison(module, node, _OPPOSITES)
 
@@ -207,27 +207,27 @@ def _other_comparison(module: Module, node: ast.AST, signs: dict[type[ast.cmpop]
         yield module.replaced(node, f"({module.source(node.left)} {sign} {module.source(right)})")
 
 
-def _swap_connective(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _swap_connective(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """`and` becomes `or`, and the other way round."""
     if isinstance(node, ast.BoolOp):
         sign = " or " if isinstance(node.op, ast.And) else " and "
         yield module.replaced(node, f"({sign.join(f'({module.source(value)})' for value in node.values)})")
 
 
-def _off_by_one(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _off_by_one(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """A whole number becomes its neighbours."""
     if isinstance(node, ast.Constant) and type(node.value) is int:
         yield module.replaced(node, f"{node.value + 1}")
         yield module.replaced(node, f"({node.value - 1})")
 
 
-def _flip_constant(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _flip_constant(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """`True` becomes `False`, and the other way round."""
     if isinstance(node, ast.Constant) and isinstance(node.value, bool):
         yield module.replaced(node, str(not node.value))
 
 
-def _other_word(module: Module, node: ast.AST, scene: _Scene) -> Iterator[Edit]:
+def _other_word(module: Module, node: ast.AST, scene: _Context) -> Iterator[Edit]:
     """A word (an option, an event, a state) becomes the next other word of the same function."""
     word = _word(node)
     if word and isinstance(node, ast.Constant):
@@ -236,7 +236,7 @@ def _other_word(module: Module, node: ast.AST, scene: _Scene) -> Iterator[Edit]:
         yield from (module.replaced(node, f'"{other}"') for other in others[:1])
 
 
-def _drop_call(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _drop_call(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """A call whose value nobody uses is left out."""
     if isinstance(node, ast.Expr):
         value = node.value.value if isinstance(node.value, ast.Await) else node.value
@@ -244,13 +244,13 @@ def _drop_call(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
             yield module.replaced(node, "pass")
 
 
-def _drop_await(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _drop_await(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """What is begun is not waited for."""
     if isinstance(node, ast.Await):
         yield module.replaced(node, module.source(node.value))
 
 
-def _swap_arguments(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _swap_arguments(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """Two neighbouring arguments change places."""
     if isinstance(node, ast.Call):
         for one, other in pairwise(node.args):
@@ -259,7 +259,7 @@ def _swap_arguments(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[E
                 yield Edit(module.start(one), module.end(other), f"{texts[1]}, {texts[0]}")
 
 
-def _drop_argument(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _drop_argument(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """A named argument is left out: its default holds."""
     if isinstance(node, ast.Call):
         for keyword in node.keywords:
@@ -270,7 +270,7 @@ def _drop_argument(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Ed
                 yield Edit(start, end if is_last else module.text.index(b",", end) + 1, "")
 
 
-def _drop_field(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _drop_field(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """An entry of a dictionary is missing."""
     if isinstance(node, ast.Dict):
         entries = [
@@ -281,7 +281,7 @@ def _drop_field(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]
             yield module.replaced(node, "{" + ", ".join(entries[:index] + entries[index + 1 :]) + "}")
 
 
-def _skip_branch(module: Module, node: ast.AST, _scene: _Scene) -> Iterator[Edit]:
+def _skip_branch(module: Module, node: ast.AST, _scene: _Context) -> Iterator[Edit]:
     """Nothing is done in one branch."""
     if isinstance(node, ast.If):
         branches = [node.body, node.orelse if not _is_elif(node) else []]
@@ -294,7 +294,7 @@ def _is_elif(node: ast.If) -> bool:
     return len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If)
 
 
-Operator = Callable[[Module, ast.AST, _Scene], Iterator[Edit]]
+Operator = Callable[[Module, ast.AST, _Context], Iterator[Edit]]
 OPERATORS: dict[str, Operator] = {
     "negate": _negate,
     "boundary": _shift_boundary,

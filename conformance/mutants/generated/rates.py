@@ -1,4 +1,4 @@
-"""The share of mutants that were killed, with the interval in which it lies."""
+"""The share of mutants that were killed, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class KillRate:
         return 100 * (middle - reach) / (1 + _Z**2 / n), 100 * (middle + reach) / (1 + _Z**2 / n)
 
     def is_below(self, percent: float, *, surely: bool = False) -> bool:
-        """Whether fewer were killed than so many percent; `surely`: whether all of the interval lies below that."""
+        """Whether the share is below `percent`; `surely`: whether the whole interval is."""
         return (self.interval[1] if surely else self.percent) < percent
 
     def __str__(self) -> str:
@@ -47,7 +47,7 @@ class KillRate:
 
 
 def kill_rate(killed: Iterable[bool]) -> KillRate:
-    """The rate of effective mutants, of each of which it is said whether it was killed."""
+    """The rate of effective mutants; one value each: whether it was killed."""
     said = list(killed)
     return KillRate(sum(said), len(said))
 

@@ -1,4 +1,4 @@
-"""What each case of the scenarios passes on a healthy client: Lua statements, Python lines; how long it takes."""
+"""The code that each case passes on a healthy client (Lua statements, Python lines), and how long it takes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _DECIDES_WHAT_IS_PASSED = frozenset({"reference_impl", "participants", "protocol
 class CaseReach(msgspec.Struct, frozen=True, kw_only=True):
     """One case on a healthy client.
 
-    `passed`: by file, the lines (Python) or first bytes of statements (Lua), ascending. `whole`: scripts of which
-    nobody could see the statements, because the case has a Redis of its own. `healthy`: whether the client passed it.
+    `passed`: by file, the lines (Python) or first bytes of statements (Lua), ascending. `whole`: scripts whose
+    statements could not be recorded, because the case has its own Redis. `healthy`: whether the client passed it.
     """
 
     case: str

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from conformance.compact_json import compact_json
-from conformance.mutants.generated.hunting import HuntedMutant
+from conformance.mutants.generated.hunt import HuntedMutant
 from conformance.mutants.generated.judgements import judgement_of
 from conformance.mutants.generated.outcome import JudgedMutant, SweepOutcome
 from conformance.mutants.generated.page import kill_matrix_page

@@ -13,10 +13,10 @@ from conformance.driver.serve import DriverServer
 from conformance.driver.transports import InProcess
 from conformance.environment.clients import Launch
 from conformance.environment.drivers import RestartableDriver
+from conformance.mutants.generated.case_runner import CaseRunner
 from conformance.mutants.generated.catalogue import REFERENCE
 from conformance.mutants.generated.driver import ChangedScript
 from conformance.mutants.generated.lua_syntax import with_notes
-from conformance.mutants.generated.player import Player
 from conformance.mutants.generated.reach import CaseReach
 from conformance.mutants.matrix import ScenarioCase
 from conformance.reference_impl.driver.main import DEEPEST_JSON, make_server
@@ -24,7 +24,7 @@ from conformance.reference_impl.scripts.runner import ScriptText, ScriptTexts, o
 
 _KEY = "bullmq-conformance:passed:"
 _ATTEMPTS = 3
-"""A machine that is too busy may fail a healthy client; then its case is played again."""
+"""A machine that is too busy may fail a healthy client; then its case runs again."""
 
 
 class _NotedScripts(Mapping[str, ScriptText]):
@@ -49,7 +49,7 @@ class _NotedScripts(Mapping[str, ScriptText]):
 
 
 class _LineTracer:
-    """Notes the lines of the reference that the thread passes in which it was begun."""
+    """Records the lines of the reference that the thread passes in which it was started."""
 
     def __init__(self) -> None:
         self.passed: set[tuple[str, int]] = set()
@@ -76,7 +76,7 @@ class _LineTracer:
 
 
 class _TracedServer:
-    """A driver in this process; whatever handles its lines is traced."""
+    """A driver in this process; the thread that handles its lines is traced."""
 
     def __init__(self, server: DriverServer, tracer: _LineTracer) -> None:
         self._server, self._tracer = server, tracer
@@ -108,12 +108,12 @@ class RecordedReference(RestartableDriver):
 
 
 class Recorder:
-    """Records cases on one player."""
+    """Records cases with one case runner."""
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, runner: CaseRunner) -> None:
         # As in the process of the reference's own driver.
         sys.setrecursionlimit(DEEPEST_JSON)
-        self._player = player
+        self._runner = runner
         self._client = RecordedReference(Launch("reference", []), 0)
 
     def close(self) -> None:
@@ -121,24 +121,24 @@ class Recorder:
         self._client.close()
 
     def record(self, name: str, case: ScenarioCase) -> CaseReach:
-        """Play a case, and tell what it passed."""
-        played = self._player.play(case, self._client)
+        """Run a case. Returns the code that it passed."""
+        run = self._runner.run(case, self._client)
         for _ in range(_ATTEMPTS - 1):
-            if not played.noticed and not played.error:
+            if not run.noticed and not run.error:
                 break
-            played = self._player.play(case, self._client)
+            run = self._runner.run(case, self._client)
         passed, whole = self._taken()
-        healthy = not played.noticed and not played.error
-        return CaseReach(case=name, passed=passed, whole=whole, took_ms=played.took_ms, healthy=healthy)
+        healthy = not run.noticed and not run.error
+        return CaseReach(case=name, passed=passed, whole=whole, took_ms=run.took_ms, healthy=healthy)
 
     def _taken(self) -> tuple[dict[str, list[int]], list[str]]:
-        """What was passed since this was asked last."""
+        """The code passed since the last call."""
         by_file: dict[str, list[int]] = {}
         lines, self._client.tracer.passed = sorted(self._client.tracer.passed), set()
         for file, line in lines:
             by_file.setdefault(file, []).append(line)
         called, self._client.scripts.called = sorted(self._client.scripts.called), set()
-        redis = self._player.redis
+        redis = self._runner.redis
         for script in called:
             statements = sorted(int(each) for each in redis.smembers(_KEY + script))
             redis.delete(_KEY + script)

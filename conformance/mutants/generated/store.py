@@ -1,4 +1,4 @@
-"""What is known from earlier runs, in the user's cache: baselines by case, and what cases said of mutants."""
+"""Results of earlier runs, in the user's cache: baselines by case, and the results of cases on mutants."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import HuntedCase, Kill
+from conformance.mutants.generated.hunt import HuntedCase, Kill
 from conformance.mutants.generated.reach import CaseReach, kit_hash, passing_hash
 from conformance.upstream.package import cache_folder
 
@@ -22,17 +22,17 @@ class _KnownReach(msgspec.Struct, frozen=True):
     reach: CaseReach
 
 
-class _KnownSaying(msgspec.Struct, frozen=True):
+class _KnownResult(msgspec.Struct, frozen=True):
     scenario: str
     mutant: str
     said: HuntedCase
 
 
 class Store:
-    """Files to which lines are added; two of them, each per state of what it depends on, say what is so.
+    """Files to which lines are added; two of them have a new name for each state of the code that they depend on.
 
-    An entry holds as long as the scenario of its case is unchanged. `scenarios`: hash by case. What a case said of a
-    mutant is known by the change itself, and not by its name.
+    An entry is valid as long as the scenario of its case is unchanged. `scenarios`: hash by case. Results on a mutant
+    are found by the change itself, not by the mutant's name.
     """
 
     def __init__(self, scenarios: Mapping[str, str], folder: Path | None = None) -> None:
@@ -53,9 +53,9 @@ class Store:
         _append(self._reaches, _KnownReach(self._scenarios[reach.case], reach))
 
     def sayings(self) -> dict[str, dict[str, HuntedCase]]:
-        """What cases said, by mutant (as `fingerprint` has it) and case."""
+        """The results of cases, by mutant (its `fingerprint`) and case."""
         found: dict[str, dict[str, HuntedCase]] = {}
-        for each in _read(self._sayings, _KnownSaying):
+        for each in _read(self._sayings, _KnownResult):
             if self._holds(each.said.case, each.scenario):
                 found.setdefault(each.mutant, {})[each.said.case] = each.said
         return found
@@ -63,7 +63,7 @@ class Store:
     def keep_sayings(self, mutant: GeneratedMutant, sayings: Iterable[HuntedCase]) -> None:
         """Add what cases said of a mutant."""
         for said in sayings:
-            _append(self._sayings, _KnownSaying(self._scenarios[said.case], fingerprint(mutant), said))
+            _append(self._sayings, _KnownResult(self._scenarios[said.case], fingerprint(mutant), said))
 
     def kills(self) -> list[Kill]:
         """Which cases noticed what, also with an older kit: it only says what to try first."""

@@ -11,7 +11,7 @@ import msgspec
 
 from conformance.mutants.generated import workers
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import HuntedCase, HuntedMutant, Likelihood, telling
+from conformance.mutants.generated.hunt import HuntedCase, HuntedMutant, Likelihood, telling
 from conformance.mutants.generated.reach import CaseReach, reaching
 from conformance.mutants.generated.store import Store, fingerprint
 
@@ -36,7 +36,7 @@ def complete_baseline(
 class Sweep:
     """Hunts mutants.
 
-    `reaches`: the baseline of the cases that may be played; `most`: how many for one mutant. `text_of`: the healthy
+    `reaches`: the baseline of the cases that may be run; `most`: how many for one mutant. `text_of`: the healthy
     text that a mutant changes. `likelihood`: learns from every kill.
     """
 
@@ -54,18 +54,18 @@ class Sweep:
         self._known = self.store.sayings()
         unknown = []
         for mutant in mutants:
-            fate = self._fate_without_playing(mutant)
+            fate = self._fate_from_cache(mutant)
             if fate is None:
                 unknown.append(mutant)
             else:
                 yield fate
-        yield from self._play(unknown)
+        yield from self._run_cases(unknown)
 
-    def _play(self, mutants: Sequence[GeneratedMutant]) -> Iterator[HuntedMutant]:
+    def _run_cases(self, mutants: Sequence[GeneratedMutant]) -> Iterator[HuntedMutant]:
         waiting = list(reversed(mutants))
         running: dict[Future[_Hunted], tuple[GeneratedMutant, float]] = {}
         while waiting or running:
-            # Only as many as there are processes: whoever comes later is hunted with what is known by then.
+            # Only as many as there are processes: later mutants use the likelihood learned by then.
             while waiting and len(running) < self.jobs:
                 mutant = waiting.pop()
                 running[self.pool.submit(workers.hunt, mutant, self._order(mutant))] = mutant, time.monotonic()
@@ -75,7 +75,7 @@ class Sweep:
                 yield self._concluded(mutant, future.result(), time.monotonic() - began_s)
 
     def _order(self, mutant: GeneratedMutant) -> list[str]:
-        """The cases to play, without those that are known to notice nothing."""
+        """The cases to run, without those that are known to notice nothing."""
         known = self._known_of(mutant)
         reaches = [reach for reach in reaching(mutant, self.reaches.values()) if reach.case not in known]
         left = max(0, self.most - len(known))
@@ -83,12 +83,12 @@ class Sweep:
         return [reach.case for reach in ordered[:left]]
 
     def _known_of(self, mutant: GeneratedMutant) -> dict[str, HuntedCase]:
-        """What is known of the mutant from the cases that may be played here: those of another tier do not count."""
+        """Known results on the mutant, of the cases that may be run here: other tiers do not count."""
         reachable = {reach.case for reach in reaching(mutant, self.reaches.values())}
         known = self._known.get(fingerprint(mutant), {})
         return {case: said for case, said in known.items() if case in reachable}
 
-    def _fate_without_playing(self, mutant: GeneratedMutant) -> HuntedMutant | None:
+    def _fate_from_cache(self, mutant: GeneratedMutant) -> HuntedMutant | None:
         reachable = {reach.case for reach in reaching(mutant, self.reaches.values())}
         if not reachable:
             return HuntedMutant(key=mutant.key, fate="unreached")
@@ -118,7 +118,7 @@ class Sweep:
 
 
 def _alive(mutant: GeneratedMutant, passed: Mapping[str, HuntedCase], reach: int) -> HuntedMutant:
-    """Nothing noticed it. A mutant that never came to what is changed in it is none; that says nothing of the gate."""
+    """No case noticed it. If the changed code never ran, that says nothing about the gate."""
     if any(case.arrived for case in passed.values()):
         return HuntedMutant(key=mutant.key, fate="survived", passed=len(passed), reach=reach)
     what = "the script was not called" if mutant.language == "lua" else "what is changed did not run"

@@ -1,4 +1,4 @@
-"""Processes that play cases, each with a Redis and an oracle of its own, kept warm from one mutant to the next."""
+"""Processes that run cases, each with its own Redis and oracle, which stay open from one mutant to the next."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 
 from conformance import interruption
+from conformance.mutants.generated.case_runner import CaseRunner, CaseRunnerSetting
 from conformance.mutants.generated.change import GeneratedMutant
-from conformance.mutants.generated.hunting import HuntedCase, Hunter
-from conformance.mutants.generated.player import Player, PlayerSetting
+from conformance.mutants.generated.hunt import HuntedCase, Hunter
 from conformance.mutants.generated.reach import CaseReach, case_names
 from conformance.mutants.generated.recording import Recorder
 from conformance.mutants.matrix import ScenarioCase, all_cases
@@ -24,15 +24,15 @@ from conformance.mutants.matrix import ScenarioCase, all_cases
 
 @dataclass(frozen=True)
 class Milestone:
-    """What processes wait for until their parent reaches it, or is gone. `end`: of a pipe in which nothing is written.
+    """A point that processes wait for until their parent reaches it, or is gone. `end`: of a pipe without data.
 
-    Not an Event of `multiprocessing`: a process that is killed while it looks at one takes its lock along.
+    Not an Event of `multiprocessing`: a process that is killed while it reads one never releases its lock.
     """
 
     end: Connection
 
     def is_reached(self) -> bool:
-        """Whether there is nobody any more who could write."""
+        """Whether the writing end is closed."""
         return self.end.poll(0)
 
     def wait(self) -> None:
@@ -41,14 +41,14 @@ class Milestone:
 
 
 class _Worker:
-    """What one process has."""
+    """The recorder and the hunter of one process."""
 
-    def __init__(self, setting: PlayerSetting, ending: Milestone) -> None:
+    def __init__(self, setting: CaseRunnerSetting, ending: Milestone) -> None:
         self._stack = ExitStack()
         self.cases: Mapping[str, ScenarioCase] = case_names(all_cases())
-        player = self._stack.enter_context(Player(setting))
-        self.recorder = Recorder(player)
-        self.hunter = Hunter(player, self.cases, ending.is_reached)
+        runner = self._stack.enter_context(CaseRunner(setting))
+        self.recorder = Recorder(runner)
+        self.hunter = Hunter(runner, self.cases, ending.is_reached)
         self._stack.callback(self.recorder.close)
         self._stack.callback(self.hunter.close)
 
@@ -59,13 +59,13 @@ class _Worker:
 _OF_THIS_PROCESS: list[_Worker] = []
 
 
-def _open(setting: PlayerSetting, all_begun: Milestone, ending: Milestone) -> None:
+def _open(setting: CaseRunnerSetting, all_started: Milestone, ending: Milestone) -> None:
     # Ctrl-C is for the parent, which ends its workers in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # One that is ended while others begin breaks the pool, and that waits for ever for those that it does not know yet.
-    all_begun.wait()
+    # A worker that ends while others start breaks the pool, which then waits forever for those it does not know yet.
+    all_started.wait()
     interruption.let_through()
-    logging.disable()  # what broken clients complain about
+    logging.disable()  # broken clients log a lot
     worker = _Worker(setting, ending)
     _OF_THIS_PROCESS.append(worker)
     multiprocessing.util.Finalize(worker, worker.close, exitpriority=10)
@@ -84,33 +84,33 @@ def hunt(mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase
 
 
 @contextmanager
-def worker_processes(setting: PlayerSetting, count: int) -> Iterator[ProcessPoolExecutor]:
-    """So many processes; they end with the block, at the latest after the case that each is at."""
+def worker_processes(setting: CaseRunnerSetting, count: int) -> Iterator[ProcessPoolExecutor]:
+    """Start `count` processes; they end with the block, at the latest after their current case."""
     context = multiprocessing.get_context("spawn")
-    with _milestone(context) as (all_begun, tell_all_begun), _milestone(context) as (ending, tell_ending):
+    with _milestone(context) as (all_started, reach_all_started), _milestone(context) as (ending, reach_ending):
         with interruption.postponed(), interruption.held_from_children():  # its locks start a process, too
             pool = ProcessPoolExecutor(
-                count, mp_context=context, initializer=_open, initargs=(setting, all_begun, ending)
+                count, mp_context=context, initializer=_open, initargs=(setting, all_started, ending)
             )
         try:
-            # All of them begin here: one that is half begun shows a traceback where it is broken off. A call starts
+            # Start all of them here: a process interrupted during its start prints a traceback. Each call starts
             # another process as long as none is idle.
             with interruption.postponed(), interruption.held_from_children():
                 for _ in range(count):
                     pool.submit(os.getpid)
-                tell_all_begun()
+                reach_all_started()
             yield pool
         finally:
-            # Python, where it ends while the pool does, takes away the thread that tells the processes to.
+            # If Python exits while the pool ends, the thread that stops the processes is gone: end the pool first.
             with interruption.postponed():
-                tell_all_begun()
-                tell_ending()
+                reach_all_started()
+                reach_ending()
                 pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
 def _milestone(context: SpawnContext) -> Iterator[tuple[Milestone, Callable[[], None]]]:
-    """A milestone, and how the parent says that it is reached."""
+    """A milestone, and the call with which the parent reaches it."""
     reader, writer = context.Pipe(duplex=False)
     with reader, writer:
         yield Milestone(reader), writer.close

@@ -1,4 +1,4 @@
-"""Plays cases in one process: a Redis of its own, an oracle that stays, and one client after the other."""
+"""Runs cases in one process: with its own Redis, one oracle for all, and one client after the other."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from conformance.participants.wait_limits import WaitHistory
 from conformance.servers import open_server
 
 LIMIT_S, SLOW_LIMIT_S = 30.0, 90.0
-"""What a mutant may take longer than the oracle: less than a client may, because a hang is noticed anyhow."""
+"""Seconds that a mutant may take longer than the oracle: less than a client may, as a hang is noticed anyway."""
 
 
-class PlayerSetting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process needs to play.
+class CaseRunnerSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """The setting of a process that runs cases.
 
     `scripts`: texts of the official scripts by name. `redis`: as users name one; empty for a server of its own.
     """
@@ -40,10 +40,10 @@ class PlayerSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class PlayedCase:
-    """What came to light. `against`: the first finding that fails or warns, with its verdict.
+class CaseRun:
+    """The result of a case. `against`: the first finding that fails or warns, with its verdict.
 
-    `error`: why nothing is known. `starved`: the machine, too, may be why it is against the client.
+    `error`: why there is no result. `starved`: the finding may be due to CPU starvation.
     """
 
     against: Finding | None
@@ -54,14 +54,14 @@ class PlayedCase:
 
     @property
     def noticed(self) -> bool:
-        """Whether something speaks against the client."""
+        """Whether there is a finding against the client."""
         return self.against is not None
 
 
-class Player:
-    """As a context manager, it ends its drivers and its Redis."""
+class CaseRunner:
+    """Runs cases. As a context manager, it ends its drivers and its Redis."""
 
-    def __init__(self, setting: PlayerSetting) -> None:
+    def __init__(self, setting: CaseRunnerSetting) -> None:
         self._setting = setting
         self._stack = ExitStack()
 
@@ -82,8 +82,8 @@ class Player:
         """A connection to the Redis of this process."""
         return self._bench.redis
 
-    def play(self, case: ScenarioCase, client: RestartableDriver) -> PlayedCase:
-        """Play a case once. Never raises for what a client does."""
+    def run(self, case: ScenarioCase, client: RestartableDriver) -> CaseRun:
+        """Run a case once. Never raises because of the client."""
         self._bench.client = client
         try:
             self._watch.begin()
@@ -95,7 +95,7 @@ class Player:
             case.scenario.requirements, result.findings, load_ledger(), unblamed=unblamed(result)
         )
         against = _worst(result.findings, verdicts)
-        return PlayedCase(
+        return CaseRun(
             against=None if result.error else against,
             verdict=verdicts[against.requirement] if against else "pass",
             error=result.error or result.unsupported or result.inconclusive,
@@ -104,7 +104,7 @@ class Player:
         )
 
     def forget(self) -> None:
-        """Another client comes: nothing of the one before is left in Redis, nor in what is known of waits."""
+        """Forget the last client: empty Redis and the history of waits."""
         self._bench.redis.flushall()
         self._bench.waits = WaitHistory()
 

@@ -1,4 +1,4 @@
-"""One mutant is hunted: the cases that can reach it, the likeliest first, until one of them notices."""
+"""The hunt for one mutant: the cases that can reach it, the likeliest first, until one of them notices it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import msgspec
 
 from conformance.driver.errors import DriverBroken, HandshakeFailed
 from conformance.environment.drivers import RestartableDriver
+from conformance.mutants.generated.case_runner import CaseRun, CaseRunner
 from conformance.mutants.generated.change import GeneratedMutant, lines_of_change
 from conformance.mutants.generated.driver import UNCHANGED, launch_of
-from conformance.mutants.generated.player import PlayedCase, Player
 from conformance.mutants.generated.reach import CaseReach, printable
 from conformance.mutants.matrix import ScenarioCase
 
@@ -23,13 +23,13 @@ Fate = Literal["killed", "survived", "unreached", "broken", "undecided"]
 
 
 class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What became of a mutant.
+    """The result of the hunt for a mutant.
 
     `fate`: a case noticed; no case did; no case reaches it, or `passed` do so on the healthy client only, and not on
-    the mutant; its driver does not even start; the machine was too busy for any case to tell. `case`, `requirement`,
-    `message`: who noticed what; only a warning if `warns`. `played`: how
-    many cases were needed. `took_s`: how long all that took (s). `passed`: how many cases noticed nothing, of those
-    that `reach` it. `problems`: cases in which the kit or the oracle broke.
+    the mutant; its driver does not start; the machine was too busy for any case to decide. `case`, `requirement`,
+    `message`: the case that noticed it, and its finding; only a warning if `warns`. `played`: how
+    many cases were run. `took_s`: how long that took (s). `passed`: how many of the cases that `reach` it noticed
+    nothing. `problems`: cases in which the kit or the oracle broke.
     """
 
     key: str
@@ -46,9 +46,9 @@ class HuntedMutant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class HuntedCase(msgspec.Struct, frozen=True):
-    """What one case said of a mutant. `requirement` is empty where it noticed nothing.
+    """The result of one case on a mutant. `requirement` is empty if the case noticed nothing.
 
-    `arrived`: whether the mutant had come to what is changed in it by then, in this case or before.
+    `arrived`: whether the changed code had run by then, in this case or before.
     """
 
     case: str
@@ -59,18 +59,18 @@ class HuntedCase(msgspec.Struct, frozen=True):
 
     @property
     def names_the_row(self) -> bool:
-        """Whether what it noticed is the rule that is broken, and not only one that every breach of others touches."""
+        """Whether it noticed the rule that is broken, not only a general one that many mutants violate."""
         return bool(self.requirement) and not self.requirement.startswith(_GENERAL)
 
 
 _GENERAL = ("script.", "edge.", "eviction.")
-"""Rows about everything that is sent, about odd values, and about what is missing: many a mutant violates them, too."""
+"""General rows, about all commands, odd values and missing keys: many mutants violate them as well."""
 _FOR_THE_NAME = 12
-"""So many more cases are played for the rule that is broken, where only a general one is known to be violated."""
+"""Further cases to run for the broken rule itself, if only a general one is known to be violated."""
 
 
 def telling(sayings: Iterable[HuntedCase]) -> HuntedCase | None:
-    """The case that says best what is broken; None where none noticed anything."""
+    """The case that names best what is broken; None if no case noticed anything."""
     noticed = [each for each in sayings if each.requirement]
     return next((each for each in noticed if each.names_the_row), noticed[0] if noticed else None)
 
@@ -116,13 +116,13 @@ class Likelihood:
 
 
 _STEM = 4
-"""So many letters tell `closeAll` to be about what `closing_meets_a_fetch` is about."""
+"""Letters that names must share: `closeAll` and `closing_meets_a_fetch` are then about the same."""
 _WORD = re.compile(r"[A-Z]?[a-z]+")
 _EVERYWHERE = frozenset({"job", "jobs", "queue", "key", "keys"})
 
 
 def stems(text: str) -> set[str]:
-    """The beginnings of the words in names of functions and of cases, in small letters."""
+    """The stems of the words in names of functions and of cases, in small letters."""
     words = {word.lower() for word in _WORD.findall(text)}
     return {word[:_STEM] for word in words - _EVERYWHERE if len(word) > 3}
 
@@ -148,10 +148,10 @@ def _neighbourhoods(mutant: GeneratedMutant) -> tuple[str, ...]:
 
 
 class Hunter:
-    """Hunts mutants on one player."""
+    """Hunts mutants with one case runner."""
 
-    def __init__(self, player: Player, cases: Mapping[str, ScenarioCase], is_over: Callable[[], bool]) -> None:
-        self._player, self._cases, self._is_over = player, cases, is_over
+    def __init__(self, runner: CaseRunner, cases: Mapping[str, ScenarioCase], is_over: Callable[[], bool]) -> None:
+        self._runner, self._cases, self._is_over = runner, cases, is_over
         self._healthy = RestartableDriver(launch_of(UNCHANGED), 0)
         self._fair: set[str] = set()
 
@@ -160,11 +160,12 @@ class Hunter:
         self._healthy.close()
 
     def hunt(self, mutant: GeneratedMutant, names: Sequence[str]) -> tuple[list[HuntedCase], str, list[str]]:
-        """Play the cases until one notices: what each said; why the driver does not start; what broke in the kit.
+        """Run the cases until one notices the mutant.
 
-        Where what it noticed is general, a few more are played for the rule that is broken.
+        Returns the result of each case, why the driver does not start (or ''), and what broke in the kit. If the first
+        finding is of a general rule, a few more cases are run for the rule that is broken.
         """
-        self._player.forget()
+        self._runner.forget()
         said: list[HuntedCase] = []
         problems: list[str] = []
         with TemporaryDirectory() as folder:
@@ -173,7 +174,7 @@ class Hunter:
             try:
                 if not self._starts(client):
                     return said, "", [f"{mutant.key}: on this machine not even the healthy client starts"]
-                for name in self._to_play(names, said):
+                for name in self._cases_to_run(names, said):
                     case = _said(name, self._judged(name, client), has_arrived=arrived.exists())
                     if isinstance(case, str):
                         problems.append(case)
@@ -185,8 +186,8 @@ class Hunter:
                 client.close()
         return said, "", problems
 
-    def _to_play(self, names: Sequence[str], said: Sequence[HuntedCase]) -> Iterator[str]:
-        """One case after the other, as long as `said`, to which each is added, does not tell what is broken."""
+    def _cases_to_run(self, names: Sequence[str], said: Sequence[HuntedCase]) -> Iterator[str]:
+        """One case after the other, until the results (`said`, which grows meanwhile) name what is broken."""
         left = len(names)
         for name in names:
             best = telling(said)
@@ -198,7 +199,7 @@ class Hunter:
             yield name
 
     def _starts(self, client: RestartableDriver) -> bool:
-        """Start a client; False where the machine is too busy to start any. Raises DriverBroken if it alone fails."""
+        """Start a client. Returns False on a machine too busy to start any; raises DriverBroken otherwise."""
         try:
             client.living()
         except HandshakeFailed:
@@ -209,42 +210,42 @@ class Hunter:
             client.living()
         return True
 
-    def _judged(self, name: str, client: RestartableDriver) -> PlayedCase:
-        """Play a case. What it notices counts if the healthy client passes; on a busy machine, if it does so again."""
+    def _judged(self, name: str, client: RestartableDriver) -> CaseRun:
+        """Run a case. A finding counts if the healthy client passes; on a busy machine also a second run must agree."""
         case = self._cases[name]
-        played = self._player.play(case, client)
-        if not played.noticed:
-            return played
-        if played.starved or name not in self._fair:
-            control = self._player.play(case, self._healthy)
+        run = self._runner.run(case, client)
+        if not run.noticed:
+            return run
+        if run.starved or name not in self._fair:
+            control = self._runner.run(case, self._healthy)
             if control.noticed or control.error:
-                return _undecided(played, control)
+                return _undecided(run, control)
             self._fair.add(name)
-        if not played.starved:
-            return played
-        again = self._player.play(case, client)
-        return again if _agree(played, again) else _undecided(again, again)
+        if not run.starved:
+            return run
+        again = self._runner.run(case, client)
+        return again if _agree(run, again) else _undecided(again, again)
 
 
-def _agree(one: PlayedCase, other: PlayedCase) -> bool:
+def _agree(one: CaseRun, other: CaseRun) -> bool:
     return (
         one.against is not None and other.against is not None and one.against.requirement == other.against.requirement
     )
 
 
-def _undecided(played: PlayedCase, control: PlayedCase) -> PlayedCase:
+def _undecided(run: CaseRun, control: CaseRun) -> CaseRun:
     seen = control.against.message if control.against else control.error
     why = "the machine was too busy to judge" if control.starved else f"the healthy client does not pass: {seen}"
-    return PlayedCase(None, "pass", why, starved=control.starved, took_ms=played.took_ms)
+    return CaseRun(None, "pass", why, starved=control.starved, took_ms=run.took_ms)
 
 
-def _said(name: str, played: PlayedCase, *, has_arrived: bool) -> HuntedCase | str:
-    """What a case said of a mutant, or why it says nothing."""
-    if played.error:
-        return f"{name}: {played.error}"
-    if played.against is None:
+def _said(name: str, run: CaseRun, *, has_arrived: bool) -> HuntedCase | str:
+    """The result of a case on a mutant, or why there is none."""
+    if run.error:
+        return f"{name}: {run.error}"
+    if run.against is None:
         return HuntedCase(name, arrived=has_arrived)
-    message = printable(played.against.message)
+    message = printable(run.against.message)
     if not has_arrived:
-        return f"{name}: what is changed never ran, and yet there is {message}"
-    return HuntedCase(name, played.against.requirement, message, played.verdict == "warn")
+        return f"{name}: the changed code never ran, but there is {message}"
+    return HuntedCase(name, run.against.requirement, message, run.verdict == "warn")
