@@ -44,6 +44,7 @@ PATTERNS = {
 ALLOWED = (
     r"\Anobody\Z",  # the value of a scenario's parameter, which is part of its id
     r"\b[a-z]+\.[a-z]+(?:-[a-z]+)*\b",  # names of requirements, mutants, faults
+    r"`played`",  # a field of stored records
     r"autoplay",
     r"replay(s|ed|ing|er)?",
 )
