@@ -164,7 +164,7 @@ def duplicate_overwrites(damage: Damage) -> None:
 
 @mutant("add.duplicate-silent", kills=("add.duplicate.ignored",))
 def duplicate_silent(damage: Damage) -> None:
-    """No event tells of a duplicate."""
+    """A duplicate leaves no event."""
     damage.commands("add*Job", 'if event(command) == "duplicated" then return "0-0" end')
 
 

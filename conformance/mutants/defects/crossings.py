@@ -12,15 +12,15 @@ _UNLIMITED = (
     'if command[1] == "HMGET" and on(command, "meta") then '
     "local reply = send(unpack(command)) reply[2] = false return reply end"
 )
-"""Lua: nobody reads that the queue has a concurrency."""
+"""Lua: the script ignores the concurrency of the queue."""
 _UNPAUSED = (
     'if command[1] == "HMGET" and on(command, "meta") then '
     "local reply = send(unpack(command)) reply[1] = false return reply end"
 )
-"""Lua: nobody reads that the queue is paused."""
+"""Lua: the script ignores that the queue is paused."""
 
 
-# Where jobs start to wait.
+# Jobs that start to wait.
 
 
 @mutant(
@@ -72,7 +72,7 @@ def no_meta_and_retried(damage: Damage) -> None:
     by=("deduplication-crossings/every_member_of_a_flow_meets_every_owner[parent]",),
 )
 def deduplicated_parent(damage: Damage) -> None:
-    """The parent of a flow is stored, whatever its deduplication id."""
+    """The parent of a flow is stored although its deduplication id is taken."""
     damage.commands(
         "addParentJob", f'if command[1] == "SET" and {_KEY} then send(unpack(command)) return {{ok = "OK"}} end'
     )
@@ -162,7 +162,7 @@ def results_stay(damage: Damage) -> None:
 
 @mutant("crossing.priority-and-lifo", kills=("getters.change-priority",))
 def priority_and_lifo(damage: Damage) -> None:
-    """A priority that is changed with `lifo` puts the job behind the others all the same."""
+    """A priority changed with `lifo` still puts the job behind the others."""
     damage.argument("changePriority", 3, lambda _lifo: "0")
 
 
@@ -220,5 +220,5 @@ def clock_set_back(damage: Damage) -> None:
 
 @mutant("crossing.orphan-is-adopted", kills=("flow.child.done",), by=("flow-crossings/an_orphan_is_not_adopted",))
 def orphan_is_adopted(damage: Damage) -> None:
-    """A child that is there already is taken by whoever adds it again, whomever it belongs to."""
+    """A child that exists is taken over by each parent that adds it again, even from another parent."""
     damage.commands("add*Job", 'if command[1] == "HGET" and command[3] == "parentKey" then return false end')

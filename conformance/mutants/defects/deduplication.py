@@ -16,12 +16,12 @@ _REMEMBER_OWNER = (
     f'if command[1] == "GET" and {_KEY} then memory.owner = send(unpack(command)) return memory.owner end '
 )
 _RESTARTS = f'command[1] == "SET" and {_KEY} and memory.owner and at(command, "PX")'
-"""Lua condition: the ttl of an id that is taken starts anew."""
+"""Lua condition: the ttl of an id that is taken restarts."""
 
 
 @mutant("dedup.ignored", kills=("dedup.simple", "dedup.ttl"))
 def ignored(damage: Damage) -> None:
-    """Every add stores a job, whatever its deduplication id."""
+    """Every add stores a job, even if its deduplication id is taken."""
     damage.commands("add*Job", f'if command[1] == "SET" and {_KEY} then send(unpack(command)) return {{ok = "OK"}} end')
 
 
@@ -101,7 +101,7 @@ def never_extended(damage: Damage) -> None:
 
 @mutant("dedup.always-extended", kills=("dedup.extend",))
 def always_extended(damage: Damage) -> None:
-    """Every add starts the ttl anew, without `extend` as well."""
+    """Every add restarts the ttl, without `extend` as well."""
     damage.commands(
         "add*Job",
         f'if command[1] == "SET" and {_KEY} and command[6] == "NX" then local reply = send(unpack(command)) '
@@ -125,7 +125,7 @@ def always_replaced(damage: Damage) -> None:
 
 @mutant("dedup.debounce-restarts", kills=("dedup.debounce",))
 def debounce_restarts(damage: Damage) -> None:
-    """Replacing starts the ttl anew, without `extend` as well."""
+    """Replacing restarts the ttl, without `extend` as well."""
     damage.commands(
         "add*Job",
         f'if command[1] == "SET" and command[4] == "KEEPTTL" then command[4] = "PX" command[5] = {_OPTIONS}["ttl"] end',
@@ -180,12 +180,12 @@ def nameless(damage: Damage) -> None:
 
 @mutant("late.owner-unknown", kills=("dedup.owner",))
 def owner_unknown(damage: Damage) -> None:
-    """Nobody is told who owns a deduplication id."""
+    """Asking for the owner of a deduplication id returns nothing."""
 
-    async def nobody(_queue: Queue, _deduplication_id: str) -> None:
+    async def no_owner(_queue: Queue, _deduplication_id: str) -> None:
         return None
 
-    damage.replace(Queue, "getDeduplicationJobId", nobody)
+    damage.replace(Queue, "getDeduplicationJobId", no_owner)
 
 
 @mutant("dedup.retry-frees", kills=("dedup.simple.ends",), by=("deduplication/a_retry_keeps_the_id",))

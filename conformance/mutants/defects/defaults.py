@@ -53,5 +53,5 @@ def long_sleep(damage: Damage) -> None:
 
 @mutant("default.keeps-nothing", kills=("retention.default",))
 def keeps_nothing(damage: Damage) -> None:
-    """Completed jobs are removed unless somebody asks to keep them."""
+    """Completed jobs are removed unless an option keeps them."""
     _have(damage, removeOnComplete={"count": 0})

@@ -11,7 +11,7 @@ from conformance.reference_impl.scripts.move import MoveScripts
 
 @mutant("event.added-nameless", kills=("event.added",))
 def added_nameless(damage: Damage) -> None:
-    """Event `added` does not tell the name."""
+    """Event `added` lacks the name."""
     damage.commands("add*Job", 'if event(command) == "added" then drop(command, "name") end')
 
 
@@ -33,7 +33,7 @@ def added_late(damage: Damage) -> None:
 
 @mutant("event.waiting-no-prev", kills=("event.waiting",))
 def waiting_no_prev(damage: Damage) -> None:
-    """Event `waiting` does not tell where the job comes from."""
+    """Event `waiting` lacks the state that the job comes from."""
     damage.commands("*", 'if event(command) == "waiting" then drop(command, "prev") end')
 
 
@@ -60,7 +60,7 @@ def active_prev(damage: Damage) -> None:
 
 @mutant("event.completed-no-result", kills=("event.completed",))
 def completed_no_result(damage: Damage) -> None:
-    """Event `completed` does not tell the result."""
+    """Event `completed` lacks the result."""
     damage.commands("moveToFinished", 'if event(command) == "completed" then drop(command, "returnvalue") end')
 
 
@@ -86,7 +86,7 @@ def failed_always(damage: Damage) -> None:
 
 @mutant("event.failed-no-reason", kills=("event.failed",))
 def failed_no_reason(damage: Damage) -> None:
-    """Event `failed` does not tell the reason."""
+    """Event `failed` lacks the reason."""
     damage.commands("moveToFinished", 'if event(command) == "failed" then drop(command, "failedReason") end')
 
 
@@ -132,7 +132,7 @@ def progress_field(damage: Damage) -> None:
 
 @mutant("event.removed-no-prev", kills=("event.removed",))
 def removed_no_prev(damage: Damage) -> None:
-    """Event `removed` does not tell where the job was."""
+    """Event `removed` lacks the container of the job."""
     damage.commands("removeJob", 'if event(command) == "removed" then drop(command, "prev") end')
 
 
@@ -161,7 +161,7 @@ def reader_raw(damage: Damage) -> None:
 
 @mutant("event.reader-replays", kills=("event.reader",))
 def reader_replays(damage: Damage) -> None:
-    """The event reader starts with the oldest entry, whatever it was asked for."""
+    """The event reader always starts with the oldest entry."""
 
     def broken(start: Function) -> Function:
         async def find_start(reader: QueueEvents) -> None:
@@ -195,11 +195,11 @@ def untrimmed(damage: Damage) -> None:
 
 @mutant("event.limit-ignored", kills=("event.trimmed",))
 def limit_ignored(damage: Damage) -> None:
-    """The event stream is always trimmed to the default limit, whatever `meta` says."""
+    """The event stream is always trimmed to the default limit, and the one in `meta` is ignored."""
     damage.commands("*", 'if command[1] == "HGET" and command[3] == "opts.maxLenEvents" then return "10000" end')
 
 
 @mutant("event.timed", kills=("event.no-common-fields",), by=("add/a_plain_job_enters_wait_at_the_left",))
 def timed(damage: Damage) -> None:
-    """Every event tells its time in a field of its own."""
+    """Every event has its time in a separate field."""
     damage.commands("*", 'if event(command) then command[#command + 1] = "timestamp" command[#command + 1] = "1" end')

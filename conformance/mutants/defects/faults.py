@@ -29,7 +29,7 @@ _JOB_EXISTS: Final = 'command[1] == "EXISTS" and command[2] == KEYS[12]'
 
 
 @mutant("faults.nobody-checks", kills=("chaos.crash",))
-def nobody_checks(damage: Damage) -> None:
+def no_worker_checks(damage: Damage) -> None:
     """A worker never looks for jobs whose worker is gone."""
 
     async def nothing(_checker: StalledChecker) -> None:
@@ -69,7 +69,7 @@ def gives_up(damage: Damage) -> None:
 
 @mutant("faults.reads-from-now", kills=("chaos.reconnect",))
 def reads_from_now(damage: Damage) -> None:
-    """A reader of events begins with the newest entry again when its connection was lost."""
+    """A reader of events restarts at the newest entry after a lost connection."""
 
     def forgetful(read: Function) -> Function:
         async def read_or_forget(reader: QueueEvents) -> None:
@@ -132,7 +132,7 @@ def loads_once(damage: Damage) -> None:
 
 @mutant("faults.takes-into-memory", kills=("chaos.at-least-once",))
 def takes_into_memory(damage: Damage) -> None:
-    """A claimed job is taken out of Redis's lists, so that nobody recovers it when the reply does not arrive."""
+    """A claimed job is taken out of Redis's lists, so that it is never recovered if the reply does not arrive."""
     damage.commands(
         "moveToActive",
         'if command[1] == "RPOPLPUSH" then return send("RPOP", command[2]) end',
@@ -194,7 +194,7 @@ def skips_the_nameless(damage: Damage) -> None:
 
 @mutant("eviction.finishes-the-missing", kills=("eviction.hash.active", "lifecycle.complete.missing"))
 def finishes_the_missing(damage: Damage) -> None:
-    """A job whose hash is gone is finished all the same."""
+    """A job whose hash is gone can still be finished."""
     damage.commands("moveToFinished", f"if {_JOB_EXISTS} then return 1 end")
 
 
@@ -215,7 +215,7 @@ def error_ends_worker(damage: Damage) -> None:
 
 @mutant("eviction.keeps-silent", kills=("eviction.worker-goes-on",))
 def keeps_silent(damage: Damage) -> None:
-    """A worker tells nobody that it could not finish a job."""
+    """A worker does not report that it could not finish a job."""
     damage.replace(Worker, "report", lambda _worker, _error: None)
 
 
@@ -253,7 +253,7 @@ def remembers_the_pause(damage: Damage) -> None:
 
 @mutant("eviction.needs-a-marker", kills=("eviction.marker",))
 def needs_a_marker(damage: Damage) -> None:
-    """A worker looks for jobs only when a marker tells it to."""
+    """A worker claims jobs only when a marker wakes it."""
 
     def patient(_healthy: Function) -> Function:
         async def fetch(fetcher: JobFetcher, token: str, *, block: bool) -> Job | None:
@@ -272,17 +272,17 @@ def needs_a_marker(damage: Damage) -> None:
 
 @mutant("eviction.reader-ends", kills=("eviction.events",))
 def reader_ends(damage: Damage) -> None:
-    """A reader of events stops when the stream it reads is not the one it began with."""
+    """A reader of events stops when its stream was replaced."""
 
-    def faithful(tell: Function) -> Function:
-        def tell_while_it_grows(reader: QueueEvents, fields: dict[str, Any], entry_id: str) -> None:
+    def faithful(emit: Function) -> Function:
+        def emit_while_it_grows(reader: QueueEvents, fields: dict[str, Any], entry_id: str) -> None:
             seen = vars(reader).setdefault("seen", SimpleNamespace(added=0))
             seen.added += fields.get("event") == "added"
             if fields.get("jobId") in (None, str(seen.added)) and seen.added > 1:
                 return
-            tell(reader, fields, entry_id)
+            emit(reader, fields, entry_id)
 
-        return tell_while_it_grows
+        return emit_while_it_grows
 
     damage.around(QueueEvents, "_emit_entry", faithful)
 
@@ -300,7 +300,7 @@ def finds_free_ids(damage: Damage) -> None:
 
 @mutant("eviction.finishes-the-lost", kills=("eviction.containers",))
 def finishes_the_lost(damage: Damage) -> None:
-    """A job that is not in `active` is finished all the same."""
+    """A job that is not in `active` can still be finished."""
     damage.commands("moveToFinished", 'if command[1] == "LREM" then send(unpack(command)) return 1 end')
 
 
@@ -347,7 +347,7 @@ def full_is_fine(damage: Damage) -> None:
     by=("eviction/a_lost_deduplication_lets_a_second_job_in",),
 )
 def remembers_owners(damage: Damage) -> None:
-    """A producer remembers who owns a deduplication id, whatever Redis knows."""
+    """A producer remembers the owner of a deduplication id, and does not ask Redis."""
     owners: dict[str, Job] = {}
 
     def remembering(add: Function) -> Function:
@@ -396,5 +396,5 @@ def counts_from_above(damage: Damage) -> None:
     by=("eviction/without_meta_whoever_tells_of_a_change_limits_the_stream",),
 )
 def limit_stays_away(damage: Damage) -> None:
-    """Whoever changes a delay does not mind that the stream of events has lost its limit."""
+    """Changing a delay does not restore the lost limit of the event stream."""
     damage.commands("changeDelay", 'if command[1] == "HSET" and on(command, "meta") then return 1 end')

@@ -181,13 +181,13 @@ def released_while_paused(damage: Damage) -> None:
 
 @mutant("flow.values-lost", kills=("flow.children-values",))
 def values_lost(damage: Damage) -> None:
-    """What children return is not stored for their parent."""
+    """Results of children are not stored for their parent."""
     damage.commands("moveToFinished", 'if command[1] == "HSET" and on(command, "processed") then return 1 end')
 
 
 @mutant("flow.values-by-id", kills=("flow.children-values",))
 def values_by_id(damage: Damage) -> None:
-    """What children return is stored under their id instead of their key."""
+    """Results of children are stored under their id instead of their key."""
     damage.commands(
         "moveToFinished", 'if command[1] == "HSET" and on(command, "processed") then command[3] = ARGV[1] end'
     )
@@ -241,7 +241,7 @@ def parent_runs_last(damage: Damage) -> None:
 
 @mutant("flow.failure-counts-as-done", kills=("flow.fail.none",))
 def failure_counts_as_done(damage: Damage) -> None:
-    """A failed child without any option is no dependency any more."""
+    """A failed child without any option leaves the dependencies of its parent."""
     damage.commands(
         "moveToFinished",
         'if event(command) == "failed" then local parent = send("HGET", KEYS[12], "parentKey") '
@@ -255,7 +255,7 @@ def failure_counts_as_done(damage: Damage) -> None:
     by=("flow-failures/a_parent_with_a_failed_child_cannot_complete",),
 )
 def options_ignored(damage: Damage) -> None:
-    """What is to happen when a child fails is not stored."""
+    """The failure option of a child is not stored."""
     damage.replace(options, "PARENT_FLAG_OPTIONS", ())
 
 
@@ -349,7 +349,7 @@ def children_at_work_removed(damage: Damage) -> None:
 
 
 @mutant("flow.unlink-releases-nobody", kills=("flow.unlink",))
-def unlink_releases_nobody(damage: Damage) -> None:
+def unlink_releases_no_parent(damage: Damage) -> None:
     """A parent waits on for a child that was unlinked."""
     damage.commands("removeChildDependency", _NEVER_RELEASED)
 

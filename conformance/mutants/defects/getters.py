@@ -79,7 +79,7 @@ def ghost(damage: Damage) -> None:
 
 @mutant("getters.job-timeless", kills=("getters.job.fields",))
 def job_timeless(damage: Damage) -> None:
-    """A job read back does not tell how many attempts were made."""
+    """A job read back lacks the number of attempts made."""
 
     def broken(read: Function) -> Function:
         def read_record(fields: Any, job_id: str) -> JobRecord:
@@ -142,7 +142,7 @@ def delay_from_added(damage: Damage) -> None:
 
 @mutant("getters.delay-anything", kills=("getters.change-delay",))
 def delay_anything(damage: Damage) -> None:
-    """Changing the delay of a waiting job is no error."""
+    """The delay of a waiting job can be changed."""
 
     def broken(change: Function) -> Function:
         async def change_delay(job: Job, delay: float) -> None:
@@ -180,13 +180,13 @@ def drain_keeps_hashes(damage: Damage) -> None:
 
 @mutant("getters.clean-unlimited", kills=("getters.clean",))
 def clean_unlimited(damage: Damage) -> None:
-    """Cleaning pays no heed to the limit."""
+    """Cleaning ignores the limit."""
     damage.argument("cleanJobsInSet", 2, lambda _limit: 1000)
 
 
 @mutant("getters.clean-young", kills=("getters.clean",))
 def clean_young(damage: Damage) -> None:
-    """Cleaning pays no heed to the grace period."""
+    """Cleaning ignores the grace period."""
     damage.argument("cleanJobsInSet", 1, lambda latest: latest + 86_400_000)
 
 
@@ -247,7 +247,7 @@ def complete_only(damage: Damage) -> None:
 
 @mutant("getters.numbers-only", kills=("getters.job.missing-fields",))
 def numbers_only(damage: Damage) -> None:
-    """A job whose delay or priority is no number is not read."""
+    """A job whose delay or priority is not a number cannot be read."""
 
     def broken(read: Function) -> Function:
         def read_record(fields: Any, job_id: str) -> JobRecord:
@@ -287,7 +287,7 @@ def numbers_only_progress(damage: Damage) -> None:
 
 
 @mutant("progress.for-nobody", kills=("progress.missing-job",))
-def progress_for_nobody(damage: Damage) -> None:
+def progress_for_missing_job(damage: Damage) -> None:
     """Progress of a missing job makes a hash."""
     damage.commands("updateProgress", _BLIND)
 
@@ -325,7 +325,7 @@ def unlimited(damage: Damage) -> None:
 
 
 @mutant("log.for-nobody", kills=("log.missing-job",))
-def log_for_nobody(damage: Damage) -> None:
+def log_for_missing_job(damage: Damage) -> None:
     """A missing job gets a log."""
     damage.commands("addLog", _BLIND)
 
@@ -371,7 +371,7 @@ def cleared_wholly(damage: Damage) -> None:
 
 
 @mutant("data.update-tells", kills=("data.updated",))
-def update_tells(damage: Damage) -> None:
+def update_leaves_event(damage: Damage) -> None:
     """Updating the data leaves an event."""
 
     def broken(update: Function) -> Function:
@@ -393,7 +393,7 @@ def update_lost(damage: Damage) -> None:
 
 
 @mutant("data.for-nobody", kills=("data.missing-job",))
-def data_for_nobody(damage: Damage) -> None:
+def data_for_missing_job(damage: Damage) -> None:
     """Updating the data of a missing job makes a hash."""
     damage.commands("updateData", _BLIND)
 
@@ -410,7 +410,7 @@ def promote_all_turned(damage: Damage) -> None:
 
 @mutant("job.does-not-go", kills=("lifecycle.remove.waiting",), by=("getters/a_job_removes_itself",))
 def does_not_go(damage: Damage) -> None:
-    """A job that is told to remove itself stays."""
+    """`remove` of a job has no effect."""
 
     async def stay(_job: Job, _opts: Any = None) -> None:
         return None
@@ -420,7 +420,7 @@ def does_not_go(damage: Damage) -> None:
 
 @mutant("job.always-waits", kills=("getters.state",), by=("getters/a_job_is_asked_where_it_is[job]",))
 def always_waits(damage: Damage) -> None:
-    """A job says that it waits, wherever it is."""
+    """The state of every job is reported as waiting."""
 
     async def get_state(_job: Job) -> str:
         return "waiting"

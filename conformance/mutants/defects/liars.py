@@ -90,7 +90,7 @@ def jobs(damage: Damage) -> None:
 
 @mutant("liar.is-paused", kills=("pause.answer",))
 def is_paused(damage: Damage) -> None:
-    """The first answer to isPaused is remembered for good."""
+    """The first answer to isPaused is remembered forever."""
     answers: dict[int, bool] = {}
 
     def broken(ask: Function) -> Function:
@@ -128,7 +128,7 @@ def complete(damage: Damage) -> None:
 
 @mutant("liar.connection", kills=("getters.drain",))
 def connection(damage: Damage) -> None:
-    """Draining is done, and then the client says that its connection was lost: nobody had touched it."""
+    """Draining succeeds, but the client then reports a lost connection."""
 
     def broken(drain: Function) -> Function:
         async def drain_and_complain(queue: Queue, *args: Any) -> None:

@@ -38,7 +38,7 @@ def _with_other_settings(change: str) -> str:
 
 @mutant("ratelimit.never-asked", kills=("ratelimit.inside-the-claim", "ratelimit.queue-wide", "ratelimit.by-hand"))
 def never_asked(damage: Damage) -> None:
-    """A claim does not look at the counter."""
+    """A claim does not read the counter."""
     _edit_fetching(damage, f"if {_ON_LIMITER % 'GET'} then return false end")
 
 
@@ -67,7 +67,7 @@ def takes_first(damage: Damage) -> None:
 
 @mutant("ratelimit.prolonged", kills=("ratelimit.window",))
 def prolonged(damage: Damage) -> None:
-    """Every start makes the window begin anew."""
+    """Every start restarts the window."""
     _edit_fetching(
         damage,
         f"if {_ON_LIMITER % 'INCR'} then local count = send('INCR', command[2]) "
@@ -144,7 +144,7 @@ def by_hand_counts_one(damage: Damage) -> None:
 
 @mutant("ratelimit.unlimited-obeys", kills=("ratelimit.unlimited",))
 def unlimited_obeys(damage: Damage) -> None:
-    """A worker that knows no limit obeys the counter all the same."""
+    """A worker without limit still obeys the counter."""
     _edit_fetching(damage, _with_other_settings("found[3] = found[3] or '1000000' found[4] = found[4] or '1'"))
 
 
@@ -294,7 +294,7 @@ async def _set_under_another_name(queue: Queue, concurrency: int) -> None:
 
 @mutant("concurrency.never-maxed", kills=("concurrency.is-maxed",))
 def never_maxed(damage: Damage) -> None:
-    """A full queue is not called so."""
+    """A full queue is reported as having room."""
     damage.commands("isMaxed", f"if {_COUNTS_ACTIVE} then return 0 end")
 
 
@@ -336,7 +336,7 @@ def worker_limits_all(damage: Damage) -> None:
 
 @mutant("concurrency.waits-to-be-woken", kills=("concurrency.goes-on",))
 def waits_to_be_woken(damage: Damage) -> None:
-    """A place that becomes free is not used before a marker tells somebody of it."""
+    """A free place is not used before a marker wakes a worker."""
     damage.commands("moveToFinished", f"if {_COUNTS_ACTIVE} then return 1000000 end")
     damage.replace(JobFetcher, "_block_timeout", lambda _fetcher, _until: PATIENCE_S)
 
@@ -354,7 +354,7 @@ def handed_out_twice(damage: Damage) -> None:
 
 @mutant("ratelimit.worker-cannot-say", kills=("ratelimit.by-hand",), by=("rate-limits/a_worker_may_set_the_limit_too",))
 def worker_cannot_say(damage: Damage) -> None:
-    """A worker that is told to limit the queue keeps that to itself."""
+    """`rateLimit` of a worker has no effect."""
 
     async def keep(_worker: Worker, _expire_ms: int) -> None:
         return None

@@ -169,7 +169,7 @@ def nameless_jobs(damage: Damage) -> None:
 
 @mutant("worker.keeps-its-end-to-itself", kills=("liveness.tells",))
 def keeps_its_end_to_itself(damage: Damage) -> None:
-    """A worker does not tell that it is closed."""
+    """A worker emits no event when it is closed."""
 
     def broken(emit: Function) -> Function:
         def emit_others(worker: Worker, event: str, *args: Any) -> None:
@@ -183,7 +183,7 @@ def keeps_its_end_to_itself(damage: Damage) -> None:
 
 @mutant("worker.takes-any-options", kills=("liveness.options-refused",))
 def takes_any_options(damage: Damage) -> None:
-    """A worker looks at no option before it begins."""
+    """A worker does not validate its options."""
     damage.replace(worker_module, "check_options", lambda _opts: None)
 
 
@@ -195,7 +195,7 @@ def never_says_paused(damage: Damage) -> None:
 
 @mutant("worker.keeps-what-was-put-off", kills=("liveness.moved-by-processor",))
 def keeps_what_was_put_off(damage: Damage) -> None:
-    """A job that its processor puts off stays in active, and its worker lets go of it all the same."""
+    """A job that its processor puts off stays in active, and its worker still lets go of it."""
 
     def broken(_move_to_delayed: Function) -> Function:
         async def keep(_job: Job, _due_ms: float, _token: str | None = None) -> None:
@@ -224,7 +224,7 @@ def _work_with(damage: Damage, change: Callable[[dict[str, Any]], None]) -> None
 
 @mutant("worker.runs-unasked", kills=("liveness.autorun",))
 def runs_unasked(damage: Damage) -> None:
-    """A worker runs from the beginning, whatever its options say."""
+    """A worker always runs at once; `autorun` has no effect."""
     _work_with(damage, lambda opts: opts.update(autorun=True))
 
 
@@ -236,13 +236,13 @@ def one_start_too_few(damage: Damage) -> None:
 
 @mutant("worker.checks-unasked", kills=("liveness.skips-check",))
 def checks_unasked(damage: Damage) -> None:
-    """A worker looks for stalled jobs, whatever its options say."""
+    """A worker always checks for stalled jobs; `skipStalledCheck` has no effect."""
     _work_with(damage, lambda opts: opts.update(skipStalledCheck=False))
 
 
 @mutant("client.keeps-connections", kills=("liveness.close-connections",))
 def keeps_connections(damage: Damage) -> None:
-    """What is closed only says so, and its connections stay."""
+    """Closing leaves the connections open."""
 
     def broken(_close: Function) -> Function:
         async def stay_open(_connection: Connection) -> None:
@@ -258,7 +258,7 @@ def keeps_connections(damage: Damage) -> None:
 
 @mutant("worker.unseen", kills=("interop.workers-seen",))
 def unseen(damage: Damage) -> None:
-    """The connection of a worker has no name, so that nobody's getWorkers lists it."""
+    """The connection of a worker has no name, so that no getWorkers lists it."""
     damage.replace(Worker, "_connection_name", lambda _worker: None)
 
 
@@ -268,7 +268,9 @@ def sees_itself(damage: Damage) -> None:
 
     def broken(list_workers: Function) -> Function:
         async def list_unnamed(queue: Queue) -> list[dict[str, str]]:
-            return [each for each in await list_workers(queue) if NAMED_WORKER_INFIX not in each.get("rawname", "")]
+            return [
+                worker for worker in await list_workers(queue) if NAMED_WORKER_INFIX not in worker.get("rawname", "")
+            ]
 
         return list_unnamed
 

@@ -57,13 +57,13 @@ def anyone_extends(damage: Damage) -> None:
 
 @mutant("lock.revived", kills=("lock.extend.stale-token-refused",))
 def revived(damage: Damage) -> None:
-    """Extending a lock that is gone makes it anew."""
+    """Extending a lock that is gone creates it again."""
     damage.commands("extendLock", 'if command[1] == "GET" then return send(unpack(command)) or ARGV[1] end')
 
 
 @mutant("lock.losses-untold", kills=("lock.extend-many",))
 def losses_untold(damage: Damage) -> None:
-    """Renewing several locks never tells which were lost."""
+    """Renewing several locks never returns the lost ones."""
 
     def broken(extend: Function) -> Function:
         async def extend_locks(
@@ -145,31 +145,31 @@ def renewed_every_half(damage: Damage) -> None:
 
 
 @mutant("lock.lost-for-good", kills=("lock.lost.handler-goes-on",))
-def lost_for_good(damage: Damage) -> None:
+def lost_after_one_failure(damage: Damage) -> None:
     """A worker that could not renew a lock once never tries again."""
 
-    def tell_and_forget(keeper: LockKeeper, job_ids: list[str], _error: Exception) -> None:
+    def emit_and_forget(keeper: LockKeeper, job_ids: list[str], _error: Exception) -> None:
         held: dict[tuple[str, str | None], Any] = vars(keeper)["_held"]
         for run in [run for run in held if run[0] in job_ids]:
             del held[run]
 
-    damage.replace(LockKeeper, "_emit_failure", tell_and_forget)
+    damage.replace(LockKeeper, "_emit_failure", emit_and_forget)
 
 
 @mutant("lock.lost-stops-worker", kills=("lock.lost.handler-goes-on",))
 def lost_stops_worker(damage: Damage) -> None:
     """A worker that could not renew a lock takes no other job."""
 
-    def tell_and_stop(keeper: LockKeeper, _job_ids: list[str], _error: Exception) -> None:
+    def emit_and_stop(keeper: LockKeeper, _job_ids: list[str], _error: Exception) -> None:
         worker: Worker = vars(keeper)["_worker"]
         worker.paused = True
 
-    damage.replace(LockKeeper, "_emit_failure", tell_and_stop)
+    damage.replace(LockKeeper, "_emit_failure", emit_and_stop)
 
 
 @mutant("lock.renewal-revives", kills=("lock.lost.handler-goes-on",))
 def renewal_revives(damage: Damage) -> None:
-    """A worker makes a lock anew that is gone."""
+    """A worker creates a lock again that is gone."""
     damage.commands(
         "extendLocks", 'if command[1] == "GET" then return send(unpack(command)) or cmsgpack.unpack(ARGV[2])[1] end'
     )
@@ -265,18 +265,18 @@ def silent(damage: Damage) -> None:
 
 @mutant("stalled.no-prev", kills=("event.waiting",), by=("stalled/a_recovered_job_runs_next",))
 def no_prev(damage: Damage) -> None:
-    """Event `waiting` of a recovered job does not tell that it was active."""
+    """Event `waiting` of a recovered job lacks `prev` active."""
     damage.commands(_STALLED_CHECK, 'if event(command) == "waiting" then drop(command, "prev") end')
 
 
 @mutant("stalled.unthrottled", kills=("stalled.throttle",))
 def unthrottled(damage: Damage) -> None:
-    """Every check works, however short ago the last one was."""
+    """Every check works, also right after the last one."""
     damage.commands(_STALLED_CHECK, f'if command[1] == "EXISTS" and on(command, "{STALLED_CHECK}") then return 0 end')
 
 
 @mutant("stalled.throttled-for-good", kills=("stalled.throttle",))
-def throttled_for_good(damage: Damage) -> None:
+def throttled_forever(damage: Damage) -> None:
     """The throttle does not expire, so that only one check is ever made."""
     damage.commands(
         _STALLED_CHECK, f'if command[1] == "SET" and on(command, "{STALLED_CHECK}") then drop(command, "PX") end'
@@ -316,7 +316,7 @@ def check_late(damage: Damage) -> None:
 
 @mutant("stalled.answers-nothing", kills=("stalled.two-checks",))
 def answers_nothing(damage: Damage) -> None:
-    """A check recovers jobs but does not tell which."""
+    """A check recovers jobs but does not return their ids."""
 
     def broken(check: Function) -> Function:
         async def move_stalled(scripts: MoveScripts) -> list[str]:

@@ -86,7 +86,7 @@ def marker_score_now(damage: Damage) -> None:
 
 @mutant("marker.delay-missing", kills=("order.marker.delayed",))
 def delay_marker_missing(damage: Damage) -> None:
-    """Adding a delayed job does not tell workers when it is due."""
+    """Adding a delayed job sets no marker with its due time."""
     damage.commands("addDelayedJob", f'if {_MARKER} and command[4] == "1" then return 0 end')
 
 
@@ -120,7 +120,7 @@ def meta_missing(damage: Damage) -> None:
 
 @mutant("meta.limit-ignored", kills=("order.meta",))
 def meta_limit_ignored(damage: Damage) -> None:
-    """`meta` holds the default event limit, whatever the queue asks for."""
+    """`meta` always holds the default event limit."""
 
     def broken(write: Function) -> Function:
         async def write_meta(queue: Queue) -> None:

@@ -32,7 +32,7 @@ def order_turned(damage: Damage) -> None:
 
 @mutant("pause.not-in-meta", kills=("pause.meta",))
 def not_in_meta(damage: Damage) -> None:
-    """`meta` does not tell that the queue is paused."""
+    """`meta` does not hold that the queue is paused."""
     damage.commands("pause", 'if command[1] == "HSET" then return 0 end')
 
 
@@ -49,7 +49,7 @@ def marker_stays(damage: Damage) -> None:
 
 
 @mutant("pause.resume-wakes-nobody", kills=("pause.marker",))
-def resume_wakes_nobody(damage: Damage) -> None:
+def resume_wakes_no_worker(damage: Damage) -> None:
     """Resuming sets no marker."""
     damage.commands("pause", 'if command[1] == "ZADD" then return 0 end')
 
@@ -131,7 +131,7 @@ def woken_for_priority(damage: Damage) -> None:
 
 @mutant("paused.resume-forgets-priority", kills=("paused.resume-prioritized",))
 def resume_forgets_priority(damage: Damage) -> None:
-    """Resuming a queue that has only prioritized jobs wakes nobody."""
+    """Resuming a queue that has only prioritized jobs wakes no worker."""
     damage.commands("pause", 'if command[1] == "ZCARD" then return 0 end')
 
 

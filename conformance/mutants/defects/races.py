@@ -85,8 +85,8 @@ async def _holds(runner: ScriptRunner, key: str, token: str) -> bool:
     "race.lock-looked-at-before",
     kills=("stalled.race.one-outcome", "race.next-owner", "race.one-token"),
 )
-def lock_looked_at_before(damage: Damage) -> None:
-    """A worker looks whether it still has the lock, and then finishes the job without it."""
+def lock_checked_before(damage: Damage) -> None:
+    """A worker checks whether it still has the lock, and then finishes the job without it."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _holds(runner, f"{call.keys[11]}:{LOCK}", _unpacked(call, 7)["token"])
@@ -99,7 +99,7 @@ def lock_looked_at_before(damage: Damage) -> None:
 
 @mutant("race.renewal-looks-before", kills=("race.extend-and-stalled",))
 def renewal_looks_before(damage: Damage) -> None:
-    """A worker looks whether it still has the lock, and then sets it anew."""
+    """A worker checks whether it still has the lock, and then sets it again."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _holds(runner, call.keys[0], str(call.arguments[0]))
@@ -109,7 +109,7 @@ def renewal_looks_before(damage: Damage) -> None:
 
 @mutant("race.retry-looks-before", kills=("race.retry-and-remove",))
 def retry_looks_before(damage: Damage) -> None:
-    """A producer looks whether the job is there, and then puts it to `wait`."""
+    """A producer checks whether the job is there, and then puts it to `wait`."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _exists(runner, call.keys[0])
@@ -119,7 +119,7 @@ def retry_looks_before(damage: Damage) -> None:
 
 @mutant("race.promotion-looks-before", kills=("race.promote-and-due",))
 def promotion_looks_before(damage: Damage) -> None:
-    """A producer looks whether the job is delayed, and then puts it to `wait`."""
+    """A producer checks whether the job is delayed, and then puts it to `wait`."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await runner.connection.command("ZSCORE", call.keys[0], call.arguments[1]) is not None
@@ -129,7 +129,7 @@ def promotion_looks_before(damage: Damage) -> None:
 
 @mutant("race.progress-looks-before", kills=("race.progress-and-finish",))
 def progress_looks_before(damage: Damage) -> None:
-    """A producer looks whether the job is there, and then writes to its hash."""
+    """A producer checks whether the job is there, and then writes to its hash."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return await _exists(runner, call.keys[0])
@@ -139,7 +139,7 @@ def progress_looks_before(damage: Damage) -> None:
 
 @mutant("race.id-looked-for-before", kills=("race.same-id",))
 def id_looked_for_before(damage: Damage) -> None:
-    """A producer looks whether the id is free, and then stores its job under it."""
+    """A producer checks whether the id is free, and then stores its job under it."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         base, job_id = _unpacked(call, 0)[:2]
@@ -162,7 +162,7 @@ def children_counted_before(damage: Damage) -> None:
 
 @mutant("race.removal-looks-before", kills=("race.remove-child",))
 def removal_looks_before(damage: Damage) -> None:
-    """A producer looks whether the job is locked, and then removes it all the same."""
+    """A producer checks whether the job is locked, and then removes it without the check of the script."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return not await _exists(runner, f"{call.keys[0]}:{LOCK}")
@@ -172,7 +172,7 @@ def removal_looks_before(damage: Damage) -> None:
 
 @mutant("race.pause-looked-for-before", kills=("race.pause-and-fetch",))
 def pause_looked_for_before(damage: Damage) -> None:
-    """A worker looks whether the queue is paused, and then takes the next job wherever it is."""
+    """A worker checks whether the queue is paused, and then takes the next job wherever it is."""
 
     async def look(runner: ScriptRunner, call: EvalCommand) -> bool:
         return not await runner.connection.command("HEXISTS", call.keys[8], "paused")

@@ -47,7 +47,7 @@ def age_instead_of_count(damage: Damage) -> None:
 
 
 @mutant("retention.limit-heeded", kills=("retention.limit-ignored",))
-def limit_heeded(damage: Damage) -> None:
+def limit_applied(damage: Damage) -> None:
     """No finish removes more old jobs than `limit` says."""
     damage.commands(
         "moveToFinished",
@@ -58,7 +58,7 @@ def limit_heeded(damage: Damage) -> None:
 
 
 @mutant("retention.zero-is-no-age", kills=("retention.age-zero",))
-def zero_is_no_age(damage: Damage) -> None:
+def age_zero_ignored(damage: Damage) -> None:
     """An age of 0 is taken for none."""
     _edit_keep(damage, lambda keep: keep if keep.get("age") != 0 else {"count": -1})
 
@@ -77,7 +77,7 @@ def only_itself(damage: Damage) -> None:
 
 @mutant("retention.both-sets", kills=("retention.last-one-decides",))
 def both_sets(damage: Damage) -> None:
-    """What makes room among the completed jobs makes room among the failed ones."""
+    """The rule of completed jobs also removes failed ones."""
     damage.commands(
         "moveToFinished",
         'if command[1] == "ZREMRANGEBYRANK" then send("DEL", (string.gsub(command[2], "completed$", "failed"))) end',
@@ -119,7 +119,7 @@ def keep_logs_ignored(damage: Damage) -> None:
 
 @mutant("retention.keep-logs-for-all", kills=("retention.logs",))
 def keep_logs_for_all(damage: Damage) -> None:
-    """Whoever adds a row, the log is limited by the option of the job."""
+    """Rows added from outside are also limited by the option of the job."""
     damage.commands(
         "addLog",
         'if command[1] == "RPUSH" then local length = send(unpack(command)) '
@@ -138,7 +138,7 @@ def trims_all(damage: Damage) -> None:
 
 @mutant("retention.trimmed-number-unknown", kills=("retention.events.by-hand",))
 def trimmed_number_unknown(damage: Damage) -> None:
-    """Trimming by hand does not tell how many entries went."""
+    """Trimming by hand does not return how many entries it removed."""
 
     def broken(trim: Function) -> Function:
         async def trim_events(queue: Queue, max_length: int) -> int:
@@ -212,7 +212,7 @@ def no_zeros(damage: Damage) -> None:
 
 @mutant("metrics.one-early", kills=("metrics.points",))
 def one_early(damage: Damage) -> None:
-    """The finish that begins a minute is counted to the minute before."""
+    """The first finish of a minute is counted in the minute before."""
     damage.commands("moveToFinished", _POINTS.format("command[3] = tonumber(command[3]) + 1"))
 
 
@@ -236,7 +236,7 @@ def one_point_more(damage: Damage) -> None:
 
 @mutant("metrics.page-counted", kills=("metrics.read",))
 def page_counted(damage: Damage) -> None:
-    """The number of points told is that of the page."""
+    """The returned number of points is that of the page."""
 
     def broken(read: Function) -> Function:
         async def get_metrics(scripts: ReadScripts, kind: Any, start: int, end: int) -> tuple[Any, Any, int]:
@@ -250,7 +250,7 @@ def page_counted(damage: Damage) -> None:
 
 @mutant("metrics.kinds-confused", kills=("metrics.read",))
 def kinds_confused(damage: Damage) -> None:
-    """Who asks for completed jobs is told of failed ones."""
+    """Metrics of completed jobs are those of failed ones."""
 
     def broken(read: Function) -> Function:
         async def get_metrics(scripts: ReadScripts, _kind: Any, start: int, end: int) -> Any:

@@ -92,7 +92,7 @@ def linear(damage: Damage) -> None:
 
 @mutant("retry.doubles-first", kills=("retry.backoff.exponential",))
 def doubles_first(damage: Damage) -> None:
-    """An exponential back-off begins with twice its delay."""
+    """An exponential back-off starts with twice its delay."""
 
     def broken(delay: Function) -> Function:
         async def delay_before_retry(chosen: Mapping[str, Any] | None, attempt: int, *args: Any, **more: Any) -> float:

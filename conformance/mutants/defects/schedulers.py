@@ -62,7 +62,7 @@ def time_in_seconds(damage: Damage) -> None:
     by=("scheduler-changes/schedulers_are_listed",),
 )
 def record_without_interval(damage: Damage) -> None:
-    """The record of a scheduler does not tell its interval."""
+    """The record of a scheduler lacks its interval."""
     damage.commands("addJobScheduler", f'if {_RECORD} then drop(command, "every") end')
 
 
@@ -76,7 +76,7 @@ def start_ignored(damage: Damage) -> None:
 
 @mutant("scheduler.zone-ignored", kills=("scheduler.pattern",))
 def zone_ignored(damage: Damage) -> None:
-    """Patterns are read in UTC, whatever `tz` says."""
+    """Patterns are read in UTC; `tz` has no effect."""
     _edit_pattern(damage, lambda given: {**given, "tz": "UTC"})
 
 
@@ -157,7 +157,7 @@ def endless(damage: Damage) -> None:
 
 @mutant("scheduler.past-end-accepted", kills=("scheduler.end",))
 def past_end_accepted(damage: Damage) -> None:
-    """An endDate that has passed is no error."""
+    """An endDate that has passed is accepted."""
     damage.replace(queue_module, "refuse_past_end", lambda _repeat, _now: None)
 
 
@@ -224,7 +224,7 @@ def upsert_adds(damage: Damage) -> None:
 
 
 @mutant("scheduler.upsert-tells", kills=("scheduler.upsert.pending",))
-def upsert_tells(damage: Damage) -> None:
+def upsert_leaves_event(damage: Damage) -> None:
     """An upsert leaves event `removed` of the job that it replaces."""
     damage.commands(
         "addJobScheduler",
@@ -324,7 +324,7 @@ def legacy_key(damage: Damage) -> None:
     by=("scheduler-changes/an_upsert_while_a_job_runs",),
 )
 def upsert_recounts(damage: Damage) -> None:
-    """An upsert starts the count of iterations anew."""
+    """An upsert restarts the count of iterations."""
     damage.commands("addJobScheduler", 'if command[1] == "HGET" and command[3] == "ic" then return false end')
 
 
@@ -351,7 +351,7 @@ def former_jobs_stay(damage: Damage) -> None:
     kills=("scheduler.list",),
     by=("scheduler-changes/a_scheduler_that_does_not_exist_cannot_be_read",),
 )
-def nobody_has_a_record(damage: Damage) -> None:
+def missing_has_a_record(damage: Damage) -> None:
     """A scheduler that does not exist is read as one that never runs."""
 
     def broken(read: Function) -> Function:

@@ -45,7 +45,7 @@ def fraction_of_a_millisecond(damage: Damage) -> None:
 
 @mutant("script.by-hand", kills=("script.atomic",))
 def by_hand(damage: Damage) -> None:
-    """New data is written by a plain command, after a look whether the job exists."""
+    """New data is written by a plain command, after a check whether the job exists."""
 
     def broken(run: Function) -> Function:
         async def run_script(runner: ScriptRunner, call: EvalCommand) -> Any:
@@ -62,8 +62,8 @@ def by_hand(damage: Damage) -> None:
 
 
 @mutant("script.looks-at-all-keys", kills=("script.harmless",))
-def looks_at_all_keys(damage: Damage) -> None:
-    """On every connection the client first looks at all keys of Redis."""
+def lists_all_keys(damage: Damage) -> None:
+    """On every connection the client first lists all keys of Redis."""
     looked: set[Connection] = set()
 
     def broken(ready: Function) -> Function:
@@ -102,14 +102,14 @@ def never_again(damage: Damage) -> None:
 
 @mutant("script.refusal-unheard", kills=("script.refused-call",))
 def refusal_unheard(damage: Damage) -> None:
-    """A negative number is an answer like any other."""
+    """A negative number from a script counts as success."""
     for module in (runner, scripts_add):
         damage.replace(module, "is_refusal", lambda _reply: False)
 
 
 @mutant("script.one-refusal-for-all", kills=("script.refused-call",))
 def one_refusal_for_all(damage: Damage) -> None:
-    """Whatever the reason is, the job is said to be missing."""
+    """Every refusal is reported as a missing job."""
 
     def broken(script_error: Function) -> Function:
         return lambda _code, **details: script_error(-1, **details)
@@ -131,7 +131,7 @@ def untagged_key(damage: Damage) -> None:
 
 @mutant("cluster.braces-of-its-own", kills=("cluster.untagged-spreads",), needs="cluster")
 def braces_of_its_own(damage: Damage) -> None:
-    """Where the user has written no braces the client adds them, and nobody else finds the queue."""
+    """The client adds braces that the user did not write, so that no other client finds the queue."""
 
     def base(keys: QueueKeys) -> str:
         given = f"{keys.prefix}:{keys.queue}"

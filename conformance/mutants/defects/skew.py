@@ -55,7 +55,7 @@ Skewed = Callable[[ScriptRunner, EvalCommand, _OwnCalls, Run], Awaitable[Any]]
 
 
 def _remembers(damage: Damage, script: str, skewed: Skewed) -> None:
-    """Have one script run by a client that goes by what it has done itself."""
+    """Let a client that remembers only its own calls run one script."""
     deeds: defaultdict[str, _OwnCalls] = defaultdict(_OwnCalls)
 
     def broken(healthy: Function) -> Function:
@@ -92,7 +92,7 @@ async def _redis(runner: ScriptRunner, *command: Any) -> Any:
 
 
 @mutant("skew.adds-beside-a-foreign-pause", kills=("interop.no-job-lost",))
-def adds_beside_a_foreign_pause(damage: Damage) -> None:
+def adds_during_a_foreign_pause(damage: Damage) -> None:
     """It adds to `wait` while another has the queue paused; when it resumes itself, it tidies that up before.
 
     Lost where the other pauses, this one adds, and the other resumes: RENAME puts `paused` in the place of `wait`.
