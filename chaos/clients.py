@@ -1,4 +1,4 @@
-"""The client's part in a run: producers that add jobs, and workers whose processors the kit plays."""
+"""The client's part in a run: producers that add jobs, and workers whose processors the kit simulates."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _BEHAVIOUR = msgspec.json.Decoder(ProcessorBehaviour)
 
 
 class ChaosProducer:
-    """Makes one call after the other, `pause_s` apart; when its process has died it waits until it is started again."""
+    """Makes one call after the other, `pause_s` apart. If its process has died, it waits until it is started again."""
 
     def __init__(
         self,
@@ -97,19 +97,19 @@ class ChaosProducer:
             self._reader.open(process)
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._thread.start()
 
     def calm(self) -> None:
-        """No fault will come any more: leave and join again, and then ask for what reaches every worker."""
+        """No further fault will come: leave and join again, then make the calls that give every worker a job."""
         self._calm.set()
 
     def stop(self) -> None:
-        """Begin no further call."""
+        """Make no further call."""
         self._ended.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the call that is on its way; whether it has ended."""
+        """Wait for the call in flight; returns whether it has ended."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
@@ -134,7 +134,7 @@ class ChaosProducer:
             self._ended.wait(self._pause_s)
 
     def _turn_over(self) -> None:
-        """Close the handle of the main queue, as a producer that leaves, and open it anew, as one that joins."""
+        """Close the handle of the main queue, as a producer that leaves, and open it again, as one that joins."""
         with suppress(DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
             self.process.call(Close(), f"queue-{MAIN}")
             self._open_queue(self.process, MAIN)
@@ -146,7 +146,7 @@ class ChaosProducer:
         return True
 
     def _carry_out(self, call: PlannedCall) -> None:
-        """One call; of a client that has no bulks one for each job."""
+        """Make one call. If the client has no bulk operation, make one call for each job."""
         with suppress(DriverBroken):
             if isinstance(call.op, AddBulk) and AddBulk.op not in self.process.connection.ready.ops:
                 for single in call.singles():
@@ -165,7 +165,7 @@ class ChaosProducer:
             answer = self.process.call(call.op, handle)
         except OperationFailed as error:
             self._recorder.put(Fail(at_ms=now(), process=who, call=number, error=str(error)))
-        except OperationUnanswered:  # before its base class: it is done
+        except OperationUnanswered:  # before its base class
             self._recorder.put(Ok(at_ms=now(), process=who, call=number))
         except OperationUnsupported as error:
             self._recorder.put(Fail(at_ms=now(), process=who, call=number, error=str(error), unsupported=True))
@@ -188,7 +188,7 @@ def ids_in(answer: Any) -> list[str]:
 
 
 class ProcessorTimer:
-    """Carries out things later, in threads: the ends of processors."""
+    """Runs delayed actions in threads: the ends of processors."""
 
     def __init__(self) -> None:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
@@ -199,12 +199,12 @@ class ProcessorTimer:
         self._thread = threading.Thread(target=self._run, daemon=True, name="processor timer")
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Drop what is not done yet."""
+        """Drop the pending actions."""
         with self._changed:
             self._ended = True
             self._changed.notify()
@@ -212,7 +212,7 @@ class ProcessorTimer:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> None:
-        """Do it in so many ms."""
+        """Schedule an action in this many ms."""
         with self._changed:
             self._number += 1
             heapq.heappush(self._due, (time.monotonic() + delay_ms / 1000, self._number, action))
@@ -233,41 +233,41 @@ class ProcessorTimer:
 
 @dataclass(frozen=True, slots=True)
 class RunKey:
-    """A run of a job: an id alone may be that of two jobs, one from before a loss and one from after it.
+    """A run of a job. The id alone is not unique: after a loss of data, Redis may give it to another job.
 
-    `work_ms`: for how long its processor is to work.
+    `work_ms`: how long its processor works.
     """
 
     queue: str
     job: str
     token: str
-    begun_ms: float
+    started_ms: float
     work_ms: float
 
 
 class _Turn:
-    """A place in the row of those who run jobs of one id in one process."""
+    """A place in the queue of runs of one job id in one process."""
 
     def __init__(self, before: _Turn | None) -> None:
         self.ended = threading.Event()
         self._before = before
 
     def wait(self, timeout_s: float) -> None:
-        """Until those before have ended."""
+        """Wait until the runs before have ended."""
         if self._before is not None:
             self._before.ended.wait(timeout_s)
             self._before = None
 
 
 class _Turns:
-    """The last turn of each job's id, as long as anybody holds it."""
+    """The last turn of each job id, until it is released."""
 
     def __init__(self) -> None:
         self._last: WeakValueDictionary[tuple[int, str, str], _Turn] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     def of(self, connection: object, queue: str, job: str) -> _Turn:
-        """A place behind all runs of this id that have begun."""
+        """Take a place behind all runs of this id that have started."""
         with self._lock:
             key = (id(connection), queue, job)
             turn = self._last[key] = _Turn(self._last.get(key))
@@ -275,7 +275,7 @@ class _Turns:
 
 
 class ChaosWorker:
-    """A process with the client's real loop on every queue, whose processors the kit plays and records."""
+    """A process that runs the client's real worker on every queue. The kit simulates and records its processors."""
 
     def __init__(
         self,
@@ -292,7 +292,7 @@ class ChaosWorker:
         self.process = process
         self._reader = reader
         self.errors: list[str] = []
-        """What error listeners were told last."""
+        """The last errors that error listeners received."""
         self._recorder = recorder
         self._timer = timer
         self._prefix = prefix
@@ -301,33 +301,33 @@ class ChaosWorker:
         self._label = label
         self._ended = threading.Event()
         self._heard: dict[str, ChildProcess] = {}
-        """The connection on which the handle of each queue is listened to."""
+        """The driver connection on which the kit listens to each queue's handle."""
         self.running: dict[RunKey, float] = {}
-        """Runs whose processor has been called and has not ended, and when that was."""
+        """Runs whose processor was called and has not ended, and when it was called."""
         self._turns = _Turns()
         self._run_ends = OutcomeRecorder(recorder)
         process.open_handles = self.open_handles
 
     @property
     def running_since_ms(self) -> float:
-        """When the oldest of the jobs that run was begun; infinite where none runs."""
+        """When the oldest running job was started; infinite if none runs."""
         return min(list(self.running.values()), default=math.inf)
 
     def handle(self, queue: str) -> str:
-        """The name of its handle on a queue."""
+        """The name of its handle for a queue."""
         return f"{self._label}-{queue}"
 
     def is_at_work(self, queue: str, *, for_ms: float) -> bool:
-        """Whether it runs a job that is not about to end: it has as much still to do."""
+        """Whether it runs a job that has at least this much work left."""
         later_ms = self._recorder.now_ms() + for_ms
-        return any(run.queue == queue and run.begun_ms + run.work_ms > later_ms for run in list(self.running))
+        return any(run.queue == queue and run.started_ms + run.work_ms > later_ms for run in list(self.running))
 
     def stop(self) -> None:
-        """Listen no more, though the process may live on."""
+        """Stop listening; the process may live on."""
         self._ended.set()
 
     def open_handles(self, process: ClientProcess) -> None:
-        """Open the workers, and listen to each in a thread of its own."""
+        """Open the workers, and listen to each in its own thread."""
         self.running.clear()
         with ThreadPoolExecutor(len(self._queues)) as pool:
             for opened in [pool.submit(self._open, process, queue) for queue in self._queues]:
@@ -336,7 +336,7 @@ class ChaosWorker:
             self._reader.open(process)
 
     def leave(self, queue: str) -> bool:
-        """Close the worker of a queue as its user would; whether it said that it has."""
+        """Close the worker of a queue as its user would; returns whether it confirmed."""
         self._note(queue, "closing")
         try:
             self.process.connection.call(Close(), handle=self.handle(queue), deadline_ms=CLOSE_DEADLINE_MS)
@@ -350,7 +350,7 @@ class ChaosWorker:
         return True
 
     def join(self, queue: str) -> None:
-        """Open the worker of a queue that has left. Raises what `ClientProcess.open` raises."""
+        """Open the closed worker of a queue. Raises what `ClientProcess.open` raises."""
         self._open_handle(self.process, queue)
 
     def _note(self, queue: str, change: HandleChange, error: str = "") -> None:
@@ -367,19 +367,19 @@ class ChaosWorker:
     def _open_handle(self, process: ClientProcess, queue: str) -> None:
         limiter = {"limiter": {"max": RATE.most, "duration": RATE.duration_ms}} if queue == LIMITED else {}
         options = {**self._options, **limiter}
-        # Before the call: a worker may run a job before its opening is answered.
+        # Before the call: a worker may run a job before the driver answers the call that opens it.
         self._note(queue, "opened")
         process.open(self.handle(queue), "worker", queue, self._prefix, processor="ask", options=options)
 
     def _open(self, process: ClientProcess, queue: str) -> None:
         self._open_handle(process, queue)
         if self._heard.get(queue) is process.connection:
-            return  # its handles were closed and opened again: two that listen would record out of order
+            return  # its handles were closed and opened again: two listeners would record out of order
         self._heard[queue] = process.connection
         threading.Thread(target=self._listen, args=(queue,), daemon=True, name=f"{process.name} {queue}").start()
 
     def _listen(self, queue: str) -> None:
-        """Until the driver ends (or `stop`); a restart has listeners of its own."""
+        """Listen until the driver ends (or `stop`); a restart starts new listeners."""
         connection = self.process.connection
         while not self._ended.is_set():
             try:
@@ -397,18 +397,18 @@ class ChaosWorker:
         job = msgspec.convert(event.args["job"], JobView)
         token = str(event.args.get("token"))
         about = {"process": self.process.name, "queue": queue, "job": job.id, "name": job.name, "token": token}
-        begun_ms = self._recorder.now_ms()
-        self._recorder.put(RunStarted(at_ms=begun_ms, **about))
+        started_ms = self._recorder.now_ms()
+        self._recorder.put(RunStarted(at_ms=started_ms, **about))
         behaviour = _behaviour_of(job)
-        run = RunKey(queue, job.id, token, begun_ms, behaviour.work_ms)
-        self.running[run] = begun_ms
+        run = RunKey(queue, job.id, token, started_ms, behaviour.work_ms)
+        self.running[run] = started_ms
         outcome = _outcome_of(behaviour, job)
-        # Of now: a process that takes this one's place runs the job anew, and knows nothing of this end.
+        # The process of now: the one that replaces it runs the job again, and does not know about this end.
         connection = self.process.connection
         turn = self._turns.of(connection, queue, job.id)
 
         def end() -> None:
-            # Drivers know a run by its job's id: of two with the same id the older has to be told first.
+            # Drivers identify a run by the id of its job, so of two runs with the same id the older one must end first.
             turn.wait(CALL_DEADLINE_MS / 1000)
             self.running.pop(run, None)
             self._run_ends.end(outcome, about, tell)
@@ -423,7 +423,7 @@ class ChaosWorker:
 
 
 def _behaviour_of(job: JobView) -> ProcessorBehaviour:
-    """What the data says; a job whose hash is gone has none."""
+    """The behaviour that the data describes. A job whose hash was lost has no data."""
     try:
         return _BEHAVIOUR.decode(job.data_raw or "{}")
     except msgspec.MsgspecError:
@@ -431,7 +431,7 @@ def _behaviour_of(job: JobView) -> ProcessorBehaviour:
 
 
 def _outcome_of(behaviour: ProcessorBehaviour, job: JobView) -> Outcome:
-    """How the processor ends."""
+    """The outcome of the processor."""
     if behaviour.kind == "fails" or (behaviour.kind == "retries" and (job.attempts_made or 0) < behaviour.fails):
         return "fail"
     if behaviour.kind == "waits" and (job.attempts_started or 0) <= 1:

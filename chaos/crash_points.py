@@ -1,8 +1,8 @@
-"""Every script that a client calls, broken at each of its three points: exhaustive, and the same every time.
+"""Every script that a client calls, broken at each of its three points: exhaustive and deterministic.
 
-At a point either the connection is cut, or the client's process is killed. Then it starts (or connects) again, whatever
-nobody knows the end of is asked for once more (jobs are not: they might be there twice then), the queue is drained, and
-all invariants are checked.
+At a point, either the connection is cut or the client's process is killed. Then the client starts (or connects) again
+and repeats the calls whose outcome is unknown, except those that add jobs, which might then exist twice. Finally the
+queue is drained and all invariants are checked.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from chaos.workload import EVENTS_KEPT, MAIN, NARROW, SEGMENTS, CrashSegment, Se
 from conformance.checkers.histories.base import CheckResult
 from conformance.checkers.histories.history import (
     Fail,
-    FaultBegan,
     FaultEnded,
+    FaultStarted,
     HistoryBounds,
     HistoryHeader,
     Info,
@@ -65,14 +65,14 @@ REACH_MS = 8000
 AWAIT_S = 4.0
 DRAIN_S = 25.0
 RESUME_MS = 12_000
-"""Generous: crash points are about what is lost or doubled; the faults measure how soon work goes on."""
+"""Generous, because crash points look for lost and duplicated work. The faults measure how soon work goes on."""
 
 Hurt: TypeAlias = Literal["cut", "kill"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrashPoint:
-    """One cell of the table. `segment`: the piece of work during which it happens."""
+    """One cell of the table. `segment`: the part of the work in which it happens."""
 
     segment: str
     script: str
@@ -86,19 +86,19 @@ class CrashPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CrashResult:
-    """What came of it. `reached`: whether the client got there at all."""
+    """The outcome of a crash point. `reached`: whether the client reached the point at all."""
 
     where: CrashPoint
     reached: bool
     judgements: tuple[CheckResult, ...]
     why: str = ""
-    """Why it did not: what the client called in this piece of work."""
+    """Why it was not reached: the calls of the client in this part of the work."""
     lacks: str = ""
-    """The operations of this piece of work that its driver does not declare; then nothing was played."""
+    """Operations of this part of the work that the driver does not declare; if there are any, nothing was run."""
 
     @property
     def failed(self) -> list[CheckResult]:
-        """The judgements that speak against the client."""
+        """The judgements that count against the client."""
         return [judgement for judgement in self.judgements if judgement.verdict == "fail"]
 
 
@@ -112,12 +112,12 @@ def points_of(segment: CrashSegment) -> Iterator[CrashPoint]:
 
 
 def segment_named(name: str) -> CrashSegment:
-    """A segment by its name. Raises StopIteration for one that does not exist."""
+    """A segment by its name. Raises StopIteration if it does not exist."""
     return next(segment for segment in SEGMENTS if segment.name == name)
 
 
 class CrashBench:
-    """Redis, a tap and a driver that many crash points share, each on a prefix of its own."""
+    """Redis, a tap and a driver that many crash points share, each with its own prefix."""
 
     def __init__(self, launch: Launch, environment: Environment) -> None:
         self._stack = ExitStack()
@@ -134,21 +134,21 @@ class CrashBench:
 
     @property
     def version(self) -> str:
-        """Of the client, as it says itself; empty while it was never started."""
+        """Of the client, as it reports itself; empty before its first start."""
         return self.process.connection.ready.client.version if self.process.started else ""
 
     @property
     def oracle_version(self) -> str:
-        """Of the BullMQ that is right."""
+        """The version of BullMQ to compare against."""
         return self._environment.toolchain.package.version
 
     def __exit__(self, *_: object) -> None:
-        """End everything."""
+        """Stop everything."""
         self._stack.close()
 
 
 def calls_of(bench: CrashBench, segment: CrashSegment) -> set[str]:
-    """The scripts that the client calls in a segment when nothing is wrong."""
+    """The scripts that the client calls in a segment without any fault."""
     with CrashAttempt(bench, segment) as attempt:
         attempt.work()
         attempt.settle()
@@ -158,7 +158,7 @@ def calls_of(bench: CrashBench, segment: CrashSegment) -> set[str]:
 
 
 def crash(bench: CrashBench, where: CrashPoint) -> CrashResult:
-    """Break the client at a point and judge what became of the work. Raises a Problem of the kit itself."""
+    """Break the client at a point and judge the outcome. Raises a Problem if the kit itself fails."""
     with CrashAttempt(bench, segment_named(where.segment)) as attempt:
         lacks = attempt.lacks(where)
         if lacks:
@@ -168,7 +168,7 @@ def crash(bench: CrashBench, where: CrashPoint) -> CrashResult:
 
 
 class CrashAttempt:
-    """Use it with `with`: it opens the handles, and closes them."""
+    """A context manager: it opens the handles, and closes them."""
 
     def __init__(self, bench: CrashBench, segment: CrashSegment) -> None:
         self._bench = bench
@@ -181,7 +181,7 @@ class CrashAttempt:
         self._worker_runs = False
 
     def __enter__(self) -> Self:
-        """Open the handles in a process that lives. Raises what a call raises."""
+        """Open the handles in a live process. Raises what a call raises."""
         self._begin()
         try:
             self._open()
@@ -193,7 +193,7 @@ class CrashAttempt:
     def _open(self) -> None:
         process = self._bench.process
         self._timer = self._stack.enter_context(ProcessorTimer())
-        # Handles have names of their own: nobody of an earlier attempt takes their events away.
+        # Every attempt has new names of handles, so that a listener of an earlier attempt does not take its events.
         self._worker = ChaosWorker(
             process, self._recorder, self._timer, self._prefix, dict(OPTIONS), queues=QUEUES, label=self._prefix
         )
@@ -212,7 +212,7 @@ class CrashAttempt:
         )
 
     def __exit__(self, *_: object) -> None:
-        """Close the handles; a client that cannot do that is ended."""
+        """Close the handles; kill the client if it cannot do that."""
         process = self._bench.process
         with suppress(DriverBroken):
             try:
@@ -230,13 +230,13 @@ class CrashAttempt:
         return {process.name: process.pid} if process.alive else {}
 
     def lacks(self, where: CrashPoint) -> list[str]:
-        """The operations that the point takes and that the driver does not declare."""
+        """The operations that the point needs and that the driver does not declare."""
         calls = (step for step in self._segment.steps if isinstance(step, SegmentCall))
         asked = {type(call.op).op for call in calls if call.only_for in {"", where.script}}
         return sorted(asked.difference(self._bench.process.connection.ready.ops))
 
     def work(self) -> None:
-        """Carry out the steps that have not come to an end yet, with the worker first or last."""
+        """Run the steps that have not ended yet, with the worker first or last."""
         if self._segment.worker_first:
             self._open_worker()
         for number, step in enumerate(self._segment.steps):
@@ -247,10 +247,10 @@ class CrashAttempt:
         self._open_worker()
 
     def break_at(self, where: CrashPoint) -> bool:
-        """Work until the client is broken at the point, and repair it; whether it got there."""
+        """Work until the client is broken at the point, and repair it; returns whether the point was reached."""
         process, number = self._bench.process, self._recorder.number()
         fault = f"crash.{where.hurt}"
-        self._recorder.put(FaultBegan(at_ms=self._recorder.now_ms(), number=number, fault=fault, target=str(where)))
+        self._recorder.put(FaultStarted(at_ms=self._recorder.now_ms(), number=number, fault=fault, target=str(where)))
         action = Hold() if where.hurt == "kill" else Cut()
         working = Thread(target=self._work_until_broken, daemon=True, name="segment")
         with process.tap.when(Trigger(script=where.script, phase=where.point), action) as barrier:
@@ -260,7 +260,7 @@ class CrashAttempt:
                 barrier.reached.wait(REACH_MS)
             except NotSeen:
                 reached = False
-            # While the command is held: one that went on would make this another point.
+            # Kill while the tap holds the command: if it went on first, this would be another crash point.
             if where.hurt == "kill":
                 process.kill()
         working.join()
@@ -272,7 +272,7 @@ class CrashAttempt:
         return reached
 
     def settle(self) -> Snapshot:
-        """Drain, come to rest, and read everything."""
+        """Drain the queues, wait for rest, and read everything."""
         topology = self._bench.topology
         rest = wait_for_quiescence(
             topology, self._prefix, QUEUES, lambda: len(self._worker.running), deadline_s=DRAIN_S
@@ -280,11 +280,11 @@ class CrashAttempt:
         name = "quiescent" if rest.reached else "stuck"
         self._recorder.put(RunPhase(at_ms=self._recorder.now_ms(), name=name, seen=rest.seen))
         self._observer.catch_up()
-        self._monitors.close()  # nobody records afterwards
+        self._monitors.close()  # no line may be recorded after the snapshot
         return final_snapshot(topology, self._prefix)
 
     def judge(self, where: CrashPoint, snapshot: Snapshot, *, reached: bool) -> CrashResult:
-        """All checks over what was recorded."""
+        """Run all checks over the recorded history."""
         process = self._bench.process
         for line in script_lines(process, process.tap.recording.commands(), [], self._recorder):
             self._recorder.put(line)
@@ -305,7 +305,7 @@ class CrashAttempt:
 
     def _begin(self) -> None:
         bounds = HistoryBounds(lock_ms=LOCK_MS, resume_ms=RESUME_MS, late_ms=RESUME_MS)
-        self._recorder.begin(
+        self._recorder.start(
             HistoryHeader(
                 bullmq=self._bench.oracle_version,
                 unix_offset_ms=self._recorder.unix_offset_ms,
@@ -330,12 +330,12 @@ class CrashAttempt:
             self._worker_runs = True
 
     def _call(self, number: int, step: SegmentCall) -> None:
-        """One call. It has come to its end unless nobody knows, and then it is asked for again, unless it adds jobs."""
+        """Make one call. If its outcome is unknown, it stays to be repeated, unless it adds jobs."""
         call, now, put = self._recorder.number(), self._recorder.now_ms, self._recorder.put
         common: dict[str, Any] = {"process": "client", "call": call}
         name = type(step.op).op
         put(Invoke(at_ms=now(), op=name, jobs=list(step.jobs), args={"queue": MAIN}, **common))
-        # Before the call: when it breaks, these jobs may be there, and must not be added a second time.
+        # Before the call: if it breaks, these jobs may exist already, and must not be added a second time.
         if step.jobs:
             self._done.add(number)
         try:
@@ -356,7 +356,7 @@ class CrashAttempt:
             self._done.add(number)
 
     def _wait(self, step: SegmentWait) -> None:
-        """Wait for the job, or for the certainty that it will not come: the call that adds it may not have happened."""
+        """Wait for the job, or until it is certain that it will not come: the call that adds it may have failed."""
         with self._bench.topology.connect() as client:
             untyped: Any = client
             key = f"{self._prefix}:{MAIN}:{step.container}"

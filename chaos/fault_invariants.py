@@ -1,4 +1,4 @@
-"""Which invariants a fault is meant to test: of those a run has to be certain, `unknown` is not enough."""
+"""The invariants that each fault is meant to test: the run must decide them, `unknown` is not enough."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from chaos.faults.base import Fault
 from conformance.checkers.histories.history_checks import ALL_CHECKS
 
 WITHOUT_FAULTS = frozenset(check.name for check in ALL_CHECKS)
-"""The workload alone reaches every limit, and lasts long enough for memory."""
+"""The workload alone reaches every limit, and lasts long enough to judge memory."""
 TORN = frozenset({"recovery"})
-"""Where keys go one by one nothing need fit together, and work that needed them may be left undone."""
+"""If keys are evicted one by one, the remaining keys may be inconsistent, and work that needs them may stay undone."""
 JOBS = TORN | {
     "progress",
     "conservation",
@@ -44,11 +44,11 @@ OF_FAULT: Mapping[str, frozenset[str]] = {
     "network.outage-all": CONNECTIONS | {"renewals", "rate"},
     "network.brief-silence": CONNECTIONS | {"renewals"},
 }
-"""Where a fault means more, or less, than its group: after 20 s away Node may have no job to close upon for 18 s."""
+"""Faults that test more, or less, than their group. After 20 s away, Node.js may get no job for 18 s."""
 
 
 def invariants_tested_by(faults: Sequence[Fault]) -> frozenset[str]:
-    """What a run with these faults has to be certain of; with several what all of them leave possible."""
+    """The invariants that a run with these faults must decide; with several faults, those that all of them allow."""
     if not faults:
         return WITHOUT_FAULTS
     each = [OF_FAULT.get(fault.name, OF_GROUP[fault.group]) for fault in faults]

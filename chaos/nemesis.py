@@ -1,4 +1,4 @@
-"""Which faults come when: one after the other, or several at a time, by the seed."""
+"""The schedule of faults: one after the other, or several at a time, chosen by the seed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ DOMAINS = {
     "topology": "servers",
     "containers": "servers",
 }
-"""What a group of faults has in its hands. Two that hold the same thing would undo each other's healing."""
+"""The resource that each group of faults controls. Two faults of the same resource would undo each other's healing."""
 ORDER = ("servers", "network", "processes")
-"""Who begins, and is healed, first: a process can be started again only where it reaches a Redis that answers."""
+"""Groups that start and heal first: a process can only be started again if Redis answers."""
 
 
 def schedule(
     faults: Sequence[Fault], system: ChaosSystem, *, rounds: int | None, until_ms: float, at_once: int
 ) -> Iterator[tuple[Fault, ...]]:
-    """Every fault as often as it wants to be (or `rounds`), then, until that time, any; `at_once` of them overlap."""
+    """Every fault `times` times (or `rounds`), then random ones until the run's time is over; `at_once` overlap."""
     due = [fault for fault in faults for _ in range(rounds or fault.times)]
     if len(faults) > 1:
         system.random.shuffle(due)
@@ -37,7 +37,7 @@ def schedule(
 
 
 def _taken(due: list[Fault], most: int) -> tuple[Fault, ...]:
-    """Take the first fault that is due, and after it those that can overlap with what was taken."""
+    """Take the first due fault, and then those that can overlap with the ones taken."""
     taken: list[Fault] = []
     for fault in list(due):
         if len(taken) < most and _domain(fault) not in map(_domain, taken):
@@ -52,20 +52,20 @@ def _domain(fault: Fault) -> str:
 
 @contextmanager
 def injected(faults: Sequence[Fault], system: ChaosSystem, troubles: RunErrors) -> Iterator[None]:
-    """The faults, the later ones while the earlier are on, for the duration of the block.
+    """Inject the faults, each while the earlier ones are on, for the duration of the block.
 
-    They are healed in the order in which they began: a worker that was killed during a failover is started again when
-    the failover is over, and not into it. What one of them breaks off at is noted, and the others are healed.
+    They are healed in the order of injection: a worker that was killed during a failover is started again when the
+    failover is over. If one of them raises, the error is recorded and the others are still healed.
     """
-    begun: list[tuple[Fault, ExitStack]] = []
+    injected_faults: list[tuple[Fault, ExitStack]] = []
     try:
         for fault in faults:
             stack = ExitStack()
             with troubles.noting(fault.name):
                 stack.enter_context(fault.inject_into(system))
-                begun.append((fault, stack))
+                injected_faults.append((fault, stack))
         yield
     finally:
-        for fault, stack in begun:
+        for fault, stack in injected_faults:
             with troubles.noting(fault.name):
                 stack.close()

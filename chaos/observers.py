@@ -1,4 +1,4 @@
-"""What the kit observes of a run beside the client: event streams, backlog, rest, memory, a machine that starves."""
+"""The kit's own observers: event streams, backlog, rest, memory, and CPU starvation of the machine."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from conformance.servers.connection import Client, wait_until
 BLOCK_MS = 100
 BATCH = 1000
 END_OF_MS = 0.999
-"""Redis cuts its times off to whole ms. At the end of its ms, an entry never stands before what has caused it."""
+"""Redis truncates its times to whole ms. With this added, an entry is never ordered before its cause."""
 RETRY_S = 0.1
 SAMPLE_MS = 250
 CATCH_UP_S = 10.0
 SLOWEST_DRAIN = 5
-"""So many times the deadline a drain may take in all."""
+"""How many deadlines a drain may take in total, as long as it makes progress."""
 LOOK_S = 0.05
 PERIOD_S = 1.0
 LATE_MS = 100
-"""Who wakes up so much too late, of 50 ms, has not been let run, by the machine or by other threads."""
+"""A thread that sleeps 50 ms and wakes up this much too late was starved, by the machine or by other threads."""
 STARVED_SHARE = 0.7
-"""Who wanted to run for so much of a period, and was not let, may lose a lock by it."""
+"""A process that waited for the CPU for this share of a period may lose a lock because of it."""
 
 
 class QueueObserver(BackgroundThread):
-    """Records every entry of the queues' streams, and now and then the lengths of what waits."""
+    """Records every entry of the queues' streams, and periodically the number of waiting jobs."""
 
     def __init__(self, topology: Topology, recorder: HistoryRecorder, prefix: str, queues: tuple[str, ...]) -> None:
         super().__init__()
@@ -58,11 +58,11 @@ class QueueObserver(BackgroundThread):
         self._sampled_ms = 0.0
 
     def last_entry(self, queue: str) -> str:
-        """The id of the entry of a queue's stream that was recorded last."""
+        """The id of the last recorded entry of a queue's stream."""
         return self._last[queue]
 
     def catch_up(self) -> bool:
-        """Wait until everything that is in the streams now has been recorded; whether that worked in time."""
+        """Wait until all current entries of the streams are recorded; returns whether that worked in time."""
         with self._topology.connect() as client:
             untyped: Any = client
             ends = {queue: untyped.xrevrange(self._key(queue), count=1) for queue in self._queues}
@@ -76,7 +76,7 @@ class QueueObserver(BackgroundThread):
         return f"{self._prefix}:{queue}:events"
 
     def run(self) -> None:
-        """Work until the end."""
+        """Run until stopped."""
         while not self.ended.is_set():
             with suppress(RedisError, RedisClusterException, OSError), self._topology.connect(timeout_s=2.0) as client:
                 while not self.ended.is_set():
@@ -114,7 +114,7 @@ class QueueObserver(BackgroundThread):
 
 
 def backlog(client: Client, prefix: str, queues: tuple[str, ...]) -> dict[str, int]:
-    """How many jobs are in each state that is no end, over all queues. Raises redis errors."""
+    """The number of jobs in each unfinished state, over all queues. Raises redis errors."""
     untyped: Any = client
     pipeline = untyped.pipeline(transaction=False) if not hasattr(client, "get_nodes") else untyped.pipeline()
     for queue in queues:
@@ -136,7 +136,7 @@ def _number(entry: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Quiescence:
-    """Whether everything ended in time, and otherwise what was seen last."""
+    """Whether everything ended in time, and else the last observation."""
 
     reached: bool
     seen: str = ""
@@ -147,18 +147,18 @@ def wait_for_quiescence(
 ) -> Quiescence:
     """Wait until no job is in a state from which it could go on, and no processor runs.
 
-    Nobody adds jobs any more when this is called. From empty containers nothing can come, so one look at them that
-    finds nothing, with no processor running, is a proof. For `deadline_s` nothing may become less: a client that works
-    off a limited queue slowly has not come to a stop.
+    Producers have stopped before this call. Empty containers stay empty then, so a single observation of empty
+    containers without a running processor proves rest. `deadline_s` restarts with every progress: a client that drains
+    a rate-limited queue slowly is not stuck.
     """
-    begun = time.monotonic()
-    ends, fewest = begun + deadline_s, math.inf
+    started_s = time.monotonic()
+    ends, fewest = started_s + deadline_s, math.inf
     seen = "nothing could be read"
-    while time.monotonic() < min(ends, begun + SLOWEST_DRAIN * deadline_s):
+    while time.monotonic() < min(ends, started_s + SLOWEST_DRAIN * deadline_s):
         try:
             with topology.connect(timeout_s=5.0) as client:
                 left = backlog(client, prefix, queues)
-                at_rest = not running() and (not left or _waits_for_good(client, prefix, left))
+                at_rest = not running() and (not left or _waits_permanently(client, prefix, left))
         except (RedisError, RedisClusterException, OSError) as error:
             seen = f"Redis cannot be read: {error}"
         else:
@@ -171,28 +171,28 @@ def wait_for_quiescence(
     return Quiescence(reached=False, seen=seen)
 
 
-def _waits_for_good(client: Client, prefix: str, left: dict[str, int]) -> bool:
-    """Whether the jobs left are parents of failed children, which nothing will ever release."""
+def _waits_permanently(client: Client, prefix: str, left: dict[str, int]) -> bool:
+    """Whether only parents of failed children remain, which nothing will ever release."""
     if left.keys() != {"waiting-children"}:
         return False
     return left["waiting-children"] == len(permanently_waiting(read_snapshot(client, prefix)))
 
 
 def final_snapshot(topology: Topology, prefix: str) -> Snapshot:
-    """Everything under the prefix. Raises EnvironmentProblem where Redis cannot be read."""
+    """Read all keys under the prefix. Raises EnvironmentProblem if Redis cannot be read."""
     with topology.connect() as client:
         return read_snapshot(client, prefix)
 
 
 class StarvationMonitor(BackgroundThread):
-    """Notices when the machine lets nobody run, so that no client is blamed for it."""
+    """Detects CPU starvation of the machine, so that a client is not blamed for it."""
 
     def __init__(self, recorder: HistoryRecorder) -> None:
         super().__init__()
         self._recorder = recorder
 
     def run(self) -> None:
-        """Work until the end."""
+        """Run until stopped."""
         last = self._recorder.now_ms()
         while not self.ended.wait(TICK_S):
             now = self._recorder.now_ms()
@@ -205,7 +205,7 @@ class StarvationMonitor(BackgroundThread):
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Resident memory of a process; None where that cannot be told (it is gone, or the system has no /proc)."""
+    """Resident memory of a process; None if it is unknown (the process is gone, or the system has no /proc)."""
     try:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -214,9 +214,9 @@ def resident_bytes(pid: int) -> int | None:
 
 
 class ProcessMonitor(BackgroundThread):
-    """Samples once a second, in a thread: memory, and `starved` where the machine is so busy that a client may be late.
+    """Samples memory once a second, and records `starved` when a client may be late because of the machine.
 
-    `pids`: asked every time, because processes come and go.
+    `pids` is called every time, because faults replace processes.
     """
 
     def __init__(self, recorder: HistoryRecorder, pids: Callable[[], Mapping[str, int]]) -> None:
@@ -226,7 +226,7 @@ class ProcessMonitor(BackgroundThread):
         self._run_queue = RunQueue()
 
     def run(self) -> None:
-        """Work until the end."""
+        """Run until stopped."""
         last_ms = self._recorder.now_ms()
         while not self.ended.wait(PERIOD_S):
             pids, now_ms = self._pids(), self._recorder.now_ms()
@@ -243,13 +243,13 @@ class ProcessMonitor(BackgroundThread):
 
 
 def set_limits(topology: Topology, prefix: str) -> None:
-    """Set the global concurrency of the narrow queue, as `Queue.setGlobalConcurrency` does: not every client can."""
+    """Set the global concurrency of the narrow queue, as `Queue.setGlobalConcurrency` does, which some clients lack."""
     with topology.connect() as client:
         client.hset(f"{prefix}:{NARROW}:meta", "concurrency", str(NARROW_CONCURRENCY))
 
 
 def sample_connections(recorder: HistoryRecorder, processes: Iterable[ClientProcess]) -> dict[str, int]:
-    """Record how many connections each process that lives has open, and return the numbers."""
+    """Record and return the number of open connections of each live process."""
     found = {process.name: len(process.tap.connections()) for process in processes if process.alive}
     recorder.put(ResourceSample(at_ms=recorder.now_ms(), connections=found))
     return found

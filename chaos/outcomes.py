@@ -1,4 +1,4 @@
-"""How runs are ended, and what the history says of it: as planned, or as completed where a client cannot end one so."""
+"""Outcomes of runs: as planned, or `complete` if the client does not support the planned outcome."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from conformance.driver.ops.worker import Outcome
 
 
 class OutcomeRecorder:
-    """Of one worker. Every client can complete a job and let it fail; what else it can is known once it was told to.
+    """Ends the runs of one worker, and records how. Safe to use from any thread.
 
-    Safe to use from any thread.
+    Every client can complete and fail a job. Whether it supports another outcome is known after the first attempt.
     """
 
     def __init__(self, recorder: HistoryRecorder) -> None:
@@ -22,30 +22,30 @@ class OutcomeRecorder:
         self._possible: set[Outcome] = {"complete", "fail"}
         self._impossible: set[Outcome] = set()
 
-    def end(self, outcome: Outcome, about: Mapping[str, str], tell: Callable[[Outcome], object]) -> None:
-        """Tell the processor (`tell`) how its run ends, and record it. `about`: whose run it is."""
+    def end(self, outcome: Outcome, about: Mapping[str, str], send: Callable[[Outcome], object]) -> None:
+        """Send the outcome to the processor (`send`), and record it. `about`: the run."""
         ended_ms = self._recorder.now_ms()
         if outcome not in self._possible | self._impossible:
-            if self._can(outcome, tell):
+            if self._can(outcome, send):
                 self._recorder.put(RunEnded(at_ms=ended_ms, outcome=outcome, **about))
                 return
             ended_ms = self._recorder.now_ms()
-        # Before it is told: what comes of it may be in the history at once.
-        told = "complete" if outcome in self._impossible else outcome
-        self._recorder.put(RunEnded(at_ms=ended_ms, outcome=told, **about))
-        _told(told, tell)
+        # Recorded before it is sent: the effects of the outcome may be in the history at once.
+        sent = "complete" if outcome in self._impossible else outcome
+        self._recorder.put(RunEnded(at_ms=ended_ms, outcome=sent, **about))
+        _sent(sent, send)
 
-    def _can(self, outcome: Outcome, tell: Callable[[Outcome], object]) -> bool:
-        can = _told(outcome, tell)
+    def _can(self, outcome: Outcome, send: Callable[[Outcome], object]) -> bool:
+        can = _sent(outcome, send)
         (self._possible if can else self._impossible).add(outcome)
         return can
 
 
-def _told(outcome: Outcome, tell: Callable[[Outcome], object]) -> bool:
-    """Whether the client can end a run so; whether it has heard of it is not known."""
+def _sent(outcome: Outcome, send: Callable[[Outcome], object]) -> bool:
+    """Whether the client supports the outcome. It is unknown whether a client that just died received it."""
     try:
         with suppress(DriverBroken, OperationFailed, OperationIndeterminate):
-            tell(outcome)
+            send(outcome)
     except OperationUnsupported:
         return False
     return True

@@ -1,4 +1,4 @@
-"""A run as one lane per process, as Jepsen draws it: what was called, what ran, and which faults were on."""
+"""A run as one lane per process, as Jepsen draws it: calls, runs and faults."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import msgspec
 from conformance.checkers.histories.history import Fail, History, HistoryLine, Info, Invoke, Ok, RunEnded, RunStarted
 
 MERGED_SHARE = 1 / 500
-"""Spans of one kind that are closer than this share of the run are drawn as one: nobody could tell them apart."""
+"""Spans of one kind that are closer than this share of the run are drawn as one: they would look like one."""
 LABEL_WIDTH_PX = 6.2
-"""Of one character, a little more than it takes."""
+"""Width of one character in px, rounded up."""
 
 
 class ProcessSpan(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Calls or runs that ended alike (`ok`, `fail`, `info` for calls; the outcome for runs), from when to when (ms).
+    """Calls or runs that ended in the same way, from start to end (ms).
 
-    `count`: how many of them are drawn as this one.
+    The end is `ok`, `fail` or `info` for calls, and the outcome for runs. `count`: how many are drawn as one span.
     """
 
     began_ms: float
@@ -27,7 +27,7 @@ class ProcessSpan(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class ProcessLane(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process did: its `calls`, or its `runs`."""
+    """The `calls` or the `runs` of one process."""
 
     process: str
     kind: str
@@ -35,7 +35,7 @@ class ProcessLane(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lanes_of(history: History) -> list[ProcessLane]:
-    """Every process with its calls and its runs. What never ended is `open`, until the end of the history."""
+    """Every process with its calls and its runs. Unfinished ones are `open` until the end of the history."""
     end_ms = max((line.at_ms for line in history.lines), default=0.0)
     found: dict[tuple[str, str], list[ProcessSpan]] = {}
     for process, kind, span in _spans(history.lines, end_ms):
@@ -53,9 +53,9 @@ def _spans(lines: Iterable[HistoryLine], end_ms: float) -> Iterator[tuple[str, s
         if isinstance(line, Invoke):
             calls[line.call] = line
         elif isinstance(line, Ok | Fail | Info) and line.call in calls:
-            began = calls.pop(line.call)
+            invocation = calls.pop(line.call)
             ending = type(line).__name__.lower()
-            yield line.process, "calls", ProcessSpan(began_ms=began.at_ms, ended_ms=line.at_ms, ending=ending)
+            yield line.process, "calls", ProcessSpan(began_ms=invocation.at_ms, ended_ms=line.at_ms, ending=ending)
         elif isinstance(line, RunStarted):
             runs[line.process, line.queue, line.job, line.token] = line
         elif isinstance(line, RunEnded):
@@ -84,13 +84,13 @@ def _joined(last: ProcessSpan, span: ProcessSpan) -> ProcessSpan:
 
 
 def label_rows(labels: Sequence[tuple[float, str]]) -> list[int]:
-    """In which row each label (where it begins, in px, and its text) stands, so that none covers another."""
+    """The row of each label (its left edge in px, and its text), so that no label covers another."""
     ends: list[float] = []
     rows = []
-    for begins, text in labels:
-        row = next((row for row, end in enumerate(ends) if end <= begins), len(ends))
+    for left_edge, text in labels:
+        row = next((row for row, end in enumerate(ends) if end <= left_edge), len(ends))
         if row == len(ends):
             ends.append(0.0)
-        ends[row] = begins + (len(text) + 1) * LABEL_WIDTH_PX
+        ends[row] = left_edge + (len(text) + 1) * LABEL_WIDTH_PX
         rows.append(row)
     return rows

@@ -1,4 +1,4 @@
-"""The processes of the client under test, on this machine or in containers: each a driver behind a tap of its own."""
+"""The processes of the client under test, on this machine or in containers: each is a driver behind its own tap."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Answer = TypeVar("Answer")
 
 OPEN_DEADLINE_MS = 30_000
 CALL_DEADLINE_MS = 45_000
-"""Longer than any fault: what a client does while Redis is away is not hurried."""
+"""Longer than any fault: a client may wait as long as Redis is away."""
 TICK_MS = 20
 LABEL = "bullmq-conformance-chaos=1"
 ENGINE_DEADLINE_S = 120
-"""Engines that copy the whole image for every container (storage driver vfs) take long."""
+"""Long, because some engines copy the whole image for every container (storage driver vfs)."""
 
 
 class ClientProcess:
@@ -51,7 +51,7 @@ class ClientProcess:
 
     @property
     def connection(self) -> ChildProcess:
-        """The driver as it is now; it may have ended."""
+        """The current driver; it may have ended."""
         assert self._connection is not None, "the process was not started"
         return self._connection
 
@@ -62,7 +62,7 @@ class ClientProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether its process is there."""
+        """Whether its process is running."""
         return self._connection is not None and self._connection.alive
 
     @property
@@ -110,16 +110,16 @@ class ClientProcess:
             os.killpg(self.pid, signal.SIGCONT)
 
     def set_skew(self, skew_ms: float, handle: str, tick: Op[Any]) -> None:
-        """Let its clock run this much ahead of (or behind) the machine's, set anew every 20 ms."""
+        """Let its clock run this much ahead of (or behind) the machine's; it is set again every 20 ms."""
         if self._skew is None:
             self._skew = _SkewedClock(self, handle, tick)
         self._skew.skew_ms = skew_ms
 
     def reset_clock(self) -> None:
-        """Let its clock run as the machine's: its handles are closed as users do, and opened anew.
+        """Let its clock run as the machine's: close its handles as a user does, and open them again.
 
-        A client that cannot do that is ended and started again, because the fault has to be healed; then raises what
-        the call has raised, with what the driver says of where it stands.
+        If the client cannot do that, kill and restart it, because the fault must be healed. Then raise the error of
+        the call, with the stacks that the driver dumped.
         """
         if self._skew is None:
             return
@@ -138,7 +138,7 @@ class ClientProcess:
         self.open_handles(self)
 
     def close(self) -> None:
-        """End it, whatever state it is in."""
+        """End it, in any state."""
         if self._skew is not None:
             self._skew.stop()
         if self._connection is not None:
@@ -147,7 +147,7 @@ class ClientProcess:
 
 
 class _SkewedClock:
-    """Drivers can only let their clock stand still: it is set so often that it seems to run."""
+    """Drivers only support a frozen clock: it is set so often that it seems to run."""
 
     def __init__(self, process: ClientProcess, handle: str, tick: Op[Any]) -> None:
         self.skew_ms = 0.0
@@ -198,7 +198,7 @@ class ContainerProcess(ClientProcess):
         self._started = True
 
     def kill(self) -> None:
-        """`docker kill`: the client has no time for anything."""
+        """`docker kill`: the client gets no time to clean up."""
         self._engine("kill")
         super().kill()
 
@@ -211,16 +211,16 @@ class ContainerProcess(ClientProcess):
         self._engine("unpause")
 
     def close(self) -> None:
-        """Remove the container, whatever state it is in."""
+        """Remove the container, in any state."""
         super().close()
         if self._started:
             self._engine("rm", "--force")
         elif self._container:
-            # The engine may still be about to make it, although nobody waits for it any more.
+            # The engine may still be creating it, although the call that asked for it has timed out.
             wait_until(lambda: self._engine("rm", "--force"), deadline_s=ENGINE_DEADLINE_S, step_s=0.5)
 
     def _engine(self, *words: str) -> bool:
-        """One command about this container; whether the engine carried it out: one that is gone needs nothing."""
+        """Run one docker command on this container; returns whether it succeeded. A removed container needs nothing."""
         with suppress(subprocess.TimeoutExpired):
             done = subprocess.run(
                 ["docker", *words, self._container],

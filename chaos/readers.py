@@ -1,4 +1,4 @@
-"""The client's own event readers, one in each of its processes: what they tell is recorded, entry by entry."""
+"""The client's own event readers, one in each of its processes. Every entry that they report is recorded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK_MS = 1000
 
 
 class ChaosReader:
-    """A QueueEvents of one process, opened again with every start of the process, and after its clock was set back."""
+    """The QueueEvents of one process. It is opened again with every start, and after the clock was set back."""
 
     def __init__(self, recorder: HistoryRecorder, prefix: str) -> None:
         self._recorder = recorder
@@ -26,9 +26,9 @@ class ChaosReader:
         self._closed = threading.Event()
 
     def open(self, process: ClientProcess) -> None:
-        """Open it and listen in a thread; a client without event readers has none. Raises what `open` raises else."""
+        """Open it and listen in a thread, unless the client has no event readers. Raises what `open` raises."""
         self._hear_out_the_last()
-        # Of before the call: it may tell of an entry before its opening is answered.
+        # Time from before the call: it may report an entry before the driver answers the call that opens it.
         asked_ms = self._recorder.now_ms()
         try:
             process.open(HANDLE, "events", MAIN, self._prefix, options={"blockingTimeout": BLOCK_MS})
@@ -43,7 +43,7 @@ class ChaosReader:
         self._listener.start()
 
     def _hear_out_the_last(self) -> None:
-        """What the reader before has told is recorded before the next one opens: they may share a connection."""
+        """Record all reports of the previous reader before the next one opens: they may share a connection."""
         self._closed.set()
         if self._listener is not None:
             self._listener.join(CALL_DEADLINE_MS / 1000)
@@ -53,7 +53,7 @@ class ChaosReader:
         self._recorder.put(line)
 
     def _listen(self, process: ClientProcess, closed: threading.Event) -> None:
-        """Until the driver ends, or the reader is closed and has told everything; the next one has its own listener."""
+        """Listen until the driver ends, or the reader is closed and drained; the next reader has its own listener."""
         connection = process.connection
         while True:
             try:
@@ -66,7 +66,7 @@ class ChaosReader:
                 return
             if event.name == "queue-event":
                 entry, name = str(event.args.get("event_id")), str(event.args.get("name"))
-                told = EventReported(
+                report = EventReported(
                     at_ms=self._recorder.now_ms(), process=process.name, queue=MAIN, entry=entry, name=name
                 )
-                self._recorder.put(told)
+                self._recorder.put(report)

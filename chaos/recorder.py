@@ -26,8 +26,8 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 class HistoryRecorder:
     """The history of one run; also its clock.
 
-    With `path`, every line is in the file as soon as it is recorded, and nowhere else: a long run keeps nothing in
-    memory until it is judged.
+    With `path`, every line is only written to the file: a long run does not keep its history in memory until it is
+    judged.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -41,29 +41,29 @@ class HistoryRecorder:
         self._refused: OSError | None = None
         self.header = HistoryHeader()
         self.listeners: list[Callable[[HistoryLine], None]] = []
-        """Told of every line, by whatever thread records it, and in no particular order."""
-        self.begun = False
+        """Called with every line, on the thread that records it, in no particular order."""
+        self.is_started = False
         """Whether the header was written."""
 
     def now_ms(self) -> float:
-        """Ms since the run began."""
+        """Ms since the start of the run."""
         return self.at_ms(time.monotonic())
 
     def at_ms(self, monotonic_s: float) -> float:
-        """A time of `time.monotonic()` as ms since the run began."""
+        """A time of `time.monotonic()` as ms since the start of the run."""
         return round((monotonic_s - self._start_s) * 1000, 3)
 
     def of_unix_ms(self, unix_ms: float) -> float:
-        """A time on a wall clock as ms since the run began."""
+        """A wall-clock time as ms since the start of the run."""
         return round(unix_ms - self.unix_offset_ms, 3)
 
     def number(self) -> int:
         """A number that no other call or fault of this run has."""
         return next(self._numbers)
 
-    def begin(self, header: HistoryHeader) -> None:
+    def start(self, header: HistoryHeader) -> None:
         """Write the header: before any line."""
-        self.header, self.begun = header, True
+        self.header, self.is_started = header, True
         self._write(encode(header))
 
     def put(self, line: HistoryLine) -> None:
@@ -77,7 +77,7 @@ class HistoryRecorder:
             listener(line)
 
     def since(self, count: int) -> list[HistoryLine]:
-        """The lines after the first `count`; none where they are in a file."""
+        """The lines after the first `count`; none if they are in a file."""
         with self._lock:
             return self._lines[count:]
 
@@ -92,15 +92,15 @@ class HistoryRecorder:
             return History(self.header, in_order(self._lines))
 
     def insist(self) -> None:
-        """Raise CannotRecord where the disk has refused a line: mostly it was recorded by a thread that nobody asks."""
+        """Raise CannotRecord if the disk refused a line. Most lines come from threads whose errors would be lost."""
         if self._refused is not None:
             what = f"cannot write the history {self._path}: {self._refused.strerror}"
             raise CannotRecord(what, hint="free some space on the disk, or choose another --out") from self._refused
 
     def close(self) -> None:
-        """Close the file of a run that broke off: it has no footer then."""
+        """Close the file of an aborted run, without a footer."""
         if self._file is not None:
-            with suppress(OSError):  # the same once more: see `insist`
+            with suppress(OSError):  # `insist` raises it
                 self._file.close()
             self._file = None
 
@@ -117,7 +117,7 @@ class HistoryRecorder:
 def both_clocks(tries: int = 20) -> tuple[float, float]:
     """The monotonic clock (s) and the wall clock (Unix ms) at one instant.
 
-    The machine may stop us between two readings, by some ms where it is busy: the closest of several pairs is taken.
+    A busy machine may interrupt the process for some ms between the two readings, so the closest of several pairs wins.
     """
     pairs: list[tuple[float, float, float]] = []
     for _ in range(tries):
@@ -128,7 +128,7 @@ def both_clocks(tries: int = 20) -> tuple[float, float]:
 
 
 def read_history(path: Path) -> History:
-    """Read a recorded history. Raises UsageProblem where there is none."""
+    """Read a recorded history. Raises UsageProblem if there is none."""
     try:
         return decode_history(path.read_bytes().splitlines(), str(path))
     except OSError as error:

@@ -1,7 +1,7 @@
-"""The calm after the last fault: workers and producers leave and join, and work goes on until enough has been seen.
+"""The phase after the last fault: workers and producers leave and join, and work goes on until enough was observed.
 
-A run that ends as soon as its fault is healed proves nothing about what the fault has left behind. How much is enough,
-the invariants say themselves (`conformance.checkers.histories`); here the run only waits for it, for a bounded time.
+A run that ends as soon as its fault is healed cannot show lasting damage. The invariants define how much is enough
+(`conformance.checkers.histories`); the run only waits for it, for a bounded time.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from conformance.driver.errors import DriverBroken, OperationFailed, OperationIn
 from conformance.servers.connection import wait_until
 
 BUSY_S = 12.0
-"""How long a worker that is to leave is waited for until it has a job in hand."""
+"""How long to wait until a worker has a job in hand, before it leaves."""
 IN_HAND_MS = 100
-"""So much a job in hand must have still to do: otherwise it may be over before the worker hears that it is to leave."""
+"""Work (ms) that a job in hand must still have: else it may end before the worker receives the call to close."""
 AWAY_S = 2.0
 AWAY_RUNS = 8
-"""So many jobs have to begin elsewhere while a worker is away: it could have taken some of them."""
+"""How many jobs must start in other processes while a worker is away: enough that it could have taken some."""
 ENOUGH_S = 20.0
 READERS_S = 10.0
-"""BullMQ's reader rests for 5 s after an error (upstream `classes/queue-events.ts`)."""
+"""BullMQ's reader pauses for 5 s after an error (upstream `classes/queue-events.ts`)."""
 
 
 class RecoveryProgress:
-    """Counts what is recorded since the calm began. A listener of the recorder; safe to use from any thread."""
+    """Counts the recorded lines of this phase. A listener of the recorder; safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -47,17 +47,17 @@ class RecoveryProgress:
         self.calls: Counter[str] = Counter()
         """Calls that succeeded, by producer."""
         self.runs: Counter[tuple[str, str]] = Counter()
-        """Runs that began, by process and queue."""
-        self.told: Counter[str] = Counter()
-        """Entries that readers told of, by process."""
+        """Started runs, by process and queue."""
+        self.reports: Counter[str] = Counter()
+        """Entries reported by readers, by process."""
         self._readers: set[str] = set()
-        self._last_told: dict[str, tuple[int, int]] = {}
+        self._last_reported: dict[str, tuple[int, int]] = {}
         self._long_since: dict[str, float] = {}
         self.long_runs = 0
-        """Runs of long jobs that have ended, in the calm or before it."""
+        """Ended runs of long jobs, in this phase or before it."""
 
     def __call__(self, line: HistoryLine) -> None:
-        """Take notice of a line."""
+        """Count a line."""
         with self._lock:
             self._notice_always(line)
             if self._is_calm:
@@ -69,7 +69,9 @@ class RecoveryProgress:
         elif isinstance(line, HandleChanged) and line.role == "events":
             (self._readers.add if line.change == "opened" else self._readers.discard)(line.process)
         elif isinstance(line, EventReported):
-            self._last_told[line.process] = max(self._last_told.get(line.process, (0, 0)), entry_number(line.entry))
+            self._last_reported[line.process] = max(
+                self._last_reported.get(line.process, (0, 0)), entry_number(line.entry)
+            )
         elif isinstance(line, RunStarted) and line.queue == LONG:
             self._long_since[line.token] = line.at_ms
         elif isinstance(line, RunEnded) and line.queue == LONG:
@@ -81,10 +83,10 @@ class RecoveryProgress:
         elif isinstance(line, RunStarted):
             self.runs[line.process, line.queue] += 1
         elif isinstance(line, EventReported):
-            self.told[line.process] += 1
+            self.reports[line.process] += 1
 
     def missing(self, system: ChaosSystem, tested: frozenset[str]) -> list[str]:
-        """What has not been seen yet, in words; empty when it is enough."""
+        """The observations that are still missing, in words; empty if there are enough."""
         with self._lock:
             return list(self._missing(system, tested))
 
@@ -96,7 +98,7 @@ class RecoveryProgress:
             if not self.runs[worker.process.name, MAIN]:
                 yield f"jobs of {worker.process.name}"
         if "event-readers" in tested:
-            yield from (f"entries of {name}" for name in self._readers if self.told[name] < ENTRIES_AFTER_HEALING)
+            yield from (f"entries of {name}" for name in self._readers if self.reports[name] < ENTRIES_AFTER_HEALING)
         if "rate" in tested and sum(self._runs_of(LIMITED)) < 2 * RATE.most:
             yield "limited jobs"
         if "renewals" in tested and not self.long_runs:
@@ -106,22 +108,22 @@ class RecoveryProgress:
         return [count for (_, of), count in self.runs.items() if of == queue]
 
     def wait_for_readers(self, entry: str) -> bool:
-        """Wait until every reader has told of an entry or a later one; whether that came in time."""
+        """Wait until every reader has reported an entry or a later one; returns whether that came in time."""
 
-        def have_told() -> bool:
+        def have_reported() -> bool:
             with self._lock:
-                return all(self._last_told.get(who, (0, 0)) >= entry_number(entry) for who in self._readers)
+                return all(self._last_reported.get(who, (0, 0)) >= entry_number(entry) for who in self._readers)
 
-        return wait_until(have_told, deadline_s=READERS_S)
+        return wait_until(have_reported, deadline_s=READERS_S)
 
-    def began_elsewhere(self, process: str) -> int:
-        """How many runs on the main queue began in other processes."""
+    def runs_elsewhere(self, process: str) -> int:
+        """How many runs on the main queue started in other processes."""
         with self._lock:
             return sum(count for (who, queue), count in self.runs.items() if who != process and queue == MAIN)
 
 
 def run_recovery_phase(system: ChaosSystem, watch: RecoveryProgress, tested: frozenset[str]) -> None:
-    """Let one worker and all producers leave and join, and work go on until enough was seen (or for a bounded time)."""
+    """Let one worker and all producers leave and join, and wait until enough was observed (for a bounded time)."""
     system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="calm"))
     for producer in system.producers:
         producer.calm()
@@ -130,17 +132,17 @@ def run_recovery_phase(system: ChaosSystem, watch: RecoveryProgress, tested: fro
 
 
 def _leave_and_join(worker: ChaosWorker, watch: RecoveryProgress) -> None:
-    """Close its worker of the main queue in the middle of jobs, let others work, and open it again."""
+    """Close its worker of the main queue in the middle of jobs, let the others work, and open it again."""
     process = worker.process
     wait_until(lambda: worker.is_at_work(MAIN, for_ms=IN_HAND_MS), deadline_s=BUSY_S)
     worker.leave(MAIN)
-    before = watch.began_elsewhere(process.name)
-    wait_until(lambda: watch.began_elsewhere(process.name) >= before + AWAY_RUNS, deadline_s=AWAY_S)
+    before = watch.runs_elsewhere(process.name)
+    wait_until(lambda: watch.runs_elsewhere(process.name) >= before + AWAY_RUNS, deadline_s=AWAY_S)
     try:
         if process.alive:
             worker.join(MAIN)
         else:
             process.restart_if_dead()
     except (DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported):
-        process.kill()  # nobody knows what is open: as after a crash
+        process.kill()  # the state of its handles is unknown: start again as after a crash
         process.restart_if_dead()

@@ -1,4 +1,4 @@
-"""Redis servers that can be killed, frozen and started again, and an address that follows the data between them."""
+"""Redis servers that can be killed, frozen and restarted, and a relay whose address follows the data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PERSISTENCE: Mapping[Persistence, Sequence[str]] = {
     "aof-everysec": ("--save", "", "--appendonly", "yes", "--appendfsync", "everysec"),
     "aof-always": ("--save", "", "--appendonly", "yes", "--appendfsync", "always"),
 }
-"""How Redis keeps its data: arguments of redis-server. `rdb` saves only when it is asked to (or shut down)."""
+"""Persistence, as arguments of redis-server. `rdb` saves only on command (or at shutdown)."""
 
 
 class RedisServer(Protocol):
@@ -57,7 +57,7 @@ class RedisServer(Protocol):
 
     @property
     def running(self) -> bool:
-        """Whether it is there, frozen or not."""
+        """Whether it exists, frozen or not."""
         ...
 
     def connect(self, *, timeout_s: float = 10.0) -> redis.Redis:
@@ -65,7 +65,7 @@ class RedisServer(Protocol):
         ...
 
     def start(self, *, wait: bool = True) -> None:
-        """Start it with the data that it has."""
+        """Start it with its existing data."""
         ...
 
     def wait_until_ready(self) -> None:
@@ -77,20 +77,20 @@ class RedisServer(Protocol):
         ...
 
     def freeze(self) -> None:
-        """Let it stand still."""
+        """Freeze it."""
         ...
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         ...
 
     def close(self) -> None:
-        """End it, whatever state it is in, with its data. May be called again."""
+        """End it, in any state, and delete its data. May be called again."""
         ...
 
 
 class RedisProcess:
-    """One server. Ended with its folder by `close`, and by its guard when the kit is gone.
+    """One server. `close` ends it and deletes its folder; its guard does so if the kit dies.
 
     `mode` `cluster` and `sentinel` start such nodes; `extra_arguments`: of redis-server, from its next start on.
     """
@@ -108,7 +108,7 @@ class RedisProcess:
         self._mode = mode
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid = 0
-        with postponed():  # a folder that nobody knows of would stay
+        with postponed():  # an interruption in between would leave the folder behind
             self.folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX)).resolve()
             atexit.register(self.close)
         self.port = free_port(cluster=True)
@@ -120,12 +120,12 @@ class RedisProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there (frozen or not)."""
+        """Whether the process exists (frozen or not)."""
         return self._guard is not None and self._guard.poll() is None
 
     @property
     def pid(self) -> int:
-        """Of the server as it was seen last; 0 before it has served."""
+        """The last known process id of the server; 0 before its first start."""
         return self._pid
 
     def connect(self, *, timeout_s: float = 10.0) -> redis.Redis:
@@ -133,7 +133,7 @@ class RedisProcess:
         return connect_node(RedisUrl(mode="standalone", nodes=[self.node]), self.node, timeout_s=timeout_s)
 
     def start(self, *, wait: bool = True) -> None:
-        """Start with what is in the folder. Raises EnvironmentProblem with the end of the log."""
+        """Start with the data in the folder. Raises EnvironmentProblem with the end of the log."""
         with (self.folder / "log").open("ab") as log:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", guard.__file__, str(self.folder), *self._argv()],
@@ -167,15 +167,15 @@ class RedisProcess:
         self._signal(signal.SIGCONT)
 
     def limit_files(self, most_bytes: int | None) -> None:
-        """Let no file of its grow beyond so many bytes (None: any size), as a full disk would not. Linux only.
+        """Limit the size of its files to this many bytes (None: no limit), which acts like a full disk. Linux only.
 
-        It must ignore SIGXFSZ, as what Python has started does.
+        The process must ignore SIGXFSZ, as every child of Python does.
         """
         _, hard = resource.prlimit(self._pid, resource.RLIMIT_FSIZE)
         resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (hard if most_bytes is None else most_bytes, hard))
 
     def close(self) -> None:
-        """End it, whatever state it is in, and remove its folder. May be called again."""
+        """End it, in any state, and remove its folder. May be called again."""
         atexit.unregister(self.close)
         if self._guard is not None and self._guard.stdin is not None:
             self._guard.stdin.close()
@@ -212,8 +212,8 @@ class RedisProcess:
 class ContainerServer:
     """A `RedisServer` in a container of an image that has redis-server on its PATH.
 
-    Its port is published at a fixed number of this machine, so that the address stays the same over restarts; its data
-    is in a folder of this machine, so that faults can reach it.
+    Its port is published at a fixed port of this machine, so the address survives restarts. Its data is in a folder of
+    this machine, where faults can change it.
     """
 
     def __init__(self, image: str, persistence: Persistence) -> None:
@@ -224,7 +224,7 @@ class ContainerServer:
         with postponed():
             self.folder = Path(tempfile.mkdtemp(prefix=CONTAINER_FOLDER_PREFIX)).resolve()
             atexit.register(self.close)
-        self.folder.chmod(0o777)  # the image's own user writes there
+        self.folder.chmod(0o777)  # the user of the image writes there
         self._container = _container_of(image, persistence, self.port, self.folder)
 
     @property
@@ -234,7 +234,7 @@ class ContainerServer:
 
     @property
     def running(self) -> bool:
-        """Whether the engine says so; a paused one runs."""
+        """Whether the engine reports it as running; a paused container counts as running."""
         if self._wrapped is None:
             return False
         self._wrapped.reload()
@@ -245,7 +245,7 @@ class ContainerServer:
         return connect_node(RedisUrl(mode="standalone", nodes=[self.node]), self.node, timeout_s=timeout_s)
 
     def start(self, *, wait: bool = True) -> None:
-        """Start it the first time, or once more with the data that it has. Raises EnvironmentProblem."""
+        """Start it, or restart it with its existing data. Raises EnvironmentProblem."""
         try:
             if self._wrapped is None:
                 self._container.start()
@@ -278,11 +278,11 @@ class ContainerServer:
             self._wrapped.unpause()
 
     def unplug(self) -> None:
-        """Take it off its network: nobody reaches it, and it goes on."""
+        """Disconnect it from its network: it keeps running, but is unreachable."""
         self._network().disconnect(self._wrapped)
 
     def plug(self) -> None:
-        """Put it back on."""
+        """Connect it again."""
         self._network().connect(self._wrapped)
         self.wait_until_ready()
 
@@ -296,7 +296,7 @@ class ContainerServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _empty_folder(self) -> None:
-        """From inside: what the image's user has written may not be ours to remove."""
+        """Delete the files from inside of the container: they belong to the user of the image."""
         with suppress(Exception):
             self._wrapped.exec_run("sh -c 'rm -rf /data/*'", user="root")
 
@@ -312,7 +312,7 @@ class ContainerServer:
 
 
 def _container_of(image: str, persistence: Persistence, port: int, folder: Path) -> Any:
-    """Describe the container. Raises EnvironmentProblem where the packages or the engine are missing."""
+    """Describe the container. Raises EnvironmentProblem if the packages or the engine are missing."""
     try:
         from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -331,11 +331,11 @@ def _container_of(image: str, persistence: Persistence, port: int, folder: Path)
 
 
 class Relay:
-    """An address that stays the same while Redis behind it moves: what a service name or a virtual IP is in production.
+    """A stable address in front of a Redis that moves, like a service name or a virtual IP in production.
 
     Clients of the driver protocol know one address, and no sentinels. After a failover the kit points the relay at the
-    new primary, as an operator's automation would. It passes bytes between clients and `target` (`host:port`). All
-    methods may be called from any thread.
+    new primary, as an operator's automation would. The relay passes bytes between clients and `target` (`host:port`).
+    All methods may be called from any thread.
     """
 
     def __init__(self, target: str) -> None:
@@ -356,8 +356,8 @@ class Relay:
         self._loop.stop()
 
     def point_at(self, target: str) -> None:
-        """From now on lead to another server; connections to the old one end."""
-        self.target = target  # before the drop: whoever connects again at once must not reach the old server
+        """Lead to another server from now on, and end the connections to the old one."""
+        self.target = target  # before the drop: a client that reconnects at once must not reach the old server
         self._loop.ask(self._drop)
 
     async def _listen(self) -> None:
@@ -396,7 +396,7 @@ class Relay:
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Until one side ends, which ends the other."""
+    """Pass bytes until one side closes; then close the other side."""
     with suppress(OSError):
         while data := await reader.read(65536):
             writer.write(data)

@@ -23,13 +23,13 @@ PLOT_WIDTH = 1100
 """About as wide as the page (px)."""
 NAME_HEIGHT = 12
 LANE_WIDTH, LANE_HEIGHT, LANE_MARGIN = 1000, 16, 130
-"""Of the timeline of processes (px); the margin is for their names."""
+"""Of the timeline of processes (px); the margin holds their names."""
 TICKS = 10
 FINDINGS_IN_MARKDOWN = 5
 
 
 def timeline_plot(timeline: Timeline) -> str:
-    """HTML of one plot, without the program that draws it (see `plot_program`); empty where plotly is missing."""
+    """HTML of one plot, without the script that draws it (see `plot_program`); empty if plotly is missing."""
     if importlib.util.find_spec("plotly") is None:
         return ""
     subplots: Any = importlib.import_module("plotly.subplots")
@@ -49,7 +49,7 @@ def timeline_plot(timeline: Timeline) -> str:
     figure.add_trace(
         graph.Scatter(x=[at / 1000 for at, _ in backlog], y=[count for _, count in backlog], mode="lines"), row=3, col=1
     )
-    # All at once: plotly's own `add_vrect` looks at all shapes before it adds one, and a soak has hundreds.
+    # All at once: plotly's `add_vrect` checks all shapes before it adds one, and a soak has hundreds.
     names = _names(timeline)
     shades = [_shade(window, axis) for window in timeline.windows for axis in ("", "2", "3")]
     figure.update_layout(shapes=shades, annotations=[*figure.layout.annotations, *names])
@@ -74,7 +74,7 @@ def _shade(window: WindowRow, axis: str) -> dict[str, Any]:
 
 
 def _names(timeline: Timeline) -> list[dict[str, Any]]:
-    """The faults' names, in as many rows as it takes for none to cover another."""
+    """The names of the faults, in enough rows that none covers another."""
     scale = PLOT_WIDTH / max(timeline.end_ms, 1)
     texts = [f"{window.fault} {window.target}".strip() for window in timeline.windows]
     starts = [window.began_ms * scale for window in timeline.windows]
@@ -100,7 +100,7 @@ def _name(window: WindowRow, text: str) -> dict[str, Any]:
 
 
 def lanes_drawing(timeline: Timeline) -> str:
-    """SVG of one lane per process, with the faults behind them; empty for results of before there were lanes."""
+    """SVG of one lane per process, with the faults behind them; empty for old results without lanes."""
     if not timeline.lanes:
         return ""
     scale = (LANE_WIDTH - LANE_MARGIN) / max(timeline.end_ms, 1)
@@ -146,12 +146,12 @@ def _drawn(lane: ProcessLane, scale: float) -> list[dict[str, str]]:
 
 
 def _width(began_ms: float, ended_ms: float, scale: float) -> float:
-    """At least a hair: what took no time was there all the same."""
+    """At least a hairline, so that a span without duration is visible."""
     return max((ended_ms - began_ms) * scale, 0.6)
 
 
 def plot_program() -> str:
-    """The program that draws plots in a browser; empty where plotly is missing."""
+    """The script that draws plots in a browser; empty if plotly is missing."""
     if importlib.util.find_spec("plotly") is None:
         return ""
     offline: Any = importlib.import_module("plotly.offline")
@@ -162,14 +162,14 @@ SYMBOLS = {"ok": "✓", "fail": "✗", "unknown": "?", "explained": "≈", "none
 MEANINGS = {
     "ok": "holds",
     "fail": "does not hold",
-    "unknown": "nothing speaks against it, but not everything could be judged",
-    "explained": "does not hold, as with Node itself; the ledger says so",
-    "none": "the run had nothing of the kind",
+    "unknown": "no violation was found, but not everything could be judged",
+    "explained": "does not hold, and neither does it with Node.js itself; see the ledger",
+    "none": "the run had nothing to judge",
 }
 
 
 def render_all(folder: Path) -> list[Path]:
-    """Write every report beside the results. Raises UsageProblem, EnvironmentProblem."""
+    """Write every report next to the results. Raises UsageProblem, EnvironmentProblem."""
     header, results, complete = read_results(folder / FILE)
     reports: Mapping[str, Callable[[], str]] = {
         "report.html": lambda: html(header, results, complete=complete),
@@ -237,7 +237,7 @@ def state_of(result: ResultRow | None) -> str:
 
 
 def junit(results: Sequence[ResultRow], *, complete: bool) -> str:
-    """A suite per client and kind; a run that fails says which invariants, and how to repeat it."""
+    """A suite per client and kind; a failed run names the invariants and the command that repeats it."""
     suites: dict[str, list[JunitCase]] = {}
     for result in results:
         suites.setdefault(f"{result.client} {result.kind}", []).append(_junit_case(result))
@@ -263,8 +263,8 @@ def _details(result: ResultRow) -> list[str]:
     lines = [f"reproduce: {result.reproduce}"]
     lines += [f"memory: {process} grew from {much}" for process, much in result.growth.items()]
     for name in filter(result.cells.get, result.failed):
-        for found in result.cells[name].findings:
-            lines += [f"{name}: {found.job} {found.message}", *(f"    {line}" for line in found.lines)]
+        for finding in result.cells[name].findings:
+            lines += [f"{name}: {finding.job} {finding.message}", *(f"    {line}" for line in finding.lines)]
     return lines
 
 
@@ -272,7 +272,7 @@ def markdown(results: Sequence[ResultRow], *, complete: bool) -> str:
     """The matrix, and the table of crash points."""
     names = [check.name for check in ALL_CHECKS]
     rows = ["# Chaos", ""]
-    rows += [] if complete else ["**The run broke off.**", ""]
+    rows += [] if complete else ["**The run is incomplete.**", ""]
     runs = [result for result in results if result.kind == "faults"]
     if runs:
         rows += [
@@ -296,7 +296,7 @@ def markdown(results: Sequence[ResultRow], *, complete: bool) -> str:
 
 
 def _findings_in_markdown(results: Sequence[ResultRow]) -> list[str]:
-    """What does not hold, run by run; a cell of the matrix says only that something does not."""
+    """The findings of each run; a cell of the matrix only shows that there are some."""
     rows: list[str] = []
     for result in results:
         wrong = _wrong_in_markdown(result)
@@ -307,18 +307,23 @@ def _findings_in_markdown(results: Sequence[ResultRow]) -> list[str]:
 
 
 def _wrong_in_markdown(result: ResultRow) -> list[str]:
-    rows = [f"- {'calls' if one.culprit == 'client' else 'not played'}: {_quoted(str(one))}" for one in result.troubles]
-    rows += [] if not result.missed else [f"- never reached: {_quoted(result.why or 'nobody knows why')}"]
+    rows = [
+        f"- {'calls' if error.culprit == 'client' else 'not run'}: {_quoted(str(error))}" for error in result.troubles
+    ]
+    rows += [] if not result.missed else [f"- never reached: {_quoted(result.why or 'for an unknown reason')}"]
     rows += [f"- memory: {process} grew from {much}" for process, much in result.growth.items()]
     for name in filter(result.cells.get, result.failed):
-        found = result.cells[name].findings
-        rows += [f"- **{name}**: {_quoted(f'{one.job} {one.message}'.strip())}" for one in found[:FINDINGS_IN_MARKDOWN]]
-        rows += [f"- **{name}**: {len(found)} findings, see report.html"] if len(found) > FINDINGS_IN_MARKDOWN else []
+        findings = result.cells[name].findings
+        shown = [_quoted(f"{finding.job} {finding.message}".strip()) for finding in findings[:FINDINGS_IN_MARKDOWN]]
+        rows += [f"- **{name}**: {text}" for text in shown]
+        rows += (
+            [f"- **{name}**: {len(findings)} findings, see report.html"] if len(findings) > FINDINGS_IN_MARKDOWN else []
+        )
     rows += [f"- **{name}** unknown: {_quoted('; '.join(result.cells[name].reasons))}" for name in result.unproven]
     return rows
 
 
 def _quoted(text: str) -> str:
-    """As code, so that nothing in it is taken for Markdown or HTML."""
+    """Text as code, so that it is not interpreted as Markdown or HTML."""
     shown = " ".join(printable(text).split()).replace("`", "'")
     return f"`{shown}`"

@@ -1,4 +1,4 @@
-"""What breaks a run off where it stands, kept as that run's result, so that the campaign goes on."""
+"""Errors that end a run early. They are stored in the result of the run, and the campaign goes on."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from conformance.driver.errors import DriverBroken, OperationFailed, OperationIn
 from conformance.problems import Problem
 
 STACK_LINES = 60
-"""The last lines are kept: a driver's own stacks are at the end of its log."""
+"""How many lines of a stack are stored: the last ones, because a driver dumps its stacks at the end of its log."""
 
 Culprit: TypeAlias = Literal["client", "kit"]
 
 _CLIENTS_OWN = (DriverBroken, OperationFailed, OperationIndeterminate, OperationUnsupported)
-"""What a call raises where the client, or its driver, does not do what it was asked for."""
+"""Errors that a call raises if the client, or its driver, fails."""
 
 
 class RunError(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that had to be done and could not be.
+    """An action of the run that failed.
 
-    `during`: the name of the fault, or the phase of the run. `culprit`: whose finding it is: the client's, whose call
-    was refused or never answered, or the kit's own (Redis, the machine, a defect), which says nothing about the client.
-    `stack`: where it stood, as far as it says so itself.
+    `during`: the name of the fault, or the phase of the run. `culprit`: `client` if its call was refused or never
+    answered, `kit` if Redis, the machine or the kit failed, which proves nothing about the client. `stack`: the stacks
+    that the culprit dumped, if any.
     """
 
     during: str
@@ -40,28 +40,28 @@ class RunError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CannotRecord(Problem):
-    """The disk takes no more: nothing that happens from now on could be shown, so that the campaign has to end."""
+    """The disk is full. The campaign ends, because nothing further could be reported."""
 
 
 class RunErrors:
-    """The troubles of one run."""
+    """The errors of one run."""
 
     def __init__(self) -> None:
         self.found: list[RunError] = []
 
     @contextmanager
     def noting(self, during: str) -> Iterator[None]:
-        """Note what the block raises, and go on after it. Raises CannotRecord."""
+        """Record what the block raises, and continue after it. Raises CannotRecord."""
         try:
             yield
         except CannotRecord:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is: the other faults have to be played
+        except Exception as error:  # noqa: BLE001 - whatever the error is, the other faults must be injected
             self.found.append(run_error_of(error, during))
 
 
 def run_error_of(error: Exception, during: str) -> RunError:
-    """Whose finding an error is, and where it stood."""
+    """The culprit of an error, its message, and its stack."""
     if isinstance(error, _CLIENTS_OWN):
         return RunError(during=during, culprit="client", message=_first_line(error), stack=_kept(stack_of(error)))
     if isinstance(error, Problem):
@@ -73,7 +73,7 @@ def run_error_of(error: Exception, during: str) -> RunError:
 
 
 def stack_of(error: BaseException) -> Sequence[str]:
-    """What the driver itself has said of where it stood: the end of its log, or notes that were added to the error."""
+    """The stacks that the driver dumped: the end of its log, or notes that were added to the error."""
     notes = [line for note in getattr(error, "__notes__", ()) for line in note.splitlines()]
     return [*(error.log if isinstance(error, DriverBroken) else ()), *notes]
 

@@ -1,4 +1,4 @@
-"""Carries out chaos runs: one with its faults, healing, draining, rest and checks, or a whole suite of them."""
+"""Runs chaos tests: one run with its faults, healing, draining, rest and checks, or a whole suite of runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from conformance.protocol.scripts import BULLMQ_VERSION
 LOCK_MS = 2000
 STALLED_INTERVAL_MS = 1000
 RENEWAL_LATE_MS = 2500
-"""How much later than by the book a stalled job may be back: two workers' timers, and a busy machine."""
+"""How much later than documented a stalled job may be recovered: the timers of two workers, and a busy machine."""
 STALL_MS = LOCK_MS + 2 * STALLED_INTERVAL_MS + RENEWAL_LATE_MS
 WORKER_OPTIONS: Mapping[str, Any] = {
     "lockDuration": LOCK_MS,
@@ -70,18 +70,18 @@ WORKER_OPTIONS: Mapping[str, Any] = {
     "drainDelay": 1,
     "runRetryDelay": 1000,
 }
-"""BullMQ's defaults are 15 to 30 times as long, and in the same proportions. `maxStalledCount`: nobody is given up."""
+"""BullMQ's defaults are 15 to 30 times as long, in the same proportions. `maxStalledCount`: no job is given up."""
 LEAD_MS = 600
 GAP_MS = 600
-"""Between two faults: long enough to see that work goes on."""
+"""Time between two faults: long enough to observe that work goes on."""
 
 
 def run_suite(
     options: ChaosOptions, environment: Environment, announce: Callable[[ResultRow], None]
 ) -> list[ResultRow]:
-    """Run everything; `announce` is given each result. What a run breaks off at is its result, and the next one begins.
+    """Run everything; `announce` receives each result. An error that ends a run early becomes a part of its result.
 
-    Raises a Problem where the client cannot be started at all, and where nothing can be written any more.
+    Raises a Problem if the client cannot be started at all, or if the results cannot be written.
     """
     results: list[ResultRow] = []
     header = _results_header(options, environment)
@@ -95,14 +95,14 @@ def run_suite(
         if file is not None:
             file.finish()
     finally:
-        # Also of a campaign that was interrupted: its reports say that it is incomplete.
+        # Also after an interruption: the reports then say that they are incomplete.
         if options.out is not None and results:
             render_all(options.out)
     return results
 
 
 def _results_header(options: ChaosOptions, environment: Environment) -> ResultsHeader:
-    """Who takes part, as they say themselves. Raises DriverBroken for a client that cannot be started at all."""
+    """The versions of all participants, as they report them. Raises DriverBroken if the client cannot be started."""
     return ResultsHeader(
         started=time.strftime("%Y-%m-%d %H:%M:%S %Z"),
         command=shlex.join(options.command),
@@ -128,8 +128,8 @@ def _all_results(options: ChaosOptions, environment: Environment) -> Iterator[Re
 
 def _results_of(runs: Sequence[ChaosOptions], environment: Environment) -> Iterator[ResultRow]:
     for run_options in runs:
-        begun = time.monotonic()
-        yield result_row(run_chaos(run_options, environment), seconds=time.monotonic() - begun)
+        started = time.monotonic()
+        yield result_row(run_chaos(run_options, environment), seconds=time.monotonic() - started)
 
 
 def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[ResultRow]:
@@ -137,11 +137,11 @@ def _crash_points(options: ChaosOptions, environment: Environment) -> Iterator[R
     with CrashBench(client, environment) as bench:
         for segment in SEGMENTS:
             for point in points_of(segment):
-                begun, troubles = time.monotonic(), RunErrors()
+                started, troubles = time.monotonic(), RunErrors()
                 result = CrashResult(where=point, reached=False, judgements=())
                 with troubles.noting(str(point)):
                     result = crash(bench, point)
-                who, seconds = identity_of(client, bench.version), time.monotonic() - begun
+                who, seconds = identity_of(client, bench.version), time.monotonic() - started
                 row = crash_result_row(result, who=who, seconds=seconds, reproduce=reproduce)
                 yield msgspec.structs.replace(row, troubles=troubles.found)
 
@@ -150,11 +150,11 @@ def run_chaos(options: ChaosOptions, environment: Environment) -> ChaosResult:
     """Run all faults in one run, and judge. Raises CannotRecord."""
     troubles, ended = RunErrors(), _RunEnd()
     with closing(HistoryRecorder(options.out / "history.jsonl" if options.out is not None else None)) as recorder:
-        # Around everything: what the end of a process or of a server raises is this run's too.
+        # Around everything: errors at the end of a process or a server belong to this run, too.
         with troubles.noting("the run"):
             _carry_out(options, environment, recorder, troubles, ended)
-        if not recorder.begun:
-            recorder.begin(_history_header(options, recorder, prefix=""))
+        if not recorder.is_started:
+            recorder.start(_history_header(options, recorder, prefix=""))
         history = recorder.finish()
     judgements = check_history(history, ended.snapshot)
     return ChaosResult(options, history, ended.snapshot, judgements, ended.errors, troubles.found, ended.version)
@@ -162,7 +162,7 @@ def run_chaos(options: ChaosOptions, environment: Environment) -> ChaosResult:
 
 @dataclass
 class _RunEnd:
-    """What was in Redis at the end (None: nobody could read it), and what error listeners were told, by process.
+    """The data in Redis at the end (None: it could not be read), and the errors that listeners received, by process.
 
     `version`: of the client.
     """
@@ -179,7 +179,7 @@ def _carry_out(
     troubles: RunErrors,
     ended: _RunEnd,
 ) -> None:
-    """The run itself. Nobody records afterwards."""
+    """Run everything; after it returns, no line is recorded any more."""
     watch = RecoveryProgress()
     recorder.listeners.append(watch)
     with ExitStack() as stack:
@@ -194,7 +194,7 @@ def _carry_out(
         _disturb(options, system, watch, troubles)
         with troubles.noting("the end of the run"):
             ended.snapshot = _settle(options, system, observer, watch, troubles)
-        # First stop, then collect: two collectors at once would record a call twice.
+        # Stop before collecting: two collectors at once would record a call twice.
         collector.stop()
         collector.collect(everything=True)
         ended.errors = {worker.process.name: worker.errors for worker in system.workers}
@@ -208,7 +208,7 @@ def _running_system(
     with ExitStack() as stack:
         topology = stack.enter_context(open_topology(options.topology, environment.redis_program, options.persistence))
         prefix = topology.fresh_prefix()
-        recorder.begin(_history_header(options, recorder, prefix))
+        recorder.start(_history_header(options, recorder, prefix))
         timer = stack.enter_context(ProcessorTimer())
 
         def new_process(name: str, client: Launch, image: str = "") -> ClientProcess:
@@ -244,7 +244,7 @@ def _running_system(
             for number, client in enumerate(options.worker_clients, 1)
         ]
         system = ChaosSystem(topology, producers, workers, recorder, prefix, STALL_MS, random.Random(options.seed))
-        # Before the processes are closed: a fault that still waits for something would hold up the end.
+        # Before the processes are closed: a fault that still waits would delay the end.
         stack.callback(system.aborted.set)
         _start_all([producer.process for producer in producers])
         set_limits(topology, prefix)
@@ -253,7 +253,7 @@ def _running_system(
 
 
 def _start_all(processes: Sequence[ClientProcess]) -> None:
-    """Side by side: most of a start is waiting."""
+    """Start processes in parallel, because a start is mostly waiting."""
     with ThreadPoolExecutor(len(processes)) as pool:
         for started in [pool.submit(process.start) for process in processes]:
             started.result()
@@ -280,21 +280,21 @@ def _history_header(options: ChaosOptions, recorder: HistoryRecorder, prefix: st
 
 
 def _disturb(options: ChaosOptions, system: ChaosSystem, watch: RecoveryProgress, troubles: RunErrors) -> None:
-    """The workload, and the nemesis: one fault after the other, in the order of the seed."""
+    """Run the workload and the nemesis: one fault after the other, in the order of the seed."""
     system.recorder.put(RunPhase(at_ms=system.recorder.now_ms(), name="workload"))
-    begun = system.recorder.now_ms()
+    started = system.recorder.now_ms()
     for producer in system.producers:
         producer.start()
     system.pause(LEAD_MS)
     sample_connections(system.recorder, system.processes)
-    ends_ms = begun + options.duration_ms - GAP_MS
+    ends_ms = started + options.duration_ms - GAP_MS
     faults = options.faults
     for chosen in schedule(faults, system, rounds=options.rounds, until_ms=ends_ms, at_once=options.at_once):
         with injected(chosen, system, troubles):
             system.pause(max(fault.hold_ms for fault in chosen) if options.hold_ms is None else options.hold_ms)
         system.recorder.insist()
         system.pause(GAP_MS)
-    while (left := begun + options.duration_ms - system.recorder.now_ms()) > 0:
+    while (left := started + options.duration_ms - system.recorder.now_ms()) > 0:
         system.pause(left)
     with troubles.noting("the calm"):
         run_recovery_phase(system, watch, invariants_tested_by(options.faults))
@@ -305,13 +305,13 @@ def _disturb(options: ChaosOptions, system: ChaosSystem, watch: RecoveryProgress
 def _settle(
     options: ChaosOptions, system: ChaosSystem, observer: QueueObserver, watch: RecoveryProgress, troubles: RunErrors
 ) -> Snapshot:
-    """Heal, drain, come to rest, and read everything."""
+    """Heal, drain, wait for rest, and read everything."""
     put, now = system.recorder.put, system.recorder.now_ms
     for process in system.processes:
         with troubles.noting(f"the last start of {process.name}"):
             process.thaw()
             process.restart_if_dead()
-    # Rest is proved by empty containers: a producer that still calls would fill them again.
+    # Stop producers first: rest is proved by empty containers, which a late call would fill again.
     for producer in system.producers:
         producer.join(CALL_DEADLINE_MS / 1000)
     put(RunPhase(at_ms=now(), name="drain"))

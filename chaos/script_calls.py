@@ -1,4 +1,4 @@
-"""From what taps recorded to the script lines of a history: whose claim, whose finish, and what Redis replied."""
+"""Converts recordings of taps to the script lines of a history: who claimed, who finished, and the replies of Redis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB_ARGUMENT = {
     "moveToWaitingChildren": 3,
     "extendLock": 2,
 }
-"""Where (from 0) the id stands among the arguments."""
+"""The index (from 0) of the id among the arguments."""
 TOKEN_ARGUMENT = {
     "retryJob": 4,
     "moveToDelayed": 3,
@@ -33,9 +33,9 @@ TOKEN_ARGUMENT = {
     "extendLock": 0,
 }
 PACKED_TOKEN = {"moveToFinished": 7, "moveToActive": 2}
-"""Where the packed options stand that hold the token."""
+"""The index of the packed options that contain the token."""
 CLAIMING = frozenset({"moveToActive", "moveToFinished", "moveToDelayed", "retryJob"})
-"""Newer versions of bullmq also fetch the next job when one is delayed."""
+"""Newer versions of bullmq also fetch the next job when they delay one."""
 RECORDED_SCRIPTS = frozenset({*JOB_ARGUMENT, *PACKED_TOKEN, "extendLocks", "moveStalledJobsToWait"})
 COLLECT_PERIOD_S = 1.0
 ON_THE_WAY = frozenset({"waiting", "sent"})
@@ -47,10 +47,10 @@ def script_lines(
     processes: Sequence[ClientProcess],
     recorder: HistoryRecorder,
 ) -> Iterator[ScriptLine]:
-    """The calls of scripts that claim, keep, end or recover jobs; changed scripts (of mutants) by their likeness.
+    """The calls of scripts that claim, keep, end or recover jobs. Changed scripts (mutants) are matched by similarity.
 
-    `processes`: all processes. A text that one has sent is known to Redis: the others then call it by its digest, and
-    only the tap of the first has seen it.
+    `processes`: all processes. Once a process has sent a script, the others call it by its digest, so only the tap of
+    the first process has seen its text.
     """
     recordings = [known.tap.recording for known in (process, *processes)]
     for record in records:
@@ -110,7 +110,7 @@ def _unpacked(record: CommandRecord, index: int) -> Any:
 
 
 def _reply(record: CommandRecord) -> Any:
-    """What Redis answered; None where that was too long to be kept, an error, or nothing."""
+    """The reply of Redis; None if it was too long to be stored, an error, or missing."""
     if record.reply is None or record.reply.error or record.reply.size > len(record.reply.head):
         return None
     try:
@@ -127,7 +127,7 @@ def _claimed(script: str, reply: Any) -> str:
 
 
 def _jobs(record: CommandRecord, reply: Any) -> list[str]:
-    """Recovered ids, or those whose locks were renewed (the reply names the others)."""
+    """The ids of recovered jobs, or of jobs whose locks were renewed (the reply names the others)."""
     if record.script == "moveStalledJobsToWait" and isinstance(reply, list):
         return [_text(job) for job in reply]
     refused, asked = _refused(record, reply), _unpacked(record, 2)
@@ -137,7 +137,7 @@ def _jobs(record: CommandRecord, reply: Any) -> list[str]:
 
 
 def _refused(record: CommandRecord, reply: Any) -> list[str]:
-    """Ids whose locks were to be renewed, and were gone or another's."""
+    """The ids whose locks could not be renewed: they were gone or belonged to another worker."""
     return [_text(job) for job in reply] if record.script == "extendLocks" and isinstance(reply, list) else []
 
 
@@ -146,7 +146,7 @@ def _text(value: Any) -> str:
 
 
 class ScriptCallCollector(BackgroundThread):
-    """Use it with `with` to collect once a second; `collect` takes what is left at the end."""
+    """A context manager that collects once a second; `collect` takes the rest at the end."""
 
     def __init__(self, processes: Sequence[ClientProcess], recorder: HistoryRecorder) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ class ScriptCallCollector(BackgroundThread):
         self._after = {process.name: 0 for process in processes}
 
     def collect(self, *, everything: bool) -> None:
-        """Record the calls that have come to their end, up to the first that has not; `everything`: those too."""
+        """Record the calls up to the first unfinished one; `everything`: also the unfinished ones."""
         for process in self._processes:
             records = process.tap.recording.commands(after=self._after[process.name])
             if not everything:
@@ -167,6 +167,6 @@ class ScriptCallCollector(BackgroundThread):
                 process.tap.forget(upto=records[-1].sequence)
 
     def run(self) -> None:
-        """Work until the end."""
+        """Run until stopped."""
         while not self.ended.wait(COLLECT_PERIOD_S):
             self.collect(everything=False)

@@ -22,12 +22,12 @@ from conformance.servers.setting import DEFAULT_IMAGE
 PROCESS_FAULTS = [name for name, fault in FAULTS.items() if not fault.only_containers]
 SEED = 1
 PAUSE_MS = 20
-"""Between two calls of the producer: some 40 jobs in a second are enough, and leave the cores to the others."""
+"""Pause between two calls of the producer: about 40 jobs a second are enough, and leave CPU time for other tests."""
 SOAK = "worker.kill,worker.freeze,network.reset,network.brief-silence,redis.script-flush,redis.freeze,redis.client-kill"
 NEWEST_5 = "node@5.81.3"
 PAIRS = [("reference", "node"), ("node", "reference"), ("node", NEWEST_5), ("reference", NEWEST_5)]
 IMAGE_VARIABLE = "BULLMQ_CHAOS_REDIS_IMAGE"
-"""Names the image of Redis; by default that of `--redis container`."""
+"""Environment variable for the image of Redis; default: that of `--redis container`."""
 CONTAINER_FAULTS = (
     "docker.restart",
     "docker.unplug",
@@ -42,15 +42,15 @@ WORKER_FAULTS = ("worker.kill", "worker.freeze")
 
 def survived(options: ChaosOptions, environment: Environment) -> ResultRow:
     """Run, and fail the test unless every invariant holds."""
-    begun = time.monotonic()
-    result = result_row(run_chaos(options, environment), seconds=time.monotonic() - begun)
+    started = time.monotonic()
+    result = result_row(run_chaos(options, environment), seconds=time.monotonic() - started)
     assert not complaint(result), complaint(result)
     return result
 
 
 @pytest.mark.parametrize("name", PROCESS_FAULTS)
 def test_every_invariant_holds(client: str, name: str, environment: Environment) -> None:
-    """Each fault, in the topology that is its home."""
+    """Each fault, in its default topology."""
     fault = FAULTS[name]
     options = ChaosOptions(
         client=environment.launch(client),
@@ -86,7 +86,7 @@ def test_a_soak_by_a_random_nemesis(client: str, environment: Environment) -> No
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_two_clients_share_the_queues(first: str, second: str, environment: Environment) -> None:
-    """Two clients, or two versions of Node's: one worker of each, while workers die; the jobs are the first one's."""
+    """Two clients, or two versions of BullMQ: one worker each, while workers die; the first client adds the jobs."""
     try:
         partner = environment.launch(second)
     except EnvironmentProblem as problem:
@@ -107,7 +107,7 @@ def test_redis_in_containers(client: str, name: str) -> None:
 
 @pytest.mark.usefixtures("docker")
 def test_workers_in_containers(client: str, environment: Environment) -> None:
-    """`docker kill` and `docker pause`, in one run: starting containers is what takes long."""
+    """`docker kill` and `docker pause` in one run, because starting containers is slow."""
     image = WORKER_IMAGES[client]
     if not has_image(image):
         pytest.skip(f"there is no image {image}: python -m chaos.images.build (docs/how-to/chaos.md, Images)")

@@ -19,11 +19,11 @@ SEEDS = (1, 2, 3)
 DRAIN_S = 10.0
 LONG_DRAIN_S = 30.0
 OF_A_QUEUE_AT_REST = frozenset({"counters", "events"})
-"""Invariants that say nothing of a run that did not come to its end, which takes longer on a busy machine."""
+"""Invariants that stay unknown if a run does not end in time, as on a busy machine."""
 
 
 def judgements_of(mutant: ChaosMutant, environment: Environment, seed: int) -> Sequence[CheckResult]:
-    """Run it under the fault (or at the crash point) that brings its defect to light."""
+    """Run it under the fault (or at the crash point) that reveals its defect."""
     if isinstance(mutant.under, CrashPoint):
         with CrashBench(mutant.launch, environment) as bench:
             return crash(bench, mutant.under).judgements
@@ -41,7 +41,7 @@ def judgements_of(mutant: ChaosMutant, environment: Environment, seed: int) -> S
 
 @pytest.mark.parametrize("name", CHAOS_MUTANTS)
 def test_the_right_invariant_is_named(name: str, environment: Environment) -> None:
-    """Not just any. Some defects show only in a race, which another seed may win: a busy machine shifts everything."""
+    """By the right invariant. Some defects show only in a race, so other seeds are tried, too."""
     mutant = CHAOS_MUTANTS[name]
     found: list[str] = []
     for seed in SEEDS:

@@ -1,4 +1,4 @@
-"""The arrangements of Redis servers that a run may use: one alone, a primary with its replica, sentinels, a cluster."""
+"""The topologies of Redis servers: a single server, a primary with a replica, sentinels, a cluster."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ TopologyName: TypeAlias = Literal["single", "replica", "sentinel", "cluster"]
 
 @dataclass
 class Topology:
-    """Servers, and where clients find them.
+    """Servers, and their addresses.
 
-    `nodes`: what taps are put in front of. `primary`: where a client of one server finds the data now. `pair`,
-    `cluster_nodes`: what faults of that topology need.
+    `nodes`: the addresses that get taps. `primary`: the server that has the data now. `pair`, `cluster_nodes`: for the
+    faults of that topology.
     """
 
     name: TopologyName
@@ -51,19 +51,19 @@ class Topology:
     cluster_nodes: ChaosCluster | None = None
 
     def connect(self, *, timeout_s: float = 10.0) -> Client:
-        """A client of the kit's own, past all taps. Raises redis errors."""
+        """A client of the kit that bypasses all taps. Raises redis errors."""
         if self.cluster:
             alive = [server.node for server in self.servers if server.running]
             return connect(RedisUrl(mode="cluster", nodes=alive), timeout_s=timeout_s)
         return self.primary().connect(timeout_s=timeout_s)
 
     def fresh_prefix(self) -> str:
-        """A key prefix that nobody uses; in a cluster a hash tag, so that a queue's keys are in one slot."""
+        """An unused key prefix; in a cluster a hash tag, so that all keys of a queue are in one slot."""
         prefix = f"bc{secrets.randbits(32):08x}"
         return f"{{{prefix}}}" if self.cluster else prefix
 
     def new_tap(self, texts: Mapping[str, str]) -> Tap:
-        """A tap for one process. `texts`: the oracle's scripts by name, to know changed ones by likeness too."""
+        """A tap for one process. `texts`: the oracle's scripts by name, to recognise changed scripts by similarity."""
         return Tap(*self.nodes, scripts=script_names_by_sha1(texts), texts=texts, cluster=self.cluster)
 
 
@@ -78,7 +78,7 @@ def single(server: RedisServer) -> Iterator[Topology]:
 
 
 class ReplicaPair:
-    """Two servers and the relay in front of the one that is the primary now."""
+    """Two servers, and the relay in front of the current primary."""
 
     def __init__(self, servers: list[RedisProcess], relay: Relay) -> None:
         self.servers = servers
@@ -86,7 +86,7 @@ class ReplicaPair:
 
     @property
     def primary(self) -> RedisProcess:
-        """Where the relay leads."""
+        """The server that the relay leads to."""
         return next(server for server in self.servers if server.node == self.relay.target)
 
     @property
@@ -95,11 +95,11 @@ class ReplicaPair:
         return next(server for server in self.servers if server is not self.primary)
 
     def promote(self) -> None:
-        """Make the replica the primary, and lead everybody there."""
+        """Make the replica the primary, and point the relay at it."""
         chosen = self.replica
         with chosen.connect() as client:
             send(client, "REPLICAOF", "NO", "ONE")
-        self.relay.point_at(chosen.node)  # only now: a replica would refuse their writes
+        self.relay.point_at(chosen.node)  # after the promotion: a replica would refuse writes
 
     def follow(self) -> None:
         """Make the other server a replica of the primary, and wait until it has all of the data."""
@@ -136,7 +136,7 @@ def replica(binary: ServerBinary, persistence: Persistence) -> Iterator[Topology
 
 @contextmanager
 def sentinel(binary: ServerBinary, persistence: Persistence) -> Iterator[Topology]:
-    """Run both and three sentinels, which fail over by themselves. Raises EnvironmentProblem."""
+    """Run both and three sentinels, which perform failovers. Raises EnvironmentProblem."""
     with ExitStack() as stack:
         pair = _pair(binary, persistence, stack)
         sentinels = [RedisProcess(binary, mode="sentinel") for _ in range(SENTINELS)]
@@ -179,7 +179,7 @@ def _sentinel_config(primary: RedisProcess) -> str:
 
 @contextmanager
 def _following(pair: ReplicaPair, sentinels: list[RedisProcess]) -> Iterator[None]:
-    """Lead clients to where the sentinels say that the data is."""
+    """Point the relay at the primary that the sentinels report."""
     ended = threading.Event()
 
     def follow() -> None:
@@ -202,7 +202,7 @@ def _following(pair: ReplicaPair, sentinels: list[RedisProcess]) -> Iterator[Non
 
 
 def _wait_until_all_know(sentinels: list[RedisProcess]) -> None:
-    """Sentinels find each other, and the replica, through the primary; before that they cannot fail over."""
+    """Wait until the sentinels have found each other and the replica; before that they cannot fail over."""
 
     def knows(process: RedisProcess) -> bool:
         with suppress(redis.RedisError), process.connect(timeout_s=2.0) as client:
@@ -219,7 +219,7 @@ def _wait_until_all_know(sentinels: list[RedisProcess]) -> None:
 
 
 class ChaosCluster:
-    """The nodes of a cluster, and who owns what now."""
+    """The nodes of a cluster, and the current owners of slots."""
 
     def __init__(self, servers: list[RedisProcess]) -> None:
         self.servers = servers
@@ -230,7 +230,7 @@ class ChaosCluster:
             return _text(send(client, "CLUSTER", "MYID"))
 
     def owner(self, key: str) -> RedisProcess:
-        """The primary of a key's slot, as most living nodes see it. Raises EnvironmentProblem if nobody is."""
+        """The primary of a key's slot, as most live nodes see it. Raises EnvironmentProblem if there is none."""
         slot = slot_of(key.encode())
         for server in self.servers:
             try:
@@ -260,7 +260,7 @@ class ChaosCluster:
         return next((server for server in self.servers if server.port == port), None)
 
     def healthy(self) -> bool:
-        """Whether every node sees all slots served, and nobody failing."""
+        """Whether every node sees all slots served, and no node failing."""
         return all(_is_whole(server, len(self.servers)) for server in self.servers)
 
 

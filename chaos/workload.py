@@ -1,4 +1,4 @@
-"""What a client is asked to do: in a run a workload by the seed alone, at crash points short segments."""
+"""The work of clients: in a run an endless workload that depends only on the seed, at crash points short segments."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from conformance.driver.ops.flow import AddFlow, FlowJob, UpsertJobScheduler
 from conformance.driver.ops.queue import Add, AddBulk, NewJob
 
 MAIN, LIMITED, NARROW, LONG = "main", "limited", "narrow", "long"
-"""Queues: one for everything, one with a rate limit, one with a global concurrency, one whose jobs outlast locks."""
+"""Queues: one for everything, one with a rate limit, one with a global concurrency, one with jobs longer than locks."""
 QUEUES = (MAIN, LIMITED, NARROW, LONG)
 RATE = StartLimit(most=5, duration_ms=200)
 NARROW_CONCURRENCY = 2
 EVENTS_KEPT = 1_000_000
-"""The streams must not be trimmed while they are read."""
+"""Long enough that the streams are not trimmed while the kit reads them."""
 FAR_MS = 60_000
-"""A delay that nobody waits for: the segment itself brings the job on."""
+"""A delay that never passes: the segment itself moves the job on."""
 LONG_MS = 4300
-"""Longer than two locks live: such a job is done only by who renews its lock."""
+"""Longer than the lives of two locks: only a worker that renews the lock finishes such a job."""
 BACKOFF_MS = 100
 TICK_MS, TICKS = 300, 5
-"""A scheduler: how far apart, and how many times."""
+"""A scheduler: its interval (ms), and its number of iterations."""
 SAME_MS = 200
-"""How long a deduplicated job runs: others of its id are asked for meanwhile."""
+"""How long a deduplicated job runs (ms): further jobs of its id are added in this time."""
 OPENING = ("schedule", "longs", "rush", "crowd", "squeeze", "deep", "same", "same", "same", "backs-off", "backs-off")
-"""The kinds of call with which a producer begins: every limit is reached at once, and not by chance."""
+"""The first kinds of call of a producer: they reach every limit at once, not by chance."""
 WITHOUT_DUE_TIMES = ("longs", "rush", "crowd", "squeeze")
-"""Those of them in which nothing is due at some time."""
+"""Those of them without due times."""
 CALM = ("crowd", "rush", "brief", "deep", "same", "same", "same", "backs-off")
-"""The kinds of call that come when the last fault is healed: enough for every worker.
+"""The kinds of call after the last fault: enough for every worker.
 
-`brief`: jobs of the long queue that are not long. After a loss they get the ids of the long ones that still run.
+`brief`: short jobs of the long queue. After a loss they get the ids of the long jobs that still run.
 """
 LAST_CHILD_MS = 1500
-"""How long the child of the last flow runs: everything else is done by then, and its parent has to wake up a worker."""
+"""How long the child of the last flow runs: all other work is done by then, so its parent must wake up a worker."""
 
 
 class ProcessorBehaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job's data tells its processor: the kind, how long to work (ms), how often to fail first."""
+    """Instructions for the processor, in a job's data: the kind, how long to work (ms), how often to fail first."""
 
     kind: str = "plain"
     work_ms: float = 2
@@ -54,9 +54,9 @@ class ProcessorBehaviour(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class PlannedCall:
-    """A call of a producer: the operation, on which kind of handle of which queue, and the jobs that it adds.
+    """A call of a producer: the operation, the kind of handle, the queue, and the jobs that it adds.
 
-    `deduplication`: the id under which it adds a job, unless one of that id is there; then nobody knows the job's name.
+    `deduplication`: the id under which it adds a job, unless one exists; in that case the job's name is unknown.
     """
 
     op: Op[Any]
@@ -67,7 +67,7 @@ class PlannedCall:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What the history says of it beside its jobs."""
+        """Its arguments in the history, besides its jobs."""
         found: dict[str, Any] = {"queue": self.queue}
         if self.deduplication:
             found["deduplication"] = self.deduplication
@@ -76,7 +76,7 @@ class PlannedCall:
         return found
 
     def singles(self) -> Iterator[PlannedCall]:
-        """The same as calls for one job each; only of a bulk."""
+        """The same jobs with one call for each; only for a bulk call."""
         if isinstance(self.op, AddBulk):
             for new, planned in zip(self.op.jobs, self.jobs, strict=True):
                 op = Add(name=new.name, data_raw=new.data_raw, opts=new.opts)
@@ -85,10 +85,10 @@ class PlannedCall:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkloadMix:
-    """How the workload is made up.
+    """The composition of the workload.
 
-    `weights`: of the kinds of call. `slow_ms`: how long slow jobs work; `narrow_ms`: how long those of the narrow queue
-    do at most. `opening`: the kinds of call that come first.
+    `weights`: of the kinds of call. `slow_ms`: how long slow jobs work; `narrow_ms`: how long jobs of the narrow queue
+    work at most. `opening`: the first kinds of call.
     """
 
     weights: Mapping[str, int] = field(
@@ -146,13 +146,13 @@ class ChaosWorkload:
             yield self._call(self._random.choices(kinds, weights)[0])
 
     def calm(self) -> Iterator[PlannedCall]:
-        """What is asked for when the last fault is healed."""
+        """The calls after the last fault."""
         for kind in CALM:
             if self._mix.opening == OPENING or kind in {*self._mix.opening, "brief"}:
                 yield self._call(kind)
 
     def farewell(self) -> PlannedCall:
-        """The last call: a parent that is released when its workers are idle, by the end of a child elsewhere."""
+        """The last call: a parent whose workers are idle when the end of a child in another queue releases it."""
         parent, _, behaviour = self._job("plain")
         child, _, _ = self._job(NARROW, parent=parent.name)
         late = FlowJob(name=child.name, queue=child.queue, data_raw=_data(ProcessorBehaviour(work_ms=LAST_CHILD_MS)))
@@ -171,7 +171,7 @@ class ChaosWorkload:
         return self._together(self._random.choice(("plain", "delayed", "prioritized")) for _ in range(5))
 
     def _burst(self, kind: str, size: int) -> PlannedCall:
-        """So many of one kind that a limit is reached."""
+        """Enough jobs of one kind to reach a limit."""
         return self._together(kind for _ in range(size))
 
     def _together(self, kinds: Iterable[str]) -> PlannedCall:
@@ -207,14 +207,14 @@ class ChaosWorkload:
         return PlannedCall(op, "queue", MAIN, ())
 
     def _same(self) -> PlannedCall:
-        """A job that is there only once at a time: the same id is asked for several times in a row."""
+        """A job that exists at most once: its id is added several times in a row."""
         name = f"{self._label}same-{self._made // 40}"
         behaviour = ProcessorBehaviour(work_ms=SAME_MS)
         op = Add(name=name, data_raw=_data(behaviour), opts={"deduplication": {"id": name}})
         return PlannedCall(op, "queue", MAIN, (), deduplication=name)
 
     def _job(self, kind: str, *, parent: str = "") -> tuple[PlannedJob, dict[str, Any], ProcessorBehaviour]:
-        """A job of a kind: how it is planned, its options, and what its processor is told."""
+        """A job of a kind: its plan, its options, and the instructions for its processor."""
         self._made += 1
         work_ms = round(self._random.uniform(2, 10), 1)
         planned, opts = self._planned_and_opts(kind)
@@ -224,7 +224,7 @@ class ChaosWorkload:
         return PlannedJob(name=name, queue=queue_name, parent=parent, **planned), opts, behaviour
 
     def _planned_and_opts(self, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What is particular to the kind: for the checks, and for BullMQ."""
+        """The particulars of the kind: for the checks, and for BullMQ."""
         if kind == "lifo":
             return {"lifo": True}, {"lifo": True}
         if kind == "prioritized":
@@ -262,9 +262,9 @@ def _data(behaviour: ProcessorBehaviour) -> str:
 
 @dataclass(frozen=True)
 class SegmentCall:
-    """A call on the queue (or flow) handle. `jobs`: what it adds. Others are repeated until their end is known.
+    """A call on the queue (or flow) handle. `jobs`: those that it adds. Other calls are repeated until they end.
 
-    `only_for`: the script that it is there for, where all else goes on without it.
+    `only_for`: the only script that needs this call.
     """
 
     op: Op[Any]
@@ -275,7 +275,7 @@ class SegmentCall:
 
 @dataclass(frozen=True)
 class SegmentWait:
-    """Wait until a job is in a container, brought there by the worker."""
+    """Wait until the worker has moved a job to a container."""
 
     job: str
     container: str
@@ -286,10 +286,10 @@ SegmentStep: TypeAlias = SegmentCall | SegmentWait
 
 @dataclass(frozen=True)
 class CrashSegment:
-    """Steps, and the scripts that they (and the worker, which then does the jobs) call: each is a crash point thrice.
+    """Steps, and the scripts that the steps and the worker call. Each script has three crash points.
 
-    `worker_first`: the worker runs from the beginning. `killed`: also kill the process at these points, and not only
-    cut its connection.
+    `worker_first`: the worker runs from the start. `killed`: also kill the process at these points, instead of only
+    cutting its connection.
     """
 
     name: str
@@ -308,7 +308,7 @@ def _add(
 
 
 def _moved(name: str, **opts: Any) -> SegmentCall:
-    """A job whose place or time somebody changes later; its id is its name."""
+    """A job whose place or time a later step changes; its id is its name."""
     return _add(name, planned={"kind": "moved"}, jobId=name, **opts)
 
 

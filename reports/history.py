@@ -15,8 +15,8 @@ from pyspark.sql import functions as sql
 
 from conformance.checkers.histories.evidence import REMOVING, Evidence
 from conformance.checkers.histories.history import (
-    FaultBegan,
     FaultEnded,
+    FaultStarted,
     History,
     HistoryHeader,
     HistoryLine,
@@ -60,7 +60,7 @@ def is_shared(line: HistoryLine) -> bool:
     """Whether a line is about all jobs: faults, phases, moments without a machine and calls that remove jobs."""
     if isinstance(line, Invoke):
         return line.op in REMOVING
-    return isinstance(line, FaultBegan | FaultEnded | RunPhase | MachineStarved)
+    return isinstance(line, FaultStarted | FaultEnded | RunPhase | MachineStarved)
 
 
 def job_lines(line: HistoryLine) -> Iterator[JobLine]:

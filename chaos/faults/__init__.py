@@ -1,1 +1,1 @@
-"""The faults, by what they hurt. Each is a context manager that heals and records its window."""
+"""The faults, grouped by their target. Each is a context manager that heals and records its window."""

@@ -27,17 +27,17 @@ from chaos.redis_servers import Persistence, RedisProcess, RedisServer
 from chaos.topologies import Topology, TopologyName
 from chaos.workload import WorkloadMix
 from conformance.checkers.histories.evidence import REDIS
-from conformance.checkers.histories.history import FaultBegan, FaultEnded
+from conformance.checkers.histories.history import FaultEnded, FaultStarted
 from conformance.problems import EnvironmentProblem
 from conformance.registry import Registry
 
 EVERYTHING = 0.0
-"""The start of the run: all that was written since then may be gone."""
+"""The start of the run: everything written since then may be lost."""
 
 
 @dataclass
 class ActiveWindow:
-    """An open fault, which sets these when it knows them: see `FaultEnded`. 0 is everything."""
+    """An open fault. The fault sets these fields when it knows them: see `FaultEnded`. 0 is everything."""
 
     lost_since_ms: float | None = None
     torn: bool = False
@@ -45,9 +45,9 @@ class ActiveWindow:
 
 @dataclass
 class ChaosSystem:
-    """One run's Redis and processes.
+    """Redis and the processes of one run.
 
-    `stall_ms`: how long a dead worker's job may take to be recovered. `fault_name`: of the fault that is injected.
+    `stall_ms`: how long the recovery of a dead worker's job may take. `fault_name`: the injected fault.
     """
 
     topology: Topology
@@ -67,11 +67,11 @@ class ChaosSystem:
         return [client.process for client in clients]
 
     def living_pids(self) -> dict[str, int]:
-        """The process ids of the client's processes that live, by name."""
+        """The process ids of the live processes of the client, by name."""
         return {process.name: process.pid for process in self.processes if process.alive}
 
     def measured_pids(self) -> dict[str, int]:
-        """Those, and the server's that has the data, where it is a process of this machine."""
+        """Those, and the primary's, if it is a process of this machine."""
         with suppress(EnvironmentProblem):
             if isinstance(self.primary, RedisProcess) and self.primary.running and self.primary.pid:
                 return {**self.living_pids(), REDIS: self.primary.pid}
@@ -83,17 +83,17 @@ class ChaosSystem:
         return self.topology.primary()
 
     def pause(self, ms: float) -> None:
-        """Let the world go on for so long; less when the run is aborted."""
+        """Wait this long, or until the run is aborted."""
         self.aborted.wait(ms / 1000)
 
     @contextmanager
     def window(self, target: str = "", *, skew_ms: float = 0, resume_ms: float | None = None) -> Iterator[ActiveWindow]:
-        """Record that the fault is on for the duration of the block. Healing belongs inside of it.
+        """Record that the fault is on for the duration of the block. Heal inside of the block.
 
-        `resume_ms`: how long work may stand still afterwards.
+        `resume_ms`: how long work may be interrupted afterwards.
         """
         fault, number = self.fault_name, self.recorder.number()
-        began = FaultBegan(
+        began = FaultStarted(
             at_ms=self.recorder.now_ms(),
             number=number,
             fault=fault,
@@ -123,11 +123,11 @@ EVERYWHERE: tuple[TopologyName, ...] = ("single", "replica", "sentinel", "cluste
 
 @dataclass(frozen=True)
 class Fault:
-    """A disturbance with its healing.
+    """A disturbance and its healing.
 
-    `hold_ms`: how long it is kept on. `times`: how often in one scenario. `persistence`: how Redis has to keep its data
-    for it. `topologies`: where it makes sense, the first being its home. `mix`: a workload of its own. `containers`:
-    whether it works on Redis in a container; `only_containers`: whether nowhere else.
+    `hold_ms`: how long it lasts. `times`: how often it is injected in one run. `persistence`: the persistence of Redis
+    that it needs. `topologies`: where it applies; the first is the default. `mix`: its own workload. `containers`:
+    whether it works on Redis in a container; `only_containers`: whether it works only there.
     """
 
     name: str
@@ -142,10 +142,10 @@ class Fault:
     containers: bool = True
     only_containers: bool = False
     drain_s: float = 45.0
-    """How long draining may take; short where what is left need not be possible to finish."""
+    """How long draining may take; short if the fault may leave jobs that cannot be finished."""
 
     def inject_into(self, system: ChaosSystem) -> AbstractContextManager[None]:
-        """Hurt the system for the duration of a block, and heal it; the windows meanwhile bear this fault's name."""
+        """Inject the fault for the duration of a block, and heal it. Its windows get the fault's name."""
         return self.inject(replace(system, fault_name=self.name))
 
 
@@ -154,7 +154,7 @@ FAULTS: Registry[Fault] = Registry("fault", package="chaos.faults", by_name=True
 
 
 def fault(name: str, *, group: str, **more: object) -> Callable[[Inject], Inject]:
-    """Declare a fault. Raises ValueError for a name that is taken, or without docstring."""
+    """Declare a fault. Raises ValueError if the name is taken or the docstring is missing."""
 
     def declare(inject: Inject) -> Inject:
         what = (inject.__doc__ or "").strip()

@@ -15,7 +15,7 @@ from conformance.observe.tap.socket_writer import RedisLink, SilentDirection
 
 @contextmanager
 def _silent(system: ChaosSystem, processes: Sequence[ClientProcess]) -> Iterator[None]:
-    """Nothing passes, nothing is lost: it arrives when the network is back."""
+    """All packets are held back and none is lost: they arrive when the network is back."""
     with ExitStack() as stack:
         who = ", ".join(process.name for process in processes)
         stack.enter_context(system.window(who, resume_ms=system.stall_ms))
@@ -27,7 +27,7 @@ def _silent(system: ChaosSystem, processes: Sequence[ClientProcess]) -> Iterator
 @fault("network.partition-worker", group="network", hold_ms=4500, times=1)
 @contextmanager
 def partition_worker(system: ChaosSystem) -> Iterator[None]:
-    """One worker hears nothing from Redis for longer than its locks live; what it sent arrives afterwards."""
+    """One worker receives nothing from Redis for longer than its locks live; its own packets arrive afterwards."""
     with _silent(system, [victim(system)]):
         yield
 
@@ -35,7 +35,7 @@ def partition_worker(system: ChaosSystem) -> Iterator[None]:
 @fault("network.partition-producer", group="network", hold_ms=1500, times=1)
 @contextmanager
 def partition_producer(system: ChaosSystem) -> Iterator[None]:
-    """The producers hear nothing from Redis for a while."""
+    """The producers receive nothing from Redis for a while."""
     with _silent(system, [producer.process for producer in system.producers]):
         yield
 
@@ -43,14 +43,14 @@ def partition_producer(system: ChaosSystem) -> Iterator[None]:
 @fault("network.partition-all", group="network", hold_ms=2500, times=1)
 @contextmanager
 def partition_all(system: ChaosSystem) -> Iterator[None]:
-    """Nobody hears anything from Redis for longer than locks live."""
+    """No client receives anything from Redis for longer than locks live."""
     with _silent(system, system.processes):
         yield
 
 
 @contextmanager
 def _one_way(system: ChaosSystem, direction: SilentDirection) -> Iterator[None]:
-    """One worker's packets get through one way only."""
+    """The packets of one worker get through in one direction only."""
     worker = victim(system)
     with system.window(f"{worker.name} {direction}", resume_ms=system.stall_ms), worker.tap.silence(direction):
         yield
@@ -59,7 +59,7 @@ def _one_way(system: ChaosSystem, direction: SilentDirection) -> Iterator[None]:
 @fault("network.deaf-worker", group="network", hold_ms=4500, times=1)
 @contextmanager
 def deaf_worker(system: ChaosSystem) -> Iterator[None]:
-    """Redis hears a worker and carries out what it asks; no answer reaches it for longer than its locks live."""
+    """Redis executes the commands of a worker, but no reply reaches the worker for longer than its locks live."""
     with _one_way(system, "to-client"):
         yield
 
@@ -67,7 +67,7 @@ def deaf_worker(system: ChaosSystem) -> Iterator[None]:
 @fault("network.unheard-worker", group="network", hold_ms=4500, times=1)
 @contextmanager
 def unheard_worker(system: ChaosSystem) -> Iterator[None]:
-    """What a worker sends does not reach Redis for longer than its locks live; answers would still reach it."""
+    """The commands of a worker do not reach Redis for longer than its locks live; replies would still arrive."""
     with _one_way(system, "to-redis"):
         yield
 
@@ -92,7 +92,7 @@ def outage_worker(system: ChaosSystem) -> Iterator[None]:
 @fault("network.outage-all", group="network", hold_ms=1500, times=1)
 @contextmanager
 def outage_all(system: ChaosSystem) -> Iterator[None]:
-    """Everybody's connections are reset, and new ones are refused for a while."""
+    """The connections of all clients are reset, and new ones are refused for a while."""
     with ExitStack() as stack:
         stack.enter_context(system.window("all", resume_ms=system.stall_ms))
         for process in system.processes:
@@ -103,7 +103,7 @@ def outage_all(system: ChaosSystem) -> Iterator[None]:
 @fault("network.reset", group="network", hold_ms=100, times=5)
 @contextmanager
 def reset(system: ChaosSystem) -> Iterator[None]:
-    """All connections are reset (RST) at a moment of chance."""
+    """All connections are reset (RST) at a random moment."""
     with system.window("all", resume_ms=system.stall_ms):
         for process in system.processes:
             process.tap.cut(reset=True)
@@ -113,7 +113,7 @@ def reset(system: ChaosSystem) -> Iterator[None]:
 @fault("network.truncate", group="network", hold_ms=800, times=2)
 @contextmanager
 def truncate(system: ChaosSystem) -> Iterator[None]:
-    """Replies break off in the middle, several times."""
+    """Replies are cut off in the middle, several times."""
     with ExitStack() as stack:
         stack.enter_context(system.window("all", resume_ms=system.stall_ms))
         for process in system.processes:
@@ -136,13 +136,13 @@ def black_hole(system: ChaosSystem) -> Iterator[None]:
 
 
 def random_of(system: ChaosSystem) -> Random:
-    """Chance of its own for packets, from the seed: the run's own is not for the tap's thread."""
+    """A random generator for packets, from the seed: the tap's thread must not share the run's own."""
     return Random(system.random.random())
 
 
 @contextmanager
 def _slow(system: ChaosSystem, link: RedisLink) -> Iterator[None]:
-    """All connections are like this."""
+    """Apply this to all connections."""
     with ExitStack() as stack:
         stack.enter_context(system.window("all"))
         for process in system.processes:
@@ -177,7 +177,7 @@ def jitter(system: ChaosSystem) -> Iterator[None]:
 @fault("network.loss", group="network", hold_ms=2500, times=1)
 @contextmanager
 def loss(system: ChaosSystem) -> Iterator[None]:
-    """A tenth of all packets is lost and sent again after 200 ms, as TCP does; what follows waits for them."""
+    """A tenth of all packets is lost and sent again after 200 ms, as TCP does; later packets wait for them."""
     with _slow(system, RedisLink(loss=0.1, random=random_of(system))):
         yield
 

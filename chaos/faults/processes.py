@@ -15,7 +15,7 @@ from conformance.observe.tap.rules import Hold, Trigger, TriggerPhase
 from conformance.servers.connection import wait_until
 
 REACH_MS = 3000
-"""A busy worker, or producer, calls its scripts more often than that."""
+"""A busy worker or producer calls its scripts more often than that."""
 A_WHILE_MS = 100
 WORKER_AWAY_MS = 300
 HOUR_MS = 3_600_000
@@ -23,7 +23,7 @@ NO_DUE_TIMES = WorkloadMix(
     weights={"plain": 20, "prioritized": 6, "retries": 6, "fails": 3, "slow": 2, "narrow": 6},
     opening=WITHOUT_DUE_TIMES,
 )
-"""A clock that is an hour ahead would delay a job by an hour, which is right and takes too long."""
+"""A clock that is an hour ahead would delay a job by an hour, which is correct but takes too long."""
 BULKS = WorkloadMix(weights={"bulk": 5, "plain": 1})
 FLOWS = WorkloadMix(weights={"flow": 5, "plain": 1})
 SLOW_JOBS = WorkloadMix(weights={"slow": 4, "plain": 10})
@@ -35,10 +35,10 @@ def victim(system: ChaosSystem) -> ClientProcess:
 
 
 def _in_the_middle_of_a_job(system: ChaosSystem) -> ClientProcess:
-    """Of the worker whose job runs longest, as soon as one has run for a while; if that does not come, of any."""
+    """The process of the worker whose job runs longest, as soon as one has run for a while; else of any worker."""
 
     def runs_for_a_while() -> bool:
-        # A worker between two jobs holds no lock, which could expire while it stands still.
+        # A worker between two jobs holds no lock, so freezing it would not let one expire.
         return min(worker.running_since_ms for worker in system.workers) < system.recorder.now_ms() - A_WHILE_MS
 
     if not wait_until(runs_for_a_while, deadline_s=REACH_MS / 1000):
@@ -50,11 +50,11 @@ def _in_the_middle_of_a_job(system: ChaosSystem) -> ClientProcess:
 def _killed_at(
     system: ChaosSystem, process: ClientProcess, trigger: Trigger, *, resume_ms: float | None = None
 ) -> Iterator[None]:
-    """Kill a process while a command is exactly there, and put another in its place at the end."""
+    """Kill a process while a command is exactly at this point, and start another one at the end."""
     with system.window(process.name, resume_ms=resume_ms):
-        # Held there until the kill: without that, the command would go on while the signal is on its way.
+        # The tap holds the command until the kill: else the command would go on while the signal is in flight.
         with process.tap.when(trigger, Hold()) as barrier:
-            with suppress(NotSeen):  # nothing of the kind is asked for: dying idle, or in between, is a fault too
+            with suppress(NotSeen):  # no such command came: a death while idle, or in between, is a fault, too
                 barrier.reached.wait(REACH_MS)
             process.kill()
         try:
@@ -75,7 +75,7 @@ def _producer_killed_at(system: ChaosSystem, trigger: Trigger) -> AbstractContex
 @fault("worker.kill", group="workers", hold_ms=200, times=3)
 @contextmanager
 def kill_worker(system: ChaosSystem) -> Iterator[None]:
-    """A worker process dies at a moment of chance (SIGKILL), and another takes its place."""
+    """A worker process dies at a random moment (SIGKILL), and another takes its place."""
     process = victim(system)
     with system.window(process.name, resume_ms=system.stall_ms):
         process.kill()
@@ -89,7 +89,7 @@ def kill_worker(system: ChaosSystem) -> Iterator[None]:
 @fault("worker.kill-claiming", group="workers", hold_ms=200, times=2)
 @contextmanager
 def kill_claiming(system: ChaosSystem) -> Iterator[None]:
-    """A worker dies when Redis has given it a job and it does not know yet: before its first renewal."""
+    """A worker dies after Redis has given it a job and before it receives the reply: before its first renewal."""
     with _worker_killed_at(system, "moveToActive", "after-execute"):
         yield
 
@@ -97,7 +97,7 @@ def kill_claiming(system: ChaosSystem) -> Iterator[None]:
 @fault("worker.kill-finishing", group="workers", hold_ms=200, times=2)
 @contextmanager
 def kill_finishing(system: ChaosSystem) -> Iterator[None]:
-    """A worker dies while its finish is on the way, which Redis has not seen."""
+    """A worker dies before its call to finish a job reaches Redis."""
     with _worker_killed_at(system, "moveToFinished", "before-send"):
         yield
 
@@ -105,7 +105,7 @@ def kill_finishing(system: ChaosSystem) -> Iterator[None]:
 @fault("worker.kill-finished", group="workers", hold_ms=200, times=2)
 @contextmanager
 def kill_finished(system: ChaosSystem) -> Iterator[None]:
-    """A worker dies when Redis has finished its job and handed out the next, and it does not know yet."""
+    """A worker dies after Redis has finished its job and given it the next, before it receives the reply."""
     with _worker_killed_at(system, "moveToFinished", "after-execute"):
         yield
 
@@ -148,7 +148,7 @@ def freeze_worker(system: ChaosSystem) -> Iterator[None]:
 @fault("producer.kill", group="producers", hold_ms=200, times=3)
 @contextmanager
 def kill_producer(system: ChaosSystem) -> Iterator[None]:
-    """A producer dies at a moment of chance, and another takes its place."""
+    """A producer dies at a random moment, and another takes its place."""
     process = system.random.choice(system.producers).process
     with system.window(process.name):
         process.kill()
@@ -161,7 +161,7 @@ def kill_producer(system: ChaosSystem) -> Iterator[None]:
 @fault("producer.kill-in-bulk", group="producers", hold_ms=200, times=2, mix=BULKS)
 @contextmanager
 def kill_in_bulk(system: ChaosSystem) -> Iterator[None]:
-    """A producer dies inside addBulk: some of its jobs are there, and nobody knows which."""
+    """A producer dies inside addBulk: an unknown part of its jobs exists."""
     where = Trigger(phase="after-execute", where=lambda record: (record.script or "").startswith("add"), call=3)
     with _producer_killed_at(system, where):
         yield
@@ -170,7 +170,7 @@ def kill_in_bulk(system: ChaosSystem) -> Iterator[None]:
 @fault("producer.kill-in-flow", group="producers", hold_ms=200, times=2, mix=FLOWS)
 @contextmanager
 def kill_in_flow(system: ChaosSystem) -> Iterator[None]:
-    """A producer dies inside a flow, before its EXEC: nothing of the flow may be there."""
+    """A producer dies inside a flow, before its EXEC: no job of the flow may exist."""
     with _producer_killed_at(system, Trigger(command="EXEC", phase="before-send")):
         yield
 
@@ -178,14 +178,14 @@ def kill_in_flow(system: ChaosSystem) -> Iterator[None]:
 @fault("producer.kill-after-flow", group="producers", hold_ms=200, times=2, mix=FLOWS)
 @contextmanager
 def kill_after_flow(system: ChaosSystem) -> Iterator[None]:
-    """A producer dies when Redis has stored its flow, and it does not know yet."""
+    """A producer dies after Redis has stored its flow, before it receives the reply."""
     with _producer_killed_at(system, Trigger(command="EXEC", phase="after-execute")):
         yield
 
 
 @contextmanager
 def _skewed(system: ChaosSystem, process: ClientProcess, steps: tuple[float, ...], handle: str) -> Iterator[None]:
-    """Set a process's clock off, in steps one after the other; right it at the end."""
+    """Shift a process's clock in steps, one after the other; correct it at the end."""
     tick = IsWorkerRunning() if handle.startswith("worker") else IsPaused()
     worst = max(steps, key=abs)
     with system.window(process.name, skew_ms=worst, resume_ms=system.stall_ms):
@@ -201,7 +201,7 @@ def _skewed(system: ChaosSystem, process: ClientProcess, steps: tuple[float, ...
 @fault("clock.worker-ahead", group="clocks", hold_ms=1000, times=1)
 @contextmanager
 def worker_ahead(system: ChaosSystem) -> Iterator[None]:
-    """A worker's clock is 3 s ahead: it promotes early by as much, and no more."""
+    """A worker's clock is 3 s ahead: it promotes jobs at most 3 s early."""
     with _skewed(system, victim(system), (3000,), f"worker-{MAIN}"):
         yield
 
@@ -217,7 +217,7 @@ def worker_behind(system: ChaosSystem) -> Iterator[None]:
 @fault("clock.producer-ahead", group="clocks", hold_ms=1000, times=1)
 @contextmanager
 def producer_ahead(system: ChaosSystem) -> Iterator[None]:
-    """A producer's clock is 2 s ahead: its delayed jobs are due later by as much."""
+    """A producer's clock is 2 s ahead: its delayed jobs are due 2 s later."""
     with _skewed(system, system.producers[0].process, (2000,), f"queue-{MAIN}"):
         yield
 
@@ -233,6 +233,6 @@ def worker_hour_ahead(system: ChaosSystem) -> Iterator[None]:
 @fault("clock.worker-jumps", group="clocks", hold_ms=500, times=1, mix=NO_DUE_TIMES)
 @contextmanager
 def worker_jumps(system: ChaosSystem) -> Iterator[None]:
-    """A worker's clock jumps an hour ahead, back by two, and then is right again."""
+    """A worker's clock jumps an hour ahead, back by two, and then is correct again."""
     with _skewed(system, victim(system), (HOUR_MS, -HOUR_MS), f"worker-{MAIN}"):
         yield

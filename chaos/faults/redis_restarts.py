@@ -1,4 +1,4 @@
-"""Redis goes away and comes back: what is still there depends on how it keeps its data."""
+"""Redis goes away and comes back: the remaining data depends on its persistence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from conformance.problems import EnvironmentProblem, UsageProblem
 from conformance.servers.connection import send
 
 EVERYSEC_LOSS_MS = 2000
-"""`appendfsync everysec` postpones a write for at most 2 s while a sync is on its way."""
+"""`appendfsync everysec` delays a write for at most 2 s while a sync is running."""
 ALONE: tuple[TopologyName, ...] = ("single",)
 
 
 def local_process(system: ChaosSystem) -> RedisProcess:
-    """Redis as a process of this machine, whose files and program a fault can reach. Raises EnvironmentProblem."""
+    """Redis as a process of this machine, whose files a fault can change. Raises EnvironmentProblem."""
     server = system.primary
     if not isinstance(server, RedisProcess):
         raise EnvironmentProblem("this fault needs Redis as a local process", hint="leave --redis away")
@@ -40,7 +40,7 @@ def _down(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.kill-without-persistence", group="redis", hold_ms=500, times=1, topologies=ALONE)
 @contextmanager
 def kill_without_persistence(system: ChaosSystem) -> Iterator[None]:
-    """Redis keeps nothing and is killed: everything is gone, and clients go on with an empty one."""
+    """Redis without persistence is killed: all data is lost, and clients go on with an empty Redis."""
     with system.window("no persistence", resume_ms=system.stall_ms) as window:
         with _down(system):
             yield
@@ -50,7 +50,7 @@ def kill_without_persistence(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.kill-rdb", group="redis", hold_ms=500, times=1, persistence="rdb", topologies=ALONE)
 @contextmanager
 def kill_rdb(system: ChaosSystem) -> Iterator[None]:
-    """Redis is killed some time after it has saved an RDB file: what came after is gone."""
+    """Redis is killed some time after it has saved an RDB file: later writes are lost."""
     saved_ms = _save(system)
     system.pause(500)
     with system.window("rdb", resume_ms=system.stall_ms) as window:
@@ -62,7 +62,7 @@ def kill_rdb(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.kill-aof-everysec", group="redis", hold_ms=500, persistence="aof-everysec", topologies=ALONE)
 @contextmanager
 def kill_aof_everysec(system: ChaosSystem) -> Iterator[None]:
-    """Redis is killed with `appendfsync everysec`: at most the last two seconds are gone."""
+    """Redis is killed with `appendfsync everysec`: at most the last two seconds are lost."""
     with system.window("aof everysec", resume_ms=system.stall_ms) as window:
         window.lost_since_ms = system.recorder.now_ms() - EVERYSEC_LOSS_MS
         with _down(system):
@@ -72,7 +72,7 @@ def kill_aof_everysec(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.kill-aof-always", group="redis", hold_ms=500, persistence="aof-always", topologies=ALONE)
 @contextmanager
 def kill_aof_always(system: ChaosSystem) -> Iterator[None]:
-    """Redis is killed with `appendfsync always`: nothing that was answered is gone."""
+    """Redis is killed with `appendfsync always`: no acknowledged write is lost."""
     with system.window("aof always", resume_ms=system.stall_ms), _down(system):
         yield
 
@@ -80,7 +80,7 @@ def kill_aof_always(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.away-20s", group="redis", hold_ms=20_000, times=1, persistence="aof-always", topologies=ALONE)
 @contextmanager
 def away(system: ChaosSystem) -> Iterator[None]:
-    """Redis is away for 20 s and comes back with all its data: workers go on within 5 s, without a restart."""
+    """Redis is away for 20 s and comes back with all its data: workers continue within 5 s, without a restart."""
     with system.window("20 s"), _down(system):
         yield
 
@@ -88,7 +88,7 @@ def away(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.restore-older-copy", group="redis", hold_ms=200, times=1, persistence="rdb", topologies=ALONE)
 @contextmanager
 def restore_older_copy(system: ChaosSystem) -> Iterator[None]:
-    """Somebody puts back an older RDB file: what was written after it was made is gone."""
+    """An operator restores an older RDB file: later writes are lost."""
     folder = _folder(system)
     saved_ms = _save(system)
     shutil.copy(folder / "dump.rdb", folder / "older.rdb")
@@ -108,7 +108,7 @@ def restore_older_copy(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.cut-aof", group="redis", hold_ms=200, times=1, persistence="aof-always", topologies=ALONE)
 @contextmanager
 def cut_aof(system: ChaosSystem) -> Iterator[None]:
-    """The disk loses the end of the append-only file, in the middle of a command: what stood there is gone."""
+    """The disk loses the end of the append-only file, in the middle of a command: those writes are lost."""
     folder = _folder(system)
     before_ms, kept = system.recorder.now_ms(), _aof(folder).stat().st_size
     system.pause(500)
@@ -127,7 +127,7 @@ def cut_aof(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.loading", group="redis", hold_ms=1000, times=1, persistence="aof-always", topologies=ALONE)
 @contextmanager
 def loading(system: ChaosSystem) -> Iterator[None]:
-    """Redis is back at once and answers LOADING for a while."""
+    """Redis restarts at once and answers LOADING for a while."""
     server = local_process(system)
     with system.window(resume_ms=system.stall_ms):
         server.kill()
@@ -142,7 +142,7 @@ def loading(system: ChaosSystem) -> Iterator[None]:
 
 
 def _save(system: ChaosSystem) -> float:
-    """Save now; returns the time from before, since which nothing is sure to be in the file."""
+    """Save now; returns the time before the save: later writes may be missing in the file."""
     now = system.recorder.now_ms()
     with system.primary.connect() as client:
         send(client, "SAVE")
@@ -162,7 +162,7 @@ def _aof(folder: Path) -> Path:
 @fault("docker.unplug", group="containers", hold_ms=2500, times=1, topologies=ALONE, only_containers=True)
 @contextmanager
 def unplug_container(system: ChaosSystem) -> Iterator[None]:
-    """Redis is taken off its docker network and put back: connections hang, and then are gone."""
+    """Redis is disconnected from its Docker network and connected again: connections hang, and then break."""
     server = _container_of(system)
     with system.window(resume_ms=system.stall_ms):
         server.unplug()

@@ -1,4 +1,4 @@
-"""Redis is there, and does not do what it is asked, or loses keys that nobody has deleted."""
+"""Redis runs, but refuses commands, hangs, or loses keys that no client has deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from conformance.problems import EnvironmentProblem
 from conformance.servers.connection import send, wait_until
 
 NOWHERE = ("127.0.0.1", "1")
-"""A primary that nobody can reach: nothing listens at port 1."""
+"""An unreachable primary: no process listens at port 1."""
 FOR_EVER = "while true do end"
 LISTEN_S = 10.0
 FILLER = "chaos:filler:"
@@ -38,7 +38,7 @@ def _frozen(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.freeze", group="redis", hold_ms=1500)
 @contextmanager
 def freeze(system: ChaosSystem) -> Iterator[None]:
-    """Redis stands still (SIGSTOP): connections stay, and nobody gets an answer."""
+    """Redis is frozen (SIGSTOP): connections stay open, and no command gets a reply."""
     with _frozen(system):
         yield
 
@@ -46,20 +46,20 @@ def freeze(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.freeze-past-locks", group="redis", hold_ms=6000, times=1)
 @contextmanager
 def freeze_past_locks(system: ChaosSystem) -> Iterator[None]:
-    """Redis stands still for three lock durations: all locks have expired when it goes on."""
+    """Redis is frozen for three lock durations: all locks have expired when it continues."""
     with _frozen(system):
         yield
 
 
 def _primaries(system: ChaosSystem) -> list[RedisServer]:
-    """All servers that may have data of their own."""
+    """All servers that may hold data."""
     return list(system.topology.servers) if system.topology.cluster else [system.primary]
 
 
 @fault("redis.flushall", group="redis", hold_ms=100, times=1)
 @contextmanager
 def flushall(system: ChaosSystem) -> Iterator[None]:
-    """Somebody sends FLUSHALL: everything is gone, scripts stay."""
+    """An operator sends FLUSHALL: all data is lost, scripts stay."""
     with system.window(resume_ms=system.stall_ms) as window:
         for server in _primaries(system):
             with server.connect() as client:
@@ -71,7 +71,7 @@ def flushall(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.script-flush", group="redis", hold_ms=300, times=4)
 @contextmanager
 def script_flush(system: ChaosSystem) -> Iterator[None]:
-    """The scripts are forgotten at random instants, several times in a row: clients load them anew, unnoticed."""
+    """Redis forgets the scripts at random moments, several times in a row: clients load them again, unnoticed."""
     with system.window():
         for _ in range(4):
             for server in _primaries(system):
@@ -105,11 +105,11 @@ def client_kill_blocked(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.client-kill-pubsub", group="redis", hold_ms=200, times=1)
 @contextmanager
 def client_kill_pubsub(system: ChaosSystem) -> Iterator[None]:
-    """The connections that listen to channels are killed (CLIENT KILL TYPE pubsub): BullMQ has none and goes on."""
+    """The connections that listen to channels are killed (CLIENT KILL TYPE pubsub): BullMQ has none and continues."""
     with system.window("pubsub"), system.primary.connect() as client:
         with system.primary.connect() as own, own.pubsub() as listener:
             listener.subscribe("chaos")
-            listener.get_message(timeout=LISTEN_S)  # the answer to SUBSCRIBE: only now there is somebody to kill
+            listener.get_message(timeout=LISTEN_S)  # the reply to SUBSCRIBE: only now there is a connection to kill
             if not send(client, "CLIENT", "KILL", "TYPE", "pubsub"):
                 raise EnvironmentProblem("Redis found no connection of type pubsub, although one listens")
         yield
@@ -130,9 +130,9 @@ def client_pause(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.maxclients", group="redis", hold_ms=1500, times=1)
 @contextmanager
 def maxclients(system: ChaosSystem) -> Iterator[None]:
-    """All connections are killed, and Redis takes only one new one."""
+    """All connections are killed, and Redis accepts only one new one."""
     with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
-        send(client, "CONFIG", "SET", "maxclients", 2)  # first: whoever is killed connects again at once
+        send(client, "CONFIG", "SET", "maxclients", 2)  # before the kill: clients reconnect at once
         try:
             send(client, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             yield
@@ -155,7 +155,7 @@ def oom(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.readonly", group="redis", hold_ms=800, times=2, topologies=ALONE)
 @contextmanager
 def readonly(system: ChaosSystem) -> Iterator[None]:
-    """The primary is made a replica of nobody: it answers READONLY to everything that writes."""
+    """The primary is made a replica of an unreachable server: it answers READONLY to every write."""
     with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
         send(client, "REPLICAOF", *NOWHERE)
         try:
@@ -167,7 +167,7 @@ def readonly(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.busy", group="redis", hold_ms=1200, times=2)
 @contextmanager
 def busy(system: ChaosSystem) -> Iterator[None]:
-    """Somebody's script runs for ever: everybody else is answered BUSY, until it is killed."""
+    """A foreign script runs for ever: all other clients get BUSY until it is killed."""
     with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
         send(client, "CONFIG", "SET", "lua-time-limit", 50)
         thread = threading.Thread(target=_run_for_ever, args=(system,), daemon=True, name="busy script")
@@ -175,7 +175,7 @@ def busy(system: ChaosSystem) -> Iterator[None]:
         try:
             yield
         finally:
-            # Until it is gone: SCRIPT KILL finds nothing to kill while EVAL is still on its way to Redis.
+            # Repeated until it is gone: SCRIPT KILL finds no script while EVAL is still in flight.
             wait_until(lambda: _script_killed(client) or not thread.is_alive(), deadline_s=10)
             thread.join(10)
 
@@ -196,7 +196,7 @@ def _script_killed(client: redis.Redis) -> bool:
 @fault("redis.misconf", group="redis", hold_ms=800, times=1, topologies=ALONE, containers=False)
 @contextmanager
 def misconf(system: ChaosSystem) -> Iterator[None]:
-    """Redis could not save and takes no writes until it can (MISCONF)."""
+    """Redis failed to save and refuses writes until it can save again (MISCONF)."""
     server = local_process(system)
     obstacle = server.folder / "dump.rdb"
     with system.window(resume_ms=system.stall_ms), server.connect() as client:
@@ -229,10 +229,10 @@ def _last_save(client: redis.Redis) -> str:
 )
 @contextmanager
 def disk_full(system: ChaosSystem) -> Iterator[None]:
-    """There is no room for the append-only file: Redis takes no writes until there is (MISCONF)."""
+    """The disk is full for the append-only file: Redis refuses writes until there is room (MISCONF)."""
     server = local_process(system)
     with system.window(resume_ms=system.stall_ms), server.connect() as client:
-        # A limit on the size of files is a disk without room: the same failed write, for this one process.
+        # A limit on the size of files acts like a full disk: the same failed write, for this one process.
         server.limit_files(0)
         try:
             if not wait_until(lambda: _last_append(client) == "err", deadline_s=10):
@@ -251,7 +251,7 @@ def _last_append(client: redis.Redis) -> str:
 @fault("redis.noperm", group="redis", hold_ms=800, times=2)
 @contextmanager
 def noperm(system: ChaosSystem) -> Iterator[None]:
-    """Somebody takes the permission to call scripts away from the clients' user (NOPERM), and gives it back."""
+    """An operator revokes the clients' permission to call scripts (NOPERM), and grants it again."""
     with ExitStack() as stack:
         stack.enter_context(system.window("evalsha, eval", resume_ms=system.stall_ms))
         clients = [stack.enter_context(server.connect()) for server in _primaries(system)]
@@ -264,7 +264,7 @@ def noperm(system: ChaosSystem) -> Iterator[None]:
 @fault("redis.noauth", group="redis", hold_ms=1000, times=1)
 @contextmanager
 def noauth(system: ChaosSystem) -> Iterator[None]:
-    """Somebody sets a password that clients do not know, and all connections have to be made anew: NOAUTH."""
+    """An operator sets an unknown password, and all connections are killed: clients get NOAUTH."""
     with system.window(resume_ms=system.stall_ms), system.primary.connect() as client:
         send(client, "CONFIG", "SET", "requirepass", "unknown")
         try:
@@ -277,7 +277,7 @@ def noauth(system: ChaosSystem) -> Iterator[None]:
 
 @contextmanager
 def _memory_pressure(system: ChaosSystem, policy: str) -> Iterator[None]:
-    """Fill the memory up to its limit, so that Redis has to evict; then make room again."""
+    """Fill the memory up to its limit, so that Redis must evict keys; then make room again."""
     everything = policy.startswith("allkeys")
     with system.window(policy, resume_ms=system.stall_ms) as window, system.primary.connect() as client:
         if everything:
@@ -298,7 +298,7 @@ def _memory_pressure(system: ChaosSystem, policy: str) -> Iterator[None]:
 
 
 def _fill(client: redis.Redis, number: int) -> None:
-    """One more key, if there is room for it."""
+    """Write one more key, if there is room for it."""
     with suppress(redis.OutOfMemoryError):
         client.set(f"{FILLER}{number}", FILLING)
 
@@ -323,7 +323,7 @@ for _policy in ("volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl
     @fault(f"evict.{_policy}", group="evictions", hold_ms=200, times=1, topologies=ALONE)
     @contextmanager
     def _under_volatile(system: ChaosSystem, policy: str = _policy) -> Iterator[None]:
-        """Memory pressure under a policy that evicts what expires: locks, throttles, limits."""
+        """Memory pressure under a policy that evicts keys with a time to live: locks, throttles, limits."""
         with _memory_pressure(system, policy):
             yield
 
@@ -333,7 +333,7 @@ for _policy in ("allkeys-lru", "allkeys-lfu", "allkeys-random"):
     @fault(f"evict.{_policy}", group="evictions", hold_ms=200, times=1, topologies=ALONE, drain_s=8)
     @contextmanager
     def _under_allkeys(system: ChaosSystem, policy: str = _policy) -> Iterator[None]:
-        """Memory pressure under a policy that evicts anything: jobs are lost, and nobody may crash of it."""
+        """Memory pressure under a policy that evicts any key: jobs are lost, and no client may crash."""
         with _memory_pressure(system, policy):
             yield
 
@@ -343,6 +343,6 @@ for _kind in ("lock", "marker", "stalled-check", "limiter", "stalled"):
     @fault(f"evict.{_kind}", group="evictions", hold_ms=200, times=1)
     @contextmanager
     def _of_kind(system: ChaosSystem, kind: str = _kind) -> Iterator[None]:
-        """All keys of one kind go away, again and again: locks, markers, the stalled check's throttle, limits."""
+        """All keys of one kind are deleted, again and again: locks, markers, the stalled check's throttle, limits."""
         with _deleted(system, f"*:{kind}", kind):
             yield

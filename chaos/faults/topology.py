@@ -17,9 +17,9 @@ from conformance.servers.setting import split_node
 
 MOVE_DEADLINE_S = 40.0
 REPLICATION_LAG_MS = 1000
-"""Replication is asynchronous: what was answered shortly before the primary's death may be gone."""
+"""Replication is asynchronous: writes that were acknowledged shortly before the primary's death may be lost."""
 FAIL_OVER_MS = 9000
-"""Until a failure is noticed and a new primary is chosen, and stalled jobs are back."""
+"""Time to detect a failure and elect a new primary, and until stalled jobs are recovered."""
 
 
 @fault("replica.promote", group="topology", hold_ms=1500, times=2, topologies=("replica",))
@@ -32,7 +32,7 @@ def promote(system: ChaosSystem) -> Iterator[None]:
             send(client, "CLIENT", "PAUSE", 5000, "WRITE")
             _insist(lambda: _offset(old) == _offset(pair.replica), "the replica did not catch up")
             pair.promote()
-            pair.follow()  # before writes go on: the old primary must not take any
+            pair.follow()  # before writes continue: the old primary must not accept any
             send(client, "CLIENT", "UNPAUSE")
         yield
 
@@ -40,7 +40,7 @@ def promote(system: ChaosSystem) -> Iterator[None]:
 @fault("replica.kill-primary", group="topology", hold_ms=300, times=2, topologies=("replica",))
 @contextmanager
 def kill_primary(system: ChaosSystem) -> Iterator[None]:
-    """The primary dies, the replica is promoted: what was not replicated yet is gone. The old one comes back."""
+    """The primary dies and the replica is promoted: unreplicated writes are lost. The old primary comes back."""
     pair, old = _pair(system), system.primary
     with system.window(resume_ms=FAIL_OVER_MS) as window:
         window.lost_since_ms = system.recorder.now_ms() - REPLICATION_LAG_MS
@@ -73,7 +73,7 @@ def cut_link(system: ChaosSystem) -> Iterator[None]:
 @fault("sentinel.failover", group="topology", hold_ms=300, times=1, topologies=("sentinel",))
 @contextmanager
 def sentinel_failover(system: ChaosSystem) -> Iterator[None]:
-    """The primary dies, the sentinels choose the replica. The old one comes back and is made a replica."""
+    """The primary dies and the sentinels promote the replica. The old primary comes back as a replica."""
     old = system.primary
     with system.window(resume_ms=FAIL_OVER_MS) as window:
         window.lost_since_ms = system.recorder.now_ms() - REPLICATION_LAG_MS
@@ -140,7 +140,7 @@ def _is_served_elsewhere(system: ChaosSystem, nodes: ChaosCluster, old: RedisSer
 
 
 def _migrate(nodes: ChaosCluster, source: RedisServer, target: RedisServer, slot: int) -> None:
-    """By the book: importing, migrating, all keys, then tell everybody."""
+    """Migrate as documented: importing, migrating, all keys, then announce the new owner to all nodes."""
     host, port = split_node(target.node)
     with source.connect() as old, target.connect() as new:
         send(new, "CLUSTER", "SETSLOT", slot, "IMPORTING", nodes.id_of(source))

@@ -23,9 +23,9 @@ from conformance.upstream.package import HARNESS
 HERE = Path(__file__).parent
 PROJECT = HERE.parents[1]
 NEEDED = ("hiredis", "msgpack", "msgspec", "platformdirs", "redis", "tzdata", "nodejs-bin")
-"""What the reference's driver imports beside the kit; nodejs-bin for a base image without Node."""
+"""Packages that the reference's driver needs besides the kit; nodejs-bin for a base image without Node.js."""
 FOR_OTHER_PYTHONS = ("async-timeout",)
-"""What redis-py needs on Python before 3.11.3, and so in an image of Debian 12, whatever Python builds the image."""
+"""A package that redis-py needs before Python 3.11.3, and so in an image of Debian 12, whichever Python builds it."""
 NOT_COPIED = (".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", "node_modules")
 OF_CONTAINER_MODE = ("redis", "node-worker", "python-worker")
 NODE_WORKER, PYTHON_WORKER = "bullmq-conformance/node-worker", "bullmq-conformance/python-worker"
@@ -54,7 +54,7 @@ def main(base: str, only: str | None) -> None:
 
 
 def _redis_context(_folder: Path, _environment: Environment) -> None:
-    """Nothing but the Dockerfile."""
+    """A context with only the Dockerfile."""
 
 
 def _node_context(folder: Path, environment: Environment) -> None:
@@ -64,14 +64,14 @@ def _node_context(folder: Path, environment: Environment) -> None:
 
 
 def _python_context(folder: Path, environment: Environment) -> None:
-    """Wheels of the kit and of what its driver needs, and the pinned package for its Lua scripts."""
+    """Wheels of the kit and of its driver's dependencies, and the pinned package for its Lua scripts."""
     needed = [f"{name}=={version(name)}" for name in NEEDED]
     _cached_package(folder, environment)
     _wheels(folder, "--no-deps", *needed, *FOR_OTHER_PYTHONS)
 
 
 def _kit_context(folder: Path, environment: Environment) -> None:
-    """Wheels of the kit and of all that it stands on, and the pinned package."""
+    """Wheels of the kit and of all its dependencies, and the pinned package."""
     _cached_package(folder, environment)
     _wheels(folder, *FOR_OTHER_PYTHONS)
 
@@ -82,8 +82,8 @@ def _cached_package(folder: Path, environment: Environment) -> None:
 
 
 def _wheels(folder: Path, *what: str) -> None:
-    """Put wheels into the context: of the project, and of `what` pip is told beside it."""
-    with tempfile.TemporaryDirectory() as copy:  # building leaves traces in the folder of the project
+    """Put wheels into the context: of the project, and of the other packages in `what`."""
+    with tempfile.TemporaryDirectory() as copy:  # a build leaves files in the folder of the project
         project = shutil.copytree(PROJECT, Path(copy, "project"), ignore=shutil.ignore_patterns(*NOT_COPIED))
         wheels = ["--wheel-dir", str(folder / "wheels"), str(project), *what]
         _run([sys.executable, "-m", "pip", "wheel", "--quiet", *wheels])

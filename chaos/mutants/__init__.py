@@ -1,1 +1,1 @@
-"""Clients that are broken in ways that only faults, or a whole history, bring to light."""
+"""Clients with defects that only faults, or a whole history, reveal."""

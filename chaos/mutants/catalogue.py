@@ -1,7 +1,7 @@
-"""Clients broken on purpose, each with the invariant that gives it away: how one is declared, and all of them by name.
+"""Clients broken on purpose, each with the invariant that detects it, and the decorator that declares one.
 
-`@chaos_mutant("pop.two-steps", kills="conservation", under="worker.kill")` stands before a function that inflicts the
-damage, and whose docstring says what is broken.
+`@chaos_mutant("pop.two-steps", kills="conservation", under="worker.kill")` decorates a function that inflicts the
+damage. Its docstring describes the defect.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Inflict = Callable[[Damage], None]
 class ChaosMutant:
     """A broken client. `kills`: the invariant that must be found violated.
 
-    `under`: the fault that brings the defect to light (empty: the workload alone does), or the crash point. Whoever
-    hunts for it need not know: all of them are part of the default campaign.
+    `under`: the fault that reveals the defect (empty: the workload alone does), or the crash point. Users of the
+    default campaign need not know it, because that campaign runs all faults.
     """
 
     name: str
@@ -45,7 +45,7 @@ CHAOS_MUTANTS: Registry[ChaosMutant] = Registry("mutant", package="chaos.mutants
 
 
 def chaos_mutant(name: str, *, kills: str, under: str | CrashPoint = "") -> Callable[[Inflict], Inflict]:
-    """Declare a mutant. Raises ValueError for a name that is taken, an unknown invariant, or without docstring."""
+    """Declare a mutant. Raises ValueError if the name is taken, the invariant unknown, or the docstring missing."""
 
     def declare(inflict: Inflict) -> Inflict:
         what = inspect.getdoc(inflict) or ""

@@ -1,6 +1,6 @@
-"""`python -m chaos.mutants.hunt`: the broken clients, each hunted with the command of a user, and the clock beside it.
+"""`python -m chaos.mutants.hunt`: measures how long a user's default campaign takes to find each broken client.
 
-The tests play a mutant under the fault that shows it; here nobody knows which one that is.
+The tests run a mutant under the fault that reveals it; here the campaign must find that fault.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from conformance.problems import Problem
 WITHIN_S = 600
 """How long a campaign may take until it has named the invariant."""
 RUN_ENDED = ("✓", "✗", "?", "·")
-"""How `chaos` marks a run; behind it stand the client, the fault and the topology in brackets."""
-NO_FINDINGS = frozenset({"reproduce", "not played", "never reached"})
-"""What else `chaos` says of a run, set in as its findings are."""
+"""The mark of a run in the output of `chaos`; it is followed by the client, the fault, and the topology in brackets."""
+NO_FINDINGS = frozenset({"reproduce", "not run", "never reached"})
+"""Other indented lines of a run in the output of `chaos`, besides findings."""
 CLOSING_S = 60
-"""How long a campaign that was interrupted may take to end."""
+"""How long an interrupted campaign may take to end."""
 
 
 @dataclass
 class Hunt:
-    """How a campaign went.
+    """The outcome of a campaign.
 
-    `seconds`: until the right invariant was named, None where it was not. `run`: the fault (or crash point) that showed
-    it. `others`: what was named before. `runs`: how many runs had ended by then.
+    `seconds`: until the right invariant was reported, None if it was not. `run`: the fault (or crash point) that
+    revealed it. `others`: invariants that were reported before. `runs`: how many runs had ended by then.
     """
 
     mutant: ChaosMutant
@@ -54,7 +54,7 @@ class Hunt:
         return [f"`{self.mutant.name}`", f"`{self.mutant.kills}`", found, self.run, ", ".join(self.others)]
 
     def hear(self, line: str, seconds: float) -> None:
-        """Take a line of the campaign: of a run that has ended, or of what it found, which is set in."""
+        """Read a line of the campaign: a run that has ended, or one of its findings, which is indented."""
         if line.startswith(RUN_ENDED):
             self.runs += 1
             _, _, self._current = line.partition(" [")[0].split(maxsplit=2)
@@ -68,8 +68,8 @@ class Hunt:
 
 
 def hunt(mutant: ChaosMutant, campaigns: list[subprocess.Popen[str]]) -> Hunt:
-    """Play the default campaign until it names the invariant, ends, or takes too long. It is added to `campaigns`."""
-    began, sought = time.monotonic(), Hunt(mutant)
+    """Run the default campaign until it reports the invariant, ends, or takes too long. It is added to `campaigns`."""
+    started, sought = time.monotonic(), Hunt(mutant)
     command = [sys.executable, "-m", "conformance", "chaos", *mutant.launch.words]
     with (
         tempfile.TemporaryDirectory(prefix="bullmq-conformance-hunt-") as folder,
@@ -79,7 +79,7 @@ def hunt(mutant: ChaosMutant, campaigns: list[subprocess.Popen[str]]) -> Hunt:
         deadline = Timer(WITHIN_S, partial(_interrupt, campaign))
         deadline.start()
         for line in campaign.stdout or ():
-            sought.hear(line.rstrip(), time.monotonic() - began)
+            sought.hear(line.rstrip(), time.monotonic() - started)
             if sought.seconds is not None:
                 break
         deadline.cancel()
@@ -109,7 +109,7 @@ def _interrupt(campaign: subprocess.Popen[str]) -> None:
 @click.option("--jobs", type=click.IntRange(1), default=3, show_default=True, help="How many campaigns at a time.")
 @click.argument("names", nargs=-1)
 def main(jobs: int, names: Sequence[str]) -> None:
-    """Hunt the broken clients NAMES (default: all). Exit code 1: one was not found in time by what gives it away."""
+    """Hunt the broken clients NAMES (default: all). Exit code 1: the expected invariant was not reported in time."""
     try:
         mutants = [CHAOS_MUTANTS.find(name) for name in names] or list(CHAOS_MUTANTS.values())
     except Problem as problem:

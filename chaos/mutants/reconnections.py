@@ -1,4 +1,4 @@
-"""What many defects hang on: this process has lost a connection, and has connected again."""
+"""The trigger of many defects: this process has lost a connection, and has connected again."""
 
 from __future__ import annotations
 

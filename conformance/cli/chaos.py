@@ -124,7 +124,7 @@ def _possible(faults: list[Any], redis: str) -> list[Any]:
     left_out = [fault.name for fault in faults if not (fault.containers if inside else not fault.only_containers)]
     if left_out:
         where = "Redis is in a container" if inside else "Redis is no container"
-        announce(f"not played, because {where}: {', '.join(left_out)}")
+        announce(f"not run, because {where}: {', '.join(left_out)}")
     return [fault for fault in faults if fault.name not in left_out]
 
 
@@ -137,7 +137,7 @@ def _show(result: ResultRow) -> None:
     line = f"{mark} {result.client} {result.name} [{result.topology}] {result.seconds:.1f} s{as_node}"
     console.print(line, style="bold red" if wrong else None)
     for trouble in result.troubles:
-        console.print(f"    {'calls' if trouble.culprit == 'client' else 'not played'}: {printable(str(trouble))}")
+        console.print(f"    {'calls' if trouble.culprit == 'client' else 'not run'}: {printable(str(trouble))}")
     for process, much in result.growth.items():
         console.print(f"    memory: {process} grew from {much}")
     for name in filter(result.cells.get, result.failed):
@@ -146,7 +146,7 @@ def _show(result: ResultRow) -> None:
     for name in result.unproven:
         console.print(f"    {name}: unknown: {'; '.join(result.cells[name].reasons[:3])}")
     if result.lacks:
-        console.print(f"    not played: the client has no {result.lacks}")
+        console.print(f"    not run: the client has no {result.lacks}")
     if result.missed and result.why:
         console.print(f"    never reached: {result.why}")
     if wrong and result.reproduce:

@@ -41,7 +41,7 @@ from chaos.results import (
 )
 from chaos.workload import OPENING, SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
 from conformance.checkers.histories.history import (
-    FaultBegan,
+    FaultStarted,
     FaultEnded,
     History,
     HistoryHeader,
@@ -153,7 +153,7 @@ def test_a_window_bears_the_name_of_its_fault() -> None:
 
     with Fault("network.reset", "x", hurt, "network").inject_into(nobody):
         pass
-    assert [line.fault for line in recorder.since(0) if isinstance(line, FaultBegan | FaultEnded)] == [
+    assert [line.fault for line in recorder.since(0) if isinstance(line, FaultStarted | FaultEnded)] == [
         "network.reset"
     ] * 2
 
@@ -348,8 +348,8 @@ def test_reports_of_a_campaign(tmp_path: Path) -> None:
 
 def test_a_campaign_that_broke_off(tmp_path: Path) -> None:
     render_all(_results(tmp_path, _result(order=GOOD), complete=False))
-    assert "broke off" in (tmp_path / "report.html").read_text()
-    assert "broke off" in (tmp_path / "summary.md").read_text()
+    assert "run is incomplete" in (tmp_path / "report.html").read_text()
+    assert "run is incomplete" in (tmp_path / "summary.md").read_text()
     assert "incomplete" in (tmp_path / "junit.xml").read_text()
 
 
@@ -409,7 +409,7 @@ def test_a_hunt_hears_what_a_campaign_says(monkeypatch: pytest.MonkeyPatch, caps
         ResultRow(name="redis.oom", kind="faults", client="python", cells={"closing": broken}),
     ]
     heard = Hunt(mutant)
-    heard.hear("    not played: Redis did not come back", 1.0)
+    heard.hear("    not run: Redis did not come back", 1.0)
     for row, tested in zip(rows, (["closing"], []), strict=True):
         _show(msgspec.structs.replace(row, tested=tested))
         for line in capsys.readouterr().out.splitlines():

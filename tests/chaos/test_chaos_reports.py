@@ -19,7 +19,7 @@ from chaos.results import (
 from chaos.run_errors import RunError
 from conformance.checkers.histories.history import (
     Fail,
-    FaultBegan,
+    FaultStarted,
     FaultEnded,
     History,
     HistoryHeader,
@@ -45,8 +45,8 @@ LINES: list[HistoryLine] = [
     RunStarted(at_ms=350, job="1", **RUN),
     RunEnded(at_ms=450, job="1", outcome="complete", **RUN),
     RunStarted(at_ms=460, job="2", **RUN),
-    FaultBegan(at_ms=380, number=1, fault="network.partition-worker", target="worker-1"),
-    FaultBegan(at_ms=390, number=2, fault="redis.oom"),
+    FaultStarted(at_ms=380, number=1, fault="network.partition-worker", target="worker-1"),
+    FaultStarted(at_ms=390, number=2, fault="redis.oom"),
     FaultEnded(at_ms=600, number=1, fault="network.partition-worker"),
     FaultEnded(at_ms=1000, number=2, fault="redis.oom"),
 ]
@@ -69,7 +69,7 @@ def test_each_process_has_a_lane_of_its_calls_and_one_of_its_runs() -> None:
 
 
 def test_what_nobody_could_tell_apart_is_drawn_as_one() -> None:
-    lines: list[HistoryLine] = [FaultBegan(at_ms=100_000, number=1, fault="redis.oom")]
+    lines: list[HistoryLine] = [FaultStarted(at_ms=100_000, number=1, fault="redis.oom")]
     for number in range(100):
         lines += [
             Invoke(at_ms=number * 10, process="p", call=number, op="queue.add"),

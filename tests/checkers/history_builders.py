@@ -6,7 +6,7 @@ from typing import Any
 
 from conformance.checkers.histories.base import CheckResult
 from conformance.checkers.histories.history import (
-    FaultBegan,
+    FaultStarted,
     FaultEnded,
     History,
     HistoryBounds,
@@ -72,7 +72,7 @@ def completed_life(at: float = 10, job: str = "1", name: str = "a", **options: A
 
 def fault(began: float, ended: float | None, what: str = "worker.kill", **details: Any) -> list[HistoryLine]:
     lost, torn = details.pop("lost_since_ms", None), details.pop("torn", False)
-    lines: list[HistoryLine] = [FaultBegan(at_ms=began, number=int(began), fault=what, **details)]
+    lines: list[HistoryLine] = [FaultStarted(at_ms=began, number=int(began), fault=what, **details)]
     if ended is not None:
         lines.append(FaultEnded(at_ms=ended, number=int(began), fault=what, lost_since_ms=lost, torn=torn))
     return lines

@@ -20,7 +20,7 @@ FEW_ATTEMPTS = 3
 
 @chaos_mutant("connections.leak", kills="connections", under="redis.client-kill")
 def leak(damage: Damage) -> None:
-    """Whoever connects again leaves one more socket open, which nobody uses."""
+    """Every reconnect leaves one more unused socket open."""
     connected: WeakSet[Entrance] = WeakSet()
     leaked: list[asyncio.StreamWriter] = []
 
@@ -39,7 +39,7 @@ def leak(damage: Damage) -> None:
 
 @chaos_mutant("connection.given-up", kills="recovery", under="redis.away-20s")
 def connection_given_up(damage: Damage) -> None:
-    """A worker tries three times to reach Redis again, and then closes without a word."""
+    """A worker tries three times to reconnect to Redis, and then closes silently."""
 
     def broken(make: Function) -> Function:
         def make_impatient(worker: Worker, *arguments: Any, **options: Any) -> None:
@@ -53,7 +53,7 @@ def connection_given_up(damage: Damage) -> None:
 
 @chaos_mutant("close.does-not-wait", kills="closing")
 def does_not_wait(damage: Damage) -> None:
-    """`close()` returns at once; the jobs in hand go on behind its back."""
+    """`close()` returns at once, while the jobs in hand go on."""
     behind: set[asyncio.Task[None]] = set()
 
     def broken(close: Function) -> Function:
@@ -67,7 +67,7 @@ def does_not_wait(damage: Damage) -> None:
 
 @chaos_mutant("close.takes-more", kills="closing")
 def takes_more(damage: Damage) -> None:
-    """`close()` returns, and the loop takes jobs as before."""
+    """`close()` returns, and the worker claims jobs as before."""
 
     def broken(close: Function) -> Function:
         async def close_by_force_only(worker: Worker, force: bool = False) -> None:
@@ -81,7 +81,7 @@ def takes_more(damage: Damage) -> None:
 
 @chaos_mutant("close.hangs", kills="closing", under="redis.client-kill")
 def hangs(damage: Damage) -> None:
-    """`close()` of a worker that had to connect again never returns."""
+    """`close()` of a worker that has reconnected never returns."""
     reconnections = Reconnections(damage)
 
     def broken(close: Function) -> Function:
@@ -97,7 +97,7 @@ def hangs(damage: Damage) -> None:
 
 @chaos_mutant("events.again-at-dollar", kills="event-readers", under="network.outage-all")
 def again_at_dollar(damage: Damage) -> None:
-    """A reader that had to connect again goes on with what is new then, and not where it was."""
+    """A reader that has reconnected continues with new entries, and skips those in between."""
 
     def broken(read: Function) -> Function:
         async def read_or_skip(reader: QueueEvents) -> None:
@@ -115,17 +115,17 @@ def again_at_dollar(damage: Damage) -> None:
 
 @chaos_mutant("events.repeated", kills="event-readers", under="redis.client-kill")
 def repeated(damage: Damage) -> None:
-    """A reader that had to connect again begins once more where it had begun."""
+    """A reader that has reconnected starts again at its first entry."""
 
     def broken(read: Function) -> Function:
         async def read_or_begin_again(reader: QueueEvents) -> None:
             fields = vars(reader)
-            begun = fields.setdefault("_begun_id", fields["_last_id"])
+            first = fields.setdefault("_first_id", fields["_last_id"])
             try:
                 await read(reader)
             except Exception as error:
                 if is_connection_problem(error):
-                    fields["_last_id"] = begun
+                    fields["_last_id"] = first
                 raise
 
         return read_or_begin_again
@@ -135,13 +135,13 @@ def repeated(damage: Damage) -> None:
 
 @chaos_mutant("events.same-ms", kills="event-readers")
 def same_ms(damage: Damage) -> None:
-    """Of the entries of one millisecond a reader tells only the first: it takes the time for the whole id."""
+    """A reader reports only the first entry of a millisecond: it takes the time for the whole id."""
 
     def broken(emit: Function) -> Function:
         def emit_the_first(reader: QueueEvents, fields: dict[str, Any], entry_id: str) -> None:
-            told_ms, fresh_ms = vars(reader).get("_told_ms"), entry_id.partition("-")[0]
-            vars(reader)["_told_ms"] = fresh_ms
-            if fresh_ms != told_ms:
+            last_ms, fresh_ms = vars(reader).get("_last_ms"), entry_id.partition("-")[0]
+            vars(reader)["_last_ms"] = fresh_ms
+            if fresh_ms != last_ms:
                 emit(reader, fields, entry_id)
 
         return emit_the_first

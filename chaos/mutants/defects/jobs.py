@@ -1,4 +1,4 @@
-"""Defects of scripts and of the worker's loop: who claims, moves and ends jobs, and what is left of them."""
+"""Defects of scripts and of the worker's loop: claiming, moving and finishing jobs, and their remains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_S = 3600.0
 
 @chaos_mutant("lock.foreign-accepted", kills="tokens", under="worker.freeze")
 def foreign_accepted(damage: Damage) -> None:
-    """Whoever finishes a job may do so, whatever its lock says."""
+    """A job can be finished without its lock."""
     damage.commands(
         "moveToFinished",
         'if command[1] == "GET" and on(command, "lock") then return cmsgpack.unpack(ARGV[8])["token"] end',
@@ -30,13 +30,13 @@ def foreign_accepted(damage: Damage) -> None:
 
 @chaos_mutant("stalled.dropped", kills="conservation", under="worker.kill")
 def dropped(damage: Damage) -> None:
-    """The stalled check takes a job out of active and puts it nowhere."""
+    """The stalled check removes a job from active and does not put it anywhere."""
     damage.commands("moveStalledJobsToWait", 'if command[1] == "RPUSH" then return 1 end')
 
 
 @chaos_mutant("stalled.locks-ignored", kills="duplicate-runs")
 def locks_ignored(damage: Damage) -> None:
-    """The stalled check recovers jobs whose workers are well: neither renewals nor locks count."""
+    """The stalled check recovers jobs of healthy workers: it ignores renewals and locks."""
     damage.commands("extendLocks", 'if command[1] == "SREM" then return 0 end')
     damage.commands("moveStalledJobsToWait", 'if command[1] == "EXISTS" and on(command, "lock") then return 0 end')
 
@@ -49,13 +49,13 @@ def uncounted(damage: Damage) -> None:
 
 @chaos_mutant("stalled.silent", kills="events", under="worker.kill")
 def silent(damage: Damage) -> None:
-    """A recovery is not told: the job just runs again."""
+    """A recovery emits no event: the job just runs again."""
     damage.commands("moveStalledJobsToWait", 'if event(command) then return "0-0" end')
 
 
 @chaos_mutant("pop.two-steps", kills="conservation", under="worker.kill-all")
 def pop_in_two_steps(damage: Damage) -> None:
-    """A job is taken off its queue by one command and claimed by the next: whoever dies in between loses it."""
+    """A job is taken off its queue by one command and claimed by the next: a worker that dies in between loses it."""
 
     def broken(claim: Function) -> Function:
         async def move_to_active(scripts: MoveScripts, token: str) -> Any:
@@ -106,7 +106,7 @@ def repeated(damage: Damage) -> None:
 
 @chaos_mutant("add.forgotten", kills="durability")
 def forgotten(damage: Damage) -> None:
-    """A completed job is deleted, although nobody asked for that."""
+    """A completed job is deleted, although its options do not ask for that."""
     damage.commands(
         "moveToFinished",
         'if command[1] == "ZADD" and on(command, "completed") then send("DEL", KEYS[12]) return 1 end',
@@ -130,25 +130,25 @@ def last_first(damage: Damage) -> None:
 
 @chaos_mutant("rate.ignored", kills="rate")
 def rate_ignored(damage: Damage) -> None:
-    """The rate limit's counter is not looked at."""
+    """The counter of the rate limit is ignored."""
     damage.commands("moveTo*", 'if command[1] == "GET" and on(command, "limiter") then return false end')
 
 
 @chaos_mutant("concurrency.ignored", kills="concurrency")
 def concurrency_ignored(damage: Damage) -> None:
-    """The global concurrency is not looked at."""
+    """The global concurrency is ignored."""
     damage.commands("moveTo*", 'if command[1] == "LLEN" and on(command, "active") then return 0 end')
 
 
 @chaos_mutant("parent.first-child", kills="parents")
 def released_early(damage: Damage) -> None:
-    """A parent goes on when its first child has completed."""
+    """A parent is released when its first child has completed."""
     damage.commands("moveToFinished", 'if command[1] == "SCARD" and on(command, "dependencies") then return 0 end')
 
 
 @chaos_mutant("marker.not-set", kills="markers")
 def marker_not_set(damage: Damage) -> None:
-    """A parent is released without a marker, and workers look for jobs only when one wakes them."""
+    """A parent is released without a marker, and workers only look for jobs when a marker wakes them."""
     damage.commands("moveToFinished", 'if command[1] == "ZADD" and on(command, "marker") then return 1 end')
 
     def broken(timeout: Function) -> Function:
@@ -168,6 +168,6 @@ def lock_kept(damage: Damage) -> None:
 
 
 @chaos_mutant("finish.told-twice", kills="events")
-def told_twice(damage: Damage) -> None:
-    """The end of a job is told twice."""
+def emitted_twice(damage: Damage) -> None:
+    """The end of a job is emitted twice."""
     damage.commands("moveToFinished", 'if event(command) == "completed" then send(unpack(command)) end')

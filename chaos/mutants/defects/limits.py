@@ -15,11 +15,11 @@ from conformance.reference_impl.queue import Queue
 from conformance.reference_impl.scripts.runner import EvalCommand
 
 PACKED = {"moveToActive": 2, "moveToFinished": 7}
-"""Where the packed options stand that hold the limiter."""
+"""The index of the packed options that contain the limiter."""
 
 
 def _with_limiter(damage: Damage, change: Callable[[Any], Any]) -> None:
-    """Change the limiter that a worker names in the calls that claim jobs."""
+    """Change the limiter that a worker sends in the calls that claim jobs."""
 
     def broken(script: str) -> Callable[[EvalCommand], EvalCommand]:
         def edit(call: EvalCommand) -> EvalCommand:
@@ -36,20 +36,20 @@ def _with_limiter(damage: Damage, change: Callable[[Any], Any]) -> None:
 
 @chaos_mutant("limiter.forgotten", kills="rate", under="redis.client-kill")
 def limiter_forgotten(damage: Damage) -> None:
-    """A worker that had to connect again names its limiter no more."""
+    """A worker that has reconnected no longer sends its limiter."""
     reconnections = Reconnections(damage)
     _with_limiter(damage, lambda limiter: None if reconnections.happened else limiter)
 
 
 @chaos_mutant("limiter.per-worker", kills="rate")
 def limiter_per_worker(damage: Damage) -> None:
-    """Each worker allows itself what all of them together may start."""
+    """Each worker counts its own starts, so all of them together exceed the limit."""
     _with_limiter(damage, lambda limiter: limiter and {**limiter, "max": 2 * limiter["max"]})
 
 
 @chaos_mutant("deduplication.forgotten", kills="deduplication", under="redis.client-kill")
 def deduplication_forgotten(damage: Damage) -> None:
-    """A producer that had to connect again leaves the deduplication out of the options of its jobs."""
+    """A producer that has reconnected omits the deduplication from the options of its jobs."""
     reconnections = Reconnections(damage)
 
     def broken(add: Function) -> Function:

@@ -1,4 +1,4 @@
-"""Defects of renewing locks, and of looking for jobs whose locks nobody renews."""
+"""Defects of renewing locks, and of the check for stalled jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from conformance.reference_impl.jobs.job import Job
 from conformance.reference_impl.workers.locks import LockKeeper, StalledChecker
 
 LATE = 0.8
-"""The part of a lock's life that is over when it is renewed too late."""
+"""The share of a lock's life after which the late renewal comes."""
 
 
 @chaos_mutant("lock.never-renewed", kills="renewals")
@@ -22,7 +22,7 @@ def never_renewed(damage: Damage) -> None:
 
 @chaos_mutant("lock.not-after-reconnect", kills="renewals", under="redis.client-kill")
 def not_after_reconnect(damage: Damage) -> None:
-    """A worker that had to connect again renews no lock any more."""
+    """A worker that has reconnected no longer renews locks."""
     reconnections = Reconnections(damage)
 
     def broken(renew: Function) -> Function:
@@ -37,7 +37,7 @@ def not_after_reconnect(damage: Damage) -> None:
 
 @chaos_mutant("lock.renewed-late", kills="renewals")
 def renewed_late(damage: Damage) -> None:
-    """A lock is renewed when four fifths of its life are over, and not after a quarter or a half."""
+    """A lock is renewed after four fifths of its life, instead of a quarter or a half."""
 
     def broken(due: Function) -> Function:
         def due_late(keeper: LockKeeper, _interval_ms: float) -> list[Job]:
@@ -51,7 +51,7 @@ def renewed_late(damage: Damage) -> None:
 
 @chaos_mutant("stalled.check-ends", kills="progress", under="network.truncate")
 def check_ends(damage: Damage) -> None:
-    """A worker that had to connect again looks for stalled jobs no more: a claim whose reply was lost stays active."""
+    """A worker that has reconnected no longer checks for stalled jobs: a claim whose reply was lost stays active."""
     reconnections = Reconnections(damage)
 
     def broken(check: Function) -> Function:

@@ -1,4 +1,4 @@
-"""Defects of running jobs: what a processor has said, and what Redis is told of it."""
+"""Defects of running jobs: the outcome of a processor, and the outcome that reaches Redis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEPT_BYTES = 400_000
 
 @chaos_mutant("finish.before-run", kills="outcomes")
 def finished_before_run(damage: Damage) -> None:
-    """A job without further attempts is completed first and processed then."""
+    """A job without further attempts is completed first, and processed afterwards."""
 
     def broken(run: Function) -> Function:
         async def complete_and_run(runner: JobRunner, job: Job, slots: JobSlots, span: TracedBlock) -> Any:
@@ -43,7 +43,7 @@ def finished_before_run(damage: Damage) -> None:
 
 @chaos_mutant("failure.completed", kills="outcomes")
 def failure_completed(damage: Damage) -> None:
-    """A processor that throws has its job completed, without a value."""
+    """If a processor throws, its job is completed without a value."""
 
     def broken(fail: Function) -> Function:
         async def complete(runner: JobRunner, job: Job, error: Exception, slots: JobSlots, span: TracedBlock) -> Any:
@@ -62,18 +62,18 @@ def given_up(damage: Damage) -> None:
     reconnections = Reconnections(damage)
 
     def broken(fail: Function) -> Function:
-        async def fail_for_good(job: Job, error: BaseException, token: str, *, fetch_next: bool) -> Any:
+        async def fail_permanently(job: Job, error: BaseException, token: str, *, fetch_next: bool) -> Any:
             last = UnrecoverableError(str(error)) if reconnections.happened else error
             return await fail(job, last, token, fetch_next=fetch_next)
 
-        return fail_for_good
+        return fail_permanently
 
     damage.around(attempts, "fail_attempt", broken)
 
 
 @chaos_mutant("backoff.forgotten", kills="timing")
 def backoff_forgotten(damage: Damage) -> None:
-    """A failed attempt is tried again at once, whatever back-off the job asked for."""
+    """A failed attempt is retried at once, without the back-off of the job."""
 
     async def at_once(
         _backoff: Any, _attempt: int, _error: BaseException, _job: Any, *, strategy: Any = None, chance: Any = None
@@ -86,7 +86,7 @@ def backoff_forgotten(damage: Damage) -> None:
 
 @chaos_mutant("outcome.by-id", kills="tokens", under="redis.flushall")
 def outcome_by_id(damage: Damage) -> None:
-    """A worker knows a running job by its id: a job of before a loss ends with the token of the new one of its id."""
+    """A worker identifies a running job by its id: after a loss, an old job ends with the token of the new one."""
     tokens: dict[tuple[str, str], str] = {}
 
     def remembering(call: Function) -> Function:
@@ -110,7 +110,7 @@ def outcome_by_id(damage: Damage) -> None:
 
 @chaos_mutant("concurrency.doubled", kills="worker-concurrency", under="redis.client-kill")
 def concurrency_doubled(damage: Damage) -> None:
-    """A worker that had to connect again takes twice as many jobs at a time as it was told to."""
+    """A worker that has reconnected runs twice as many jobs at a time as configured."""
     reconnections = Reconnections(damage)
     doubled: set[int] = set()
 
@@ -129,7 +129,7 @@ def concurrency_doubled(damage: Damage) -> None:
 
 @chaos_mutant("loop.ends-on-error", kills="recovery", under="redis.oom")
 def loop_ends_on_error(damage: Damage) -> None:
-    """The first error that Redis answers ends the worker's loop for good, without a word."""
+    """The first error reply of Redis permanently and silently ends the worker's loop."""
 
     def broken(persist: Function) -> Function:
         async def persist_or_rest(worker: Worker, act: Function) -> Any:
@@ -146,7 +146,7 @@ def loop_ends_on_error(damage: Damage) -> None:
 
 @chaos_mutant("schedule.ends", kills="schedules", under="redis.client-kill")
 def schedule_ends(damage: Damage) -> None:
-    """A worker that had to connect again makes no next iteration of what repeats."""
+    """A worker that has reconnected adds no next iteration of schedulers."""
     reconnections = Reconnections(damage)
 
     def broken(continue_from: Function) -> Function:
@@ -160,7 +160,7 @@ def schedule_ends(damage: Damage) -> None:
 
 @chaos_mutant("memory.grows", kills="memory")
 def memory_grows(damage: Damage) -> None:
-    """A worker keeps something of every job that it has processed."""
+    """A worker leaks memory with every job that it has processed."""
     kept: list[bytes] = []
 
     def broken(call: Function) -> Function:
@@ -175,7 +175,7 @@ def memory_grows(damage: Damage) -> None:
 
 @chaos_mutant("flow.no-grandparent", kills="parents")
 def no_grandparent(damage: Damage) -> None:
-    """The end of a job that had children itself is not told to its parent."""
+    """The end of a job that has children itself does not reach its parent."""
     damage.commands(
         "moveToFinished",
         'if command[1] == "SREM" and on(command, "dependencies") and send("EXISTS", KEYS[12] .. ":processed") == 1'

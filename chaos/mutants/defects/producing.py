@@ -17,7 +17,7 @@ from conformance.reference_impl.errors import BullMQError
 from conformance.reference_impl.scripts.runner import EvalCommand, ScriptRunner
 
 ADDING = "add"
-"""How the names of scripts begin that add jobs."""
+"""Prefixes of the names of scripts that add jobs."""
 
 
 def _adds(calls: EvalCommand | Sequence[EvalCommand]) -> bool:
@@ -27,7 +27,7 @@ def _adds(calls: EvalCommand | Sequence[EvalCommand]) -> bool:
 
 @chaos_mutant("producer.dead", kills="recovery", under="redis.client-kill")
 def dead(damage: Damage) -> None:
-    """A producer that had to connect again adds nothing any more: every call ends as if the connection were lost."""
+    """A producer that has reconnected adds no jobs any more: every call fails as if the connection were lost."""
     reconnections = Reconnections(damage)
 
     def broken(run: Function) -> Function:
@@ -60,7 +60,7 @@ def refuses(damage: Damage) -> None:
 
 @chaos_mutant("add.answered-unsent", kills="durability", under="network.outage-all")
 def answered_unsent(damage: Damage) -> None:
-    """An add that does not get through is answered with an id all the same."""
+    """An add that does not reach Redis still returns an id."""
     made_up = iter(range(1_000_000, 2_000_000))
 
     def broken(run: Function) -> Function:
@@ -83,7 +83,7 @@ def answered_unsent(damage: Damage) -> None:
     under=CrashPoint(segment="add", script="addStandardJob", point="after-execute", hurt="cut"),
 )
 def lost_said_failed(damage: Damage) -> None:
-    """An add whose reply is lost is said to have failed for certain."""
+    """An add whose reply is lost is reported as certainly failed."""
 
     def broken(run: Function) -> Function:
         async def run_and_deny(runner: ScriptRunner, call: EvalCommand) -> Any:
@@ -124,7 +124,7 @@ def loaded_once(damage: Damage) -> None:
     under=CrashPoint(segment="flow", script="addParentJob", point="after-execute", hurt="kill"),
 )
 def not_atomic(damage: Damage) -> None:
-    """The jobs of a flow are added one after the other: who dies in between leaves half of it."""
+    """The jobs of a flow are added one after the other: a producer that dies in between leaves half of it."""
 
     async def one_by_one(runner: ScriptRunner, calls: Sequence[EvalCommand]) -> list[Any]:
         return [await runner.run(call) for call in calls]

@@ -12,8 +12,8 @@ from conformance.checkers.histories.history import (
     Completion,
     EventReported,
     Fail,
-    FaultBegan,
     FaultEnded,
+    FaultStarted,
     HandleChanged,
     History,
     HistoryLine,
@@ -151,7 +151,7 @@ class FaultWindow:
         return self.began_ms <= until_ms and self.ended_ms + margin_ms >= since_ms
 
 
-def window_of(began: FaultBegan, ended: FaultEnded | None) -> FaultWindow:
+def window_of(began: FaultStarted, ended: FaultEnded | None) -> FaultWindow:
     """The window of a fault; without end where it was never healed."""
     return FaultWindow(
         fault=began.fault,
@@ -199,7 +199,7 @@ class Evidence:
         self._running: dict[tuple[str, str, str, str], RunHistory] = {}
         self._current: dict[tuple[str, str], JobHistory] = {}
         self._named: dict[tuple[str, str, str], JobHistory] = {}
-        self._open_faults: dict[int, FaultBegan] = {}
+        self._open_faults: dict[int, FaultStarted] = {}
         for line in history.lines:
             if isinstance(line, Invoke):
                 self._add_invocation(line)
@@ -353,7 +353,7 @@ class Evidence:
             self.samples.append(line)
         elif isinstance(line, RunPhase):
             self.phases.append(line)
-        elif isinstance(line, FaultBegan):
+        elif isinstance(line, FaultStarted):
             self._open_faults[line.number] = line
         elif isinstance(line, FaultEnded):
             self.windows.append(window_of(self._open_faults.pop(line.number), line))

@@ -210,7 +210,7 @@ class EventReported(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     name: str
 
 
-class FaultBegan(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fault-began", omit_defaults=True):
+class FaultStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fault-began", omit_defaults=True):
     """A fault is on. `skew_ms`: how far the target's clock is off. `resume_ms`: see `Bounds`."""
 
     at_ms: float
@@ -283,7 +283,7 @@ HistoryLine: TypeAlias = (
     | StreamEventLine
     | HandleChanged
     | EventReported
-    | FaultBegan
+    | FaultStarted
     | FaultEnded
     | RunPhase
     | ResourceSample
