@@ -1,1 +1,1 @@
-"""Invariants: what must hold in any single snapshot, whatever client wrote it. Pure."""
+"""Invariants of snapshots, traffic and histories that hold for every client. Pure."""

@@ -1,4 +1,4 @@
-"""What an invariant check is, over a snapshot or over traffic, and how it states a finding. No I/O."""
+"""Base of invariant checks over a snapshot or over traffic, and their findings. No I/O."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LATEST_MS = 4_100_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViolationDetail:
-    """What a predicate yields: the place, the key and the message of a finding; its check adds the rest.
+    """The place, the key and the message of a violation; the check adds the rest of the finding.
 
-    `severity`: where it is another than that of the check.
+    `severity`: only if it differs from that of the check.
     """
 
     where: str
@@ -62,11 +62,11 @@ class SnapshotView:
         return dict(found)
 
     def members(self, queue: str, container: str) -> list[Membership]:
-        """The rows of one container; empty where the key does not exist."""
+        """The rows of one container; empty if the key does not exist."""
         return self.containers.get((queue, container), [])
 
     def state_of(self, job: Job) -> str | None:
-        """The job's container where it is in exactly one; None otherwise (which is another check's business)."""
+        """The job's container if it is in exactly one, else None (another check reports that)."""
         states = self.states.get((job.queue, job.id), [])
         return states[0] if len(states) == 1 else None
 
@@ -76,10 +76,10 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvariantCheck(Generic[Subject]):
-    """A named rule about a snapshot: its predicate yields the places where it does not hold.
+    """A named rule about a snapshot. Its predicate yields the violations.
 
-    `source`: the upstream script or file that establishes it; `doc`: the rule and its exceptions. `bullmq`: the range
-    of versions that it holds for, empty for all.
+    `source`: the upstream script or file that establishes it. `doc`: the rule and its exceptions. `bullmq`: the range
+    of versions for which it holds, empty for all.
     """
 
     name: str
@@ -99,11 +99,11 @@ class InvariantCheck(Generic[Subject]):
         return " ".join(self.doc.partition("\n\n")[0].split())
 
     def run(self, subject: Subject) -> Iterator[Finding]:
-        """A finding for each place where the rule does not hold; no requirement is blamed yet."""
+        """A finding for each violation, not yet assigned to a requirement."""
         return map(self.finding, self.predicate(subject))
 
     def finding(self, detail: ViolationDetail) -> Finding:
-        """One place where the rule does not hold. Ledger rows own checks as a whole: `invariant.NAME`."""
+        """The finding of one violation. Ledger rows own whole checks: `invariant.NAME`."""
         return Finding(
             requirement=NOBODY_BLAMED,
             source="invariant",
@@ -122,7 +122,7 @@ AnyCheck = TypeVar("AnyCheck", bound=InvariantCheck[Any])
 
 
 def without_switched_off(checks: Sequence[AnyCheck], switched_off: Mapping[str, str] | None) -> list[AnyCheck]:
-    """The checks but those switched off (names and reasons).
+    """The checks without those that are switched off (names and reasons).
 
     Raises UsageProblem for an unknown name or an empty reason.
     """
@@ -142,5 +142,5 @@ def is_plausible_ms(number: float | None) -> bool:
 
 
 def has_chosen_timestamp(job: Job) -> bool:
-    """Whether the user set the timestamp (option `timestamp`): BullMQ then stores any number whatever."""
+    """Whether the user set the timestamp (option `timestamp`): BullMQ then stores any number."""
     return "timestamp" in job.opts and "rjk" not in job.fields

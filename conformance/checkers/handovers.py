@@ -1,6 +1,6 @@
-"""What became of the jobs that two clients passed to each other: none is lost, none runs twice for one reason. Pure.
+"""Jobs that two clients pass to each other: none is lost, and none runs twice without a reason. Pure.
 
-Both are judged by the queue that they leave, and by its event stream, whichever of the two did what.
+Both clients are judged together, by the final state of the queue and by its event stream.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from conformance.observe.tables import Event, Snapshot
 from conformance.protocol.keys import PAUSED
 
 LOST = "handover.lost"
-"""Locator of a job that nobody will ever work on."""
+"""Locator of a job that no worker will ever get."""
 TWICE = "handover.twice"
-"""Locator of a job that was started again, and nothing says why."""
+"""Locator of a job that was started again without a reason."""
 
 _SAYS_WHY_AGAIN = frozenset({"waiting", "delayed", "stalled", "waiting-children", "added"})
-"""Events after which a job may rightly be started once more."""
+"""Events after which a job may be started again."""
 _IS_OVER = frozenset({"completed", "failed", "removed", "cleaned", "retries-exhausted"})
-"""Events after which a job may rightly be gone."""
+"""Events after which a job may be gone."""
 
 _Detail = Iterator[tuple[str, str, str]]
-"""Queue, id, and what is wrong."""
+"""Queue, id, and problem."""
 
 
 def check_handover(snapshot: Snapshot, *, removals: bool, who: str) -> list[Finding]:
-    """Jobs that are lost or ran twice. `removals`: whether somebody was asked to remove jobs; `who` did what."""
+    """Jobs that are lost or ran twice. `removals`: whether a client was asked to remove jobs. `who`: who did what."""
     view = SnapshotView(snapshot)
     lost = [_finding(LOST, "lost-job", "lost-jobs", detail, who) for detail in _lost(view, removals=removals)]
     twice = [_finding(TWICE, "ran-twice", "wrong-behaviour", detail, who) for detail in _twice(view)]
@@ -42,16 +42,16 @@ def _lost(view: SnapshotView, *, removals: bool) -> _Detail:
             yield queue, job, "it is in no list and in no set from which a worker takes jobs"
         elif states == [PAUSED] and "paused" not in view.snapshot.meta(queue):
             yield queue, job, "it is left in `paused` although the queue runs"
-    for queue, job, told in [] if removals else _stories(view):
-        names = {event.name for event in told}
+    for queue, job, events_of_job in [] if removals else _stories(view):
+        names = {event.name for event in events_of_job}
         if "added" in names and not names & _IS_OVER and (queue, job) not in view.jobs:
             yield queue, job, "it was added, never ended, and there is nothing left of it"
 
 
 def _twice(view: SnapshotView) -> _Detail:
-    for queue, job, told in _stories(view):
+    for queue, job, events_of_job in _stories(view):
         started = 0
-        for event in told:
+        for event in events_of_job:
             started = started + 1 if event.name == "active" else 0 if event.name in _SAYS_WHY_AGAIN else started
             if started > 1:
                 yield queue, job, "it was started again, and no event says why"
@@ -59,12 +59,12 @@ def _twice(view: SnapshotView) -> _Detail:
 
 
 def _stories(view: SnapshotView) -> Iterator[tuple[str, str, list[Event]]]:
-    """What the event stream tells of each job, oldest first."""
-    told: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    """The events of each job, oldest first."""
+    events_of_job: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
     for event in view.snapshot.events:
         if event.job:
-            told[event.queue, event.job].append(event)
-    yield from ((queue, job, events) for (queue, job), events in sorted(told.items()))
+            events_of_job[event.queue, event.job].append(event)
+    yield from ((queue, job, events) for (queue, job), events in sorted(events_of_job.items()))
 
 
 _STATES: dict[str, Callable[[str], str]] = {

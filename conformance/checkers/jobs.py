@@ -1,4 +1,4 @@
-"""Invariants about jobs: where they are, what their hashes say, and their parents and children."""
+"""Invariants about jobs: their containers, their hashes, and their parents and children."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _one_state(view: SnapshotView) -> Iterator[ViolationDetail]:
 
 
 def _no_ghosts(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """Every id in a container has a job hash. Ids that begin with `0:` are markers of old versions."""
+    """Every id in a container has a job hash. Ids that start with `0:` are markers of old versions."""
     for (queue, job), states in sorted(view.states.items()):
         if (queue, job) not in view.jobs and not job.startswith("0:"):
             for state in states:
@@ -74,23 +74,23 @@ def _paused_list(view: SnapshotView) -> Iterator[ViolationDetail]:
         wrong = "wait" if paused else "paused"
         if view.members(queue, wrong):
             state = "paused" if paused else "not paused"
-            message = f"the queue is {state} but jobs stand in `{wrong}`"
+            message = f"the queue is {state} but jobs are in `{wrong}`"
             yield ViolationDetail(where=f"membership.{wrong}", key=f"{queue}:{wrong}", message=message)
 
 
 def _nothing_parked(view: SnapshotView) -> Iterator[ViolationDetail]:
     """No job is in `paused`: jobs wait in `wait` whether the queue is paused or not.
 
-    What older versions have left in `paused` comes back with the next resume, and is handed out by no one before.
+    Jobs that older versions left in `paused` come back with the next resume, and are not claimed before.
     """
     for queue in view.snapshot.queues:
         if view.members(queue, "paused"):
-            message = "jobs stand in `paused`, which only older versions use"
+            message = "jobs are in `paused`, which only older versions use"
             yield ViolationDetail(where="membership.paused", key=f"{queue}:paused", message=message)
 
 
 def _finished(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """`finishedOn` is there exactly when the job is in `completed` or `failed`, with the result of that state."""
+    """`finishedOn` exists exactly if the job is in `completed` or `failed`, with the result of that state."""
     results = {"completed": "returnvalue", "failed": "failedReason"}
     for (queue, job_id), job in sorted(view.jobs.items()):
         state, key = view.state_of(job), f"{queue}:{job_id}"
@@ -203,7 +203,7 @@ def _json_texts(view: SnapshotView) -> Iterator[ViolationDetail]:
 
 
 def _parent_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """`parent` and `parentKey` come and go together and name the same job."""
+    """`parent` and `parentKey` exist together and name the same job."""
     for key, job in _jobs(view):
         parent, parent_key = parsed_json(job.fields.get("parent")), job.fields.get("parentKey")
         if ("parent" in job.fields) != (parent_key is not None):
@@ -229,8 +229,8 @@ def _finish_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
 def _due_scores(view: SnapshotView) -> Iterator[ViolationDetail]:
     """The score in `delayed` is the due time in ms times 4096, plus a tie-break below 4096.
 
-    The due time is not before timestamp plus delay. A score that belongs to a chosen timestamp may be anything, and a
-    timestamp that is no time (another check's business) says nothing about the score.
+    The due time is not before timestamp plus delay. The score of a chosen timestamp may be anything, and an invalid
+    timestamp (which another check reports) proves nothing about the score.
     """
     for row in view.snapshot.memberships:
         job = view.jobs.get((row.queue, row.job))
@@ -297,7 +297,7 @@ FIELD_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 
 
 def _one_dependency_kind(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """A child stands in at most one of its parent's four keys."""
+    """A child is in at most one of its parent's four keys."""
     kinds: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
     for row in view.snapshot.dependencies:
         kinds[row.queue, row.parent, row.child].append(row.kind)
@@ -322,7 +322,7 @@ def _pending_children(view: SnapshotView) -> Iterator[ViolationDetail]:
 
 
 def _waits_for_something(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """A job in `waiting-children` has a pending child, or it waits for ever."""
+    """A job in `waiting-children` has a pending child; else it waits for ever."""
     waited_for = {(row.queue, row.parent) for row in view.snapshot.dependencies if row.kind == "pending"}
     for row in view.snapshot.memberships:
         if row.container == "waiting-children" and (row.queue, row.job) not in waited_for:
@@ -331,7 +331,7 @@ def _waits_for_something(view: SnapshotView) -> Iterator[ViolationDetail]:
 
 
 def _dependencies_of_jobs(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """Children, logs: what belongs to a job goes away with it."""
+    """The dependent keys of a job, children and logs, are deleted with it."""
     owners = {("dependency", row.queue, row.parent) for row in view.snapshot.dependencies}
     owners |= {("log", row.queue, row.job) for row in view.snapshot.logs}
     for where, queue, job in sorted(owners):

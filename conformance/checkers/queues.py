@@ -18,13 +18,13 @@ from conformance.protocol.states import (
 )
 
 _EXACT_PRIORITY = 2**20
-"""From here on scores lose their low bits, and the counter cannot be read back."""
+"""From here on, scores lose their low bits, so the counter cannot be decoded."""
 
 
 def _base_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """A queue with work and nobody at work has its base marker, so that an idle worker wakes up.
+    """A queue with waiting jobs and no active job has its base marker, so that an idle worker wakes up.
 
-    Not while it is paused, nor while a rate limit runs, nor with a global concurrency (a slot that becomes free sets no
+    Exceptions: a paused queue, a running rate limit, and a global concurrency (a slot that becomes free sets no
     marker). Jobs at the very front of a priority class were put there without a marker.
     """
     markers = {(row.queue, row.member) for row in view.snapshot.markers}
@@ -45,7 +45,7 @@ def _is_at_front(score: float | None) -> bool:
 
 
 def _marker_members(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """`marker` holds nothing but member `0` with score 0 and member `1` with a due time."""
+    """`marker` only holds member `0` with score 0 and member `1` with a due time."""
     for row in view.snapshot.markers:
         score = as_number(row.score)
         if row.member not in {"0", "1"}:
@@ -56,14 +56,14 @@ def _marker_members(view: SnapshotView) -> Iterator[ViolationDetail]:
             yield ViolationDetail(where="marker.base", key=f"{row.queue}:marker", message=f"score {score} instead of 0")
         elif row.member == "1" and (score is None or score <= 0):
             yield ViolationDetail(
-                where="marker.delay", key=f"{row.queue}:marker", message=f"score {score} is no due time"
+                where="marker.delay", key=f"{row.queue}:marker", message=f"score {score} is not a due time"
             )
 
 
 def _delay_marker(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """Where there is a delay marker, it is not later than the first delayed job, or that job starts late.
+    """A delay marker is not later than the first delayed job; else that job starts late.
 
-    It may be earlier (jobs were removed), and it may be missing (a worker took it and remembers the time).
+    It may be earlier (jobs were removed), or missing (a worker took it and remembers the time).
     """
     for row in view.snapshot.markers:
         scores = [as_number(member.score) for member in view.members(row.queue, "delayed")]
@@ -78,7 +78,7 @@ def _locks(view: SnapshotView) -> Iterator[ViolationDetail]:
     """A lock expires, and belongs to a job that is active.
 
     A job that was moved back by a call with token `0` keeps its lock until it expires: upstream's default for
-    `moveToDelayed` and `moveToWait` outside a processor. So a lock of a waiting or delayed job is no violation.
+    `moveToDelayed` and `moveToWait` outside a processor. So the lock of a waiting or delayed job is not a violation.
     """
     left_behind = set(UNFINISHED_CONTAINERS) - {WAITING_CHILDREN}
     for lock in view.snapshot.locks:
@@ -106,7 +106,7 @@ def _deduplication(view: SnapshotView) -> Iterator[ViolationDetail]:
 
 
 def _id_counter(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """The counter `id` is not below any generated (integer) job id, or the next job overwrites an old one."""
+    """The counter `id` is not below any generated (integer) job id; else the next job overwrites an old one."""
     counters = {row.queue: as_number(row.value) for row in view.snapshot.counters if row.name == "id"}
     for queue in view.snapshot.queues:
         generated = [int(name) for owner, name in view.jobs if owner == queue and _is_generated(name)]
@@ -148,7 +148,7 @@ def _schedulers(view: SnapshotView) -> Iterator[ViolationDetail]:
 
 
 def _throttles(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """`limiter` and `stalled-check` expire, or the queue stands still for ever."""
+    """`limiter` and `stalled-check` expire; else the queue stops for ever."""
     for row in (*view.snapshot.limiters, *view.snapshot.stalled_checks):
         if as_number(row.ttl_ms) == -1:
             yield ViolationDetail(
@@ -212,12 +212,12 @@ QUEUE_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 
 
 PREVIOUS_STATES = frozenset({*STATE_CONTAINERS, *JOB_TYPES, STATE_UNKNOWN})
-"""What `prev` may say."""
+"""Allowed values of `prev`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventShape:
-    """The fields of an event after `event`: always there, sometimes there, and those that may be an empty text."""
+    """The fields of an event besides `event`: required, optional, and those that may be empty."""
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -250,7 +250,7 @@ _NUMBERS = ("delay", "attemptsMade", "count")
 
 
 def _event_fields(view: SnapshotView) -> Iterator[ViolationDetail]:
-    """Events have the fields that belong to them, no others, and none of these is empty."""
+    """Events have exactly their own fields, and none of these is empty."""
     for event in view.snapshot.events:
         shape = SHAPES.get(event.name)
         if not event.name:
@@ -275,17 +275,17 @@ def _event_values(view: SnapshotView) -> Iterator[ViolationDetail]:
             continue
         prev = event.get("prev")
         if prev and prev not in PREVIOUS_STATES:
-            yield _found(event, "prev", f"is {prev!r}, which is no state")
+            yield _found(event, "prev", f"is {prev!r}, which is not a state")
         for name in _NUMBERS:
             value = event.get(name)
             if value and as_number(value) is None:
-                yield _found(event, name, f"is {value!r}, which is no number")
+                yield _found(event, name, f"is {value!r}, which is not a number")
 
 
 def _event_jobs(view: SnapshotView) -> Iterator[ViolationDetail]:
     """An event names a job that exists, or that was added earlier in the stream.
 
-    Not judged where the stream has been trimmed: then it holds fewer entries for additions than the counter `id` says.
+    Not judged if the stream was trimmed: then it has fewer entries for additions than the counter `id`.
     """
     for queue in view.snapshot.queues:
         events = view.snapshot.events_of(queue)

@@ -1,4 +1,4 @@
-"""Keys and arguments of recorded calls of scripts: what belongs where, which numbers Lua and Redis can bear. Pure."""
+"""Keys and arguments of recorded script calls: their places, and the numbers that Lua and Redis can handle. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from conformance.protocol.script_versions import ScriptSet
 from conformance.protocol.scripts import ScriptSignature
 
 MAX_EXACT = 2**53
-"""Lua's numbers are doubles: above this, neighbours become equal."""
+"""Lua's numbers are doubles: above this, neighbouring integers become equal."""
 LONGEST_BLOCK_S = 3600.0
-"""A blocking call for longer than this holds up the end of a client; BullMQ waits at most 10 s."""
+"""A longer blocking call delays the shutdown of a client; BullMQ waits at most 10 s."""
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _ADDS = frozenset({"addStandardJob", "addDelayedJob", "addPrioritizedJob", "addParentJob"})
 _OPTIONAL_SLOTS = {4: "parent key", 5: "parent dependencies key", 6: "parent", 7: "repeat job key", 8: "dedup key"}
@@ -29,7 +29,7 @@ _COMPUTED_BY_SCRIPT = {("addJobScheduler", 6): frozenset({"delay"}), ("updateJob
 def located(command: CommandRecord, part: str, message: str, *, severity: Severity | None = None) -> ViolationDetail:
     """A finding about one command: `call.<script or command>.<part>` at its first key.
 
-    `severity`: where it is another than that of the check.
+    `severity`: only if it differs from that of the check.
     """
     what = command.script or command.name
     key = short_text(command.keys[0]) if command.keys else f"connection {command.connection}"
@@ -46,7 +46,7 @@ def layout_of(call: CommandRecord, scripts: ScriptSet) -> ScriptSignature:
 
 
 def base_of(call: CommandRecord, scripts: ScriptSet) -> bytes | None:
-    """`PREFIX:QUEUE:` as most of the KEYS with a fixed name say; None where there is no such key."""
+    """`PREFIX:QUEUE:` according to most of the KEYS with a fixed name; None if there is no such key."""
     bases = [
         key.removesuffix(name.encode())
         for key, names in zip(call.keys, layout_of(call, scripts).keys, strict=True)
@@ -62,7 +62,7 @@ def base_of(call: CommandRecord, scripts: ScriptSet) -> bytes | None:
 
 
 def fits(key: bytes, names: str, base: bytes | None) -> bool:
-    """Whether a key is one of those that may be there."""
+    """Whether a key is allowed at this place."""
     return any(_fits_one(key, name, base) for name in names.split("|"))
 
 
@@ -70,9 +70,9 @@ def _fits_one(key: bytes, name: str, base: bytes | None) -> bool:
     if not name:
         return not key
     if base is None and "<" not in name:
-        return False  # if it were right, it would have shown the base
+        return False  # a correct key with a fixed name would have revealed the base
     if base is None:
-        # No key of the call has a fixed name: at least a prefix, a queue and an id are there.
+        # No key of the call has a fixed name, so only its form can be checked: a prefix, a queue and an id.
         return key.count(b":") >= 2 and key.endswith(name.replace("<job>", "").encode() if "<job>" in name else b"")
     if name == "<base>":
         return key == base
@@ -86,7 +86,7 @@ def _fits_one(key: bytes, name: str, base: bytes | None) -> bool:
 
 
 def bases_in_arguments(call: CommandRecord, scripts: ScriptSet) -> Iterator[tuple[str, bytes]]:
-    """Every `PREFIX:QUEUE:` among the arguments, and where it stands."""
+    """Every `PREFIX:QUEUE:` among the arguments, and its place."""
     for index, (kind, word) in enumerate(kinds(call, scripts), 1):
         if kind == "base":
             yield f"argv[{index}]", word
@@ -100,14 +100,14 @@ def bases_in_arguments(call: CommandRecord, scripts: ScriptSet) -> Iterator[tupl
 
 
 def kinds(call: CommandRecord, scripts: ScriptSet) -> Iterator[tuple[str, bytes]]:
-    """Arguments with their kinds; those that there should not be have none."""
+    """Arguments with their kinds; surplus arguments have no kind."""
     layout = layout_of(call, scripts)
     expected = [*layout.args, *(layout.more for _ in call.argv[len(layout.args) :])]
     return zip(expected, call.argv, strict=False)
 
 
 def too_few(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[ViolationDetail]:
-    """Calls with too few arguments; nothing breaks where those are missing that the script can do without."""
+    """Calls with too few arguments. Missing optional arguments at the end do no harm."""
     for call in calls:
         layout, given = layout_of(call, scripts), len(call.argv)
         if given < len(layout.args):
@@ -124,7 +124,7 @@ def surplus(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[Viol
 
 
 def out_of_range(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[ViolationDetail]:
-    """Arguments, and numbers in packed arguments, that are not what their kind allows."""
+    """Arguments, and numbers in packed arguments, that their kind does not allow."""
     for call in calls:
         for index, (kind, word) in enumerate(kinds(call, scripts), 1):
             problem = _problem(kind, word)
@@ -137,7 +137,7 @@ def out_of_range(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator
 
 
 def blocking_badly(commands: Sequence[CommandRecord]) -> Iterator[ViolationDetail]:
-    """Blocking commands that wait for no proper time, or for far too long."""
+    """Blocking commands with an invalid or far too long timeout."""
     for command in commands:
         problem = _blocks_badly(command)
         if problem:
@@ -175,7 +175,7 @@ def _integer_problem(kind: str, number: float) -> str:
 
 
 def _bad_numbers(value: Any, allowed: frozenset[str], name: str = "it") -> Iterator[tuple[str, Any]]:
-    """Numbers that Lua cannot bear, with the name that they have."""
+    """Numbers that Lua cannot handle, with their names."""
     if isinstance(value, float) and not math.isfinite(value):
         if name not in allowed:
             yield name, value
@@ -193,12 +193,12 @@ def _blocks_badly(command: CommandRecord) -> str:
     args = command.args
     if command.name in {"BZPOPMIN", "BZPOPMAX", "BLPOP", "BRPOP"} and len(args) > 2:
         if not _NUMBER.fullmatch(args[-1]) or not 0 <= float(args[-1]) <= LONGEST_BLOCK_S:
-            return f"{short_text(args[-1])} is no time in s from 0 to {LONGEST_BLOCK_S:.0f}"
+            return f"{short_text(args[-1])} is not a time in s from 0 to {LONGEST_BLOCK_S:.0f}"
     elif command.name in {"XREAD", "XREADGROUP"} and command.blocking:
         upper = [word.upper() for word in args]
         after = args[upper.index(b"BLOCK") + 1] if upper.index(b"BLOCK") + 1 < len(args) else b""
         if not after.isdigit() or int(after) > LONGEST_BLOCK_S * 1000:
-            return f"{short_text(after)} is no time in ms from 0 to {LONGEST_BLOCK_S * 1000:.0f}"
+            return f"{short_text(after)} is not a time in ms from 0 to {LONGEST_BLOCK_S * 1000:.0f}"
     return ""
 
 
@@ -206,7 +206,7 @@ def _blocks_badly(command: CommandRecord) -> str:
 
 
 def unpacked(word: bytes) -> Any:
-    """The msgpack value of an argument; None if it is none (or the value is nil)."""
+    """The msgpack value of an argument; None if it is not msgpack (or the value is nil)."""
     try:
         return msgpack.unpackb(word, raw=False, strict_map_key=False, unicode_errors="surrogateescape")
     except (ValueError, msgpack.exceptions.UnpackException, msgpack.exceptions.ExtraData):
@@ -214,13 +214,13 @@ def unpacked(word: bytes) -> Any:
 
 
 def badly_packed(calls: Sequence[CommandRecord], scripts: ScriptSet) -> Iterator[ViolationDetail]:
-    """Packed arguments that are no msgpack, and slots of added jobs that must not be empty texts."""
+    """Packed arguments that are not msgpack, and slots of added jobs that must not be empty strings."""
     for call in calls:
         for index, (kind, word) in enumerate(kinds(call, scripts), 1):
             if kind.startswith("packed") and not (kind.endswith("?") and not word):
-                clipped = call.clipped  # what was not kept cannot be judged
+                clipped = call.clipped  # the recording is incomplete, so the value cannot be judged
                 if not clipped and not isinstance(unpacked(word), list | dict):
-                    yield located(call, f"argv[{index}]", f"{short_text(word)} is no msgpack array or map")
+                    yield located(call, f"argv[{index}]", f"{short_text(word)} is not a msgpack array or map")
         if call.script in _ADDS and call.argv:
             yield from _bad_slots(call, unpacked(call.argv[0]), scripts.slots)
 

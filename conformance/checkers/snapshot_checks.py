@@ -1,7 +1,7 @@
 """All invariants over one snapshot, and how to run them.
 
-They are judged on the raw snapshot, not on the canonical one, and hold for Node's own queues too: every exception that
-Node makes is part of the check and of its documentation.
+They are judged on the raw snapshot, not on the canonical one. They also hold for queues of Node.js: each of its
+exceptions is part of the check and of its documentation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALL_CHECKS: tuple[InvariantCheck[SnapshotView], ...] = (
 def check_snapshot(
     snapshot: Snapshot, switched_off: Mapping[str, str] | None = None, *, version: str = BULLMQ_VERSION
 ) -> list[Finding]:
-    """Run all checks that hold for a version of BullMQ, but those switched off.
+    """Run all checks that hold for a version of BullMQ, without those that are switched off.
 
     `switched_off`: names and reasons, for example `{"base-marker": "the scenario deletes the marker"}`. Raises
     UsageProblem for an unknown name or an empty reason.

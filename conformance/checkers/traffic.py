@@ -1,9 +1,12 @@
-"""What must hold of the commands that any client sends, judged on what a tap has recorded. Pure.
+"""Invariants of the commands that clients send, judged on the recording of a tap. Pure.
 
-The checks hold for Node itself. What Node does and they therefore allow: scripts build keys that are not in KEYS (job
-hashes, locks, parents) from the `PREFIX:QUEUE:` in their arguments, so only that this is the queue of KEYS is judged,
-and parents may be in any queue; the first EVAL of a script on a connection; `NaN` as the delay of an iteration
-of a scheduler (the script computes it); any number as a priority or score that the user chose.
+The checks also hold for Node.js. They therefore allow:
+
+- keys that scripts build (job hashes, locks, parents) and that are not in KEYS: only the `PREFIX:QUEUE:` in the
+  arguments must be that of KEYS, and parents may be in any queue;
+- the first EVAL of a script on a connection;
+- `NaN` as the delay of a scheduler's iteration, which the script computes;
+- any number as a priority or score that the user chose.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ WRITES = frozenset(
         *("XACK", "XADD", "XAUTOCLAIM", "XCLAIM", "XDEL", "XGROUP", "XREADGROUP", "XSETID", "XTRIM"),
     }
 )
-"""Commands that change keys (of those that Redis 7 has for the types that a queue consists of)."""
+"""Commands of Redis 7 that change keys of the types that a queue uses."""
 
 _BY_NODE = {
     b":meta": frozenset({"HSET", "HMSET", "HDEL"}),
@@ -47,12 +50,12 @@ _BY_NODE = {
     b":logs": frozenset({"DEL", "LTRIM"}),
     b":priority": frozenset({"DEL"}),
 }
-"""What Node sends, by the end of the key."""
+"""Commands that Node.js sends, by the end of the key."""
 _DEDUPLICATION = b":de:"
 
 
 DANGEROUS = frozenset({"DEBUG", "FLUSHALL", "FLUSHDB", "KEYS", "MONITOR", "SAVE", "SHUTDOWN", "SWAPDB"})
-"""Commands that no client of BullMQ sends: they destroy what belongs to others, or block Redis for everybody."""
+"""Commands that no BullMQ client sends: they destroy foreign data, or block Redis for all clients."""
 DANGEROUS_PARTS = frozenset({("CONFIG", b"SET"), ("SCRIPT", b"FLUSH"), ("SCRIPT", b"KILL"), ("CLIENT", b"PAUSE")})
 
 
@@ -76,12 +79,12 @@ class Traffic:
 
     @cached_property
     def sound_calls(self) -> list[CommandRecord]:
-        """Those with the right number of keys: only there each key has its place."""
+        """Calls with the right number of keys: only in these each key has its place."""
         return [call for call in self.calls if len(call.keys) == len(layout_of(call, self.scripts).keys)]
 
 
 def _key_count(traffic: Traffic) -> Iterator[ViolationDetail]:
-    """An official script gets exactly as many KEYS as it was written for, and the announced number is true."""
+    """An official script gets exactly its number of KEYS, and the announced number is correct."""
     for command in traffic.commands:
         if command.name not in BY_TEXT | BY_DIGEST or len(command.args) < 3:
             continue
@@ -99,7 +102,7 @@ def _key_count(traffic: Traffic) -> Iterator[ViolationDetail]:
 
 
 def _key_names(traffic: Traffic) -> Iterator[ViolationDetail]:
-    """Every KEYS entry of an official script is the key that belongs there, and all are of one queue."""
+    """Every KEYS entry of an official script is the right key for its place, and all are of one queue."""
     for call in traffic.sound_calls:
         base = base_of(call, traffic.scripts)
         for index, (key, names) in enumerate(zip(call.keys, layout_of(call, traffic.scripts).keys, strict=True), 1):
@@ -111,8 +114,8 @@ def _key_names(traffic: Traffic) -> Iterator[ViolationDetail]:
 def _undeclared_keys(traffic: Traffic) -> Iterator[ViolationDetail]:
     """The `PREFIX:QUEUE:` from which a script builds further keys is that of its KEYS.
 
-    Further keys are job hashes with what belongs to them, locks, and the keys of the queue; a parent's keys come from
-    its own queue, which the job itself names.
+    Further keys are job hashes with their dependent keys, locks, and the keys of the queue. A parent's keys come from
+    its own queue, which the job names.
     """
     for call in traffic.sound_calls:
         base = base_of(call, traffic.scripts)
@@ -124,31 +127,31 @@ def _undeclared_keys(traffic: Traffic) -> Iterator[ViolationDetail]:
 
 
 def _argument_count(traffic: Traffic) -> Iterator[ViolationDetail]:
-    """An official script gets all arguments that Node gives it: without one it may stop half-way, or do something else.
+    """An official script gets all arguments that Node.js passes: if one is missing, it may stop half-way or misbehave.
 
-    The script does the same without some of the last ones; then this only looks odd.
+    Some of the last arguments are optional; a call without them is only unusual.
     """
     yield from script_arguments.too_few(traffic.sound_calls, traffic.scripts)
 
 
 def _surplus_arguments(traffic: Traffic) -> Iterator[ViolationDetail]:
-    """An official script gets no arguments that it does not read: they do no harm, and are a misunderstanding."""
+    """An official script gets no arguments that it does not read: they are harmless, but a misunderstanding."""
     yield from script_arguments.surplus(traffic.sound_calls, traffic.scripts)
 
 
 def _numeric_range(traffic: Traffic) -> Iterator[ViolationDetail]:
     """Numbers are finite and exact in a double, times are in Unix ms, durations and counts are not too small.
 
-    Also the numbers inside packed arguments, and how long a blocking command blocks.
+    This includes the numbers inside packed arguments, and the timeouts of blocking commands.
     """
     yield from script_arguments.out_of_range(traffic.sound_calls, traffic.scripts)
     yield from script_arguments.blocking_badly(traffic.commands)
 
 
 def _packed_arguments(traffic: Traffic) -> Iterator[ViolationDetail]:
-    """Packed arguments are one msgpack array or map; the optional slots of an added job are nil and not empty text.
+    """Packed arguments are one msgpack array or map; the optional slots of an added job are nil, not an empty string.
 
-    An empty text there would be taken for a key: the script adds the job to the children in a key named "".
+    The script would take an empty string for a key, and add the job to the children in a key named "".
     """
     yield from script_arguments.badly_packed(traffic.sound_calls, traffic.scripts)
 
@@ -172,7 +175,7 @@ def _one_slot(traffic: Traffic) -> Iterator[ViolationDetail]:
 def _eval_twice(traffic: Traffic) -> Iterator[ViolationDetail]:
     """A script's text is sent once per connection; from then on EVALSHA, and one text for each NOSCRIPT.
 
-    A text does not count as sent while it has no reply (or none came), or where a transaction was discarded.
+    A text does not count as sent until its reply arrives, nor if its transaction was discarded.
     """
     known: dict[tuple[int, str], CommandRecord] = {}
     asked_for: Counter[tuple[int, str]] = Counter()
@@ -196,7 +199,7 @@ def _eval_twice(traffic: Traffic) -> Iterator[ViolationDetail]:
 
 
 def _dangerous(traffic: Traffic) -> Iterator[ViolationDetail]:
-    """A client sends no command that destroys what is not its own, or blocks or reconfigures Redis for everybody."""
+    """A client sends no command that destroys foreign data, or blocks or reconfigures Redis for all clients."""
     for command in traffic.commands:
         part = (command.name, command.args[1].upper()) if len(command.args) > 1 else None
         if command.name in DANGEROUS or part in DANGEROUS_PARTS:
@@ -204,7 +207,7 @@ def _dangerous(traffic: Traffic) -> Iterator[ViolationDetail]:
 
 
 def _outside_script(traffic: Traffic) -> Iterator[ViolationDetail]:
-    """What belongs to the state of a job changes in scripts only: all keys at once, and the token compared."""
+    """The state of a job changes in scripts only: all keys at once, after the token was compared."""
     for command in traffic.commands:
         if command.name in WRITES:
             for key in command.keys:
@@ -214,11 +217,11 @@ def _outside_script(traffic: Traffic) -> Iterator[ViolationDetail]:
 
 
 def _node_does_it(name: str, key: bytes) -> bool:
-    """Whether Node itself changes such a key so.
+    """Whether Node.js itself changes such a key with this command.
 
-    Only a script changes all keys of a job at once and compares the token. Node changes nothing of a job's state in
-    another way, only settings in `meta`, the limit, the owner of a deduplication key, the length of logs and of the
-    stream, and the marker that a blocked worker takes.
+    Only a script changes all keys of a job at once and compares the token. Outside of scripts Node.js only changes
+    settings in `meta`, the limit, the owner of a deduplication key, the length of logs and of the stream, and the
+    marker that a blocked worker takes.
     """
     if _DEDUPLICATION in key:
         return name == "DEL"
@@ -285,7 +288,7 @@ def check_traffic(
     switched_off: Mapping[str, str] | None = None,
     scripts: ScriptSet = PINNED_SCRIPTS,
 ) -> list[Finding]:
-    """Run all checks but those switched off (names and reasons).
+    """Run all checks without those that are switched off (names and reasons).
 
     `scripts`: how the scripts of the oracle's version are called.
 

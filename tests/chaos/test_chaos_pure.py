@@ -41,8 +41,8 @@ from chaos.results import (
 )
 from chaos.workload import OPENING, SEGMENTS, ChaosWorkload, ProcessorBehaviour, WorkloadMix
 from conformance.checkers.histories.history import (
-    FaultStarted,
     FaultEnded,
+    FaultStarted,
     History,
     HistoryHeader,
     MachineStarved,

@@ -19,8 +19,8 @@ from chaos.results import (
 from chaos.run_errors import RunError
 from conformance.checkers.histories.history import (
     Fail,
-    FaultStarted,
     FaultEnded,
+    FaultStarted,
     History,
     HistoryHeader,
     HistoryLine,

@@ -6,8 +6,8 @@ from typing import Any
 
 from conformance.checkers.histories.base import CheckResult
 from conformance.checkers.histories.history import (
-    FaultStarted,
     FaultEnded,
+    FaultStarted,
     History,
     HistoryBounds,
     HistoryHeader,

@@ -41,7 +41,9 @@ def _conservation(evidence: Evidence, statistics: CheckStatistics) -> Iterator[H
             yield HistoryFinding(message=f"acknowledged, and at the end {where}", job=job.label, lines=tuple(job.lines))
     for queue, job_id in view.states:
         if (queue, job_id) not in view.jobs and not evidence.rollbacks:
-            yield HistoryFinding(message="its id is in a container, and there is no such job", job=f"{queue}:{job_id}")
+            yield HistoryFinding(
+                message="its id is in a container, but the job does not exist", job=f"{queue}:{job_id}"
+            )
 
 
 def _durability(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:

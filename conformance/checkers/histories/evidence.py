@@ -1,4 +1,4 @@
-"""A history sorted by what it is about: calls, jobs, fault windows. Nothing is judged here."""
+"""A history indexed by calls, jobs and fault windows. It makes no judgements."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ from conformance.checkers.histories.history import (
 from conformance.observe.tables import Snapshot
 
 REMOVING = frozenset({"queue.drain", "queue.obliterate", "queue.clean", "queue.remove", "job.remove"})
-"""Operations after which jobs may rightly be gone."""
+"""Operations after which jobs may be gone."""
 KIT = "kit"
 """The name of the kit's own process in samples."""
 REDIS = "redis"
 """The name of the server that has the data, in samples."""
 LATE = "kit, late"
-"""In samples: by how much threads of the kit woke up too late, whoever kept them."""
+"""In samples: by how much threads of the kit woke up too late, for any reason."""
 SAMPLED_MS = 1000
-"""How far apart samples are: one speaks of what was before it."""
+"""Time between samples (ms): each sample describes the time before it."""
 HEARS_WITHIN_MS = 200
-"""How long after an answer has passed the tap its client may still take to act on it."""
+"""How long after a reply has passed the tap its client may take to act on it (ms)."""
 STARVED = "machine.starved"
-"""The name of windows in which the machine let nobody run: no fault of anybody."""
+"""The name of windows in which the whole machine was starved, which is not an injected fault."""
 CALLS_AFTER_HEALING = 10
-"""So many calls of a producer have to succeed when the last fault is healed."""
+"""How many calls of a producer must succeed after the last fault."""
 ENTRIES_AFTER_HEALING = 20
-"""So many entries has a reader to tell of when the last fault is healed."""
+"""How many entries a reader must report after the last fault."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ class CallHistory:
 
 @dataclass
 class JobHistory:
-    """All lines about one job. An id that was used twice (after a loss) has two histories."""
+    """All lines about one job. An id that was reused after a loss has two histories."""
 
     queue: str
     id: str
@@ -72,7 +72,7 @@ class JobHistory:
 
     @property
     def events(self) -> list[StreamEventLine]:
-        """What the event stream of its queue says about it, in order."""
+        """Its events in the stream of its queue, in order."""
         return [line for line in self.lines if isinstance(line, StreamEventLine)]
 
     @property
@@ -81,10 +81,10 @@ class JobHistory:
         return [line for line in self.lines if isinstance(line, RunStarted)]
 
     def loses_renewal(self, started: RunStarted, until_ms: float) -> bool:
-        """Whether its worker may have heard of the end of an older run of it after it had claimed it for this one.
+        """Whether its worker may have ended an older run of it after it had claimed it for this one.
 
-        Workers know the locks that they renew by the job's id: the end of the older run, whose lock was lost, ends the
-        renewal of the newer one's lock as well (upstream `classes/lock-manager.ts`, `untrackJob`).
+        Workers identify the locks that they renew by the job's id: the end of the older run, whose lock was lost, also
+        ends the renewal of the newer lock (upstream `classes/lock-manager.ts`, `untrackJob`).
         """
         claimed_ms = min(
             (line.at_ms for line in self._calls_of(started) if line.claimed == self.id), default=started.at_ms
@@ -99,9 +99,10 @@ class JobHistory:
         )
 
     def _heard_of_end_ms(self, ended: RunEnded) -> float:
-        """When, at the latest, a worker that was told of the end of a run stopped renewing its lock.
+        """The latest time at which a worker stopped renewing the lock of an ended run.
 
-        It is told after the kit has noted the end. Node stops once its last attempt to finish the job is answered.
+        The kit records the end before it sends it to the worker. Node.js stops when its last attempt to finish the job
+        gets a reply.
         """
         answered = (line.at_ms for line in self._calls_of(ended) if line.job == self.id)
         return max([ended.at_ms, *answered]) + HEARS_WITHIN_MS
@@ -129,13 +130,13 @@ class RunHistory:
 
     @property
     def ended_ms(self) -> float:
-        """When the processor ended; infinite where it did not."""
+        """When the processor ended; infinite if it did not."""
         return self.ended.at_ms if self.ended is not None else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultWindow:
-    """From the beginning of a fault until it was healed (infinite where it never was)."""
+    """The time from the injection of a fault to its healing (infinite if it was never healed)."""
 
     fault: str
     target: str
@@ -147,12 +148,12 @@ class FaultWindow:
     torn: bool = False
 
     def touches(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:
-        """Whether it was on at some time of the interval, or up to `margin_ms` before it."""
+        """Whether it was on at some time in the interval, or up to `margin_ms` before it."""
         return self.began_ms <= until_ms and self.ended_ms + margin_ms >= since_ms
 
 
 def window_of(began: FaultStarted, ended: FaultEnded | None) -> FaultWindow:
-    """The window of a fault; without end where it was never healed."""
+    """The window of a fault; infinite if it was never healed."""
     return FaultWindow(
         fault=began.fault,
         target=began.target,
@@ -171,7 +172,7 @@ def server_ms(event: StreamEventLine) -> int:
 
 
 def entry_number(entry: str) -> tuple[int, int]:
-    """The id of a stream entry as numbers, which have its order."""
+    """The id of a stream entry as a pair of numbers, for comparison."""
     milliseconds, _, sequence = entry.partition("-")
     return int(milliseconds), int(sequence or 0)
 
@@ -189,9 +190,9 @@ class Evidence:
         self.phases: list[RunPhase] = []
         self.planned: dict[str, PlannedJob] = {}
         self.invoked_ms: dict[str, float] = {}
-        """When the call began that wants a job, by the job's name."""
+        """When the call that adds a job started, by the job's name."""
         self.removals: dict[str, float] = {}
-        """When somebody last asked to remove jobs of a queue, by queue."""
+        """When a client last called an operation that removes jobs, by queue."""
         self.runs: list[RunHistory] = []
         self.handles: list[HandleChanged] = []
         self.reported: list[EventReported] = []
@@ -210,7 +211,7 @@ class Evidence:
 
     @cached_property
     def calls_by_job(self) -> dict[str, CallHistory]:
-        """The call that wanted a job, by the job's name."""
+        """The call that adds a job, by the job's name."""
         return {job.name: call for call in self.calls.values() for job in call.invocation.jobs}
 
     @cached_property
@@ -236,12 +237,12 @@ class Evidence:
 
     @cached_property
     def rollbacks(self) -> list[tuple[float, float]]:
-        """Intervals whose writes may be gone."""
+        """Intervals whose writes may be lost."""
         return [(window.lost_since_ms, window.ended_ms) for window in self.windows if window.lost_since_ms is not None]
 
     @property
     def is_full(self) -> bool:
-        """Whether the run was to show as much as the invariants ask for."""
+        """Whether the run is meant to meet the minimum that each invariant requires."""
         return self.history.header.evidence == "full"
 
     @property
@@ -251,25 +252,25 @@ class Evidence:
 
     @property
     def healed_ms(self) -> float:
-        """When the last fault was healed; infinite where one never was, 0 without any."""
+        """When the last fault was healed; infinite if one never was, 0 without faults."""
         return max((window.ended_ms for window in self.faults), default=0.0)
 
     @property
     def resumed_ms(self) -> float:
-        """Until when, after the last fault, whoever it touched may still be on the way back."""
+        """Until when, after the last fault, clients may still be recovering."""
         ends = (window.ended_ms + self.patience_ms(window) for window in self.faults)
         return max(ends, default=0.0)
 
     def patience_ms(self, window: FaultWindow) -> float:
-        """How long work may stand still after the healing of a fault."""
+        """How long work may be interrupted after the healing of a fault."""
         return self.bounds.resume_ms if window.resume_ms is None else window.resume_ms
 
     def starved(self, since_ms: float, until_ms: float) -> bool:
-        """Whether the machine let nobody run at some time of the interval."""
+        """Whether the machine was starved at some time in the interval."""
         return any(window.fault == STARVED and window.touches(since_ms, until_ms) for window in self.windows)
 
     def starved_ms(self, since_ms: float, until_ms: float) -> float:
-        """For how long, at most, the machine let nobody run in an interval."""
+        """For how long, at most, the machine was starved in an interval (ms)."""
         return sum(
             min(window.ended_ms, until_ms) - max(window.began_ms, since_ms)
             for window in self.windows
@@ -277,11 +278,11 @@ class Evidence:
         )
 
     def hurt(self, since_ms: float, until_ms: float) -> bool:
-        """Whether a fault was on at some time of the interval; starvation is none."""
+        """Whether a fault was on at some time in the interval; starvation does not count."""
         return any(window.touches(since_ms, until_ms) for window in self.faults)
 
     def waited_ms(self, process: str, since_ms: float, until_ms: float) -> float:
-        """For how long, at most, a process, Redis or the kit was ready in an interval and not let run, added up."""
+        """Upper bound of the CPU starvation of a process, Redis and the kit in an interval, added up (ms)."""
         return sum(
             sample.waited_ms.get(who, 0.0)
             for sample in self.samples
@@ -291,24 +292,24 @@ class Evidence:
 
     @property
     def at_rest(self) -> bool:
-        """Whether nothing moved any more when the snapshot was taken; otherwise it cannot be compared with events."""
+        """Whether the queues were at rest when the snapshot was taken; else it cannot be compared with events."""
         return not any(phase.name == "stuck" for phase in self.phases)
 
     @property
     def is_torn(self) -> bool:
-        """Whether keys went away one by one: then nothing need fit together at the end."""
+        """Whether keys were evicted one by one: the state at the end may be inconsistent."""
         return any(window.torn for window in self.windows)
 
     def was_lost(self, at_ms: float) -> bool:
-        """Whether what was written at a time may be gone."""
+        """Whether a write of this time may be lost."""
         return any(since <= at_ms <= until for since, until in self.rollbacks)
 
     def may_be_lost(self, job: JobHistory) -> bool:
-        """Whether a loss that a fault allows touches anything that is known of the job."""
+        """Whether an allowed loss touches any known line of the job."""
         return any(self.was_lost(line.at_ms) for line in job.lines)
 
     def may_be_removed(self, job: JobHistory) -> bool:
-        """Whether somebody has asked, after it was there, to remove jobs of its queue."""
+        """Whether a client called an operation that removes jobs of its queue, after the job was added."""
         asked = self.removals.get(job.queue)
         return asked is not None and job.lines[0].at_ms <= asked
 
@@ -317,11 +318,11 @@ class Evidence:
         return (job for job in self.jobs if job.planned is not None and not self.may_be_lost(job))
 
     def excused(self, since_ms: float, until_ms: float, *, margin_ms: float = 0) -> bool:
-        """Whether a fault (or a machine that let nobody run) explains trouble in an interval."""
+        """Whether a fault or starvation of the machine explains a problem in an interval."""
         return any(window.touches(since_ms, until_ms, margin_ms=margin_ms) for window in self.windows)
 
     def skew_ms(self, since_ms: float, until_ms: float) -> float:
-        """How far clocks were off at most in an interval."""
+        """The largest error of any clock in an interval (ms)."""
         return max((abs(window.skew_ms) for window in self.windows if window.touches(since_ms, until_ms)), default=0.0)
 
     def unix_ms(self, at_ms: float) -> float:
@@ -329,7 +330,7 @@ class Evidence:
         return at_ms + self.history.header.unix_offset_ms
 
     def _add(self, line: HistoryLine) -> None:
-        """What is about calls and jobs."""
+        """Index a line about calls and jobs."""
         if isinstance(line, Ok | Fail | Info):
             self._add_completion(line)
         elif isinstance(line, RunStarted | RunEnded):
@@ -344,7 +345,7 @@ class Evidence:
             self._add_surroundings(line)
 
     def _add_surroundings(self, line: HistoryLine) -> None:
-        """What goes on around them: faults and phases, handles and readers, and what was measured."""
+        """Index a line about faults, phases, handles, readers, or samples."""
         if isinstance(line, HandleChanged):
             self.handles.append(line)
         elif isinstance(line, EventReported):
@@ -363,7 +364,7 @@ class Evidence:
             )
 
     def _add_invocation(self, line: Invoke) -> None:
-        """Before everything else: times of events are whole ms, so an event may seem to come before its cause."""
+        """Indexed before other lines: times of events are whole ms, so an event may seem to come before its cause."""
         self.calls[line.call] = CallHistory(line)
         self.planned.update({job.name: job for job in line.jobs})
         self.invoked_ms.update({job.name: line.at_ms for job in line.jobs})
@@ -395,7 +396,7 @@ class Evidence:
         is_new, name = line.name == "added", line.fields.get("name", "")
         known = self._current.get((line.queue, line.job))
         if is_new and known is not None and any(event.name == "added" for event in known.events):
-            del self._current[line.queue, line.job]  # the id is in use again
+            del self._current[line.queue, line.job]  # the id is reused
             if known.name == name:
                 self._named.pop((line.queue, line.job, name), None)
         job = self._assign(line.queue, line.job, line, name if is_new else "")
@@ -403,9 +404,9 @@ class Evidence:
             self._current[line.queue, line.job] = job
 
     def _assign(self, queue: str, job_id: str, line: HistoryLine, name: str = "") -> JobHistory:
-        """Give a line to the job of this name, or else to the one that has the id now.
+        """Assign a line to the job of this name, else to the job that has the id now.
 
-        After a loss ids begin anew, and whoever was still at a job of before may speak of it by the same id.
+        After a loss ids start again, and a worker that still runs an old job refers to it by the same id.
         """
         job = self._named.get((queue, job_id, name)) or self._current.get((queue, job_id))
         if job is None or (name and job.name and job.name != name):

@@ -1,10 +1,9 @@
-"""The lines of a history, and how a whole one is written and read. No I/O: bytes in, bytes out.
+"""The lines of a history, and its encoding. No I/O: bytes in, bytes out.
 
-A history says what was asked, what ran, what crossed the wire, what the event streams hold, and which faults were on.
-It is JSON lines: a header, lines in the order of their time, a footer. A file without footer belongs to a run
-that broke off. All times are ms since the start of the run, on one monotonic clock; adding the header's
-`unix_offset_ms` gives Unix ms. Like Jepsen's, every call is a pair: `invoke`, then `ok` (it happened), `fail` (it
-certainly did not) or `info` (nobody knows).
+A history contains calls, runs of jobs, commands on the wire, entries of event streams, and faults. It is JSON lines: a
+header, lines ordered by time, a footer. A file without footer belongs to an aborted run. All times are ms since the
+start of the run, on one monotonic clock; adding the header's `unix_offset_ms` gives Unix ms. As in Jepsen, every call
+is a pair: `invoke`, then `ok` (it happened), `fail` (it certainly did not) or `info` (the outcome is unknown).
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ HandleChange: TypeAlias = Literal["opened", "closing", "closed", "not-closed", "
 
 
 class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job that a call wants to exist. `name` is unique in the run; `kind` says what its processor has to do.
+    """A job that a call adds. `name` is unique in the run; `kind` defines what its processor does.
 
     `delay_ms`, `priority`, `lifo`, `attempts` as in BullMQ's job options; `backoff_ms`: of a fixed back-off. `parent`:
-    name of the parent in its flow. `kept`: False where the options remove the job when it completes.
+    name of the parent in its flow. `kept`: False if the options remove the job when it completes.
     """
 
     name: str
@@ -43,18 +42,18 @@ class PlannedJob(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class StartLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """At most `most` starts from the first one on for `duration_ms`."""
+    """At most `most` starts in the `duration_ms` after the first one."""
 
     most: int
     duration_ms: float
 
 
 class HistoryBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checks measure against, in ms unless said otherwise.
+    """The bounds of the checks, in ms unless stated otherwise.
 
     `lock_ms`: lockDuration of the workers. `late_ms`: how late a delayed job may be promoted. `resume_ms`: how long
-    after the healing of a fault work may stand still; a fault may name another. `limits`, `concurrency` (jobs): by
-    queue. `worker_concurrency`: how many jobs of a queue a worker may run at a time, 0: nobody said.
+    work may be interrupted after a fault; a fault may define another bound. `limits`, `concurrency` (jobs): by
+    queue. `worker_concurrency`: how many jobs of a queue a worker may run at a time, 0: unlimited.
     """
 
     lock_ms: float = 30_000
@@ -66,10 +65,10 @@ class HistoryBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="header"):
-    """Who was examined, and how.
+    """The client under test, and the configuration of the run.
 
-    `evidence`: whether an invariant has to have seen as much as it says itself (`full`), or whatever there was (`some`:
-    crash points, whose pieces of work are small). `bullmq`: the version whose invariants hold at the end.
+    `evidence`: whether each invariant must have seen its minimum (`full`), or any amount is enough (`some`: crash
+    points, whose segments are small). `bullmq`: the version whose invariants hold at the end.
     """
 
     format: int = FORMAT
@@ -86,7 +85,7 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 class Invoke(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="invoke", omit_defaults=True):
-    """A call begins. `jobs`: what it wants to add, if it adds."""
+    """A call starts. `jobs`: those that it adds, if any."""
 
     at_ms: float
     process: str
@@ -106,7 +105,7 @@ class Ok(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="ok", 
 
 
 class Fail(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fail", omit_defaults=True):
-    """A call certainly has not happened. `unsupported`: the client has nothing of the kind."""
+    """A call certainly has not happened. `unsupported`: the client lacks the operation."""
 
     at_ms: float
     process: str
@@ -116,7 +115,7 @@ class Fail(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fai
 
 
 class Info(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="info", omit_defaults=True):
-    """Nobody knows whether a call has happened, or will."""
+    """It is unknown whether a call has happened, or will happen."""
 
     at_ms: float
     process: str
@@ -150,8 +149,8 @@ class RunEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="script", omit_defaults=True):
     """A script call as the tap saw it. `at_ms`: the reply, or the end of the connection; `sent_ms`: to Redis.
 
-    `job` and `token`: whose and by whom. `jobs`: whom the reply is about (recovered ids, or those whose locks were
-    renewed). `refused`: the ids whose locks it would have renewed, and did not find.
+    `job` and `token`: of the call. `jobs`: the ids in the reply (recovered jobs, or those whose locks were renewed).
+    `refused`: the ids whose locks it was to renew, and did not find.
     `code`: the negative number that was answered, else 0. `fate` as in the records of the tap.
     """
 
@@ -171,7 +170,7 @@ class ScriptLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
 
     @property
     def accepted(self) -> bool:
-        """Whether Redis carried it out and said so."""
+        """Whether Redis executed it and confirmed that."""
         return self.fate == "answered" and not self.code and not self.error
 
 
@@ -189,7 +188,7 @@ class StreamEventLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
 class HandleChanged(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="handle", omit_defaults=True):
     """A client object of a process: `opened`, `closing` (as its user would), `closed`, or `not-closed` (`error`).
 
-    `absent`: the client has nothing of the kind. `role` and `queue` as in the driver's `open`.
+    `absent`: the client lacks this kind of object. `role` and `queue` as in the driver's `open`.
     """
 
     at_ms: float
@@ -201,7 +200,7 @@ class HandleChanged(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 class EventReported(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="told"):
-    """A reader of the client has told of an entry of a queue's event stream; `name`: the event's."""
+    """A reader of the client reported an entry of a queue's event stream; `name`: the event's."""
 
     at_ms: float
     process: str
@@ -222,9 +221,9 @@ class FaultStarted(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
 
 
 class FaultEnded(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="fault-ended", omit_defaults=True):
-    """A fault is healed. `lost_since_ms`: what was written from then on may be gone; None: nothing may be.
+    """A fault is healed. `lost_since_ms`: writes from this time on may be lost; None: no write may be lost.
 
-    `torn`: keys went away one by one, so that what is left need not fit together.
+    `torn`: keys were evicted one by one, so the remaining keys may be inconsistent.
     """
 
     at_ms: float
@@ -243,10 +242,10 @@ class RunPhase(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class ResourceSample(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="sample", omit_defaults=True):
-    """Measured once in a while: jobs that wait or run, by state; the others by process.
+    """A periodic measurement: unfinished jobs by state; the other fields by process.
 
-    `memory`: resident, bytes. `waited_ms`: for how long, since the last sample, the process was ready and not let run.
-    `connections`: how many are open to Redis.
+    `memory`: resident, bytes. `waited_ms`: CPU starvation of the process since the last sample. `connections`: open
+    connections to Redis.
     """
 
     at_ms: float
@@ -257,7 +256,7 @@ class ResourceSample(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
 
 class MachineStarved(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="starved"):
-    """The machine let nobody run from `since_ms` to `at_ms`: what was late then is nobody's fault."""
+    """The machine was starved from `since_ms` to `at_ms`: no client is blamed for delays in this time."""
 
     at_ms: float
     since_ms: float
@@ -271,7 +270,7 @@ class HistoryFooter(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
 
 
 Completion: TypeAlias = Ok | Fail | Info
-"""What may follow an `Invoke`."""
+"""Lines that complete an `Invoke`."""
 HistoryLine: TypeAlias = (
     Invoke
     | Ok
@@ -318,7 +317,7 @@ def encode(line: HistoryHeader | HistoryLine | HistoryFooter) -> bytes:
 
 
 def decode_history(rows: Sequence[bytes], where: str = "the history") -> History:
-    """Read the lines of a file. Raises UsageProblem for what is no history."""
+    """Read the lines of a file. Raises UsageProblem if it is not a history."""
     header: HistoryHeader | None = None
     lines: list[HistoryLine] = []
     complete = False
@@ -327,7 +326,7 @@ def decode_history(rows: Sequence[bytes], where: str = "the history") -> History
             line = _DECODER.decode(row)
         except msgspec.MsgspecError as error:
             if number == len(rows) and header is not None:
-                break  # the run was killed while it wrote this line
+                break  # the kit was killed while it wrote this line
             raise UsageProblem(f"{where}, line {number}: {error}", hint="is it the history of a chaos run?") from error
         if isinstance(line, HistoryHeader):
             header = line
@@ -336,7 +335,7 @@ def decode_history(rows: Sequence[bytes], where: str = "the history") -> History
         else:
             lines.append(line)
     if header is None or header.format != FORMAT:
-        raise UsageProblem(f"{where} does not begin with a header of format {FORMAT}")
+        raise UsageProblem(f"{where} does not start with a header of format {FORMAT}")
     return History(header, in_order(lines), complete)
 
 

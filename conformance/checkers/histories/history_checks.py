@@ -25,6 +25,6 @@ ALL_CHECKS: tuple[HistoryCheck, ...] = (
 
 
 def check_history(history: History, snapshot: Snapshot | None = None) -> list[CheckResult]:
-    """Judge a history, and the snapshot that was taken after it, by every check."""
+    """Judge a history, and the snapshot taken after it, by every check."""
     evidence = Evidence(history, snapshot)
     return [check.run(evidence) for check in ALL_CHECKS]

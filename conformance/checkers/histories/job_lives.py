@@ -22,7 +22,7 @@ NO_LOCK_CHECK = "0"
 """The token with which a script does not look at the lock (upstream `includes/removeLock.lua`)."""
 ENDING = frozenset({"moveToFinished", "retryJob", "moveToDelayed", "moveJobFromActiveToWait", "moveToWaitingChildren"})
 ROUNDING_MS = 2
-"""An event stands at the end of its ms, and a fault may be healed in the same."""
+"""Events are ordered at the end of their ms, and a fault may be healed in the same ms."""
 FINAL = frozenset({"completed", "failed"})
 PUTS_ITSELF_BACK = frozenset({"waits", "delays"})
 """Kinds of job whose processor moves them out of active without ending the attempt."""

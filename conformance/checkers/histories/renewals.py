@@ -238,7 +238,7 @@ class _ScriptTimes:
         return sorted(self._renewed.get(_whose(run), []))
 
     def tried_to_renew_ms(self, run: RunHistory) -> list[float]:
-        """When it did, or asked for it and was told that the lock is gone."""
+        """When the process renewed the lock, or tried to and got the reply that the lock is gone."""
         return sorted([*self._renewed.get(_whose(run), []), *self._refused.get(_whose(run), [])])
 
 

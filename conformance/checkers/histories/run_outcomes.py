@@ -1,4 +1,4 @@
-"""What runs say and what becomes of it: a job ends as its run did, and not too many run at a time."""
+"""Outcomes of runs: a job ends as its run did, and a worker does not run too many jobs at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDING_MS = 2
 
 
 def _outcomes(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """A job is completed only after a run of it has ended so, and fails only after as many runs as it has attempts.
+    """A job completes only after a completed run, and fails only after as many failed runs as it has attempts.
 
     A result that Redis refuses while a fault is on counts as a failure (upstream `classes/worker.ts`, `processJob`).
     """
@@ -50,7 +50,7 @@ def _failure(
 
 
 def _worker_concurrency(evidence: Evidence, statistics: CheckStatistics) -> Iterator[Judged]:
-    """A worker never runs more jobs of a queue at a time than it was told to."""
+    """A worker never runs more jobs of a queue at a time than its concurrency."""
     most = evidence.bounds.worker_concurrency
     if not most:
         return
@@ -58,7 +58,7 @@ def _worker_concurrency(evidence: Evidence, statistics: CheckStatistics) -> Iter
     for at_ms, what in _starts_and_openings(evidence):
         place = (what.process, what.queue) if isinstance(what, HandleChanged) else _place_of(what)
         if isinstance(what, HandleChanged):
-            running[place].clear()  # what the one before it still runs is not this one's
+            running[place].clear()  # runs of the previous worker do not count for this one
             continue
         live = {token: run for token, run in running[place].items() if run.ended_ms > at_ms}
         live[what.started.token + what.started.job] = what
@@ -77,7 +77,7 @@ def _place_of(run: RunHistory) -> tuple[str, str]:
 
 
 def _starts_and_openings(evidence: Evidence) -> list[tuple[float, RunHistory | HandleChanged]]:
-    """Runs by their beginning, and openings of workers, in the order of their times."""
+    """Starts and ends of runs, and openings of workers, ordered by time."""
     opened = [line for line in evidence.handles if line.role == "worker" and line.change == "opened"]
     found: list[tuple[float, RunHistory | HandleChanged]] = [(line.at_ms, line) for line in opened]
     found += [(run.started.at_ms, run) for run in evidence.runs]

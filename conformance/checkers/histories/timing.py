@@ -1,4 +1,4 @@
-"""When jobs run: in which order, not early and not late, going on after every fault, within rate and concurrency."""
+"""Timing of jobs: their order, due times, progress after every fault, rate limits and concurrency."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from conformance.checkers.histories.history import RunEnded, RunStarted, StartLi
 from conformance.observe.tables import as_number
 
 ELSEWHERE = frozenset({"waits", "delays", "moved"})
-"""Kinds of job that are moved in ways that events do not show."""
+"""Kinds of job whose moves do not show in events."""
 ROUNDING_MS = 2
 """Times in events are whole ms, and a due job may be promoted within its ms (`(now + 1) * 4096 - 1`)."""
 LEAVING = frozenset({"completed", "failed", "removed", "delayed", "waiting", "waiting-children"})
 """Events after which a job is not active."""
 FAULTS_OF_REDIS = ("redis.", "evict.")
-"""Beginnings of the names of faults that may take the key of a limiter away."""
+"""Prefixes of the names of faults that may delete the key of a limiter."""
 
 
 class _WaitingJobs:
-    """What waits in one queue, as far as its events show. Each step costs O(log n)."""
+    """The waiting jobs of one queue, as far as its events show. Each step costs O(log n)."""
 
     def __init__(self) -> None:
         self.wait: OrderedDict[str, bool] = OrderedDict()
-        """From the next to the last; False: the place is not known."""
+        """From the next job to the last; False: the place is unknown."""
         self._classes: list[tuple[int, int, str]] = []
         self._prioritized: dict[str, tuple[int, int, str]] = {}
         self._inserted = 0
 
     def to_end(self, job: str, *, certain: bool = True) -> None:
-        """Behind all that wait."""
+        """Put a job behind all waiting jobs."""
         self.wait[job] = certain
         self.wait.move_to_end(job)
 
     def to_front(self, job: str) -> None:
-        """Next to run."""
+        """Put a job first."""
         self.wait[job] = True
         self.wait.move_to_end(job, last=False)
 
     def to_class(self, job: str, priority: int) -> None:
-        """Behind the others of this priority."""
+        """Put a job behind the others of this priority."""
         self._inserted += 1
         entry = (priority, self._inserted, job)
         heapq.heappush(self._classes, entry)
         self._prioritized[job] = entry
 
     def take(self, job: str) -> bool | None:
-        """Take a job out; return whether it was its turn, None where nobody can know."""
+        """Take a job out; returns whether it was its turn, None if that is unknown."""
         if job in self.wait:
             return self._take_waiting(job)
         entry = self._prioritized.get(job)
         if entry is None:
             return None
         while self._prioritized.get(self._classes[0][2]) != self._classes[0]:
-            heapq.heappop(self._classes)  # taken out before
+            heapq.heappop(self._classes)  # already taken out
         first = self._classes[0] == entry
         del self._prioritized[job]
         return first and not any(self.wait.values())
@@ -68,7 +68,7 @@ class _WaitingJobs:
         return (ahead == job) if self.wait.pop(job) else None
 
     def forget(self) -> None:
-        """Nothing is known any more."""
+        """Forget everything: the order is unknown from now on."""
         self.wait.clear()
         self._classes.clear()
         self._prioritized.clear()
@@ -106,7 +106,7 @@ def _order(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryF
 def _place(
     waiting: _WaitingJobs, event: StreamEventLine, job: JobHistory | None, following: StreamEventLine | None
 ) -> None:
-    """Put a job where its event says that it goes."""
+    """Put a job at the place that its event implies."""
     planned = job.planned if job is not None else None
     prev = event.fields.get("prev")
     stalled = following is not None and following.name == "stalled" and following.job == event.job
@@ -132,9 +132,8 @@ ORDER_CHECKS = (HistoryCheck(name="order", predicate=_order, least=20),)
 def _timing(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
     """A delayed job is not promoted before it is due, and not much later; it is not due before its delay has passed.
 
-    A failed attempt is not followed by the next before its back-off has passed.
-    Where a clock is off by so much, times may be off by as much. While a fault is on, and until work goes on after it,
-    jobs may be late.
+    The next attempt does not start before the back-off of the failed one has passed. Errors of clocks are allowed for.
+    While a fault is on, and until work goes on after it, jobs may be late.
     """
     for job in evidence.certain():
         yield from _due_time(evidence, job)
@@ -163,7 +162,7 @@ def _due_time(evidence: Evidence, job: JobHistory) -> Iterator[HistoryFinding]:
 
 
 def _back_offs(evidence: Evidence, job: JobHistory, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
-    """Whether each attempt came late enough after the failed one; a job that has stalled is recovered at once."""
+    """Attempts that came too early after the failed one. A stalled job is recovered at once."""
     planned = job.planned
     if planned is None or not planned.backoff_ms or any(event.name == "stalled" for event in job.events):
         return
@@ -204,7 +203,7 @@ def _promotion(
 
 
 def _held_up_ms(evidence: Evidence, since_ms: float, until_ms: float) -> float:
-    """For how long faults, and the time until work goes on after them, may have held up something."""
+    """For how long faults, and the recovery from them, may have delayed a job (ms)."""
     return sum(
         min(window.ended_ms + _resume_ms(evidence, window), until_ms) - max(window.began_ms, since_ms)
         for window in evidence.windows
@@ -217,9 +216,9 @@ def _resume_ms(evidence: Evidence, window: FaultWindow) -> float:
 
 
 def _progress(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """After the healing of each fault work goes on within its bound, and in the end all work is done.
+    """After the healing of each fault work goes on within its bound, and at the end all work is done.
 
-    Only judged where jobs were ready to run, and no other fault was on meanwhile.
+    Only judged if jobs were ready to run, and no other fault was on in the meantime.
     """
     yield from _work_left_undone(evidence, statistics)
     work = _WorkTimes(evidence)
@@ -244,7 +243,7 @@ def _work_left_undone(evidence: Evidence, statistics: CheckStatistics) -> Iterat
 
 
 class _WorkTimes:
-    """When jobs were first ready to be claimed, when they were done, and when anything was claimed or ended; sorted."""
+    """Sorted times at which jobs became ready to be claimed, were done, and at which any job was claimed or ended."""
 
     def __init__(self, evidence: Evidence) -> None:
         jobs = [job for job in evidence.jobs if not evidence.may_be_removed(job)]
@@ -259,7 +258,7 @@ class _WorkTimes:
 
     @property
     def done(self) -> int:
-        """How many jobs were done in the end."""
+        """How many jobs were done at the end."""
         return bisect_left(self._done, math.inf)
 
     def waiting_at(self, at_ms: float) -> int:
@@ -267,14 +266,14 @@ class _WorkTimes:
         return bisect_right(self._ready, at_ms) - bisect_right(self._done, at_ms)
 
     def resumed_after_ms(self, healed_ms: float) -> float:
-        """How long after that the next sign of work came; infinite where none did."""
-        # Times of events are whole ms, cut off.
+        """How long after that the next job was claimed or ended; infinite if none was."""
+        # Times of events are truncated to whole ms.
         position = bisect_left(self._signs, healed_ms - 1)
         return self._signs[position] - healed_ms if position < len(self._signs) else math.inf
 
 
 def _is_judged(evidence: Evidence, window: FaultWindow) -> bool:
-    """Whether a fault was healed, is to be followed by work, and no other one was on while that may take."""
+    """Whether a fault was healed, work is expected after it, and no other fault was on until then."""
     healed, patience = window.ended_ms, _resume_ms(evidence, window)
     if not patience or math.isinf(healed):
         return False
@@ -322,14 +321,14 @@ TIMING_CHECKS = (
 
 
 TOLD_LATE_MS = 20
-"""By how much the event of a start may be later than the counting of it, while nobody calls the machine starved."""
+"""By how much the event of a start may be later than its count, on a machine that does not count as starved (ms)."""
 
 
 def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding]:
-    """From the first start after a pause on, no more than `most` jobs start before the window's duration is over.
+    """After the first start of a window, at most `most` jobs start before the window's duration is over.
 
     That is BullMQ's rule: a window opens with a start, not with the clock. A fault of Redis itself may lose the
-    counter, and so opens a new one.
+    counter, which opens a new window.
     """
     for queue, limit in evidence.bounds.limits.items():
         windows: list[tuple[StreamEventLine, ...]] = []
@@ -344,7 +343,7 @@ def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFi
                 crowded = min(following, key=len)
                 within = event.at_ms - crowded[0].at_ms
                 message = f"{len(crowded)} starts within {within:.0f} ms, allowed are {limit.most}"
-                # Then the event may be later than the start by as long as Redis stood still in the midst of a script.
+                # Then the event may be later than the start by as long as Redis was frozen inside of the script.
                 if not evidence.starved(crowded[0].at_ms - limit.duration_ms, event.at_ms):
                     yield HistoryFinding(message=message, job=f"{queue}:{event.job}", lines=crowded)
             windows = allowed or following
@@ -353,10 +352,10 @@ def _rate(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFi
 def _windows_with(
     evidence: Evidence, windows: list[tuple[StreamEventLine, ...]], event: StreamEventLine, limit: StartLimit
 ) -> Iterator[tuple[StreamEventLine, ...]]:
-    """The starts of the windows that a start may belong to: about the end of one it may be the first of the next.
+    """The starts of the windows that a start may belong to: near the end of one, it may be the first of the next.
 
-    So it may be where Redis may have lost the counter. A script opens a window with its PEXPIRE and tells of the start
-    with its XADD, each at its own time in Redis 7.0, and between the two the machine may let another process run.
+    The same applies if Redis may have lost the counter. A script opens a window with its PEXPIRE and emits the start
+    with its XADD. In Redis 7.0 each has its own time, and the machine may run another process in between.
     """
     ages = [event.at_ms - starts[0].at_ms for starts in windows]
     for starts, age in zip(windows, ages, strict=True):
@@ -375,7 +374,7 @@ def _counter_lost(evidence: Evidence, started: Sequence[StreamEventLine], event:
 
 
 def _concurrency(evidence: Evidence, statistics: CheckStatistics) -> Iterator[HistoryFinding | Undecided]:
-    """Never are more jobs of a queue active than its global concurrency allows."""
+    """A queue never has more active jobs than its global concurrency."""
     for queue, most in evidence.bounds.concurrency.items():
         active: dict[str, StreamEventLine] = {}
         losses = [window.began_ms for window in evidence.windows if window.lost_since_ms is not None]
