@@ -1,63 +1,34 @@
-//! BullMQ's options as the client's own types. What these types cannot hold, no user of the client can ask for.
+//! BullMQ's options as the client's own types. A user of the client cannot ask for what these types cannot hold.
 
 use std::time::Duration;
 
 use bullmq_rs::{
-    BackoffStrategy, DeduplicationOptions, JobOptions, JobState, MetricsOptions, RateLimiterOptions, RedisConnection,
-    RepeatOptions, WorkerBuilder,
+    BackoffStrategy, DeduplicationOptions, JobOptions, JobState, MetricsOptions, Queue, QueueBuilder, RateLimiterOptions,
+    RedisConnection, RepeatOptions, WorkerBuilder,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::refusals::{invalid, unsupported};
 use crate::serve::Failure;
+use crate::shared::arguments::{number, only, text, texts};
+use crate::shared::refusals::{invalid, unsupported};
 
-/// BullMQ has no greatest delay for exponential backoff, and the client always has one. 31 years: Redis keeps 14 digits of
-/// a number in the options, and the client cannot read one that was rounded.
+/// BullMQ has no limit for exponential backoff, but the client always needs one. 31 years, because Redis keeps 14 digits
+/// of a number in the options and the client cannot read a rounded one.
 const LONGEST_DELAY: Duration = Duration::from_millis(1_000_000_000_000);
 
-/// Read a value into a type of the client; None where it is not given.
+/// An optional value as a type of the client.
 pub fn maybe<T: DeserializeOwned>(given: &Value, name: &str) -> Result<Option<T>, Failure> {
     serde_json::from_value(given[name].clone())
         .map_err(|error| invalid(format!("the client's type cannot hold {name}: {error}")))
 }
 
-/// JSON text as the value that a user would give to the client.
-pub fn parsed(args: &Value, name: &str) -> Result<Value, Failure> {
-    serde_json::from_str(args[name].as_str().unwrap_or("null")).map_err(|error| invalid(error.to_string()))
-}
-
-pub fn text<'a>(args: &'a Value, name: &str) -> &'a str {
-    args[name].as_str().unwrap_or_default()
-}
-
-pub fn number(args: &Value, name: &str) -> i64 {
-    args[name].as_i64().unwrap_or_default()
-}
-
-pub fn list<'a>(args: &'a Value, name: &str) -> Vec<&'a Value> {
-    args[name].as_array().into_iter().flatten().collect()
-}
-
-pub fn texts(args: &Value, name: &str) -> Vec<String> {
-    list(args, name).into_iter().filter_map(|word| word.as_str().map(str::to_owned)).collect()
-}
-
-/// A length of time in ms.
+/// An optional duration, in ms.
 pub fn duration(args: &Value, name: &str) -> Result<Option<Duration>, Failure> {
     Ok(maybe(args, name)?.map(Duration::from_millis))
 }
 
-/// Refuse an option that the client has no place for.
-pub fn only(given: &Value, known: &[&str], owner: &str) -> Result<(), Failure> {
-    let mut names = given.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-    match names.find(|name| !known.contains(name)) {
-        Some(name) => Err(Failure::Unsupported(format!("{owner} of this client has no {name}"))),
-        None => Ok(()),
-    }
-}
-
-/// Options of a job. `timestamp` and three more of the type's fields are the job schedulers' own, says the client.
+/// Options of a job. The client reserves `timestamp` and three more fields of its type for job schedulers.
 pub fn job_options(given: &Value) -> Result<JobOptions, Failure> {
     only(given, &["delay", "priority", "attempts", "backoff", "jobId", "deduplication"], "JobOptions")?;
     Ok(JobOptions {
@@ -114,7 +85,7 @@ pub fn repeat_options(given: &Value) -> Result<RepeatOptions, Failure> {
 /// A state by BullMQ's names of job types.
 pub fn state(name: &str) -> Result<JobState, Failure> {
     let own = if name == "waiting" { "wait" } else { name };
-    own.parse().map_err(|_| Failure::Unsupported(format!("JobState of this client has no {name}")))
+    own.parse().map_err(|_| unsupported(format!("JobState of this client has no {name}")))
 }
 
 pub fn worker(queue: &str, args: &Value) -> Result<WorkerBuilder, Failure> {
@@ -125,7 +96,7 @@ pub fn worker(queue: &str, args: &Value) -> Result<WorkerBuilder, Failure> {
     ];
     only(given, &known, "WorkerBuilder")?;
     if given["autorun"] == false {
-        return Err(unsupported("a worker of this client that is not started is none"));
+        return Err(unsupported("this client has no Worker before its loop is started"));
     }
     let mut builder =
         WorkerBuilder::new(queue).connection(connection(&args["redis"])?).prefix(text(args, "prefix"));
@@ -148,6 +119,11 @@ pub fn worker(queue: &str, args: &Value) -> Result<WorkerBuilder, Failure> {
         builder = builder.metrics(MetricsOptions { max_data_points });
     }
     Ok(builder.skip_stalled_check(given["skipStalledCheck"] == true))
+}
+
+pub async fn open_queue(args: &Value) -> Result<Queue<Value>, Failure> {
+    let builder = QueueBuilder::new(text(args, "queue")).connection(connection(&args["redis"])?);
+    Ok(builder.prefix(text(args, "prefix")).build().await?)
 }
 
 pub fn connection(redis: &Value) -> Result<RedisConnection, Failure> {

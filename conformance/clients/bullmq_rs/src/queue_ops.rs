@@ -4,9 +4,11 @@ use bullmq_rs::{FlowJob, FlowProducer, JobSchedulerTemplate, Queue};
 use serde_json::{json, Map, Value};
 
 use crate::handles::OpenQueue;
-use crate::options::{duration, job_options, list, maybe, number, parsed, repeat_options, state, text, texts};
-use crate::refusals::unsupported;
+use crate::options::{duration, job_options, maybe, repeat_options, state};
 use crate::serve::{Failure, Outcome};
+use crate::shared::arguments::{list, number, parsed, text, texts};
+use crate::shared::done;
+use crate::shared::refusals::unsupported;
 use crate::views;
 
 pub const OPS: &[&str] = &[
@@ -19,17 +21,17 @@ pub const OPS: &[&str] = &[
 
 pub const FLOW_OPS: &[&str] = &["flow.add"];
 
-/// How many jobs `Queue::obliterate` removes at a time; its user has no say in it.
+/// How many jobs `Queue::obliterate` removes at a time; its users cannot choose the number.
 const OBLITERATED_AT_ONCE: i64 = 1000;
 
-/// Carry out one operation: those that change jobs here, those that only look below.
+/// Run one operation: those that change jobs are here, the getters below.
 pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
     let queue = &open.queue;
     match op {
         "queue.add" => {
             let options = job_options(&args["opts"])?;
             let job = queue.add(text(args, "name"), parsed(args, "data_raw")?, Some(options)).await?;
-            open.hold(&job);
+            open.hold(&job.id, &job);
             Ok(json!({"id": job.id}))
         }
         "queue.addBulk" => {
@@ -39,13 +41,13 @@ pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
                 jobs.push((text(given, "name").to_owned(), parsed(given, "data_raw")?, Some(options)));
             }
             let added = queue.add_bulk(jobs).await?;
-            added.iter().for_each(|job| open.hold(job));
+            added.iter().for_each(|job| open.hold(&job.id, job));
             Ok(json!({"ids": added.into_iter().map(|job| job.id).collect::<Vec<_>>()}))
         }
         "queue.pause" => done(queue.pause().await?),
         "queue.resume" => done(queue.resume().await?),
         "queue.drain" if args["delayed"] == true => done(queue.drain().await?),
-        "queue.drain" => Err(unsupported("Queue::drain of this client leaves no delayed jobs")),
+        "queue.drain" => Err(unsupported("Queue::drain of this client always removes delayed jobs")),
         "queue.clean" => {
             let grace = duration(args, "grace_ms")?.unwrap_or_default();
             let limit = maybe(args, "limit")?.unwrap_or_default();
@@ -55,12 +57,12 @@ pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
         "queue.obliterate" if number(args, "count") == OBLITERATED_AT_ONCE => {
             done(queue.obliterate(args["force"] == true).await?)
         }
-        "queue.obliterate" => Err(unsupported("Queue::obliterate of this client takes no number of jobs")),
+        "queue.obliterate" => Err(unsupported("Queue::obliterate of this client has no number of jobs")),
         "queue.remove" if args["remove_children"] == false => {
             queue.remove(text(args, "job")).await?;
             Ok(json!({"count": 1}))
         }
-        "queue.remove" => Err(unsupported("Queue::remove of this client leaves the children")),
+        "queue.remove" => Err(unsupported("Queue::remove of this client does not remove children")),
         "queue.retryJobs" => {
             let from = state(args["state"].as_str().unwrap_or("failed"))?;
             let count = maybe(args, "count")?.unwrap_or_default();
@@ -68,15 +70,12 @@ pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
         }
         "queue.promoteJobs" => done(queue.promote_jobs(maybe(args, "count")?.unwrap_or_default()).await?),
         "queue.rateLimit" => done(queue.rate_limit(duration(args, "expire_ms")?.unwrap_or_default()).await?),
-        "queue.removeRateLimitKey" => {
-            queue.remove_rate_limit_key().await?;
-            Ok(json!({}))
-        }
+        "queue.removeRateLimitKey" => done(queue.remove_rate_limit_key().await.map(drop)?),
         "queue.upsertJobScheduler" => upsert_scheduler(queue, args).await,
         "queue.removeJobScheduler" => Ok(json!({"value": queue.remove_job_scheduler(text(args, "id")).await?})),
         "queue.getJob" => {
             let found = queue.get_job(text(args, "job")).await?;
-            found.iter().for_each(|job| open.hold(job));
+            found.iter().for_each(|job| open.hold(&job.id, job));
             Ok(views::maybe_job(found.as_ref()))
         }
         _ => look(op, queue, args).await,
@@ -92,7 +91,7 @@ async fn look(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
             Ok(json!({"jobs": jobs.iter().map(views::job).collect::<Vec<_>>()}))
         }
         "queue.getJobCounts" => {
-            // The client counts all states, and its user reads those that are asked for.
+            // The client counts all states, and its user picks the ones of interest.
             let counts = queue.get_job_counts().await?;
             let mut named = Map::new();
             for (state, count) in &counts {
@@ -113,7 +112,7 @@ async fn look(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
             let logs = queue.get_logs(text(args, "job"), start, end).await?;
             Ok(json!({"count": logs.len(), "logs": logs}))
         }
-        "queue.getJobLogs" => Err(unsupported("Queue::get_logs of this client does not say how many rows there are")),
+        "queue.getJobLogs" => Err(unsupported("Queue::get_logs of this client does not return the number of rows")),
         "queue.getMetrics" => {
             let metrics = queue.get_metrics(state(text(args, "type"))?, start, end).await?;
             let meta = json!({
@@ -130,8 +129,8 @@ async fn look(op: &str, queue: &Queue<Value>, args: &Value) -> Outcome {
             let found = queue.get_job_schedulers(start, end).await?;
             Ok(json!({"schedulers": found.iter().map(views::scheduler).collect::<Vec<_>>()}))
         }
-        "queue.getJobSchedulers" => Err(unsupported("Queue::get_job_schedulers of this client gives the next one first")),
-        other => Err(Failure::Unsupported(format!("no operation {other}"))),
+        "queue.getJobSchedulers" => Err(unsupported("Queue::get_job_schedulers of this client always returns the next one first")),
+        other => Err(unsupported(format!("no operation {other}"))),
     }
 }
 
@@ -159,8 +158,4 @@ async fn upsert_scheduler(queue: &Queue<Value>, args: &Value) -> Outcome {
     };
     let first = queue.upsert_job_scheduler(text(args, "id"), repeat_options(&args["repeat"])?, template).await?;
     Ok(views::maybe_job(Some(&first)))
-}
-
-fn done(_: ()) -> Outcome {
-    Ok(json!({}))
 }

@@ -1,30 +1,23 @@
-//! What the client says when it does not do something, in the words of the protocol.
+//! The client's errors as errors of the protocol.
 
 use bullmq_rs::BullmqError;
 
 use crate::serve::Failure;
-
-pub fn invalid(message: String) -> Failure {
-    Failure::Failed { code: "invalid-argument", message }
-}
-
-pub fn unsupported(reason: &str) -> Failure {
-    Failure::Unsupported(reason.to_owned())
-}
+use crate::shared::refusals::{code_of_script, redis_failure};
 
 impl From<BullmqError> for Failure {
     fn from(error: BullmqError) -> Failure {
         let message = error.to_string();
         if let BullmqError::Redis(cause) = &error {
-            if cause.is_io_error() || cause.is_timeout() || cause.is_connection_dropped() {
-                return Failure::Unknown { code: "connection-lost", message };
+            if let lost @ Failure::Unknown { .. } = redis_failure(cause, message.clone()) {
+                return lost;
             }
         }
         Failure::Failed { code: code_of(&error, &message), message }
     }
 }
 
-/// The client has types for few of its errors. The others are told apart by their text.
+/// The client has types for few of its errors. The others differ only in their text.
 fn code_of(error: &BullmqError, message: &str) -> &'static str {
     const TEXTS: [(&str, &str); 14] = [
         ("because it is locked", "lock-mismatch"),
@@ -51,24 +44,7 @@ fn code_of(error: &BullmqError, message: &str) -> &'static str {
     }
 }
 
-/// What a script answered stands at the end of the text: "changePriority returned unexpected code: -3".
+/// The number that a script returned is at the end of the text: "changePriority returned unexpected code: -3".
 fn code_in(text: &str) -> Option<i64> {
     text.rsplit_once(": ")?.1.trim_start_matches("int(").trim_end_matches(')').parse().ok()
-}
-
-/// The scripts answer with these numbers (docs/reference/driver-protocol.md, the table of codes).
-fn code_of_script(code: i64) -> &'static str {
-    match code {
-        -1 => "missing-job",
-        -2 => "missing-lock",
-        -3 => "wrong-state",
-        -4 => "pending-dependencies",
-        -5 => "missing-parent",
-        -6 => "lock-mismatch",
-        -7 => "parent-replaced",
-        -8 => "scheduler-job",
-        -9 => "failed-children",
-        -10 | -11 => "scheduler-collision",
-        _ => "other",
-    }
 }

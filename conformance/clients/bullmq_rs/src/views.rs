@@ -1,23 +1,16 @@
-//! What the client hands to its user, in the fields of the protocol.
+//! The client's objects in the fields of the protocol.
 
-use bullmq_rs::{FlowNode, Job, JobOptions, JobScheduler, JobState};
+use bullmq_rs::{FlowNode, Job, JobScheduler, JobState};
 use serde_json::{json, Value};
 
-/// Options by BullMQ's names. The client's type has the field `deduplication` as well, and writes it as it is stored, as `de`.
-fn options(opts: &JobOptions) -> Value {
-    let mut told = serde_json::to_value(opts).unwrap_or_default();
-    if let Some(deduplication) = told.as_object_mut().and_then(|told| told.remove("de")) {
-        told["deduplication"] = deduplication;
-    }
-    told
-}
+use crate::shared::public_options;
 
 pub fn job(job: &Job<Value>) -> Value {
     json!({
         "id": job.id,
         "name": job.name,
         "data_raw": job.data.to_string(),
-        "opts": options(&job.opts),
+        "opts": public_options(&job.opts),
         "timestamp": job.timestamp,
         "delay": job.delay,
         "priority": job.priority,
@@ -34,11 +27,11 @@ pub fn job(job: &Job<Value>) -> Value {
     })
 }
 
-pub fn maybe_job(found: Option<&Job<Value>>) -> Value {
-    json!({"job": found.map(job)})
+pub fn maybe_job(job: Option<&Job<Value>>) -> Value {
+    json!({"job": job.map(self::job)})
 }
 
-/// A state by BullMQ's name: the client's type has one name of its own.
+/// A state under BullMQ's name; the client's type calls `waiting` differently.
 pub fn state(state: JobState) -> String {
     match state {
         JobState::Wait => "waiting".to_owned(),
@@ -46,27 +39,27 @@ pub fn state(state: JobState) -> String {
     }
 }
 
-/// The jobs that were added; their queues are those that were asked for, because the client does not tell them.
+/// The jobs that were added. The client does not return their queues, so these are taken from the call.
 pub fn flow(node: &FlowNode<Value>, given: &Value) -> Value {
     let children: Vec<Value> =
         node.children.iter().enumerate().map(|(place, child)| flow(child, &given["children"][place])).collect();
     json!({"id": node.job.id, "queue": given["queue"], "children": children})
 }
 
-pub fn scheduler(found: &JobScheduler) -> Value {
+pub fn scheduler(scheduler: &JobScheduler) -> Value {
     json!({
-        "key": found.id,
-        "name": found.name,
-        "next": found.next,
-        "every": found.every,
-        "pattern": found.pattern,
-        "tz": found.tz,
-        "limit": found.limit,
-        "start_date": found.start_date,
-        "end_date": found.end_date,
-        "iteration_count": found.iteration_count,
-        "offset": found.offset,
-        "template_data_raw": found.template_data.as_ref().map(Value::to_string),
-        "template_opts": found.template_opts.as_ref().map(options),
+        "key": scheduler.id,
+        "name": scheduler.name,
+        "next": scheduler.next,
+        "every": scheduler.every,
+        "pattern": scheduler.pattern,
+        "tz": scheduler.tz,
+        "limit": scheduler.limit,
+        "start_date": scheduler.start_date,
+        "end_date": scheduler.end_date,
+        "iteration_count": scheduler.iteration_count,
+        "offset": scheduler.offset,
+        "template_data_raw": scheduler.template_data.as_ref().map(Value::to_string),
+        "template_opts": scheduler.template_opts.as_ref().map(public_options),
     })
 }

@@ -1,20 +1,21 @@
 //! Workers: the client's own loop with the driver's processors, and jobs that are claimed one by one.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::error::Error;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bullmq_rs::{BullmqError, Job, Queue, WorkerEvent, WorkerHandle};
 use serde_json::{json, Value};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::broadcast::Receiver;
-use tokio::sync::{oneshot, RwLock};
+use tokio::sync::RwLock;
 
-use crate::handles::open_queue;
-use crate::options::{self, duration, only, parsed, text, texts};
-use crate::refusals::{invalid, unsupported};
+use crate::options::{self, duration, open_queue};
 use crate::serve::{Failure, Outcome, Output};
+use crate::shared::arguments::{only, parsed, text, texts};
+use crate::shared::done;
+use crate::shared::processors::{failure_message, sleep, PendingJobs};
+use crate::shared::refusals::{invalid, unsupported};
 use crate::views;
 
 pub const OPS: &[&str] = &[
@@ -22,12 +23,12 @@ pub const OPS: &[&str] = &[
     "worker.moveToFailed", "worker.pause", "worker.rateLimit", "worker.resume",
 ];
 
-/// A processor of this client returns nothing but success.
+/// Processors of this client return no value.
 type Done = Result<(), Box<dyn Error + Send + Sync>>;
 
 pub enum OpenWorker {
     /// The client's loop; None once it has been closed.
-    Managed(RwLock<Option<WorkerHandle>>, Arc<Asked>),
+    Managed(RwLock<Option<WorkerHandle>>, Arc<PendingJobs>),
     Manual(Claims),
 }
 
@@ -38,8 +39,8 @@ impl OpenWorker {
             only(&args["options"], &[], "Queue::get_next_job")?;
             return Ok(OpenWorker::Manual(Claims { queue: open_queue(args).await?, jobs: Mutex::default() }));
         }
-        let asked = Arc::new(Asked { handle: name.to_owned(), output: output.clone(), waiting: Mutex::default() });
-        let (settings, jobs) = (Arc::new(args["processor_args"].clone()), Arc::clone(&asked));
+        let pending = Arc::new(PendingJobs::new(name, output.clone()));
+        let (settings, jobs) = (Arc::new(args["processor_args"].clone()), Arc::clone(&pending));
         let process = move |job: Job<Value>| {
             let (processor, settings, jobs) = (processor.clone(), Arc::clone(&settings), Arc::clone(&jobs));
             async move { run(&processor, &settings, job, &jobs).await }
@@ -47,20 +48,20 @@ impl OpenWorker {
         let builder = options::worker(text(args, "queue"), args)?;
         let handle = builder.build::<Value>().start(process).await?;
         tokio::spawn(forward(handle.subscribe(), name.to_owned(), output));
-        Ok(OpenWorker::Managed(RwLock::new(Some(handle)), asked))
+        Ok(OpenWorker::Managed(RwLock::new(Some(handle)), pending))
     }
 
     pub async fn call(&self, op: &str, args: &Value) -> Outcome {
         match self {
-            OpenWorker::Managed(handle, asked) => match &*handle.read().await {
-                Some(handle) => steer(handle, asked, op, args).await,
-                None => Err(invalid("the worker is closed".to_owned())),
+            OpenWorker::Managed(handle, pending) => match &*handle.read().await {
+                Some(handle) => steer(handle, pending, op, args).await,
+                None => Err(invalid("the worker is closed")),
             },
             OpenWorker::Manual(claims) => claims.call(op, args).await,
         }
     }
 
-    /// With `force` the loop is told to end and not waited for. What it is waiting for in Redis lasts 5 s at most.
+    /// `force` stops the loop without waiting for its end. Its pending read in Redis lasts 5 s at most.
     pub async fn close(&self, force: bool) -> Result<(), Failure> {
         let OpenWorker::Managed(handle, _) = self else { return Ok(()) };
         if force {
@@ -78,33 +79,31 @@ impl OpenWorker {
     }
 }
 
-async fn steer(handle: &WorkerHandle, asked: &Asked, op: &str, args: &Value) -> Outcome {
+async fn steer(handle: &WorkerHandle, pending: &PendingJobs, op: &str, args: &Value) -> Outcome {
     match op {
-        "worker.pause" => {
-            handle.pause(args["do_not_wait_active"] == true).await;
-            Ok(json!({}))
-        }
-        "worker.resume" => {
-            handle.resume();
-            Ok(json!({}))
-        }
+        "worker.pause" => done(handle.pause(args["do_not_wait_active"] == true).await),
+        "worker.resume" => done(handle.resume()),
         "worker.isPaused" => Ok(json!({"value": handle.is_paused()})),
         "worker.isRunning" => Ok(json!({"value": handle.is_running()})),
-        "worker.rateLimit" => {
-            handle.rate_limit(duration(args, "expire_ms")?.unwrap_or_default()).await?;
-            Ok(json!({}))
-        }
+        "worker.rateLimit" => done(handle.rate_limit(duration(args, "expire_ms")?.unwrap_or_default()).await?),
         "resolve" => {
             if args["outcome"] == "rate-limit" {
                 handle.rate_limit(duration(args, "ms")?.unwrap_or_default()).await?;
             }
-            asked.resolve(args)
+            resolve(pending, args)
         }
-        _ => Err(unsupported("a running worker of this client hands out no job by hand")),
+        _ => Err(unsupported("a running worker of this client cannot claim single jobs")),
     }
 }
 
-/// Jobs that were claimed by `Queue::get_next_job`: the client ends a job only as the object that it handed out.
+fn resolve(pending: &PendingJobs, args: &Value) -> Outcome {
+    if ["unrecoverable", "delay", "wait", "waiting-children"].contains(&text(args, "outcome")) {
+        return Err(unsupported("a processor of this client can only succeed, fail, or be rate limited"));
+    }
+    pending.resolve(args)
+}
+
+/// Jobs that were claimed by `Queue::get_next_job`: the client can end a job only through the object that it returned.
 pub struct Claims {
     queue: Queue<Value>,
     jobs: Mutex<HashMap<(String, String), Job<Value>>>,
@@ -127,17 +126,17 @@ impl Claims {
                 Ok(json!({"ids": lost}))
             }
             "worker.moveToCompleted" | "worker.moveToFailed" => self.end(op, args).await,
-            _ => Err(unsupported("without its loop this client has no such method")),
+            _ => Err(unsupported("this client has no such method outside its worker loop")),
         }
     }
 
     async fn end(&self, op: &str, args: &Value) -> Outcome {
         if args["fetch_next"] == true {
-            return Err(unsupported("the job of this client fetches no other when it ends"));
+            return Err(unsupported("ending a job of this client cannot fetch the next one"));
         }
         let key = (text(args, "job").to_owned(), text(args, "token").to_owned());
         let Some(mut job) = self.claimed().get(&key).cloned() else {
-            return Err(unsupported("a job of this client has the token that it was claimed with"));
+            return Err(unsupported("a job of this client always uses the token that it was claimed with"));
         };
         match op {
             "worker.moveToCompleted" => job.move_to_completed(parsed(args, "value_raw")?).await?,
@@ -152,45 +151,12 @@ impl Claims {
     }
 }
 
-/// Jobs of processor `ask` that wait for `resolve`: by id, the oldest first.
-pub struct Asked {
-    handle: String,
-    output: Output,
-    waiting: Mutex<HashMap<String, VecDeque<oneshot::Sender<Value>>>>,
-}
-
-impl Asked {
-    /// Hand the job to the kit, and wait for how it is to end. The client does not tell its user the lock's token.
-    async fn ask(&self, job: &Job<Value>) -> Value {
-        let (send, receive) = oneshot::channel();
-        // Noted before the event goes out: the kit may resolve the job at once.
-        self.waiting().entry(job.id.clone()).or_default().push_back(send);
-        self.output.emit(&self.handle, "job", json!({"job": views::job(job), "token": ""}));
-        receive.await.unwrap_or_default()
-    }
-
-    fn resolve(&self, args: &Value) -> Outcome {
-        if ["unrecoverable", "delay", "wait", "waiting-children"].contains(&text(args, "outcome")) {
-            return Err(unsupported("a processor of this client succeeds, fails, or is rate limited"));
-        }
-        let id = text(args, "job");
-        let asked = self.waiting().get_mut(id).and_then(VecDeque::pop_front);
-        match asked.map(|answer| answer.send(args.clone())) {
-            Some(Ok(())) => Ok(json!({})),
-            _ => Err(invalid(format!("job {id} does not wait for an answer at {}", self.handle))),
-        }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<String, VecDeque<oneshot::Sender<Value>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One job. What a processor of the protocol returns is lost here: the client's processors have no value to return.
-async fn run(processor: &str, settings: &Value, mut job: Job<Value>, asked: &Asked) -> Done {
+/// Process one job. Return values are lost, because the client's processors return none.
+async fn run(processor: &str, settings: &Value, mut job: Job<Value>, pending: &PendingJobs) -> Done {
     match processor {
         "ask" => {
-            let answer = asked.ask(&job).await;
+            let event = json!({"job": views::job(&job), "token": ""}); // the client does not show the lock's token
+            let answer = pending.ask(&job.id, event).await;
             match text(&answer, "outcome") {
                 "complete" => Ok(()),
                 "rate-limit" => Err(Box::new(BullmqError::RateLimited)),
@@ -232,14 +198,10 @@ async fn take_steps(mut job: Job<Value>) -> Done {
 }
 
 fn failed(settings: &Value) -> Done {
-    Err(settings["message"].as_str().unwrap_or("failed on request").into())
+    Err(failure_message(settings).into())
 }
 
-async fn sleep(settings: &Value) {
-    tokio::time::sleep(Duration::from_millis(settings["ms"].as_u64().unwrap_or(0))).await;
-}
-
-/// Send what the worker tells its user.
+/// Send the worker's events to the kit.
 async fn forward(mut events: Receiver<WorkerEvent>, handle: String, output: Output) {
     loop {
         let (name, args) = match events.recv().await {

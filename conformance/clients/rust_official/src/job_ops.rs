@@ -4,8 +4,11 @@ use bullmq::{Job, JobState};
 use serde_json::{json, Value};
 
 use crate::handles::OpenQueue;
-use crate::options::{maybe, number, parsed, text};
+use crate::options::maybe;
 use crate::serve::{Failure, Outcome};
+use crate::shared::arguments::{number, parsed, text};
+use crate::shared::refusals::unsupported;
+use crate::shared::{done, json_texts};
 use crate::workers::progress;
 
 pub const OPS: &[&str] = &[
@@ -15,18 +18,17 @@ pub const OPS: &[&str] = &[
     "job.updateProgress",
 ];
 
-/// The most children that one page of Job.get_dependencies is asked for.
+/// The page size of Job.get_dependencies: larger than any flow of a scenario.
 const CHILDREN: u64 = 1000;
 
 pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
     if op == "job.removeUnprocessedChildren" {
-        open.queue.remove_unprocessed_children(text(args, "job")).await?;
-        return Ok(json!({}));
+        return done(open.queue.remove_unprocessed_children(text(args, "job")).await?);
     }
-    let mut job = found(open, text(args, "job")).await?;
+    let mut job = stored_or_held(open, text(args, "job")).await?;
     match op {
         "job.log" if args["keep_logs"].is_null() => Ok(json!({"count": job.log(text(args, "row")).await?})),
-        "job.log" => Err(Failure::Unsupported("Job.log of this client takes no number of rows".to_owned())),
+        "job.log" => Err(unsupported("Job.log of this client has no limit of rows")),
         "job.getDependencies" => dependencies(&job).await,
         "job.getState" => Ok(json!({"state": job.get_state().await?})),
         "job.isFinished" => {
@@ -40,28 +42,20 @@ pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
                 "failed": count.failed,
             }))
         }
-        "job.getChildrenValues" => {
-            let values = job.get_children_values().await?;
-            let texts: Vec<(String, Value)> =
-                values.into_iter().map(|(child, value)| (child, json!(value.to_string()))).collect();
-            Ok(json!({"values": Value::Object(texts.into_iter().collect())}))
-        }
+        "job.getChildrenValues" => Ok(json!({"values": json_texts(job.get_children_values().await?)})),
         "job.getIgnoredChildrenFailures" => Ok(json!({"values": job.get_ignored_children_failures().await?})),
         "job.removeChildDependency" => Ok(json!({"value": job.remove_child_dependency().await?})),
-        _ => {
-            change(op, &mut job, args).await?;
-            Ok(json!({}))
-        }
+        _ => done(change(op, &mut job, args).await?),
     }
 }
 
-/// The job as it is stored now, or as its user has it in hand where its hash has gone since.
-async fn found(open: &OpenQueue, id: &str) -> Result<Job, Failure> {
+/// The job as it is stored now, or the Job object that a user still has if the hash has been deleted.
+async fn stored_or_held(open: &OpenQueue, id: &str) -> Result<Job, Failure> {
     if let Some(job) = open.queue.get_job(id).await? {
-        open.hold(&job);
+        open.hold(job.id(), &job);
         return Ok(job);
     }
-    open.held(id).ok_or_else(|| Failure::Unsupported(format!("nobody gets a Job {id} from this client: there is none")))
+    open.held(id)
 }
 
 async fn change(op: &str, job: &mut Job, args: &Value) -> Result<(), Failure> {
@@ -73,14 +67,12 @@ async fn change(op: &str, job: &mut Job, args: &Value) -> Result<(), Failure> {
         "job.changeDelay" => job.change_delay(number(args, "delay_ms").unsigned_abs()).await?,
         "job.changePriority" => job.change_priority(number(args, "priority") as u32, args["lifo"] == true).await?,
         "job.retry" => job.retry(text(args, "state"), None).await?,
-        other => return Err(Failure::Unsupported(format!("no operation {other}"))),
+        other => return Err(unsupported(format!("no operation {other}"))),
     }
     Ok(())
 }
 
 async fn dependencies(job: &Job) -> Outcome {
     let page = job.get_dependencies(0, 0, CHILDREN).await?;
-    let processed: Vec<(String, Value)> =
-        page.processed.into_iter().map(|(child, value)| (child, json!(value.to_string()))).collect();
-    Ok(json!({"processed": Value::Object(processed.into_iter().collect()), "unprocessed": page.unprocessed}))
+    Ok(json!({"processed": json_texts(page.processed), "unprocessed": page.unprocessed}))
 }

@@ -1,12 +1,13 @@
-//! BullMQ's options as the client's own types. What these types cannot hold, no user of the client can ask for.
+//! BullMQ's options as the client's own types. A user of the client cannot ask for what these types cannot hold.
 
 use bullmq::options::RedisConnectionOptions;
 use bullmq::{JobOptions, MetricsOptions, QueueOptions, RateLimiterOptions, WorkerOptions};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::refusals::invalid;
 use crate::serve::Failure;
+use crate::shared::arguments::{number, only, text, texts};
+use crate::shared::refusals::{invalid, unsupported};
 
 const JOB_OPTIONS: [&str; 18] = [
     "delay", "priority", "attempts", "backoff", "lifo", "removeOnComplete", "removeOnFail", "keepLogs", "jobId",
@@ -19,26 +20,9 @@ pub fn read<T: DeserializeOwned>(value: &Value) -> Result<T, Failure> {
     serde_json::from_value(value.clone()).map_err(|error| invalid(format!("the client's type cannot hold it: {error}")))
 }
 
-/// JSON text as the value that a user would give to the client.
-pub fn parsed(args: &Value, name: &str) -> Result<Value, Failure> {
-    serde_json::from_str(args[name].as_str().unwrap_or("null")).map_err(|error| invalid(error.to_string()))
-}
-
-pub fn text<'a>(args: &'a Value, name: &str) -> &'a str {
-    args[name].as_str().unwrap_or_default()
-}
-
-pub fn number(args: &Value, name: &str) -> i64 {
-    args[name].as_i64().unwrap_or_default()
-}
-
-/// A number that is given or not.
+/// An optional number.
 pub fn maybe(args: &Value, name: &str) -> Option<u64> {
     args[name].as_u64()
-}
-
-pub fn texts(args: &Value, name: &str) -> Vec<String> {
-    args[name].as_array().into_iter().flatten().filter_map(|word| word.as_str().map(str::to_owned)).collect()
 }
 
 /// Options of a job. Fails with Unsupported for an option that the client's type does not have.
@@ -50,14 +34,14 @@ pub fn job_options(given: &Value) -> Result<JobOptions, Failure> {
     if given.is_null() { Ok(JobOptions::default()) } else { read(given) }
 }
 
-/// What Node takes in more than one spelling, and the client's types in another one only.
+/// Refuse spellings that Node.js accepts and the client's types do not have.
 fn refuse_other_spellings(given: &Value) -> Result<(), Failure> {
     if given["backoff"].is_number() {
-        return Err(Failure::Unsupported("BackoffStrategy of this client is no plain number".to_owned()));
+        return Err(unsupported("BackoffStrategy of this client cannot be a plain number"));
     }
     let keeps_all = |name: &str| given[name].as_i64().is_some_and(|count| count < 0);
     if keeps_all("removeOnComplete") || keeps_all("removeOnFail") {
-        return Err(Failure::Unsupported("RemoveOnFinish of this client is no negative number".to_owned()));
+        return Err(unsupported("RemoveOnFinish of this client cannot be a negative number"));
     }
     Ok(())
 }
@@ -122,13 +106,4 @@ pub fn connection(redis: &Value) -> RedisConnectionOptions {
     options.username = redis["username"].as_str().map(str::to_owned);
     options.password = redis["password"].as_str().map(str::to_owned);
     options.tls(redis["tls"] == true)
-}
-
-/// Refuse an option that would be dropped without a word.
-pub fn only(given: &Value, known: &[&str], owner: &str) -> Result<(), Failure> {
-    let mut names = given.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-    match names.find(|name| !known.contains(name)) {
-        Some(name) => Err(Failure::Unsupported(format!("{owner} of this client has no {name}"))),
-        None => Ok(()),
-    }
 }

@@ -5,8 +5,11 @@ use bullmq::{BulkJob, FlowJob, FlowProducer, GetFlowOptions, JobNode, Queue};
 use serde_json::{json, Value};
 
 use crate::handles::OpenQueue;
-use crate::options::{job_options, maybe, number, only, parsed, read, text, texts};
+use crate::options::{job_options, maybe, read};
 use crate::serve::{Failure, Outcome};
+use crate::shared::arguments::{list, number, only, parsed, text, texts};
+use crate::shared::done;
+use crate::shared::refusals::unsupported;
 use crate::views;
 
 pub const OPS: &[&str] = &[
@@ -23,21 +26,20 @@ pub const OPS: &[&str] = &[
 
 pub const FLOW_OPS: &[&str] = &["flow.add", "flow.addBulk", "flow.getFlow"];
 
-/// Carry out one operation: those that change jobs here, those that only look below.
+/// Run one operation: those that change jobs are here, the limits and the getters below.
 pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
     let queue = &open.queue;
     match op {
         "queue.add" => {
             let adding = queue.add(text(args, "name"), parsed(args, "data_raw")?).options(job_options(&args["opts"])?);
             let job = adding.await?;
-            open.hold(&job);
+            open.hold(job.id(), &job);
             Ok(json!({"id": job.id()}))
         }
         "queue.addBulk" => {
-            let jobs: Vec<Value> = args["jobs"].as_array().cloned().unwrap_or_default();
-            let bulk = jobs.iter().map(bulk_job).collect::<Result<Vec<_>, _>>()?;
+            let bulk = list(args, "jobs").into_iter().map(bulk_job).collect::<Result<Vec<_>, _>>()?;
             let added = queue.add_bulk(bulk).await?;
-            added.iter().for_each(|job| open.hold(job));
+            added.iter().for_each(|job| open.hold(job.id(), job));
             Ok(json!({"ids": added.iter().map(|job| job.id().to_owned()).collect::<Vec<_>>()}))
         }
         "queue.pause" => done(queue.pause().await?),
@@ -68,7 +70,7 @@ pub async fn call(op: &str, open: &OpenQueue, args: &Value) -> Outcome {
         "queue.removeJobScheduler" => Ok(json!({"value": queue.remove_job_scheduler(text(args, "id")).await?})),
         "queue.getJob" => {
             let found = queue.get_job(text(args, "job")).await?;
-            found.iter().for_each(|job| open.hold(job));
+            found.iter().for_each(|job| open.hold(job.id(), job));
             Ok(views::maybe_job(found.as_ref()))
         }
         _ => limit(op, queue, args).await,
@@ -87,10 +89,7 @@ async fn limit(op: &str, queue: &Queue, args: &Value) -> Outcome {
         }
         "queue.removeGlobalRateLimit" => done(queue.remove_global_rate_limit().await?),
         "queue.rateLimit" => done(queue.rate_limit(number(args, "expire_ms").unsigned_abs()).await?),
-        "queue.removeRateLimitKey" => {
-            queue.remove_rate_limit_key().await?;
-            Ok(json!({}))
-        }
+        "queue.removeRateLimitKey" => done(queue.remove_rate_limit_key().await.map(drop)?),
         "queue.getGlobalConcurrency" => Ok(json!({"value": queue.get_global_concurrency().await?})),
         "queue.getGlobalRateLimit" => {
             let (max, duration) = queue.get_global_rate_limit().await?.unzip();
@@ -150,7 +149,7 @@ async fn look(op: &str, queue: &Queue, args: &Value) -> Outcome {
             Ok(json!({"schedulers": found.iter().map(views::scheduler).collect::<Vec<_>>()}))
         }
         "queue.getJobSchedulersCount" => Ok(json!({"count": queue.get_job_schedulers_count().await?})),
-        other => Err(Failure::Unsupported(format!("no operation {other}"))),
+        other => Err(unsupported(format!("no operation {other}"))),
     }
 }
 
@@ -158,8 +157,7 @@ pub async fn call_flow(op: &str, producer: &FlowProducer, args: &Value) -> Outco
     match op {
         "flow.add" => Ok(views::flow(&producer.add(flow_job(&args["flow"])?).await?)),
         "flow.addBulk" => {
-            let given: Vec<Value> = args["flows"].as_array().cloned().unwrap_or_default();
-            let flows = given.iter().map(flow_job).collect::<Result<Vec<_>, _>>()?;
+            let flows = list(args, "flows").into_iter().map(flow_job).collect::<Result<Vec<_>, _>>()?;
             let added: Vec<JobNode> = producer.add_bulk(flows).await?;
             Ok(json!({"flows": added.iter().map(views::flow).collect::<Vec<_>>()}))
         }
@@ -175,19 +173,14 @@ pub async fn call_flow(op: &str, producer: &FlowProducer, args: &Value) -> Outco
     }
 }
 
-fn done(_: ()) -> Outcome {
-    Ok(json!({}))
-}
-
 fn bulk_job(given: &Value) -> Result<BulkJob, Failure> {
     Ok(BulkJob::with_options(text(given, "name"), parsed(given, "data_raw")?, job_options(&given["opts"])?))
 }
 
 fn flow_job(given: &Value) -> Result<FlowJob, Failure> {
-    let children: Vec<Value> = given["children"].as_array().cloned().unwrap_or_default();
     Ok(FlowJob::new(text(given, "name"), text(given, "queue"), parsed(given, "data_raw")?)?
         .options(job_options(&given["opts"])?)
-        .children(children.iter().map(flow_job).collect::<Result<Vec<_>, _>>()?))
+        .children(list(given, "children").into_iter().map(flow_job).collect::<Result<Vec<_>, _>>()?))
 }
 
 fn worker_name(rawname: Option<&String>) -> &str {
@@ -200,7 +193,7 @@ const REPEAT_OPTIONS: [&str; 8] =
 async fn upsert_scheduler(queue: &Queue, args: &Value) -> Outcome {
     only(&args["repeat"], &REPEAT_OPTIONS, "RepeatOptions")?;
     if ["startDate", "endDate"].iter().any(|date| args["repeat"][*date].is_string()) {
-        return Err(Failure::Unsupported("a date in RepeatOptions of this client is a number of ms".to_owned()));
+        return Err(unsupported("a date in RepeatOptions of this client is a number of ms"));
     }
     let repeat: RepeatOptions = read(&args["repeat"])?;
     let data = if args["data_raw"].is_null() { None } else { Some(parsed(args, "data_raw")?) };

@@ -1,26 +1,19 @@
-//! What the client hands to its user, in the fields of the protocol.
+//! The client's objects in the fields of the protocol.
 
 use bullmq::job_scheduler::JobSchedulerJson;
-use bullmq::{Job, JobNode, JobOptions};
+use bullmq::{Job, JobNode};
 use serde_json::{json, Value};
 
-/// Options by BullMQ's names. The client's type has the field `deduplication` as well, and writes it as it is stored, as `de`.
-fn options(opts: &JobOptions) -> Value {
-    let mut told = serde_json::to_value(opts).unwrap_or_default();
-    if let Some(deduplication) = told.as_object_mut().and_then(|told| told.remove("de")) {
-        told["deduplication"] = deduplication;
-    }
-    told
-}
+use crate::shared::public_options;
 
 pub fn job(job: &Job) -> Value {
-    let whole = serde_json::to_value(job).unwrap_or_default(); // two fields have no getter, and yet are public JSON
+    let whole = serde_json::to_value(job).unwrap_or_default(); // two fields have no getter, but are in the public JSON
     let some = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
     json!({
         "id": job.id(),
         "name": job.name(),
         "data_raw": job.data().to_string(),
-        "opts": options(job.opts()),
+        "opts": public_options(job.opts()),
         "timestamp": job.timestamp(),
         "delay": job.delay(),
         "priority": job.priority(),
@@ -28,7 +21,7 @@ pub fn job(job: &Job) -> Value {
         "attempts_started": job.attempts_started(),
         "stalled_counter": whole["stalled_counter"],
         "progress_raw": whole["progress"].to_string(),
-        // The client hands out the text in Redis, and an empty one where there is none: JavaScript's null.
+        // The client returns the text in Redis, and an empty one if there is none, which is null in JavaScript.
         "returnvalue_raw": if job.returnvalue().is_empty() { "null" } else { job.returnvalue() },
         "failed_reason": some(job.failed_reason()),
         "processed_on": job.processed_on(),
@@ -39,8 +32,8 @@ pub fn job(job: &Job) -> Value {
     })
 }
 
-pub fn maybe_job(found: Option<&Job>) -> Value {
-    json!({"job": found.map(job)})
+pub fn maybe_job(job: Option<&Job>) -> Value {
+    json!({"job": job.map(self::job)})
 }
 
 pub fn flow(node: &JobNode) -> Value {
@@ -48,20 +41,20 @@ pub fn flow(node: &JobNode) -> Value {
     json!({"id": node.job.id(), "queue": node.job.queue_name().unwrap_or_default(), "children": children})
 }
 
-pub fn scheduler(found: &JobSchedulerJson) -> Value {
+pub fn scheduler(scheduler: &JobSchedulerJson) -> Value {
     json!({
-        "key": found.key,
-        "name": found.name,
-        "next": found.next,
-        "every": found.every,
-        "pattern": found.pattern,
-        "tz": found.tz,
-        "limit": found.limit,
-        "start_date": found.start_date,
-        "end_date": found.end_date,
-        "iteration_count": found.iteration_count,
-        "offset": found.offset,
-        "template_data_raw": found.data.as_ref().map(Value::to_string),
-        "template_opts": found.opts,
+        "key": scheduler.key,
+        "name": scheduler.name,
+        "next": scheduler.next,
+        "every": scheduler.every,
+        "pattern": scheduler.pattern,
+        "tz": scheduler.tz,
+        "limit": scheduler.limit,
+        "start_date": scheduler.start_date,
+        "end_date": scheduler.end_date,
+        "iteration_count": scheduler.iteration_count,
+        "offset": scheduler.offset,
+        "template_data_raw": scheduler.data.as_ref().map(Value::to_string),
+        "template_opts": scheduler.opts,
     })
 }

@@ -1,35 +1,36 @@
-//! Workers: the client's own loop, and what the driver's processors do with a job.
+//! Workers: the client's own loop with the processors of the protocol.
 
-use std::collections::{HashMap, VecDeque};
 use std::future::{ready, Future};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use bullmq::types::JobProgress;
 use bullmq::worker::{CancellationToken, WorkerEvent};
 use bullmq::{Error, Job, Worker};
 use serde_json::{json, Value};
-use tokio::sync::oneshot;
 
-use crate::options::{number, parsed, text, worker_options};
-use crate::refusals::invalid;
+use crate::options::worker_options;
 use crate::serve::{Failure, Outcome, Output};
+use crate::shared::arguments::{number, parsed, text};
+use crate::shared::done;
+use crate::shared::processors::{failure_message, sleep, PendingJobs};
+use crate::shared::refusals::unsupported;
 use crate::views;
 
 pub const OPS: &[&str] = &["worker.pause", "worker.resume", "worker.isPaused", "worker.isRunning"];
 
-/// Longer than any job of a run has still to go: `close` of this client waits no longer than it is told, and as long as
-/// that where its loop does not come to an end: a rate limit may last 30 s.
+/// The timeout of `close`: longer than any job of a run still takes. It is not larger because `close` of this client always
+/// waits for its whole timeout if the loop does not end, for example during a rate limit of up to 30 s.
 const CLOSE_MS: u64 = 6_000;
 
 type Closing = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 pub struct OpenWorker {
     worker: Arc<Worker>,
-    asked: Arc<Asked>,
-    /// What has begun to close it.
+    pending: Arc<PendingJobs>,
+    /// The `close` that was started and not yet waited for.
     closing: Mutex<Option<Closing>>,
 }
 
@@ -37,98 +38,67 @@ impl OpenWorker {
     pub async fn open(name: &str, queue: &str, args: &Value, output: Output) -> Result<OpenWorker, Failure> {
         let processor = text(args, "processor").to_owned();
         if processor.is_empty() || processor == "manual" {
-            return Err(Failure::Unsupported("a worker without its loop: see README.md".to_owned()));
+            return Err(unsupported("a worker without its loop: see README.md"));
         }
-        let asked = Arc::new(Asked { handle: name.to_owned(), output: output.clone(), waiting: Mutex::default() });
-        let (settings, jobs) = (Arc::new(args["processor_args"].clone()), Arc::clone(&asked));
+        let pending = Arc::new(PendingJobs::new(name, output.clone()));
+        let (settings, jobs) = (Arc::new(args["processor_args"].clone()), Arc::clone(&pending));
         let process = move |job: Job, _token: CancellationToken| {
             let (processor, settings, jobs) = (processor.clone(), Arc::clone(&settings), Arc::clone(&jobs));
             async move { run(&processor, &settings, job, &jobs).await }
         };
         let worker = Arc::new(Worker::with_options(queue, process, worker_options(args)?).await?);
         tokio::spawn(forward(Arc::clone(&worker), name.to_owned(), output));
-        Ok(OpenWorker { worker, asked, closing: Mutex::default() })
+        Ok(OpenWorker { worker, pending, closing: Mutex::default() })
     }
 
     pub async fn call(&self, op: &str, args: &Value) -> Outcome {
         match op {
-            "worker.pause" if args["do_not_wait_active"] == true => {
-                self.worker.pause();
-                Ok(json!({}))
-            }
-            "worker.pause" => Err(Failure::Unsupported("Worker.pause of this client waits for no job".to_owned())),
-            "worker.resume" => {
-                self.worker.resume();
-                Ok(json!({}))
-            }
+            "worker.pause" if args["do_not_wait_active"] == true => done(self.worker.pause()),
+            "worker.pause" => Err(unsupported("Worker.pause of this client cannot wait for active jobs")),
+            "worker.resume" => done(self.worker.resume()),
             "worker.isPaused" => Ok(json!({"value": self.worker.is_paused()})),
             "worker.isRunning" => Ok(json!({"value": self.worker.is_running()})),
-            _ => self.asked.resolve(args),
+            _ => resolve(&self.pending, args),
         }
     }
 
-    /// Tell the loop to close. When this returns it knows, and fetches nothing more.
-    pub fn begin_close(&self, force: bool) {
+    /// Tell the loop to close. The first poll of `close` sets the client's flag, so the loop fetches no job after this
+    /// returns; the kit may end the worker's current job right afterwards.
+    pub fn start_close(&self, force: bool) {
         let worker = Arc::clone(&self.worker);
         let mut closing: Closing = Box::pin(async move { worker.close(if force { 0 } else { CLOSE_MS }).await });
-        let begun = match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        let started = match closing.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(closed) => Box::pin(ready(closed)),
             Poll::Pending => closing,
         };
-        self.closing.lock().unwrap_or_else(PoisonError::into_inner).replace(begun);
+        self.closing.lock().unwrap_or_else(PoisonError::into_inner).replace(started);
     }
 
     pub async fn close(&self, force: bool) -> Result<(), Failure> {
-        let begun = self.closing.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match begun {
+        let started = self.closing.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match started {
             Some(closing) => Ok(closing.await?),
             None => Ok(self.worker.close(if force { 0 } else { CLOSE_MS }).await?),
         }
     }
 }
 
-/// Jobs of processor `ask` that wait for `resolve`: by id, the oldest first.
-struct Asked {
-    handle: String,
-    output: Output,
-    waiting: Mutex<HashMap<String, VecDeque<oneshot::Sender<Value>>>>,
-}
-
-impl Asked {
-    /// Hand the job to the kit, and wait for how it is to end.
-    async fn ask(&self, job: &Job) -> Value {
-        let (send, receive) = oneshot::channel();
-        // Noted before the event goes out: the kit may resolve the job at once.
-        self.waiting().entry(job.id().to_owned()).or_default().push_back(send);
-        self.output.emit(&self.handle, "job", json!({"job": views::job(job), "token": job.token()}));
-        receive.await.unwrap_or_default()
-    }
-
-    fn resolve(&self, args: &Value) -> Outcome {
-        if args["outcome"] == "wait" {
-            return Err(Failure::Unsupported("no error of this client says that the processor moved its job".to_owned()));
+fn resolve(pending: &PendingJobs, args: &Value) -> Outcome {
+    match text(args, "outcome") {
+        "wait" => Err(unsupported("this client has no error for a processor that moved its job to wait")),
+        "rate-limit" => Err(unsupported("the worker of this client has no method that sets a rate limit")),
+        _ => {
+            parsed(args, "value_raw")?; // here, because the processor cannot report that the value is not JSON
+            pending.resolve(args)
         }
-        if args["outcome"] == "rate-limit" {
-            return Err(Failure::Unsupported("the worker of this client has no method that limits it".to_owned()));
-        }
-        parsed(args, "value_raw")?;
-        let id = text(args, "job");
-        let asked = self.waiting().get_mut(id).and_then(VecDeque::pop_front);
-        match asked.map(|answer| answer.send(args.clone())) {
-            Some(Ok(())) => Ok(json!({})),
-            _ => Err(invalid(format!("job {id} does not wait for an answer at {}", self.handle))),
-        }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, HashMap<String, VecDeque<oneshot::Sender<Value>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-async fn run(processor: &str, settings: &Value, mut job: Job, asked: &Asked) -> Result<Value, Error> {
+async fn run(processor: &str, settings: &Value, mut job: Job, pending: &PendingJobs) -> Result<Value, Error> {
     match processor {
         "ask" => {
-            let answer = asked.ask(&job).await;
+            let event = json!({"job": views::job(&job), "token": job.token()});
+            let answer = pending.ask(job.id(), event).await;
             end(&job, &answer).await
         }
         "echo" => Ok(job.data().clone()),
@@ -149,7 +119,7 @@ async fn run(processor: &str, settings: &Value, mut job: Job, asked: &Asked) -> 
     }
 }
 
-/// Do what the kit has decided.
+/// End the job as the kit has decided.
 async fn end(job: &Job, answer: &Value) -> Result<Value, Error> {
     match text(answer, "outcome") {
         "complete" => Ok(returned(answer)),
@@ -159,7 +129,7 @@ async fn end(job: &Job, answer: &Value) -> Result<Value, Error> {
             Err(Error::Delayed)
         }
         "waiting-children" if job.move_to_waiting_children(None).await? => Err(Error::WaitingChildren),
-        // Nothing was pending: the job goes on, and here that means that it ends.
+        // No child was pending, so the processor goes on, and ends here.
         "waiting-children" => Ok(returned(answer)),
         _ => Err(failed(answer)),
     }
@@ -184,27 +154,23 @@ async fn take_steps(mut job: Job) -> Result<Value, Error> {
 }
 
 fn failed(settings: &Value) -> Error {
-    Error::ProcessingError(settings["message"].as_str().unwrap_or("failed on request").to_owned())
+    Error::ProcessingError(failure_message(settings))
 }
 
 fn returned(answer: &Value) -> Value {
     parsed(answer, "value_raw").unwrap_or_default()
 }
 
-/// A number has a variant of its own in the client.
+/// The client has a separate variant for numbers.
 pub fn progress(value: &Value) -> JobProgress {
     value.as_f64().map_or_else(|| JobProgress::Object(value.clone()), JobProgress::Number)
-}
-
-async fn sleep(settings: &Value) {
-    tokio::time::sleep(Duration::from_millis(settings["ms"].as_u64().unwrap_or(0))).await;
 }
 
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Send what the worker tells its user.
+/// Send the worker's events to the kit.
 async fn forward(worker: Arc<Worker>, handle: String, output: Output) {
     while let Some(event) = worker.next_event().await {
         let job = |id: &str| json!({"job": id});
