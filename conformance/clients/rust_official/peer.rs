@@ -1,5 +1,5 @@
-//! The official Rust client as a peer of the benchmarks (`sessions.py`): one JSON request per line in, one JSON answer
-//! per line out. Times are in seconds and taken here, so that starting the process is not counted.
+//! The official Rust client as a peer of the benchmarks (`benchmarks/sessions.py`): one JSON request per line in, one JSON
+//! answer per line out. Times are in seconds and measured here, so that the start of the process does not count.
 
 use std::io::{self, BufRead, Write};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 const BATCH: usize = 1000;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Every job has ended by then; what `close` waits for is a read that lasts longer than anybody wants to.
+/// Short, because every job has ended before `close`; it would only wait for a blocking read of several seconds.
 const CLOSE_MS: u64 = 200;
 
 type Answer = Result<Value, Box<dyn std::error::Error>>;
@@ -62,18 +62,18 @@ impl Args {
     }
 }
 
-/// Add jobs in batches of 1000; answers the time it took.
+/// Add jobs in batches of 1000; returns the time it took.
 async fn add_bulk(args: &Args) -> Answer {
     let queue = args.open_queue().await?;
     let started = Instant::now();
-    for begun in (0..args.jobs).step_by(BATCH) {
-        let batch = (begun..args.jobs.min(begun + BATCH)).map(|_| BulkJob::new("job", json!({})));
+    for start in (0..args.jobs).step_by(BATCH) {
+        let batch = (start..args.jobs.min(start + BATCH)).map(|_| BulkJob::new("job", json!({})));
         queue.add_bulk(batch.collect()).await?;
     }
     Ok(json!(started.elapsed().as_secs_f64()))
 }
 
-/// Add jobs one after the other; answers the time it took.
+/// Add jobs one after the other; returns the time it took.
 async fn add(args: &Args) -> Answer {
     let queue = args.open_queue().await?;
     let started = Instant::now();
@@ -83,7 +83,7 @@ async fn add(args: &Args) -> Answer {
     Ok(json!(started.elapsed().as_secs_f64()))
 }
 
-/// Process the jobs that wait; answers the time from the start of the loop to the last `completed`.
+/// Process the waiting jobs; returns the time from the start of the loop to the last `completed`.
 async fn work(args: &Args) -> Answer {
     let empty = |_: Job, _: CancellationToken| async { Ok(Value::Null) };
     let worker = Worker::with_options(&args.queue, empty, args.worker_options()).await?;
@@ -95,7 +95,7 @@ async fn work(args: &Args) -> Answer {
             Some(WorkerEvent::Completed { .. }) => left -= 1,
             Some(WorkerEvent::Failed { error, .. } | WorkerEvent::Error(error)) => return Err(error.into()),
             Some(_) => {}
-            None => return Err(format!("the worker tells nothing more, {left} jobs before the end").into()),
+            None => return Err(format!("the worker's events ended with {left} jobs to go").into()),
         }
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -103,8 +103,8 @@ async fn work(args: &Args) -> Answer {
     Ok(json!(seconds))
 }
 
-/// Add single jobs while the worker waits for one; answers the times from the call of `add` to the processor. The
-/// pause before each job lets the worker finish the last one and wait again; not every library tells when.
+/// Add single jobs while the worker waits for one; returns the times from the call of `add` to the processor. The pause
+/// before each job lets the worker finish the last one and wait again; not every library has an event for that.
 async fn pickup(args: &Args) -> Answer {
     let (note, mut picked) = mpsc::unbounded_channel();
     let note_time = move |_: Job, _: CancellationToken| {
@@ -126,14 +126,14 @@ async fn pickup(args: &Args) -> Answer {
     Ok(json!(times))
 }
 
-async fn carry_out(line: &str) -> Answer {
+async fn run(line: &str) -> Answer {
     let Request { task, args } = serde_json::from_str(line)?;
     match task.as_str() {
         "add" => add(&args).await,
         "addBulk" => add_bulk(&args).await,
         "work" => work(&args).await,
         "pickup" => pickup(&args).await,
-        unknown => Err(format!("no task {unknown}").into()),
+        unknown => Err(format!("unknown task {unknown}").into()),
     }
 }
 
@@ -141,7 +141,7 @@ async fn carry_out(line: &str) -> Answer {
 fn main() -> io::Result<()> {
     let runtime = Runtime::new()?;
     for line in io::stdin().lock().lines() {
-        let answer = match runtime.block_on(carry_out(&line?)) {
+        let answer = match runtime.block_on(run(&line?)) {
             Ok(value) => json!({"value": value}),
             Err(error) => json!({"error": error.to_string()}),
         };
